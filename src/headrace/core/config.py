@@ -1,0 +1,61 @@
+"""Configuration from outside. In: environment variables. Out: one frozen `Settings`.
+
+Invariant: no other module reads the environment. The variables are read once, at the first call of
+`settings()`; a value that makes no sense is a ValueError that names the variable.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment asks for.
+
+    dnnl: path of the oneDNN library to load instead of the packaged one (HEADRACE_DNNL).
+    no_onednn: use NumPy kernels even where oneDNN could serve (HEADRACE_NO_ONEDNN).
+    verify: check the graph after every pass of the pipeline (HEADRACE_VERIFY).
+    num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
+    """
+
+    dnnl: str | None = None
+    no_onednn: bool = False
+    verify: bool = False
+    num_threads: int | None = None
+
+
+def read(environment: Mapping[str, str]) -> Settings:
+    """The settings in a mapping of environment variables."""
+    return Settings(
+        dnnl=environment.get("HEADRACE_DNNL") or None,
+        no_onednn=_flag(environment, "HEADRACE_NO_ONEDNN"),
+        verify=_flag(environment, "HEADRACE_VERIFY"),
+        num_threads=_count(environment, "HEADRACE_NUM_THREADS"),
+    )
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process."""
+    return read(os.environ)
+
+
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip().lower()
+    if value not in _TRUE | _FALSE:
+        raise ValueError(f"{name} must be 1 or 0 (or true/false, yes/no, on/off): {value!r}")
+    return value in _TRUE
+
+
+def _count(environment: Mapping[str, str], name: str) -> int | None:
+    value = environment.get(name, "").strip()
+    if not value:
+        return None
+    if not value.isdecimal() or int(value) < 1:
+        raise ValueError(f"{name} must be a whole number, 1 or greater: {value!r}")
+    return int(value)

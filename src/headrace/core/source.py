@@ -1,0 +1,134 @@
+"""The user's source lines. In: the running stack. Out: the frames that made an operation, as text.
+
+Invariants:
+- Frames of Headrace itself and of the interpreter's frozen modules never appear.
+- Frames are kept innermost first; `extract_stack` turns them around, as Python's tracebacks do.
+- Capturing is cheap, since it happens for every operation: it keeps code objects and instruction
+  offsets. Line numbers and the text of lines are looked up only when somebody reads them.
+"""
+
+import linecache
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any, overload
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# File name -> whether the user wrote it. Bounded by the number of source files of the process.
+_is_user_file: dict[str, bool] = {}
+
+
+class Frame:
+    """One call on the stack: where in which function of which file."""
+
+    __slots__ = ("_code", "_offset")
+
+    def __init__(self, code: CodeType, offset: int):
+        self._code = code
+        self._offset = offset
+
+    @property
+    def filename(self) -> str:
+        """The file as Python knows it: a path, or a name such as `<stdin>`."""
+        return self._code.co_filename
+
+    @property
+    def function(self) -> str:
+        """The name of the function, `<module>` at the top of a file."""
+        return self._code.co_name
+
+    @property
+    def lineno(self) -> int:
+        """The number of the line that was running."""
+        for start, end, line in self._code.co_lines():
+            if start <= self._offset < end and line is not None:
+                return line
+        return self._code.co_firstlineno
+
+    @property
+    def line(self) -> str:
+        """The text of the line, empty when the source is not at hand."""
+        return linecache.getline(self.filename, self.lineno).strip()
+
+    def __repr__(self) -> str:
+        return f"Frame({self.filename!r}, {self.lineno}, {self.function!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Frame):
+            return NotImplemented
+        return self._code is other._code and self._offset == other._offset
+
+    def __hash__(self) -> int:
+        return hash((id(self._code), self._offset))
+
+
+class Stack(Sequence[Frame]):
+    """Captured frames, innermost first: behaves as a tuple of Frames, which it makes when read."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: list[Any]):
+        # code, offset, code, offset, ...: one flat list costs half of what small objects would.
+        self._pairs = pairs
+
+    def __len__(self) -> int:
+        return len(self._pairs) // 2
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Frame, ...]: ...
+    def __getitem__(self, index: int | slice) -> Frame | tuple[Frame, ...]:
+        return tuple(map(Frame, self._pairs[::2], self._pairs[1::2]))[index]
+
+    def __repr__(self) -> str:
+        return f"Stack({list(self)})"
+
+
+def _judge_file(filename: str) -> bool:
+    """Decide, once per file, whether its frames are the user's."""
+    ours = os.path.abspath(filename).startswith(_PACKAGE) or filename.startswith("<frozen ")
+    _is_user_file[filename] = not ours
+    return not ours
+
+
+def capture(limit: int = 20) -> Stack:
+    """The user's frames on the stack, innermost first, at most `limit` of them."""
+    pairs = []
+    known = _is_user_file
+    frame = sys._getframe(1)
+    while frame is not None and limit > 0:
+        code = frame.f_code
+        try:
+            is_user = known[code.co_filename]
+        except KeyError:
+            is_user = _judge_file(code.co_filename)
+        if is_user:
+            pairs.append(code)
+            pairs.append(frame.f_lasti)
+            limit -= 1
+        frame = frame.f_back
+    return Stack(pairs)
+
+
+def user_line(frames: Sequence[Frame]) -> str:
+    """The innermost user line as `train.py:41   h = tf.matmul(x, w)`, or "" if there is none."""
+    if not frames:
+        return ""
+    frame = frames[0]
+    return f"{_short_path(frame.filename)}:{frame.lineno}   {frame.line}".rstrip()
+
+
+def _short_path(filename: str) -> str:
+    """The path from the working directory for files below it; any other name as it is."""
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:  # the working directory was removed
+        return filename
+    return filename.removeprefix(here)
+
+
+def extract_stack(frames: Sequence[Frame]) -> list[tuple[str, int, str, str]]:
+    """(filename, lineno, function, line) of each frame, outermost first: TF's `op.traceback`."""
+    return [(f.filename, f.lineno, f.function, f.line) for f in reversed(frames)]

@@ -1,0 +1,51 @@
+"""Allocate arrays for native code. In: shape and dtype. Out: a fresh C-contiguous array.
+
+Invariant: the first element of every array from here lies on a 64-byte boundary (a cache line, and
+the width of an AVX-512 vector), so that native kernels never split a vector over two lines.
+"""
+
+import ctypes
+import sys
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+ALIGNMENT = 64
+
+_DATA_FIELD = object.__basicsize__
+_read_pointer = ctypes.c_void_p.from_address
+
+
+def _address_from_interface(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _address_from_struct(array: np.ndarray) -> int:
+    # NumPy's C ABI: the data pointer is the first field after CPython's object header.
+    return _read_pointer(id(array) + _DATA_FIELD).value or 0
+
+
+def _choose_address():
+    """Take the struct's field, which costs a fifth, where it is known to be what NumPy reports."""
+    probe = np.empty(1)
+    known = sys.implementation.name == "cpython"
+    if known and _address_from_struct(probe) == _address_from_interface(probe):
+        return _address_from_struct
+    return _address_from_interface
+
+
+address = _choose_address()
+"""address(array): return the address of the array's first element."""
+
+
+def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+    """Return an uninitialised, writable, C-contiguous array whose data is 64-byte aligned."""
+    dtype = np.dtype(dtype)
+    if dtype.hasobject:
+        raise TypeError(f"empty_aligned: dtype {dtype} holds Python objects, not plain memory")
+    # Python integers: a product in a fixed-width type could wrap around for absurd shapes.
+    nbytes = dtype.itemsize
+    for extent in shape:
+        nbytes *= extent
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, buffer=raw, offset=-address(raw) % ALIGNMENT)

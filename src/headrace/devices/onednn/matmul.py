@@ -1,0 +1,67 @@
+"""Matrix products by oneDNN, with leading batch dimensions that broadcast as NumPy's do."""
+
+import numpy as np
+
+from headrace.devices.buffers import empty_aligned
+from headrace.devices.onednn import library as c
+from headrace.devices.onednn.plan import (
+    Plan,
+    PlanBuilder,
+    Shape,
+    cached,
+    common_dtype,
+    ready,
+    require,
+)
+
+
+def _order(rank: int, transposed: bool) -> Shape:
+    batch = tuple(range(rank - 2))
+    return (*batch, rank - 1, rank - 2) if transposed else (*batch, rank - 2, rank - 1)
+
+
+def _logical(shape: Shape, rank: int, transposed: bool) -> Shape:
+    """Return an operand's dimensions once transposed, with leading ones up to `rank`."""
+    rows, columns = reversed(shape[-2:]) if transposed else shape[-2:]
+    return (1,) * (rank - len(shape)) + shape[:-2] + (rows, columns)
+
+
+@cached
+def _matmul_plan(
+    dtype: int, a_shape: Shape, b_shape: Shape, transpose_a: bool, transpose_b: bool
+) -> tuple[Plan, Shape]:
+    require(min(len(a_shape), len(b_shape)) >= 2, "matmul of an array with fewer than 2 dimensions")
+    require(0 not in a_shape + b_shape, "empty array")
+    rank = max(len(a_shape), len(b_shape))
+    a_dims = _logical(a_shape, rank, transpose_a)
+    b_dims = _logical(b_shape, rank, transpose_b)
+    try:
+        batch = np.broadcast_shapes(a_dims[:-2], b_dims[:-2])
+    except ValueError:
+        raise c.Unsupported(f"oneDNN: batches of {a_shape} and {b_shape} do not fit") from None
+    shape = (*batch, a_dims[-2], b_dims[-1])
+    builder = PlanBuilder()
+    a = builder.dense(a_dims, _order(rank, transpose_a), dtype)
+    b = builder.dense(b_dims, _order(rank, transpose_b), dtype)
+    y = builder.dense(shape, _order(rank, False), dtype)
+    desc = builder.primitive_desc("matmul", a, b, None, y)
+    builder.execute(
+        desc,
+        {
+            c.ARG_SRC: builder.array(a),
+            c.ARG_WEIGHTS: builder.array(b),
+            c.ARG_DST: builder.array(y),
+        },
+    )
+    return builder.finish(), shape
+
+
+def matmul(
+    a: np.ndarray, b: np.ndarray, transpose_a: bool = False, transpose_b: bool = False
+) -> np.ndarray:
+    """Return a @ b, each operand's last two dimensions exchanged first where asked for."""
+    dtype = common_dtype(a, b)
+    plan, shape = _matmul_plan(dtype, a.shape, b.shape, bool(transpose_a), bool(transpose_b))
+    y = empty_aligned(shape, a.dtype)
+    plan.run(ready(a), ready(b), y)
+    return y

@@ -1,0 +1,349 @@
+"""Chains of oneDNN primitives. In: descriptors and primitives. Out: a `Plan` that runs on arrays.
+
+A plan is built once per shape class and run many times. It takes the caller's arrays in the order
+in which their slots were declared; values that live only inside the chain (reordered filters, a
+pooling workspace, scratchpads) are placed in an arena that belongs to the running thread.
+
+Invariants
+- A plan never changes after it is built, so any number of threads may run it at once: everything
+  that an execution writes to lives in a `_Frame` (memory objects, argument lists, stream), and a
+  frame is used by one execution at a time. Idle frames wait in a list, whose append and pop are
+  atomic.
+- Native handles are destroyed when the Python object that owns them goes, and not at all in a
+  forked child.
+- Executing releases the GIL (ctypes does so around every call).
+
+State: one cache of plans per builder function (`cached`), emptied in a forked child.
+"""
+
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
+from headrace.devices.onednn.library import (
+    ARG_DST,
+    ARG_SCRATCHPAD,
+    ARG_SRC,
+    BF16,
+    F32,
+    IN_ORDER,
+    QUERY_SCRATCHPAD,
+    TAG_ANY,
+    Library,
+    Unsupported,
+    check,
+    library,
+    usable_handles,
+)
+
+Shape = tuple[int, ...]
+Dims = Sequence[int]
+
+_CACHE_SIZE = 512  # plans per builder function
+_DTYPES = {np.dtype(np.float32): F32, np.dtype(ml_dtypes.bfloat16): BF16}
+_caches: list[Any] = []
+
+
+class Slot(NamedTuple):
+    """A memory argument of the chain; `offset` is its place in the arena, None for an array."""
+
+    index: int
+    desc: int
+    offset: int | None
+
+
+class _Step(NamedTuple):
+    primitive: int
+    arguments: tuple[tuple[int, int], ...]  # (oneDNN's argument number, slot index)
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_int), ("memory", ctypes.c_void_p)]
+
+
+class _Handles:
+    """Native handles, destroyed in reverse order of creation together with this object."""
+
+    def __init__(self, lib: Library):
+        self.lib = lib
+        self._owned: list[tuple[str, int]] = []
+
+    def new(self, create: str, destroy: str, *arguments: object) -> int:
+        handle = self.lib.new(create, *arguments)
+        self._owned.append((destroy, handle))
+        return handle
+
+    def __del__(self) -> None:
+        if usable_handles is None or not usable_handles(self.lib):  # None: interpreter shutdown
+            return
+        for destroy, handle in reversed(self._owned):
+            self.lib.functions[destroy](handle)
+
+
+class _Thread(threading.local):
+    """What belongs to a running thread: scratch memory as large as the largest plan it has run."""
+
+    _size = -1  # so that a thread's first request is always one to grow
+    _base = 0
+
+    def arena(self, nbytes: int) -> int:
+        """Return the address of at least `nbytes` of scratch memory."""
+        if self._size < nbytes:
+            self._grow(nbytes)
+        return self._base
+
+    def _grow(self, nbytes: int) -> None:
+        library().limit_threads()  # OpenMP keeps its limit per thread: set it on the first request
+        self._buffer = empty_aligned((nbytes,), np.uint8)
+        self._base = address(self._buffer)
+        self._size = nbytes
+
+
+_thread = _Thread()
+
+
+def int64s(values: Dims) -> ctypes.Array:
+    """Return the values as a C array of int64 (oneDNN's dnnl_dims_t)."""
+    return (ctypes.c_int64 * len(values))(*values)
+
+
+class PlanBuilder:
+    """Collects descriptors, slots and steps, in order, and makes a `Plan` of them."""
+
+    def __init__(self) -> None:
+        _thread.arena(0)  # sets the thread's limit, which a primitive takes over when created
+        self.lib = library()
+        self._handles = _Handles(self.lib)
+        self._slots: list[Slot] = []
+        self._steps: list[_Step] = []
+        self._arena_bytes = 0
+
+    def dense(self, dims: Dims, order: Dims, dtype: int) -> int:
+        """Describe a dense array; its dimensions lie in memory in `order`, outermost first."""
+        strides = [0] * len(dims)
+        step = 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step *= dims[axis]
+        return self._handles.new(
+            "dnnl_memory_desc_create_with_strides",
+            "dnnl_memory_desc_destroy",
+            len(dims),
+            int64s(dims),
+            dtype,
+            int64s(strides),
+        )
+
+    def any_layout(self, dims: Dims, dtype: int) -> int:
+        """Describe an array whose layout oneDNN shall choose."""
+        return self._handles.new(
+            "dnnl_memory_desc_create_with_tag",
+            "dnnl_memory_desc_destroy",
+            len(dims),
+            int64s(dims),
+            dtype,
+            TAG_ANY,
+        )
+
+    def primitive_desc(self, name: str, *arguments: object) -> int:
+        """Create a primitive descriptor; engine and attributes are put around `arguments`."""
+        return self._handles.new(
+            f"dnnl_{name}_primitive_desc_create",
+            "dnnl_primitive_desc_destroy",
+            self.lib.engine,
+            *arguments,
+            self.lib.attr,
+        )
+
+    def query(self, primitive_desc: int, what: int) -> int:
+        """Return the memory descriptor that a primitive descriptor settled on for one argument."""
+        return self.lib.functions["dnnl_primitive_desc_query_md"](primitive_desc, what, 0)
+
+    def array(self, desc: int) -> Slot:
+        """Declare the next array that the caller will pass to `Plan.run`."""
+        return self._add_slot(desc, None)
+
+    def scratch(self, desc: int) -> Slot:
+        """Declare a value that lives only inside the chain."""
+        offset = self._arena_bytes
+        size = self.lib.functions["dnnl_memory_desc_get_size"](desc)
+        self._arena_bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        return self._add_slot(desc, offset)
+
+    def as_input(self, slot: Slot, desc: int) -> Slot:
+        """Return the slot's value in the layout `desc`, adding a reorder when it differs."""
+        staged = self.as_output(slot, desc)
+        self._reorder(slot, staged)
+        return staged
+
+    def as_output(self, slot: Slot, desc: int) -> Slot:
+        """Return where to write a value laid out as `desc` that `deliver` will bring to `slot`."""
+        return slot if self._same(slot.desc, desc) else self.scratch(desc)
+
+    def deliver(self, staged: Slot, slot: Slot) -> None:
+        """Bring a value to its slot, adding a reorder when it was staged in another layout."""
+        self._reorder(staged, slot)
+
+    def execute(self, primitive_desc: int, arguments: dict[int, Slot]) -> None:
+        """Append a primitive to the chain."""
+        primitive = self._handles.new(
+            "dnnl_primitive_create", "dnnl_primitive_destroy", primitive_desc
+        )
+        pairs = [(number, slot.index) for number, slot in arguments.items()]
+        scratchpad = self.query(primitive_desc, QUERY_SCRATCHPAD)
+        if self.lib.functions["dnnl_memory_desc_get_size"](scratchpad):
+            pairs.append((ARG_SCRATCHPAD, self.scratch(scratchpad).index))
+        self._steps.append(_Step(primitive, tuple(pairs)))
+
+    def finish(self) -> "Plan":
+        """Return the plan; the builder is not used afterwards."""
+        return Plan(self._handles, tuple(self._slots), tuple(self._steps), self._arena_bytes)
+
+    def _add_slot(self, desc: int, offset: int | None) -> Slot:
+        slot = Slot(len(self._slots), desc, offset)
+        self._slots.append(slot)
+        return slot
+
+    def _same(self, left: int, right: int) -> bool:
+        return bool(self.lib.functions["dnnl_memory_desc_equal"](left, right))
+
+    def _reorder(self, source: Slot, target: Slot) -> None:
+        if source is target:
+            return
+        desc = self._handles.new(
+            "dnnl_reorder_primitive_desc_create",
+            "dnnl_primitive_desc_destroy",
+            source.desc,
+            self.lib.engine,
+            target.desc,
+            self.lib.engine,
+            self.lib.attr,
+        )
+        self.execute(desc, {ARG_SRC: source, ARG_DST: target})
+
+
+class _Frame:
+    """What one execution of a plan writes to: memory objects, argument lists and a stream."""
+
+    def __init__(self, handles: _Handles, slots: Sequence[Slot], steps: Sequence[_Step]):
+        lib = handles.lib
+        self._handles = _Handles(lib)
+        memories = [
+            self._handles.new(
+                "dnnl_memory_create", "dnnl_memory_destroy", slot.desc, lib.engine, None
+            )
+            for slot in slots
+        ]
+        self.arrays = [memories[slot.index] for slot in slots if slot.offset is None]
+        self.scratch = [
+            (memories[slot.index], slot.offset) for slot in slots if slot.offset is not None
+        ]
+        self.stream = self._handles.new(
+            "dnnl_stream_create", "dnnl_stream_destroy", lib.engine, IN_ORDER
+        )
+        self.arena_base = 0
+        self._lists = [
+            (_Argument * len(step.arguments))(
+                *((number, memories[index]) for number, index in step.arguments)
+            )
+            for step in steps
+        ]
+        self.calls = [
+            (step.primitive, len(step.arguments), ctypes.addressof(arguments))
+            for step, arguments in zip(steps, self._lists, strict=True)
+        ]
+
+
+class Plan:
+    """A finished chain: call `run` with one C-contiguous array per declared slot."""
+
+    def __init__(
+        self,
+        handles: _Handles,
+        slots: tuple[Slot, ...],
+        steps: tuple[_Step, ...],
+        arena_bytes: int,
+    ):
+        self._handles = handles
+        self._slots = slots
+        self._steps = steps
+        self._arena_bytes = arena_bytes
+        self._idle: list[_Frame] = []
+        self._set_data = handles.lib.functions["dnnl_memory_set_data_handle"]
+        self._execute = handles.lib.functions["dnnl_primitive_execute"]
+
+    def run(self, *arrays: np.ndarray) -> None:
+        """Run the chain. Inputs are read, outputs written in place; nothing is kept afterwards."""
+        try:
+            frame = self._idle.pop()
+        except IndexError:
+            frame = _Frame(self._handles, self._slots, self._steps)
+        for memory, array in zip(frame.arrays, arrays, strict=True):
+            self._set_data(memory, address(array))
+        base = _thread.arena(self._arena_bytes)
+        if frame.arena_base != base:
+            for memory, offset in frame.scratch:
+                self._set_data(memory, base + offset)
+            frame.arena_base = base
+        for primitive, count, arguments in frame.calls:
+            check(self._execute(primitive, frame.stream, count, arguments), "execute")
+        self._idle.append(frame)
+
+
+def cached(build: Callable[..., tuple[Plan, Shape]]) -> Callable[..., tuple[Plan, Shape]]:
+    """Keep what `build` returns, and what it refuses, for the most recently used arguments."""
+
+    @functools.lru_cache(_CACHE_SIZE)
+    def attempt(*key: Any) -> tuple[Plan, Shape] | str:
+        try:
+            return build(*key)
+        except Unsupported as refusal:
+            return str(refusal)
+
+    @functools.wraps(build)
+    def lookup(*key: Any) -> tuple[Plan, Shape]:
+        outcome = attempt(*key)
+        if isinstance(outcome, str):
+            raise Unsupported(outcome)
+        return outcome
+
+    _caches.append(attempt)
+    return lookup
+
+
+def forget_plans() -> None:
+    """Empty all plan caches."""
+    for cache in _caches:
+        cache.cache_clear()
+
+
+# A child's cached plans would run on its parent's OpenMP threads, which it does not have.
+os.register_at_fork(after_in_child=forget_plans)
+
+
+def require(condition: bool, reason: str) -> None:
+    """Raise `Unsupported` for the reason given unless the condition holds."""
+    if not condition:
+        raise Unsupported(f"oneDNN: {reason}")
+
+
+def ready(array: np.ndarray) -> np.ndarray:
+    """Return the array, or a copy of it that native code can read (C-contiguous, aligned)."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+
+
+def common_dtype(first: np.ndarray, *others: np.ndarray) -> int:
+    """Return oneDNN's number of the dtype that all arrays have."""
+    code = _DTYPES.get(first.dtype)
+    if code is None or any(other.dtype != first.dtype for other in others):
+        names = ", ".join(str(array.dtype) for array in (first, *others))
+        raise Unsupported(f"oneDNN: operands must all be float32 or all bfloat16, not {names}")
+    return code

@@ -1,0 +1,49 @@
+"""Softmax and log-softmax along one axis by oneDNN."""
+
+import numpy as np
+
+from headrace.devices.buffers import empty_aligned
+from headrace.devices.onednn import library as c
+from headrace.devices.onednn.plan import (
+    Plan,
+    PlanBuilder,
+    Shape,
+    cached,
+    common_dtype,
+    ready,
+    require,
+)
+
+
+@cached
+def _softmax_plan(algorithm: int, dtype: int, shape: Shape, axis: int) -> tuple[Plan, Shape]:
+    rank = len(shape)
+    require(-rank <= axis < rank, f"axis {axis} of an array with {rank} dimensions")
+    require(0 not in shape, "empty array")
+    builder = PlanBuilder()
+    layout = builder.dense(shape, range(rank), dtype)
+    desc = builder.primitive_desc(
+        "softmax_forward", c.FORWARD_INFERENCE, algorithm, layout, layout, axis % rank
+    )
+    builder.execute(desc, {c.ARG_SRC: builder.array(layout), c.ARG_DST: builder.array(layout)})
+    return builder.finish(), shape
+
+
+def _run(algorithm: int, x: np.ndarray, axis: int) -> np.ndarray:
+    plan, shape = _softmax_plan(algorithm, common_dtype(x), x.shape, axis)
+    y = empty_aligned(shape, x.dtype)
+    plan.run(ready(x), y)
+    # oneDNN leaves a row's other entries as numbers when one is NaN or infinite; the definition
+    # makes the whole row NaN. Such a row always holds one NaN, and minimum carries it through.
+    require(not np.isnan(np.min(y)), "softmax of NaN or infinity")
+    return y
+
+
+def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Return exp(x) / sum(exp(x)) along the axis."""
+    return _run(c.SOFTMAX, x, axis)
+
+
+def log_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Return x - log(sum(exp(x))) along the axis."""
+    return _run(c.LOG_SOFTMAX, x, axis)

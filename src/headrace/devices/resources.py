@@ -1,0 +1,173 @@
+"""State that outlives a step: variables and whatever else kernels keep, in containers.
+
+The default container ("") belongs to one session; named containers belong to the process, so that sessions and
+disjoint graphs can share what is in them (white paper §4.7) until `reset_containers` clears them.
+
+Invariant on arrays: one that is referenced from elsewhere is never written. A variable updates its array in place only
+while it holds the sole reference, and otherwise makes a new one; so a reader's array stays what it was when it was read.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headrace.core.dtypes import DType
+from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.core.shapes import TensorShape
+
+__all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
+
+Resource = TypeVar("Resource")
+
+
+def _references_when_alone() -> int:
+    """What getrefcount says of an object held by one attribute only, on this Python."""
+    holder = VariableState.__new__(VariableState)
+    holder.value = np.empty(1)
+    return holder._references()
+
+
+class VariableState:
+    """The value of one variable: an array, or None before it's initialised; `lock` guards changes."""
+
+    __slots__ = ("__weakref__", "dtype", "lock", "name", "shape", "value")
+
+    def __init__(self, name: str, dtype: DType, shape: TensorShape) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.shape = shape
+        self.value: Any = None
+        self.lock = threading.RLock()
+
+    def _references(self) -> int:
+        return sys.getrefcount(self.value)
+
+    def read(self) -> np.ndarray:
+        """Return the value as it is now; it won't change under the reader."""
+        with self.lock:
+            value = self.value
+        if value is None:
+            raise FailedPreconditionError(
+                None, None, f"Attempting to use uninitialized value {self.name}"
+            )
+        return value
+
+    def writable(self) -> np.ndarray:
+        """Return the value's array for changing in place (a copy replaces it if anyone else holds it); call with `lock` held."""
+        self.read()
+        if (
+            self._references() > _ALONE
+            or self.value.base is not None
+            or not self.value.flags.writeable
+        ):
+            self.value = np.array(self.value)
+        return self.value
+
+    def assign(self, value: Any) -> None:
+        """Replace the value by a copy of `value`, reusing memory where nobody else looks at it."""
+        with self.lock:
+            old = self.value
+            same = old is not None and old.shape == np.shape(value) and old.dtype == value.dtype
+            del old
+            if same and self._references() <= _ALONE and self.value.flags.writeable:
+                np.copyto(self.value, value)
+            else:
+                self.value = np.array(value)
+
+    def __repr__(self) -> str:
+        return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"
+
+
+_ALONE = _references_when_alone()
+
+
+class ResourceHandle:
+    """The runtime value of a `resource` tensor: where to find a piece of state."""
+
+    __slots__ = ("container", "kind", "name", "resources")
+
+    def __init__(self, resources: Resources, container: str, name: str, kind: type) -> None:
+        self.resources = resources
+        self.container = container
+        self.name = name
+        self.kind = kind
+
+    def get(self) -> Any:
+        """Return the resource; NotFoundError if it isn't there, InvalidArgumentError if it's of another kind."""
+        return self.resources.lookup(self.container, self.name, self.kind)
+
+    def __repr__(self) -> str:
+        return f"<ResourceHandle {self.container}/{self.name}>"
+
+
+_named: dict[str, dict[str, Any]] = {}
+_named_lock = threading.Lock()
+
+
+def reset_containers(names: Iterable[str] | None = None) -> None:
+    """Forget the state in these named containers, or in all of them."""
+    with _named_lock:
+        for name in list(_named) if not names else names:
+            _named.pop(name, None)
+
+
+class Resources:
+    """What the kernels of one session keep: its own default container and the process's named ones."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, Any] = {}
+        self._lock = threading.RLock()
+
+    def _container(self, name: str) -> dict[str, Any]:
+        if not name:
+            return self._own
+        with _named_lock:
+            return _named.setdefault(name, {})
+
+    def get_or_create(
+        self, container: str, name: str, kind: type[Resource], make: Callable[[], Resource]
+    ) -> Resource:
+        """Return the resource of that name, making it if there is none."""
+        with self._lock:
+            found = self._container(container).get(name)
+            if found is None:
+                found = self._container(container).setdefault(name, make())
+        return _checked(found, container, name, kind)
+
+    def lookup(self, container: str, name: str, kind: type[Resource]) -> Resource:
+        """Return the resource of that name; NotFoundError if there is none."""
+        found = self._container(container).get(name)
+        if found is None:
+            raise NotFoundError(
+                None,
+                None,
+                f"Resource {container or 'localhost'}/{name}/{kind.__name__} does not exist.",
+            )
+        return _checked(found, container, name, kind)
+
+    def has(self, container: str, name: str) -> bool:
+        return name in self._container(container)
+
+    def delete(self, container: str, name: str) -> bool:
+        """Remove a resource; False if it wasn't there."""
+        return self._container(container).pop(name, None) is not None
+
+    def clear(self) -> None:
+        """Forget the session's own state."""
+        with self._lock:
+            self._own.clear()
+
+
+def _checked(found: Any, container: str, name: str, kind: type[Resource]) -> Resource:
+    if not isinstance(found, kind):
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"Resource {container}/{name} is a {type(found).__name__}, not a {kind.__name__}",
+        )
+    return found

@@ -1,0 +1,225 @@
+"""Attribute values. In: what a caller or a NodeDef gives. Out: one canonical, immutable Python value per kind.
+
+Kinds and their values: int, float, bool, string (str, or bytes where it isn't UTF-8), type (DType), shape (TensorShape),
+tensor (read-only ndarray), func (FunctionName), list(...) (a tuple of these).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.core.tensor_proto import to_array, to_proto
+from headrace.graph.schema import Attribute
+
+if TYPE_CHECKING:
+    from headrace.core import proto
+
+__all__ = ["FunctionName", "as_attribute", "from_proto", "set_proto"]
+
+
+@dataclass(frozen=True)
+class FunctionName:
+    """The value of a `func` attribute: a function of the graph's library, with its own attributes."""
+
+    name: str
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
+    """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be one."""
+    convert = _CONVERT[attribute.element]
+    try:
+        if attribute.is_list:
+            if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
+                raise TypeError("it must be a list")
+            value = tuple(convert(v) for v in value)
+        else:
+            value = convert(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(
+            f"Expected {attribute.kind} for argument '{attribute.name}' of '{op_type}' Op, "
+            f"not {value!r}: {error}"
+        ) from None
+    _check_limits(attribute, value, op_type)
+    return value
+
+
+def _check_limits(attribute: Attribute, value: Any, op_type: str) -> None:
+    name, allowed, minimum = attribute.name, attribute.allowed, attribute.minimum
+    if allowed is not None:
+        for v in value if attribute.is_list else (value,):
+            if v in allowed:
+                continue
+            if attribute.element == "type":
+                names = ", ".join(t.name for t in allowed)
+                raise TypeError(
+                    f"Value passed to parameter '{name}' of '{op_type}' Op has DataType {v.name} "
+                    f"not in list of allowed values: {names}"
+                )
+            choices = '", "'.join(allowed)
+            raise ValueError(
+                f"Value for attr '{name}' of \"{v}\" is not in the list of allowed values: "
+                f'"{choices}"; Op type: {op_type}'
+            )
+    if minimum is not None:
+        size = len(value) if attribute.is_list else value
+        if size < minimum:
+            raise ValueError(
+                f"Attr '{name}' of '{op_type}' Op passed {size} less than minimum {minimum}."
+            )
+
+
+def _as_int(value: Any) -> int:
+    if isinstance(value, bool | np.bool_):
+        raise TypeError("a bool is not an int")
+    return operator.index(value.value if hasattr(value, "value") else value)
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError("a string is not a float")
+    return float(value)
+
+
+def _as_bool(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise TypeError("it must be True or False")
+
+
+def _as_string(value: Any) -> str | bytes:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, bytes):
+        raise TypeError("it must be a string")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _as_tensor(value: Any) -> np.ndarray:
+    if hasattr(value, "tensor_shape"):
+        return to_array(value)
+    if not isinstance(value, np.ndarray | np.generic):
+        raise TypeError("it must be an array")
+    return np.asarray(value)
+
+
+def _as_function(value: Any) -> FunctionName:
+    if isinstance(value, FunctionName):
+        return value
+    if isinstance(value, str):
+        return FunctionName(value)
+    raise TypeError("it must be a function's name")
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "int": _as_int,
+    "float": _as_float,
+    "bool": _as_bool,
+    "string": _as_string,
+    "type": lambda value: dtypes.as_dtype(value).base_dtype,
+    "shape": as_shape,
+    "tensor": _as_tensor,
+    "func": _as_function,
+}
+
+# AttrValue's field for each kind; its ListValue uses the same names.
+_FIELD = {
+    "int": "i",
+    "float": "f",
+    "bool": "b",
+    "string": "s",
+    "type": "type",
+    "shape": "shape",
+    "tensor": "tensor",
+    "func": "func",
+}
+_KIND = {field: kind for kind, field in _FIELD.items()}
+
+
+def _encode(kind: str, value: Any) -> Any:
+    if kind == "string":
+        return value.encode() if isinstance(value, str) else value
+    if kind == "type":
+        return value.enum
+    if kind == "shape":
+        return value.as_proto()
+    if kind == "tensor":
+        return to_proto(value)
+    return value
+
+
+def _decode(kind: str, value: Any) -> Any:
+    if kind == "func":
+        return FunctionName(value.name, {k: from_proto(v) for k, v in value.attr.items()})
+    if kind == "shape":
+        return TensorShape(value)
+    return _CONVERT[kind](value)
+
+
+def guess_kind(value: Any) -> str:
+    """The kind of an attribute that no schema lists (such as `_class` or `_output_shapes`)."""
+    if isinstance(value, tuple):
+        return f"list({guess_kind(value[0])})" if value else "list(string)"
+    for kind, types in (
+        ("bool", bool),
+        ("int", int),
+        ("float", float),
+        ("string", str | bytes),
+        ("type", dtypes.DType),
+        ("shape", TensorShape),
+        ("tensor", np.ndarray),
+        ("func", FunctionName),
+    ):
+        if isinstance(value, types):
+            return kind
+    raise TypeError(f"{value!r} can't be an attribute")
+
+
+def set_proto(target: proto.AttrValue, kind: str, value: Any) -> None:
+    """Write `value` into the AttrValue `target`."""
+    if kind.startswith("list("):
+        element = kind[5:-1]
+        target.list.SetInParent()
+        items = getattr(target.list, _FIELD[element])
+        for v in value:
+            if element == "func":
+                _fill_function(items.add(), v)
+            else:
+                items.append(_encode(element, v))
+    elif kind == "func":
+        _fill_function(target.func, value)
+    elif kind in ("shape", "tensor"):
+        getattr(target, _FIELD[kind]).CopyFrom(_encode(kind, value))
+    else:
+        setattr(target, _FIELD[kind], _encode(kind, value))
+
+
+def _fill_function(target: Any, value: FunctionName) -> None:
+    target.name = value.name
+    for name, v in value.attrs.items():
+        set_proto(target.attr[name], guess_kind(v), v)
+
+
+def from_proto(value: proto.AttrValue, kind: str | None = None) -> Any:
+    """Read an AttrValue; `kind` settles what an empty list is a list of. TypeError if it holds nothing."""
+    which = value.WhichOneof("value")
+    if which is None:
+        raise TypeError("the attribute has no value")
+    if which == "list":
+        element = kind[5:-1] if kind and kind.startswith("list(") else None
+        for name in [_FIELD[element]] if element else _KIND:
+            items = getattr(value.list, name)
+            if len(items):
+                return tuple(_decode(_KIND[name], v) for v in items)
+        return ()
+    return _decode(_KIND[which], getattr(value, which))

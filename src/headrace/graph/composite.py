@@ -1,0 +1,168 @@
+"""Values made of several tensors: IndexedSlices (rows of a larger tensor) and SparseTensor (its non-default elements)."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+from headrace.core.dtypes import DType
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.graph import Graph
+from headrace.graph.inference import constant_value, partial_value
+from headrace.graph.operation import Operation, Tensor
+
+__all__ = ["IndexedSlices", "IndexedSlicesValue", "SparseTensor", "SparseTensorValue"]
+
+IndexedSlicesValue = namedtuple("IndexedSlicesValue", ["values", "indices", "dense_shape"])
+SparseTensorValue = namedtuple("SparseTensorValue", ["indices", "values", "dense_shape"])
+export("SparseTensorValue", "compat.v1.SparseTensorValue")(SparseTensorValue)
+
+
+@export("IndexedSlices")
+class IndexedSlices:
+    """Some rows of a tensor: row `indices[i]` is `values[i]`. The gradient of a gather, which touches few rows of many."""
+
+    def __init__(self, values: Tensor, indices: Tensor, dense_shape: Tensor | None = None) -> None:
+        for other in (indices, dense_shape):
+            if other is not None and other.graph is not values.graph:
+                raise ValueError(f"{other} must be from the same graph as {values}.")
+        self._values = values
+        self._indices = indices
+        self._dense_shape = dense_shape
+
+    @property
+    def values(self) -> Tensor:
+        return self._values
+
+    @property
+    def indices(self) -> Tensor:
+        return self._indices
+
+    @property
+    def dense_shape(self) -> Tensor | None:
+        return self._dense_shape
+
+    @property
+    def name(self) -> str:
+        return self._values.name
+
+    @property
+    def device(self) -> str:
+        return self._values.device
+
+    @property
+    def op(self) -> Operation:
+        return self._values.op
+
+    @property
+    def dtype(self) -> DType:
+        return self._values.dtype
+
+    @property
+    def graph(self) -> Graph:
+        return self._values.graph
+
+    @property
+    def shape(self) -> TensorShape:
+        """The static shape of the tensor that the rows belong to."""
+        if self._dense_shape is None:
+            return TensorShape(None)
+        return _shape_of(self._dense_shape)
+
+    def __str__(self) -> str:
+        dense = f", dense_shape={self._dense_shape}" if self._dense_shape is not None else ""
+        return f"IndexedSlices(indices={self._indices}, values={self._values}{dense})"
+
+    def __neg__(self) -> IndexedSlices:
+        return IndexedSlices(-self.values, self.indices, self.dense_shape)  # type: ignore[operator]
+
+
+@export("SparseTensor", "sparse.SparseTensor")
+class SparseTensor:
+    """A tensor given by the positions (`indices`, one row each) and `values` of its elements; the rest is zero or empty."""
+
+    def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
+        from headrace.core.dtypes import int64
+
+        convert = SparseTensor._convert
+        self._indices: Tensor = convert(indices, int64, "indices")
+        self._values: Tensor = convert(values, None, "values")
+        self._dense_shape: Tensor = convert(dense_shape, int64, "dense_shape")
+        rows = self._indices.shape.with_rank(2)
+        rows[:1].merge_with(self._values.shape.with_rank(1))
+        rows[1:].merge_with(self._dense_shape.shape.with_rank(1))
+
+    # Set by headrace.ops.convert's importer: how a Python value becomes a tensor.
+    _convert: Any = None
+
+    @classmethod
+    def from_value(cls, sparse_tensor_value: Any) -> SparseTensor:
+        """Return a SparseTensor for a SparseTensorValue (or a SparseTensor, or a triple)."""
+        if isinstance(sparse_tensor_value, SparseTensor):
+            return sparse_tensor_value
+        if not isinstance(sparse_tensor_value, SparseTensorValue | tuple):
+            raise TypeError(
+                f"Neither a SparseTensor nor SparseTensorValue: {sparse_tensor_value}."
+            )
+        return cls(*sparse_tensor_value)
+
+    @property
+    def indices(self) -> Tensor:
+        return self._indices
+
+    @property
+    def values(self) -> Tensor:
+        return self._values
+
+    @property
+    def dense_shape(self) -> Tensor:
+        return self._dense_shape
+
+    @property
+    def op(self) -> Operation:
+        return self._values.op
+
+    @property
+    def dtype(self) -> DType:
+        return self._values.dtype
+
+    @property
+    def graph(self) -> Graph:
+        return self._values.graph
+
+    @property
+    def shape(self) -> TensorShape:
+        return _shape_of(self._dense_shape)
+
+    def get_shape(self) -> TensorShape:
+        return self.shape
+
+    def consumers(self) -> list[Operation]:
+        parts = (self._indices, self._values, self._dense_shape)
+        return list(dict.fromkeys(op for t in parts for op in t.consumers()))
+
+    def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
+        """Run what this tensor needs and return a SparseTensorValue."""
+        from headrace.graph.operation import _session_for
+
+        return _session_for(session, self.graph, "evaluate tensor").run(self, feed_dict)
+
+    def __str__(self) -> str:
+        return (
+            f"SparseTensor(indices={self._indices}, values={self._values}, "
+            f"dense_shape={self._dense_shape})"
+        )
+
+    __repr__ = __str__
+
+
+def _shape_of(vector: Tensor) -> TensorShape:
+    value = constant_value(vector)
+    if value is not None:
+        return TensorShape([None if n < 0 else int(n) for n in value])
+    partial = partial_value(vector)
+    if partial is not None:
+        return TensorShape([None if n is None or n < 0 else int(n) for n in partial])
+    length = vector.shape.sizes
+    return TensorShape([None] * length[0] if length and length[0] is not None else None)

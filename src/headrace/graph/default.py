@@ -1,0 +1,99 @@
+"""The default graph and the default session: a stack of each per thread, over one graph for the whole process.
+
+Both stacks live here, below ops and session alike, since building an op needs the one and `Tensor.eval` the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.graph.graph import Graph
+
+__all__ = ["default_session", "get_default_graph", "push_graph", "push_session", "reset"]
+
+
+class _Stacks(threading.local):
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.sessions: list[Any] = []
+
+
+_stacks = _Stacks()
+_process_graph: Graph | None = None
+_lock = threading.Lock()
+
+
+def get_default_graph() -> Graph:
+    """Return the graph that new operations join in this thread."""
+    if _stacks.graphs:
+        return _stacks.graphs[-1]
+    global _process_graph
+    if _process_graph is None:
+        from headrace.graph.graph import Graph
+
+        with _lock:
+            if _process_graph is None:
+                _process_graph = Graph()
+    return _process_graph
+
+
+def graph_depth() -> int:
+    """How many graphs this thread has made default, one within the other."""
+    return len(_stacks.graphs)
+
+
+def reset() -> None:
+    """Drop the process's default graph, so that the next operation starts a new one."""
+    if _stacks.graphs:
+        raise AssertionError(
+            "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared graph, "
+            "exit the nesting and create a new graph."
+        )
+    global _process_graph
+    _process_graph = None
+
+
+@contextmanager
+def push_graph(graph: Graph) -> Iterator[Graph]:
+    """Make `graph` the default within a with-block."""
+    with _push(_stacks.graphs, graph, "graph"):
+        yield graph
+
+
+@contextmanager
+def push_session(session: Any) -> Iterator[Any]:
+    """Make `session` the default within a with-block."""
+    with _push(_stacks.sessions, session, "session"):
+        yield session
+
+
+@contextmanager
+def _push(stack: list, item: Any, what: str) -> Iterator[None]:
+    stack.append(item)
+    try:
+        yield
+    finally:
+        if not stack or stack[-1] is not item:
+            raise AssertionError(
+                f"Nesting violated: this {what}'s as_default() block ends out of order"
+            )
+        stack.pop()
+
+
+def default_session() -> Any | None:
+    """Return the innermost default session of this thread, or None."""
+    return _stacks.sessions[-1] if _stacks.sessions else None
+
+
+def session_stack() -> list[Any]:
+    """This thread's stack of default sessions, for sessions that enter it without a with-block."""
+    return _stacks.sessions
+
+
+def graph_stack() -> list[Graph]:
+    """This thread's stack of default graphs, for sessions that enter it without a with-block."""
+    return _stacks.graphs

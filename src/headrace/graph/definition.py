@@ -1,0 +1,179 @@
+"""What an op type is. A `Definition` joins a schema with its meaning; the instances live in `headrace.ops`.
+
+Every other part of the system asks the definition (its effect, its kind, its kernel) and never compares op names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.errors import NotFoundError
+from headrace.graph.schema import MISSING, Schema
+
+if TYPE_CHECKING:
+    from headrace.graph.operation import Operation
+
+__all__ = [
+    "NOT_DIFFERENTIABLE",
+    "Definition",
+    "Effect",
+    "Kind",
+    "Sample",
+    "bind_kernel",
+    "lookup",
+    "register",
+]
+
+
+class Effect(enum.Enum):
+    """What an op does besides computing its outputs."""
+
+    PURE = "pure"  # outputs depend on inputs and attributes only
+    READS = "reads"  # reads mutable state
+    WRITES = "writes"  # changes mutable state, or the outside world
+    RANDOM = "random"  # draws random numbers: never folded, never merged
+    BLOCKS = "blocks"  # may wait for another step: gets a continuation
+
+
+class Kind(enum.Enum):
+    """The shape of a computation, as far as folding, fusion and lowering care."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    CONTRACTION = "contraction"
+    MOVEMENT = "movement"  # outputs hold input elements, moved, never looked at
+    OTHER = "other"
+
+
+class _NotDifferentiable:
+    def __repr__(self) -> str:
+        return "NOT_DIFFERENTIABLE"
+
+
+# The gradient of an op whose outputs are floating, but through which no gradient flows.
+NOT_DIFFERENTIABLE = _NotDifferentiable()
+
+
+class Sample:
+    """Test inputs of an op for the laws: positional inputs (arrays, lists or `Random` specs) and attributes."""
+
+    def __init__(self, *inputs: Any, **attrs: Any) -> None:
+        self.inputs = inputs
+        self.attrs = attrs
+
+    def __repr__(self) -> str:
+        pieces = [repr(v) for v in self.inputs] + [f"{k}={v!r}" for k, v in self.attrs.items()]
+        return f"Sample({', '.join(pieces)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """One op type: its schema and everything that follows from it.
+
+    infer     (context, *input shapes) -> a TensorShape, or a list with one per output (see graph.inference)
+    kernel    (*inputs, **attributes it names) -> an array, or a tuple with one per output
+    gradient  (b, op, *output gradients) -> one gradient (or None) per input
+    fold      (op) -> the outputs' values, or None: what static shapes alone decide (Shape, Rank, Size)
+    native    a faster kernel of the same meaning, or None; it may raise `devices.Unsupported`
+    """
+
+    schema: Schema
+    infer: Callable[..., Any]
+    kernel: Callable[..., Any]
+    gradient: Callable[..., Any] | _NotDifferentiable | Any = MISSING
+    effect: Effect = Effect.PURE
+    kind: Kind = Kind.OTHER
+    fold: Callable[..., Any] | None = None
+    native: Callable[..., Any] | None = None
+    samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
+    commutative: bool = False
+    accepts_uninitialized: bool = False
+    doc: str = ""
+
+    @property
+    def op_type(self) -> str:
+        return self.schema.op_type
+
+    @cached_property
+    def is_stateful(self) -> bool:
+        return self.effect is not Effect.PURE
+
+    @property
+    def has_gradient(self) -> bool:
+        return callable(self.gradient)
+
+    def __repr__(self) -> str:
+        return f"<Definition {self.schema}>"
+
+
+_DEFINITIONS: dict[str, Definition] = {}
+
+
+def register(definition: Definition) -> None:
+    """Make an op type known; each is defined once."""
+    if definition.op_type in _DEFINITIONS:
+        raise ValueError(f"op {definition.op_type} is defined twice")
+    _DEFINITIONS[definition.op_type] = definition
+
+
+def lookup(op_type: str) -> Definition:
+    """Return the definition of `op_type`; NotFoundError, with near names, if there is none."""
+    try:
+        return _DEFINITIONS[op_type]
+    except KeyError:
+        close = difflib.get_close_matches(op_type, _DEFINITIONS, n=3)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise NotFoundError(None, None, f"Op type not registered '{op_type}'.{hint}") from None
+
+
+def definitions() -> Mapping[str, Definition]:
+    """All op types by name."""
+    return MappingProxyType(_DEFINITIONS)
+
+
+def bind_kernel(
+    op: Operation, context: Any = None, kernel: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Return a function of the op's flat inputs: its kernel with attributes, `ctx` and input lists filled in.
+
+    A kernel names what it needs as keyword-only parameters: attributes, `ctx` (the NodeContext of a stateful op),
+    `op` (the operation itself).
+    """
+    definition = op.definition
+    kernel = kernel or definition.kernel
+    attrs = op._attrs
+    wanted = _keywords(kernel)
+    if wanted:
+        special = {"ctx": context, "op": op}
+        kernel = partial(kernel, **{k: special[k] if k in special else attrs[k] for k in wanted})
+    schema = definition.schema
+    if schema.has_list_inputs:
+        return _grouped(kernel, schema, attrs)
+    return kernel
+
+
+def _keywords(kernel: Callable[..., Any]) -> tuple[str, ...]:
+    code = getattr(kernel, "__code__", None)
+    if code is None:
+        return ()
+    first = code.co_argcount
+    return code.co_varnames[first : first + code.co_kwonlyargcount]
+
+
+def _grouped(kernel: Callable[..., Any], schema: Schema, attrs: dict[str, Any]) -> Callable[..., Any]:
+    """Give a kernel one list per list argument, cut from the flat inputs."""
+    if len(schema.inputs) == 1:
+        return lambda *flat: kernel(flat)
+    cuts: list[int | slice] = []
+    position = 0
+    for argument in schema.inputs:
+        count = schema.count(argument, attrs)
+        cuts.append(slice(position, position + count) if argument.is_list else position)
+        position += count
+    return lambda *flat: kernel(*[flat[cut] for cut in cuts])

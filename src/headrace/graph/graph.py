@@ -1,0 +1,564 @@
+"""Graph: a program under construction. In: operations, one by one. Out: the same, by name, in order, as a GraphDef.
+
+State: `_operations` in the order of creation and by name; the names in use; collections; versions; the scopes open in
+each thread. A lock guards creation, so many threads may build one graph.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.export import export
+from headrace.graph import default
+from headrace.graph.attributes import as_attribute
+from headrace.graph.definition import Definition, lookup
+from headrace.graph.inference import infer_shapes
+from headrace.graph.operation import Operation, Tensor
+from headrace.graph.schema import MISSING
+from headrace.graph.scopes import ControlScope, DeviceScope, ScopeState, control_inputs_for
+
+if TYPE_CHECKING:
+    from headrace.core import proto
+
+__all__ = ["Graph"]
+
+_VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
+_VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
+
+# The GraphDef version that TensorFlow 1.15.5 writes: producer 134, readable by consumers from 12 on.
+PRODUCER, MIN_CONSUMER = 134, 12
+
+
+@export("Graph")
+class Graph:
+    """A dataflow graph: operations, and tensors that flow between them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._operations: list[Operation] = []
+        self._by_name: dict[str, Operation] = {}
+        self._names_in_use: dict[str, int] = {}
+        self._collections: dict[Any, list[Any]] = {}
+        self._unfeedable: set[Tensor] = set()
+        self._unfetchable: set[Any] = set()
+        self._finalized = False
+        self._functions: dict[str, Any] = {}
+        self.mutations = 0  # changes to operations that plans may already contain
+        self.scope = ScopeState()
+        self.seed: int | None = None
+        self.producer = PRODUCER
+
+    # -- Operations ----------------------------------------------------------------------------------------------------
+
+    def add_operation(
+        self,
+        definition: Definition,
+        inputs: Sequence[Tensor],
+        attrs: dict[str, Any],
+        name: str,
+        control_inputs: Iterable[Operation] = (),
+        device: str | None = None,
+    ) -> Operation:
+        """Append an operation whose `attrs` are canonical and complete; `name` is final and unused.
+
+        The open scopes add their devices, control dependencies, colocation and attributes.
+        """
+        with self._lock:
+            self._check_not_finalized()
+            for t in inputs:
+                if t.op.graph is not self:
+                    raise ValueError(f"{t} must be from the same graph as operation '{name}'")
+            scope = self.scope
+            controls = list(control_inputs)
+            if scope.controls:
+                producers = {t.op for t in inputs}
+                controls += [
+                    c for c in control_inputs_for(scope.controls, producers) if c not in controls
+                ]
+            if scope.attrs:
+                attrs = {**scope.attrs, **attrs}
+            if scope.gradient_overrides and definition.op_type in scope.gradient_overrides:
+                override = scope.gradient_overrides[definition.op_type]
+                attrs = {**attrs, "_gradient_op_type": override}
+            op = Operation(
+                self, definition, name, list(inputs), attrs, controls, len(self._operations)
+            )
+            infer_shapes(op)
+            self._operations.append(op)
+            self._by_name[name] = op
+            for entry in scope.controls:
+                entry.seen.add(op)
+            if device is not None:
+                op._device = device
+            elif scope.devices:
+                self._apply_devices(op)
+            if scope.colocation:
+                self._colocate(op)
+            return op
+
+    def create_op(
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor],
+        dtypes: Any = None,
+        input_types: Any = None,
+        name: str | None = None,
+        attrs: dict[str, Any] | None = None,
+        op_def: Any = None,
+        compute_shapes: bool = True,
+        compute_device: bool = True,
+    ) -> Operation:
+        """Add an operation by type; attributes are Python values or AttrValues. Types follow from the op's schema."""
+        definition = lookup(op_type)
+        given = {
+            k: _plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()
+        }
+        full = complete_attributes(definition, list(inputs), given)
+        name = name or op_type
+        name = name[:-1] if name.endswith("/") else self.unique_name(name)
+        op = self.add_operation(
+            definition, inputs, full, name, device=None if compute_device else ""
+        )
+        if dtypes is not None and [t.dtype for t in op._outputs] != list(dtypes):
+            raise TypeError(f"outputs of '{name}' are {[t.dtype for t in op._outputs]}, not {dtypes}")
+        return op
+
+    def _apply_devices(self, op: Operation) -> None:
+        for entry in reversed(self.scope.devices):
+            if entry.function is None:
+                break
+            device = entry.function(op)
+            op._device = device if isinstance(device, str) else device.to_string() if device else ""
+
+    def _colocate(self, op: Operation) -> None:
+        groups = sorted({g.decode() for c in self.scope.colocation for g in c.colocation_groups()})
+        known = [g for g in op._attrs.get("_class", ()) if not g.startswith("loc:@")]
+        op._attrs = {**op._attrs, "_class": (*known, *groups)}
+        for c in self.scope.colocation:
+            if c._device:
+                op._device = c._device
+
+    def _check_not_finalized(self) -> None:
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    def _mutated(self) -> None:
+        self.mutations += 1
+
+    @property
+    def version(self) -> int:
+        """The number of operations made so far."""
+        return len(self._operations)
+
+    @property
+    def _last_id(self) -> int:
+        return len(self._operations)
+
+    @property
+    def finalized(self) -> bool:
+        return self._finalized
+
+    def finalize(self) -> None:
+        """Forbid further operations: what runs from now on can't grow the graph."""
+        self._finalized = True
+
+    def _unsafe_unfinalize(self) -> None:
+        self._finalized = False
+
+    @property
+    def building_function(self) -> bool:
+        return False
+
+    @property
+    def graph_def_versions(self) -> proto.VersionDef:
+        from headrace.core import proto
+
+        return proto.VersionDef(producer=self.producer, min_consumer=MIN_CONSUMER)
+
+    def as_graph_def(
+        self, from_version: int | None = None, add_shapes: bool = False
+    ) -> proto.GraphDef:
+        """Return the graph (or its operations from `from_version` on) as a GraphDef."""
+        from headrace.graph.graph_def import graph_def
+
+        return graph_def(self, from_version=from_version or 0, add_shapes=add_shapes)
+
+    # -- Finding things ------------------------------------------------------------------------------------------------
+
+    def get_operations(self) -> list[Operation]:
+        with self._lock:
+            return list(self._operations)
+
+    def get_operation_by_name(self, name: str) -> Operation:
+        if not isinstance(name, str):
+            raise TypeError(f"Operation names are strings (or similar), not {type(name).__name__}.")
+        return self.as_graph_element(name, allow_tensor=False, allow_operation=True)
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        if not isinstance(name, str):
+            raise TypeError(f"Tensor names are strings (or similar), not {type(name).__name__}.")
+        return self.as_graph_element(name, allow_tensor=True, allow_operation=False)
+
+    def as_graph_element(
+        self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True
+    ) -> Any:
+        """Return the tensor or operation of this graph that `obj` is, names or stands for."""
+        if not (allow_tensor or allow_operation):
+            raise ValueError("allow_tensor and allow_operation can't both be False.")
+        what = " or ".join(["Tensor"] * allow_tensor + ["Operation"] * allow_operation)
+        convert = getattr(obj, "_as_graph_element", None)
+        if convert is not None:
+            obj = convert()
+        if isinstance(obj, str):
+            return self._find(obj, allow_tensor, allow_operation)
+        if (isinstance(obj, Tensor) and allow_tensor) or (
+            isinstance(obj, Operation) and allow_operation
+        ):
+            if obj.graph is not self:
+                raise ValueError(f"{type(obj).__name__} {obj} is not an element of this graph.")
+            return obj
+        raise TypeError(f"Can not convert a {type(obj).__name__} into a {what}.")
+
+    def _find(self, name: str, allow_tensor: bool, allow_operation: bool) -> Any:
+        op_name, colon, index = name.partition(":")
+        op = self._by_name.get(op_name)
+        if not colon:
+            if not allow_operation:
+                hint = (
+                    f' but is the name of an Operation. Try "{name}:0".' if op is not None else "."
+                )
+                raise ValueError(
+                    f"The name '{name}' looks like an (invalid) Operation name, not a Tensor{hint} "
+                    'Tensor names must be of the form "<op_name>:<output_index>".'
+                )
+            if op is None:
+                raise KeyError(
+                    f"The name '{name}' refers to an Operation not in the graph.{self._nearest(name)}"
+                )
+            return op
+        if not allow_tensor:
+            raise ValueError(f"Name '{name}' appears to refer to a Tensor, not a Operation.")
+        if not index.isdigit():
+            raise ValueError(
+                f"The name '{name}' looks a like a Tensor name, but is not a valid one. Tensor names "
+                'must be of the form "<op_name>:<output_index>".'
+            )
+        if op is None:
+            raise KeyError(
+                f"The name '{name}' refers to a Tensor which does not exist. The operation, "
+                f"'{op_name}', does not exist in the graph.{self._nearest(op_name)}"
+            )
+        if int(index) >= len(op._outputs):
+            raise KeyError(
+                f"The name '{name}' refers to a Tensor which does not exist. The operation, "
+                f"'{op_name}', exists but only has {len(op._outputs)} outputs."
+            )
+        return op._outputs[int(index)]
+
+    def _nearest(self, name: str) -> str:
+        import difflib
+
+        close = difflib.get_close_matches(name, list(self._by_name), n=3)
+        return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
+
+    # -- Names ---------------------------------------------------------------------------------------------------------
+
+    def unique_name(self, name: str, mark_as_used: bool = True) -> str:
+        """Return `name` under the current scope, with a suffix if it's taken; letter case doesn't distinguish names."""
+        prefix = self.scope.name
+        name = f"{prefix}/{name}" if prefix else name
+        with self._lock:
+            key = name.lower()
+            count = self._names_in_use.get(key, 0)
+            if mark_as_used:
+                self._names_in_use[key] = count + 1
+            if not count:
+                return name
+            base = key
+            while key in self._names_in_use:
+                key = f"{base}_{count}"
+                count += 1
+            if mark_as_used:
+                self._names_in_use[base] = count
+                self._names_in_use[key] = 1
+            return f"{name}_{count - 1}"
+
+    def is_name_used(self, name: str) -> bool:
+        return name.lower() in self._names_in_use
+
+    def claim_name(self, name: str) -> None:
+        """Take `name` as it is (an imported node's); its scopes are taken with it."""
+        pieces = name.lower().split("/")
+        for i in range(1, len(pieces) + 1):
+            self._names_in_use.setdefault("/".join(pieces[:i]), 1)
+
+    @contextmanager
+    def name_scope(self, name: str | None) -> Iterator[str]:
+        """Prefix the names of operations made inside; yields the prefix with a last slash.
+
+        A name that ends with a slash re-enters that very scope; None or "" returns to the root.
+        """
+        scope = self.scope
+        if name:
+            if isinstance(name, bytes):
+                name = name.decode()
+            valid = _VALID_SCOPE if scope.name else _VALID_NAME
+            if not valid.fullmatch(name):
+                raise ValueError(f"'{name}' is not a valid scope name")
+        old = scope.name
+        new = "" if not name else name[:-1] if name.endswith("/") else self.unique_name(name)
+        scope.name = new
+        try:
+            yield f"{new}/" if new else ""
+        finally:
+            scope.name = old
+
+    def get_name_scope(self) -> str:
+        return self.scope.name
+
+    @property
+    def _name_stack(self) -> str:
+        return self.scope.name
+
+    # -- Scopes --------------------------------------------------------------------------------------------------------
+
+    def as_default(self) -> AbstractContextManager[Graph]:
+        """Make this the graph that new operations join, within a with-block."""
+        return default.push_graph(self)
+
+    @contextmanager
+    def device(self, device_name_or_function: Any) -> Iterator[None]:
+        """Ask for a device for the operations made inside: a string, a function of the operation, or None."""
+        entry = DeviceScope(device_name_or_function)
+        devices = self.scope.devices
+        devices.append(entry)
+        try:
+            yield
+        finally:
+            if not devices or devices.pop() is not entry:
+                raise RuntimeError("Exited device scope without properly entering it.")
+
+    @contextmanager
+    def control_dependencies(self, control_inputs: Sequence[Any] | None) -> Iterator[None]:
+        """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks said."""
+        ops = None
+        if control_inputs is not None:
+            ops = []
+            for c in control_inputs:
+                element = self.as_graph_element(_control_source(c))
+                op = element.op if isinstance(element, Tensor) else element
+                if op not in ops:
+                    ops.append(op)
+        entry = ControlScope(ops)
+        scope = self.scope
+        outer = scope.controls
+        scope.controls = [] if ops is None else [*outer, entry]
+        try:
+            yield
+        finally:
+            scope.controls = outer
+
+    def _control_dependencies_for_inputs(self, input_ops: Iterable[Operation]) -> list[Operation]:
+        return control_inputs_for(self.scope.controls, set(input_ops))
+
+    @contextmanager
+    def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
+        """Place the operations made inside with `op`, whatever device that gets."""
+        scope = self.scope
+        outer = scope.colocation, scope.devices
+        if op is None and not ignore_existing:
+            raise ValueError("Trying to reset colocation (op is None) but ignore_existing is not True")
+        element = None if op is None else self.as_graph_element(_control_source(op))
+        target = element.op if isinstance(element, Tensor) else element
+        kept = [] if ignore_existing else scope.colocation
+        scope.colocation = [*kept, target] if target is not None else kept
+        scope.devices = []
+        try:
+            yield
+        finally:
+            scope.colocation, scope.devices = outer
+
+    @contextmanager
+    def _attr_scope(self, attr_map: dict[str, Any]) -> Iterator[None]:
+        """Give every operation made inside these attributes; a value of None removes one."""
+        merged = {**self.scope.attrs}
+        for name, value in attr_map.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = _plain(value, None)
+        with self._swap("attrs", merged):
+            yield
+
+    @contextmanager
+    def gradient_override_map(self, op_type_map: dict[str, str]) -> Iterator[None]:
+        """Differentiate ops made inside by the gradient registered under another name."""
+        if not isinstance(op_type_map, dict) or not all(
+            isinstance(s, str) for pair in op_type_map.items() for s in pair
+        ):
+            raise TypeError("op_type_map must be a dictionary of strings to strings")
+        with self._swap("gradient_overrides", {**self.scope.gradient_overrides, **op_type_map}):
+            yield
+
+    @contextmanager
+    def container(self, container_name: str) -> Iterator[str]:
+        """Keep the state of the stateful operations made inside in a named container."""
+        with self._swap("container", container_name):
+            yield container_name
+
+    @property
+    def _container(self) -> str:
+        return self.scope.container
+
+    @contextmanager
+    def _swap(self, field: str, value: Any) -> Iterator[None]:
+        outer = getattr(self.scope, field)
+        setattr(self.scope, field, value)
+        try:
+            yield
+        finally:
+            setattr(self.scope, field, outer)
+
+    # -- Collections ---------------------------------------------------------------------------------------------------
+
+    def add_to_collection(self, name: Any, value: Any) -> None:
+        self._check_not_finalized()
+        with self._lock:
+            self._collections.setdefault(name, []).append(value)
+
+    def add_to_collections(self, names: Any, value: Any) -> None:
+        for name in {names: None} if isinstance(names, str) else dict.fromkeys(names):
+            self.add_to_collection(name, value)
+
+    def get_collection_ref(self, name: Any) -> list[Any]:
+        """Return the collection itself, so that changes to the list change the graph."""
+        with self._lock:
+            return self._collections.setdefault(name, [])
+
+    def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
+        """Return a copy of a collection; with `scope`, only items whose name matches it from its start."""
+        items = list(self._collections.get(name, ()))
+        if scope is None:
+            return items
+        matches = re.compile(scope).match
+        return [i for i in items if hasattr(i, "name") and matches(i.name)]
+
+    def get_all_collection_keys(self) -> list[Any]:
+        with self._lock:
+            return [k for k in self._collections if isinstance(k, str)]
+
+    def clear_collection(self, name: Any) -> None:
+        self._check_not_finalized()
+        self._collections.pop(name, None)
+
+    @property
+    def collections(self) -> list[Any]:
+        return list(self._collections)
+
+    # -- Feeding and fetching ------------------------------------------------------------------------------------------
+
+    def prevent_feeding(self, tensor: Tensor) -> None:
+        self._unfeedable.add(tensor)
+
+    def is_feedable(self, tensor: Tensor) -> bool:
+        return tensor not in self._unfeedable
+
+    def prevent_fetching(self, op: Any) -> None:
+        self._unfetchable.add(op)
+
+    def is_fetchable(self, tensor_or_op: Any) -> bool:
+        op = tensor_or_op.op if isinstance(tensor_or_op, Tensor) else tensor_or_op
+        return op not in self._unfetchable and tensor_or_op not in self._unfetchable
+
+    def __repr__(self) -> str:
+        return f"<Graph of {len(self._operations)} operations>"
+
+
+def complete_attributes(
+    definition: Definition, inputs: Sequence[Tensor], given: dict[str, Any]
+) -> dict[str, Any]:
+    """Fill `given` attributes from the inputs' types and the schema's defaults; TypeError if that does not do."""
+    schema = definition.schema
+    attrs: dict[str, Any] = {k: v for k, v in given.items() if k not in schema.attributes}
+    for attribute in schema.attributes.values():
+        value = given.get(attribute.name)
+        if value is None and attribute.name not in schema.inferred:
+            if attribute.default is MISSING:
+                raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
+            value = attribute.default
+        if value is not None:
+            attrs[attribute.name] = as_attribute(attribute, value, schema.op_type)
+    position = 0
+    single_lists = [a for a in schema.inputs if a.is_list]
+    for argument in schema.inputs:
+        count = _count_inputs(schema, argument, attrs, len(inputs), len(single_lists))
+        taken = inputs[position : position + count]
+        if len(taken) != count:
+            raise ValueError(
+                f"'{schema.op_type}' Op takes more inputs than the {len(inputs)} given: {schema}"
+            )
+        position += count
+        types = [t.dtype.base_dtype for t in taken]
+        if argument.type_list_attr:
+            attrs.setdefault(argument.type_list_attr, tuple(types))
+        if argument.number_attr:
+            attrs.setdefault(argument.number_attr, count)
+        if argument.type_attr and types:
+            attrs.setdefault(argument.type_attr, types[0])
+        for t, expected in zip(taken, schema.types(argument, attrs), strict=True):
+            if t.dtype.base_dtype != expected.base_dtype:
+                raise TypeError(
+                    f"Input '{argument.name}' of '{schema.op_type}' Op has type "
+                    f"{t.dtype.base_dtype.name} that does not match expected type of "
+                    f"{expected.base_dtype.name}."
+                )
+            if argument.is_ref and not t.dtype._is_ref_dtype:
+                raise TypeError(
+                    f"'{schema.op_type}' Op requires that input '{argument.name}' be a mutable tensor "
+                    "(e.g.: a tf.Variable)"
+                )
+    if position != len(inputs):
+        raise ValueError(
+            f"'{schema.op_type}' Op takes {position} inputs, not the {len(inputs)} given: {schema}"
+        )
+    for attribute in schema.attributes.values():
+        if attribute.name in schema.inferred:
+            if attribute.name not in attrs:
+                if attribute.default is MISSING:
+                    raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
+                attrs[attribute.name] = attribute.default
+            as_attribute(attribute, attrs[attribute.name], schema.op_type)
+    return attrs
+
+
+def _count_inputs(schema: Any, argument: Any, attrs: dict[str, Any], given: int, lists: int) -> int:
+    known = argument.number_attr or argument.type_list_attr
+    if not known:
+        return 1
+    if known in attrs:
+        return schema.count(argument, attrs)
+    if lists > 1:
+        raise ValueError(f"'{schema.op_type}' Op needs attr '{known}'")
+    return given - (len(schema.inputs) - 1)
+
+
+def _plain(value: Any, attribute: Any) -> Any:
+    if hasattr(value, "WhichOneof"):
+        from headrace.graph.attributes import from_proto
+
+        return from_proto(value, attribute.kind if attribute else None)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _control_source(item: Any) -> Any:
+    """What a control dependency on `item` waits for: composites name their own operation."""
+    if isinstance(item, Operation | Tensor | str):
+        return item
+    return getattr(item, "op", item)
+
+
+DeviceFunction = Callable[[Operation], str]

@@ -1,0 +1,183 @@
+"""What is known before a step runs: static shapes, and values that follow from constants and static shapes.
+
+`infer_shapes` gives a new operation's outputs their shapes by its definition's rule. The rule gets an `InferenceContext`
+and one TensorShape per input (a list of them for a list input), and returns, for a single output, a
+TensorShape, a tuple of sizes or None (unknown); for several, a list with one of these each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import ShapeError
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Effect, Kind, bind_kernel
+from headrace.graph.operation import Operation, Tensor
+
+__all__ = ["InferenceContext", "constant_value", "infer_shapes", "partial_value"]
+
+_MOST_ELEMENTS = 4096  # Larger values are never shapes, axes or sizes.
+_MOST_DEPTH = 64
+_UNKNOWN = TensorShape(None)
+
+
+class InferenceContext:
+    """What a shape rule may ask about the operation that is being made."""
+
+    __slots__ = ("attrs", "op")
+
+    def __init__(self, op: Operation) -> None:
+        self.op = op
+        self.attrs = op._attrs
+
+    def value(self, index: int) -> np.ndarray | None:
+        """The value of flat input `index`, if it is known now."""
+        return constant_value(self.op._inputs[index])
+
+    def ints(self, index: int) -> list[int | None] | None:
+        """The known elements of an integer vector (or scalar); None if not even its length is known."""
+        value = partial_value(self.op._inputs[index])
+        if value is None:
+            shape = self.op._inputs[index]._shape.sizes
+            if shape is None or len(shape) > 1 or (shape and shape[0] is None):
+                return None
+            return [None] * (shape[0] if shape else 1)  # type: ignore[operator]
+        return [None if v is None else int(v) for v in value.ravel().tolist()]
+
+    def shape_from(self, index: int) -> TensorShape:
+        """The shape that an integer vector input stands for; -1 and unknown elements are unknown sizes."""
+        sizes = self.ints(index)
+        if sizes is None:
+            return _UNKNOWN
+        if any(n is not None and n < -1 for n in sizes):
+            raise ValueError(f"Dimension sizes must be at least -1, but are {sizes}")
+        return TensorShape.of(tuple(None if n == -1 else n for n in sizes))
+
+
+def infer_shapes(op: Operation) -> None:
+    """Set the static shapes of the outputs of a new operation; ShapeError if its inputs can't go together."""
+    outputs = op._outputs
+    definition = op.definition
+    schema = definition.schema
+    shapes: list[Any] = [t._shape for t in op._inputs]
+    if schema.has_list_inputs:
+        shapes = group(schema, op._attrs, shapes)
+    try:
+        found = definition.infer(InferenceContext(op), *shapes)
+    except (ValueError, IndexError) as error:
+        raise _shape_error(op, error) from None
+    if not outputs:
+        return
+    results = found if isinstance(found, list) else [found]
+    if len(results) != len(outputs):
+        raise AssertionError(f"shape rule of {op.type}: {len(results)} shapes, {len(outputs)} outputs")
+    for t, shape in zip(outputs, results, strict=True):
+        t._shape = (
+            shape
+            if isinstance(shape, TensorShape)
+            else _UNKNOWN
+            if shape is None
+            else TensorShape.of(shape)
+        )
+
+
+def group(schema: Any, attrs: dict[str, Any], flat: list[Any]) -> list[Any]:
+    """Gather the flat inputs of an op into one entry per argument: a list for a list argument."""
+    grouped: list[Any] = []
+    position = 0
+    for argument in schema.inputs:
+        if argument.is_list:
+            count = schema.count(argument, attrs)
+            grouped.append(list(flat[position : position + count]))
+            position += count
+        else:
+            grouped.append(flat[position])
+            position += 1
+    return grouped
+
+
+def _shape_error(op: Operation, error: Exception) -> ShapeError:
+    shapes = ", ".join(
+        "<unknown>"
+        if t._shape.sizes is None
+        else "[" + ",".join("?" if n is None else str(n) for n in t._shape.sizes) + "]"
+        for t in op._inputs
+    )
+    message = str(error).rstrip(".")
+    for t in op._inputs:
+        t._consumers.remove(op)
+    where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
+    return ShapeError(None, op, f"{message} {where}")
+
+
+def constant_value(tensor: Tensor) -> np.ndarray | None:
+    """Return the value of `tensor` if it follows from constants and static shapes, else None."""
+    value = _evaluate(tensor, 0)
+    if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
+        return None
+    if value.dtype == object and tensor.dtype.numpy != object:
+        return value.astype(tensor.dtype.numpy)
+    return value
+
+
+def partial_value(tensor: Tensor) -> np.ndarray | None:
+    """As `constant_value`, but with None for each element that isn't known: shapes are often known in part."""
+    return _evaluate(tensor, 0)
+
+
+def _evaluate(tensor: Tensor, depth: int) -> np.ndarray | None:
+    op = tensor.op
+    definition = op.definition
+    if definition.fold is not None:
+        folded = definition.fold(op)
+        return None if folded is None else np.asarray(folded[tensor.value_index])
+    if definition.effect is not Effect.PURE or depth > _MOST_DEPTH or not op._inputs:
+        return None
+    if not _is_small(op):
+        return None
+    inputs = []
+    for t in op._inputs:
+        if t.dtype._is_ref_dtype:
+            return None
+        value = _evaluate(t, depth + 1)
+        if value is None or value.size > _MOST_ELEMENTS:
+            return None
+        inputs.append(value)
+    return _run_kernel(tensor, inputs)
+
+
+def _is_small(op: Operation) -> bool:
+    for t in (*op._inputs, *op._outputs):
+        count = t._shape.num_elements()
+        if count is not None and count > _MOST_ELEMENTS:
+            return False
+    return True
+
+
+def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
+    op = tensor.op
+    partial = any(v.dtype == object and t.dtype.numpy != object for v, t in zip(inputs, op._inputs))
+    if partial:
+        if op.definition.kind is not Kind.MOVEMENT:
+            inputs = [_whole(v, t.dtype.numpy) for v, t in zip(inputs, op._inputs, strict=True)]
+            if any(v is None for v in inputs):
+                return None
+        elif len({t.dtype for t in op._inputs}) == 1:
+            inputs = [v.astype(object) for v in inputs]
+    try:
+        result = bind_kernel(op)(*inputs)
+    except (ValueError, TypeError, IndexError, ArithmeticError):
+        return None  # The kernel will say why when it runs; here nothing is known.
+    schema = op.definition.schema
+    if len(op._outputs) > 1 or schema.has_list_outputs:
+        result = result[tensor.value_index]
+    return np.asarray(result)
+
+
+def _whole(value: np.ndarray, dtype: np.dtype) -> Any:
+    """`value` in its own dtype if all of it is known, else None."""
+    if value.dtype != object or dtype == object:
+        return value
+    return None if any(v is None for v in value.ravel().tolist()) else value.astype(dtype)

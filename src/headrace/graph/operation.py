@@ -1,0 +1,299 @@
+"""Operation and Tensor: the nodes and edges of a graph, as users hold them.
+
+Invariants: an operation's type, inputs and outputs never change after it joined its graph, except through the
+underscored mutators, which raise the graph's `mutations` count so that sessions make new plans.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headrace.core import source
+from headrace.core.dtypes import DType
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph import attributes, default
+from headrace.graph.definition import Definition
+
+if TYPE_CHECKING:
+    from headrace.core import proto
+    from headrace.graph.graph import Graph
+
+__all__ = ["Operation", "Tensor"]
+
+
+@export("Tensor")
+class Tensor:
+    """One output of an operation: a value that exists only while a step runs."""
+
+    __slots__ = ("__dict__", "__weakref__", "_consumers", "_shape", "dtype", "op", "value_index")
+    __array_priority__ = 100  # NumPy must ask us first in `array + tensor`.
+
+    def __init__(self, op: Operation, value_index: int, dtype: DType) -> None:
+        self.op = op
+        self.value_index = value_index
+        self.dtype = dtype
+        self._shape: TensorShape = _UNKNOWN
+        self._consumers: list[Operation] = []
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+    @property
+    def name(self) -> str:
+        return f"{self.op.name}:{self.value_index}"
+
+    @property
+    def device(self) -> str:
+        return self.op.device
+
+    @property
+    def shape(self) -> TensorShape:
+        return self._shape
+
+    def get_shape(self) -> TensorShape:
+        """Return the static shape: what is known of it before any step runs."""
+        return self._shape
+
+    def set_shape(self, shape: Any) -> None:
+        """Merge `shape` into what is known of the static shape; ValueError if they disagree."""
+        self._shape = self._shape.merge_with(as_shape(shape))
+
+    def _shape_as_list(self) -> list[int | None] | None:
+        sizes = self._shape.sizes
+        return None if sizes is None else list(sizes)
+
+    def _rank(self) -> int | None:
+        return self._shape.ndims
+
+    def consumers(self) -> list[Operation]:
+        """Return the operations that take this tensor as an input."""
+        return list(self._consumers)
+
+    def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
+        """Run what this tensor needs in `session` (or the default one) and return its value."""
+        return _session_for(session, self.graph, "evaluate tensor").run(self, feed_dict)
+
+    def _as_node_def_input(self) -> str:
+        return f"{self.op.name}:{self.value_index}" if self.value_index else self.op.name
+
+    def __repr__(self) -> str:
+        return f"<tf.Tensor '{self.name}' shape={self._shape} dtype={self.dtype.name}>"
+
+    def __str__(self) -> str:
+        shape = "" if self._shape.sizes is None else f", shape={self._shape}"
+        device = f", device={self.device}" if self.device else ""
+        return f'Tensor("{self.name}"{shape}, dtype={self.dtype.name}{device})'
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` to test "
+            "whether a tensor is defined, and tf.cond to branch on a tensor's value."
+        )
+
+    def __iter__(self) -> Any:
+        raise TypeError(
+            f"{self} is not iterable: its length is known only while a step runs. Use tf.unstack to "
+            "split it, or tf.map_fn to apply a function to each of its rows."
+        )
+
+    def __len__(self) -> int:
+        raise TypeError(f"len is not defined for {self}: use tf.shape or tensor.shape")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"Cannot convert a symbolic Tensor ({self.name}) to a numpy array: run it in a session."
+        )
+
+
+@export("Operation")
+class Operation:
+    """A node of the graph: a computation on tensors, or on state."""
+
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_attrs",
+        "_control_inputs",
+        "_device",
+        "_id",
+        "_inputs",
+        "_outputs",
+        "definition",
+        "graph",
+        "name",
+        "traceback_frames",
+    )
+
+    def __init__(
+        self,
+        graph: Graph,
+        definition: Definition,
+        name: str,
+        inputs: list[Tensor],
+        attrs: dict[str, Any],
+        control_inputs: list[Operation],
+        op_id: int,
+    ) -> None:
+        self.graph = graph
+        self.definition = definition
+        self.name = name
+        self._id = op_id
+        self._inputs = inputs
+        self._attrs = attrs
+        self._control_inputs = control_inputs
+        self._device = ""
+        self.traceback_frames = source.capture()
+        self._outputs = [
+            Tensor(self, i, dtype) for i, dtype in enumerate(definition.schema.output_types(attrs))
+        ]
+        for t in inputs:
+            t._consumers.append(self)
+
+    @property
+    def type(self) -> str:
+        return self.definition.schema.op_type
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return list(self._inputs)
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return list(self._outputs)
+
+    @property
+    def control_inputs(self) -> list[Operation]:
+        return list(self._control_inputs)
+
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes, as canonical Python values (see graph.attributes)."""
+        return self._attrs
+
+    def values(self) -> tuple[Tensor, ...]:
+        return tuple(self._outputs)
+
+    def get_attr(self, name: str) -> Any:
+        """Return an attribute as TensorFlow does: strings as bytes, tuples as lists."""
+        try:
+            value = self._attrs[name]
+        except KeyError:
+            raise ValueError(f"Operation '{self.name}' has no attr named '{name}'.") from None
+        return _public_value(self._kind(name), value)
+
+    def _kind(self, name: str) -> str:
+        known = self.definition.schema.attributes.get(name)
+        return known.kind if known else attributes.guess_kind(self._attrs[name])
+
+    @property
+    def traceback(self) -> list[tuple[str, int, str, str]]:
+        """Where the operation was made, outermost call first."""
+        return source.extract_stack(self.traceback_frames)
+
+    @property
+    def node_def(self) -> proto.NodeDef:
+        from headrace.graph.graph_def import node_def
+
+        return node_def(self)
+
+    @property
+    def op_def(self) -> proto.OpDef:
+        from headrace.graph.graph_def import op_def
+
+        return op_def(self.definition.schema, self.definition)
+
+    def colocation_groups(self) -> list[bytes]:
+        """The `loc:@name` groups that the operation must be placed with."""
+        groups = self._attrs.get("_class", ())
+        found = [g.encode() for g in groups if g.startswith("loc:@")]
+        return found or [f"loc:@{self.name}".encode()]
+
+    def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
+        """Run this operation, and what it needs, in `session` (or the default one)."""
+        _session_for(session, self.graph, "execute operation").run(self, feed_dict)
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        """Set an attribute from an AttrValue or a Python value."""
+        if hasattr(value, "WhichOneof"):
+            value = attributes.from_proto(value)
+        self._attrs[name] = value
+        self.graph._mutated()
+
+    def _set_device(self, device: Any) -> None:
+        self._device = device if isinstance(device, str) else device.to_string() if device else ""
+        self.graph._mutated()
+
+    def _add_control_inputs(self, ops: list[Operation]) -> None:
+        for op in ops:
+            if op.graph is not self.graph:
+                raise ValueError(f"control input '{op.name}' is from another graph")
+            if op not in self._control_inputs:
+                self._control_inputs.append(op)
+        self.graph._mutated()
+
+    def _add_control_input(self, op: Operation) -> None:
+        self._add_control_inputs([op])
+
+    def _update_input(self, index: int, tensor: Tensor) -> None:
+        if tensor.graph is not self.graph:
+            raise ValueError(f"{tensor.name} is from another graph than {self.name}")
+        self._inputs[index]._consumers.remove(self)
+        self._inputs[index] = tensor
+        tensor._consumers.append(self)
+        self.graph._mutated()
+
+    def __repr__(self) -> str:
+        return f"<tf.Operation '{self.name}' type={self.type}>"
+
+    def __str__(self) -> str:
+        return str(self.node_def)
+
+    def __copy__(self) -> Operation:
+        return self
+
+
+_UNKNOWN = TensorShape(None)
+
+
+def _public_value(kind: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_public_value(kind[5:-1], v) for v in value]
+    if kind == "string":
+        return value.encode() if isinstance(value, str) else value
+    if kind == "shape":
+        return value.as_proto()
+    if kind == "tensor":
+        from headrace.core.tensor_proto import to_proto
+
+        return to_proto(value)
+    return value
+
+
+def _session_for(session: Any, graph: Graph, action: str) -> Any:
+    session = session or default.default_session()
+    if session is None:
+        raise ValueError(
+            f"Cannot {action} using `eval()` or `run()`: No default session is registered. Use "
+            "`with sess.as_default()` or pass an explicit session to `eval(session=sess)`"
+        )
+    if session.graph is not graph:
+        raise ValueError(
+            f"Cannot {action}: the default session's graph is different from the tensor's or "
+            "operation's graph. Pass a session of the right graph to `eval(session=sess)`."
+        )
+    return session

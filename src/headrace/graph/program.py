@@ -1,0 +1,77 @@
+"""What the pipeline's stages hand to each other: frozen, printable forms of one step.
+
+StepGraph: the operations that a step needs, in an order that respects every dependency, with its feeds and fetches.
+Program: the same as instructions on numbered slots, with the slots that each instruction frees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.graph.operation import Operation, Tensor
+
+__all__ = ["Instruction", "Program", "StepGraph"]
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """A step before it's scheduled. `placement` names the device of each operation once placement has run."""
+
+    operations: tuple[Operation, ...]
+    feeds: tuple[Tensor, ...]
+    fetches: tuple[Tensor, ...]
+    targets: tuple[Operation, ...]
+    placement: Mapping[Operation, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"feed  {_show(t)}" for t in self.feeds]
+        for op in self.operations:
+            inputs = [t.name for t in op._inputs] + [f"^{c.name}" for c in op._control_inputs]
+            device = f" on {self.placement[op]}" if op in self.placement else ""
+            outputs = ", ".join(_show(t) for t in op._outputs) or op.name
+            lines.append(f"{outputs} = {op.type}({', '.join(inputs)}){device}")
+        lines += [f"fetch {t.name}" for t in self.fetches]
+        lines += [f"run   {op.name}" for op in self.targets]
+        return "\n".join(lines)
+
+
+def _show(t: Tensor) -> str:
+    sizes = t._shape.sizes
+    shape = "?" if sizes is None else ",".join("?" if n is None else str(n) for n in sizes)
+    return f"{t.name} {t.dtype.name}[{shape}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """Run one operation: read `inputs` slots, write `width` slots from `output` on, then free `frees`.
+
+    `dereference` marks the inputs that arrive as references to variables where the operation wants their value.
+    """
+
+    op: Operation
+    inputs: tuple[int, ...]
+    output: int
+    width: int
+    frees: tuple[int, ...]
+    dereference: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A scheduled step for one device. Slots hold tensors while they live; each is written once."""
+
+    instructions: tuple[Instruction, ...]
+    slots: int
+    feeds: tuple[tuple[Tensor, int], ...]
+    fetches: tuple[tuple[Tensor, int], ...]
+
+    def __str__(self) -> str:
+        lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]
+        for i in self.instructions:
+            outputs = ", ".join(f"s{i.output + k}" for k in range(i.width))
+            inputs = ", ".join(f"*s{s}" if k in i.dereference else f"s{s}" for k, s in enumerate(i.inputs))
+            frees = f"  free {', '.join(f's{s}' for s in i.frees)}" if i.frees else ""
+            lines.append(f"{outputs + ' = ' if outputs else ''}{i.op.type}({inputs})  # {i.op.name}{frees}")
+        lines += [f"fetch s{slot}  # {t.name}" for t, slot in self.fetches]
+        return "\n".join(lines)

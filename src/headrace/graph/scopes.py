@@ -1,0 +1,72 @@
+"""Scopes: what a with-block says about the operations made inside it.
+
+A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost last), the control
+dependencies, the colocation group, extra attributes, gradient overrides and the container. `ControlScope` and `DeviceScope`
+are the entries of their stacks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.core.device import DeviceSpec, merge_device
+
+if TYPE_CHECKING:
+    from headrace.graph.operation import Operation
+
+__all__ = ["ControlScope", "DeviceScope", "ScopeState"]
+
+
+class ScopeState(threading.local):
+    """The scopes that are open in the current thread."""
+
+    def __init__(self) -> None:
+        self.name = ""  # prefix of new names, without the last slash
+        self.devices: list[DeviceScope] = []
+        self.controls: list[ControlScope] = []
+        self.colocation: list[Operation] = []
+        self.attrs: dict[str, Any] = {}
+        self.gradient_overrides: dict[str, str] = {}
+        self.container = ""
+
+
+class DeviceScope:
+    """One `tf.device(...)`: a function that gives an operation its device, or None to forget the outer ones."""
+
+    __slots__ = ("function", "request")
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self.function: Callable[[Any], Any] | None
+        if request is None or (callable(request) and not isinstance(request, DeviceSpec)):
+            self.function = request
+        else:
+            self.function = merge_device(request)
+
+
+class ControlScope:
+    """One `control_dependencies(...)`: operations that must run before those made inside the block.
+
+    An operation that already depends on another one made in the block needs no control edge of its own: `seen` holds
+    the block's operations to tell.
+    """
+
+    __slots__ = ("inputs", "is_new_stack", "saved", "seen")
+
+    def __init__(self, inputs: Sequence[Operation] | None) -> None:
+        self.inputs = list(inputs or ())
+        self.is_new_stack = inputs is None
+        self.saved: list[ControlScope] = []
+        self.seen: set[Operation] = set()
+
+
+def control_inputs_for(scopes: list[ControlScope], inputs: set[Operation]) -> list[Operation]:
+    """The control inputs of a new operation that takes data from the operations `inputs`."""
+    found: list[Operation] = []
+    for scope in scopes:
+        if not inputs.isdisjoint(scope.seen):
+            continue
+        found.extend(op for op in scope.inputs if op not in inputs and op not in found)
+    return found

@@ -1,0 +1,1 @@
+"""Every op, one definition each, in family files."""

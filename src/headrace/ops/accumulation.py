@@ -1,0 +1,33 @@
+"""The precision in which kernels add up. In: arrays of any dtype. Out: the same values, 16-bit floats as float32.
+
+Sums of half-precision products lose everything beyond a few thousand terms, so kernels compute on
+`widened` arrays and cast their result once, at the end.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+_NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """`array` in the dtype to accumulate in: float32 for 16-bit floats, else itself."""
+    return array.astype(np.float32) if array.dtype in _NARROW else array
+
+
+def require_float(what: str, *arrays: np.ndarray) -> None:
+    """Raise TypeError unless all arrays are of one floating-point dtype."""
+    dtypes = {array.dtype for array in arrays}
+    if len(dtypes) != 1:
+        names = ", ".join(array.dtype.name for array in arrays)
+        raise TypeError(f"{what}: all inputs must have one dtype, got {names}")
+    (dtype,) = dtypes
+    if dtype.kind != "f" and dtype not in _NARROW:
+        raise TypeError(f"{what}: needs a floating-point dtype, got {dtype.name}")
+
+
+def lowest(dtype: np.dtype) -> int | float:
+    """The lowest finite value of a numeric dtype."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else float(ml_dtypes.finfo(dtype).min)

@@ -1,0 +1,219 @@
+"""Converting Python values to tensors, by TensorFlow's rules: Python numbers are float32 or int32, arrays keep their type.
+
+`register_conversion` teaches it new types (variables, sparse gradients); the lowest priority number is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes, tensor_proto
+from headrace.core.dtypes import DType, as_dtype
+from headrace.core.export import export
+from headrace.core.shapes import Dimension, TensorShape, as_shape
+from headrace.graph.default import get_default_graph
+from headrace.graph.definition import lookup
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Tensor
+
+__all__ = [
+    "as_array",
+    "constant",
+    "convert_n_to_tensor",
+    "convert_to_tensor",
+    "graph_of",
+    "name_scope",
+    "register_tensor_conversion_function",
+]
+
+Conversion = Callable[..., Any]
+_conversions: list[tuple[int, Any, Conversion]] = []
+
+
+@export("register_tensor_conversion_function")
+def register_tensor_conversion_function(
+    base_type: Any, conversion_func: Conversion, priority: int = 100
+) -> None:
+    """Teach tf.convert_to_tensor a type (or tuple of types): `conversion_func(value, dtype, name, as_ref)`."""
+    types = base_type if isinstance(base_type, tuple) else (base_type,)
+    if not all(isinstance(t, type) for t in types):
+        raise TypeError("base_type must be a type or a tuple of types.")
+    if not callable(conversion_func):
+        raise TypeError("conversion_func must be callable.")
+    _conversions.append((priority, base_type, conversion_func))
+    _conversions.sort(key=lambda entry: entry[0])
+
+
+@export("convert_to_tensor")
+def convert_to_tensor(
+    value: Any,
+    dtype: Any = None,
+    name: str | None = None,
+    preferred_dtype: Any = None,
+    dtype_hint: Any = None,
+    *,
+    as_ref: bool = False,
+) -> Tensor:
+    """Return `value` as a tensor: tensors as they are, registered types by their rule, the rest as constants.
+
+    `dtype` is binding, `preferred_dtype` is tried first. TypeError if no conversion is possible.
+    """
+    wanted = None if dtype is None else as_dtype(dtype).base_dtype
+    if isinstance(value, Tensor):
+        if wanted is not None and value.dtype.base_dtype is not wanted:
+            raise ValueError(
+                f"Tensor conversion requested dtype {wanted.name} for Tensor with dtype "
+                f"{value.dtype.name}: {value!r}"
+            )
+        return value
+    preferred = preferred_dtype if preferred_dtype is not None else dtype_hint
+    if wanted is None and preferred is not None:
+        try:
+            return _convert(value, as_dtype(preferred).base_dtype, name, as_ref)
+        except (TypeError, ValueError):
+            return _convert(value, None, name, as_ref)
+    return _convert(value, wanted, name, as_ref)
+
+
+def _convert(value: Any, dtype: DType | None, name: str | None, as_ref: bool) -> Tensor:
+    for _, base_type, function in _conversions:
+        if isinstance(value, base_type):
+            result = function(value, dtype=dtype, name=name, as_ref=as_ref)
+            if result is NotImplemented:
+                continue
+            if dtype is not None and result.dtype.base_dtype is not dtype:
+                raise RuntimeError(
+                    f"conversion of {type(value).__name__} gave {result.dtype.name}, not {dtype.name}"
+                )
+            return result
+    return constant(value, dtype, name=name or "Const")
+
+
+def convert_n_to_tensor(
+    values: Iterable[Any], dtype: Any = None, name: str | None = None, preferred_dtype: Any = None
+) -> list[Tensor]:
+    """Convert each of `values`; with a name, they're called name_0, name_1, ..."""
+    return [
+        convert_to_tensor(v, dtype, f"{name}_{i}" if name else None, preferred_dtype)
+        for i, v in enumerate(values)
+    ]
+
+
+def constant(
+    value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False
+) -> Tensor:
+    """Add a Const operation that holds `value`."""
+    wanted = None if dtype is None else as_dtype(dtype).base_dtype
+    array = as_array(value, wanted)
+    if array is value or array.base is not None or not array.flags.owndata:
+        array = np.array(array)  # the caller may go on writing to theirs
+    if shape is not None:
+        array = _fill_shape(array, as_shape(shape), verify_shape)
+    graph = get_default_graph()
+    found = wanted or dtypes.of_array(array)
+    full_name = name[:-1] if name.endswith("/") else graph.unique_name(name)
+    attrs = {"value": array, "dtype": found}
+    return graph.add_operation(lookup("Const"), (), attrs, full_name)._outputs[0]
+
+
+def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarray:
+    """Give `array` a shape; TensorFlow repeats the last value when there are too few."""
+    if not shape.is_fully_defined():
+        raise ValueError(f"the shape of a constant must be known, not {shape}")
+    sizes = tuple(shape.as_list())
+    count = int(np.prod(sizes, dtype=np.int64))
+    if verify and array.shape != sizes:
+        raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")
+    if array.size > count:
+        raise ValueError(
+            f"Too many elements provided. Needed at most {count}, but received {array.size}"
+        )
+    if array.size == count:
+        return array.reshape(sizes)
+    if not array.size:
+        raise ValueError(f"an empty value can't fill the shape {sizes}")
+    filled = np.empty(count, array.dtype)
+    filled[: array.size] = array.ravel()
+    filled[array.size :] = array.ravel()[-1]
+    return filled.reshape(sizes)
+
+
+def as_array(value: Any, dtype: DType | None = None) -> np.ndarray:
+    """Return `value` as an array by TensorFlow's rules (see core.tensor_proto); dimensions count as numbers."""
+    if isinstance(value, Dimension | TensorShape | list | tuple):
+        value = _plain_numbers(value)
+    return tensor_proto.as_array(value, dtype)
+
+
+def _plain_numbers(value: Any) -> Any:
+    if isinstance(value, Dimension):
+        if value.value is None:
+            raise ValueError("Cannot convert a Dimension whose size is unknown to a Tensor")
+        return value.value
+    if isinstance(value, TensorShape):
+        if not value.is_fully_defined():
+            raise ValueError(f"Cannot convert a partially known TensorShape to a Tensor: {value}")
+        return np.array(value.as_list(), np.int32)
+    if isinstance(value, list | tuple):
+        return [_plain_numbers(v) for v in value]
+    return value
+
+
+def graph_of(inputs: Iterable[Any]) -> Graph | None:
+    """The graph that the tensors among `inputs` belong to, or None; ValueError if they are of different ones."""
+    found: Any = None
+    for value in inputs:
+        for v in value if isinstance(value, list | tuple) else (value,):
+            graph = getattr(v, "graph", None)
+            if not isinstance(graph, Graph):
+                continue
+            if found is None:
+                found = v
+            elif found.graph is not graph:
+                raise ValueError(f"{v} must be from the same graph as {found}.")
+    return None if found is None else found.graph
+
+
+@export("name_scope", "keras.backend.name_scope")
+class name_scope:  # noqa: N801
+    """A scope for the names of the operations that a function makes: `with tf.name_scope(name, "dense", [x, w]) as scope`.
+
+    `default_name` is used when `name` is None; the graph is that of the tensors among `values`.
+    """
+
+    def __init__(
+        self, name: str | None, default_name: str | None = None, values: Iterable[Any] | None = None
+    ) -> None:
+        if not (default_name is None or isinstance(default_name, str)):
+            raise TypeError(
+                f"`default_name` type ({type(default_name)}) is not a string type. You likely meant to "
+                "pass this into the `values` kwarg."
+            )
+        self._name = default_name if name is None else name
+        if self._name is None and values is not None:
+            raise ValueError(
+                f"At least one of name ({name}) and default_name ({default_name}) must be provided."
+            )
+        self._values = () if values is None else list(values)
+
+    @property
+    def name(self) -> str | None:
+        return self._name
+
+    def __enter__(self) -> str:
+        graph = graph_of(self._values) or get_default_graph()
+        self._as_default = graph.as_default()
+        self._as_default.__enter__()
+        try:
+            self._scope = graph.name_scope(self._name)
+            return self._scope.__enter__()
+        except BaseException:
+            self._as_default.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *details: Any) -> None:
+        self._scope.__exit__(*details)
+        self._as_default.__exit__(*details)

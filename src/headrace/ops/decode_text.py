@@ -1,0 +1,321 @@
+"""Text and bytes that hold data. In: string tensors. Out: numbers, columns, or the packed bytes.
+
+StringToNumber, DecodeCSV, DecodeRaw, DecodePaddedRaw, DecodeCompressed and base64, with the grammar
+of TensorFlow 1.15: what it refuses is a ValueError here.
+"""
+
+import base64
+import decimal
+import math
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.ops.string_arrays import (
+    attr_bytes,
+    map_numbers,
+    map_strings,
+    numpy_dtype,
+    of_strings,
+    string_array,
+)
+
+_WHITESPACE = b" \t\n\v\f\r"
+_INTEGER = re.compile(rb"-?[0-9]+")
+_DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEXADECIMAL = re.compile(rb"([+-]?)0[xX]([0-9a-fA-F]+)")
+_SPECIAL = re.compile(rb"[+-]?(inf|nan)", re.IGNORECASE)
+_FLOAT_TEXT_LIMIT = 32  # TensorFlow parses floats in a buffer of this size, the final 0 included.
+
+
+def _round_to_float32(text: str, value: float) -> float:
+    """Return the float32 nearest to the decimal `text`, whose nearest double is `value`.
+
+    Rounding twice goes wrong only when the double lies exactly between two float32 values: there
+    the text itself decides.
+    """
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+        other = np.nextafter(single, np.float32(math.copysign(math.inf, value - float(single))))
+    near, far = float(single), float(other)
+    if not math.isfinite(value) or near == value or value - near != far - value:
+        return near
+    exact, half = decimal.Decimal(text), decimal.Decimal(value)
+    if exact == half:
+        return near
+    return far if (exact > half) == (far > near) else near
+
+
+def _parse_float(text: bytes, single: bool) -> float:
+    body = text.strip(_WHITESPACE)
+    if len(text) >= _FLOAT_TEXT_LIMIT or not text:
+        raise ValueError(f"could not convert string {text!r} to a float")
+    if not body:
+        return 0.0  # nothing but whitespace: TensorFlow reads zero
+    if match := _HEXADECIMAL.fullmatch(body):
+        value = float(int(match[2], 16))
+        return -value if match[1] == b"-" else value
+    if _SPECIAL.fullmatch(body):
+        return float(body)
+    if not _DECIMAL.fullmatch(body):
+        raise ValueError(f"could not convert string {text!r} to a float")
+    value = float(body)
+    return _round_to_float32(body.decode(), value) if single else value
+
+
+def _parse_integer(text: bytes, dtype: np.dtype) -> int:
+    body = text.strip(_WHITESPACE)
+    limits = np.iinfo(dtype)
+    # Digits beyond 64 bits cannot fit: Python refuses to read thousands of them, zeros apart.
+    digits = body.lstrip(b"-").lstrip(b"0")
+    value = int(body) if _INTEGER.fullmatch(body) and len(digits) < 20 else None
+    if value is None or not limits.min <= value <= limits.max:
+        raise ValueError(f"could not convert string {text!r} to {dtype}")
+    return value
+
+
+def number_parser(dtype: np.dtype) -> Callable[[bytes], Any]:
+    """Return the function that reads one number of the given type, or raises ValueError."""
+    if dtype.kind == "f":
+        return lambda text: _parse_float(text, dtype == np.float32)
+    if dtype.kind == "i":
+        return lambda text: _parse_integer(text, dtype)
+    raise ValueError(f"text is read as float32, float64, int32 or int64, not as {dtype}")
+
+
+def string_to_number(string_tensor: Any, *, out_type: Any = np.float32) -> np.ndarray:
+    """Return every element as a number."""
+    dtype = numpy_dtype(out_type)
+    return map_numbers(number_parser(dtype), string_tensor, dtype)
+
+
+def encode_base64(input: Any, *, pad: bool = False) -> np.ndarray:
+    """Return every element in web-safe base64, with `=` at the end only if asked for."""
+
+    def encode(text: bytes) -> bytes:
+        packed = base64.urlsafe_b64encode(text)
+        return packed if pad else packed.rstrip(b"=")
+
+    return map_strings(encode, input)
+
+
+_BASE64 = re.compile(rb"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0-9_-]{3}=?)?")
+
+
+def decode_base64(input: Any) -> np.ndarray:
+    """Return every element of web-safe base64 as the bytes it stands for; padding is optional."""
+
+    def decode(text: bytes) -> bytes:
+        if not _BASE64.fullmatch(text):
+            raise ValueError(f"not web-safe base64: {text!r}")
+        body = text.rstrip(b"=")
+        return base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4))
+
+    return map_strings(decode, input)
+
+
+def _view(buffer: bytes, dtype: np.dtype, little_endian: bool) -> np.ndarray:
+    """Return the buffer's numbers, in this machine's byte order."""
+    # The two parts of a complex number are swapped each on its own.
+    part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+    numbers = np.frombuffer(buffer, part)
+    if little_endian != (sys.byteorder == "little"):
+        numbers = numbers.byteswap()
+    return numbers.copy().view(dtype)
+
+
+def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:  # noqa: A002
+    """Return the numbers that lie in each element's bytes, as a new last dimension."""
+    array, dtype = string_array(bytes), numpy_dtype(out_type)
+    sizes = {len(text) for text in array.ravel().tolist()}
+    if len(sizes) > 1:
+        raise ValueError(f"DecodeRaw needs strings of one size, got sizes {sorted(sizes)}")
+    size = sizes.pop() if sizes else 0
+    if size % dtype.itemsize:
+        raise ValueError(f"length {size} is not a multiple of {dtype.itemsize}, {dtype}'s size")
+    numbers = _view(b"".join(array.ravel().tolist()), dtype, little_endian)
+    return numbers.reshape(*array.shape, size // dtype.itemsize)
+
+
+def decode_padded_raw(
+    input_bytes: Any, fixed_length: Any, *, out_type: Any, little_endian: bool = True
+) -> np.ndarray:
+    """As decode_raw, after cutting or zero-padding every element to `fixed_length` bytes."""
+    array, dtype, wanted = string_array(input_bytes), numpy_dtype(out_type), np.asarray(fixed_length)
+    if wanted.ndim:
+        raise ValueError(f"fixed_length must be a scalar, got shape {list(wanted.shape)}")
+    size = int(wanted)
+    if size <= 0 or size % dtype.itemsize:
+        raise ValueError(
+            f"fixed_length must be a positive multiple of {dtype.itemsize}, got {size}"
+        )
+    rows = (text[:size].ljust(size, b"\0") for text in array.ravel().tolist())
+    numbers = _view(b"".join(rows), dtype, little_endian)
+    return numbers.reshape(*array.shape, size // dtype.itemsize)
+
+
+_WINDOW_BITS = {b"ZLIB": zlib.MAX_WBITS, b"GZIP": zlib.MAX_WBITS | 16}
+
+
+def decode_compressed(bytes: Any, *, compression_type: str | bytes = "") -> np.ndarray:  # noqa: A002
+    """Return every element decompressed; only the first member of a gzip stream counts."""
+    kind = attr_bytes(compression_type)
+    if kind == b"":
+        return string_array(bytes).copy()
+    if kind not in _WINDOW_BITS:
+        raise ValueError(f"compression_type is '', 'ZLIB' or 'GZIP', got {kind!r}")
+
+    def inflate(text: Any) -> Any:
+        try:
+            return zlib.decompressobj(_WINDOW_BITS[kind]).decompress(text)
+        except zlib.error as error:
+            raise ValueError(f"cannot decompress {kind.decode()} data: {error}") from error
+
+    return map_strings(inflate, bytes)
+
+
+class _Record:
+    """One CSV record being read: `fields` returns its columns."""
+
+    def __init__(self, text: bytes, delimiter: bytes, quoting: bool):
+        self.text, self.delimiter, self.quoting = text, delimiter, quoting
+        self.position = 0
+
+    def fields(self, wanted: Sequence[int] | None) -> list[bytes]:
+        """Return the wanted columns, or all; reading stops after the last wanted one."""
+        found: list[bytes] = []
+        column = 0
+        open_end = False  # a delimiter was read last: one more field follows, if only an empty one
+        while self.position < len(self.text) or open_end:
+            if self.text[self.position : self.position + 1] in (b"\n", b"\r"):
+                self.position += 1
+                open_end = False
+                continue
+            field, open_end = self._next()
+            if wanted is None or column in wanted:
+                found.append(field)
+            column += 1
+            if wanted is not None and len(found) == len(wanted):
+                break
+        return found
+
+    def _next(self) -> tuple[bytes, bool]:
+        """Read one field; also return whether a delimiter ended it."""
+        if self.quoting and self.text.startswith(b'"', self.position):
+            field = self._quoted()
+        else:
+            field = self._plain()
+        ended = self.position < len(self.text)
+        self.position += ended
+        return field, ended
+
+    def _plain(self) -> bytes:
+        end = self.text.find(self.delimiter, self.position)
+        end = len(self.text) if end < 0 else end
+        field = self.text[self.position : end]
+        if b"\n" in field or b"\r" in field or (self.quoting and b'"' in field):
+            raise ValueError(f"unquoted fields cannot have quotes or line ends inside: {field!r}")
+        self.position = end
+        return field
+
+    def _quoted(self) -> bytes:
+        start = self.position + 1
+        pieces = []
+        while True:
+            end = self.text.find(b'"', start)
+            if end < 0:
+                raise ValueError(f"a quoted field does not end: {self.text!r}")
+            pieces.append(self.text[start:end])
+            after = self.text[end + 1 : end + 2]
+            if after in (b"", self.delimiter):
+                self.position = end + 1
+                return b'"'.join(pieces)
+            if after != b'"':
+                raise ValueError(f"a quote inside a field must be doubled: {self.text!r}")
+            start = end + 2
+
+
+def _check_columns(select_cols: Sequence[int], count: int) -> Sequence[int] | None:
+    """Return the wanted columns, None for all."""
+    if not select_cols:
+        return None
+    if len(select_cols) != count:
+        raise ValueError(f"{len(select_cols)} select_cols for {count} outputs")
+    if select_cols[0] < 0:
+        raise ValueError("select_cols must not be negative")
+    if any(a >= b for a, b in zip(select_cols, select_cols[1:])):
+        raise ValueError(f"select_cols must increase strictly, got {list(select_cols)}")
+    return select_cols
+
+
+def _check_default(index: int, value: Any) -> np.ndarray:
+    default = np.asarray(value)
+    if default.ndim > 1:
+        raise ValueError(f"record default {index} must have rank 0 or 1, got {default.ndim}")
+    if default.size > 1:
+        raise ValueError(f"record default {index} has {default.size} values instead of at most 1")
+    return string_array(default) if default.dtype.kind in "OSU" else default
+
+
+def _column(index: int, fields: Sequence[bytes], default: np.ndarray, na_value: bytes) -> list[Any]:
+    """Return one column's values: missing fields take the default, if there is one."""
+    parse = (lambda text: text) if default.dtype == object else number_parser(default.dtype)
+    values = []
+    for record, field in enumerate(fields):
+        if field and field != na_value:
+            try:
+                values.append(parse(field))
+            except ValueError as error:
+                raise ValueError(f"field {index} in record {record}: {error}") from None
+        elif default.size:
+            values.append(default.item())
+        else:
+            raise ValueError(f"field {index} is required but missing in record {record}")
+    return values
+
+
+def decode_csv(
+    records: Any,
+    *record_defaults: Any,
+    field_delim: str | bytes = ",",
+    use_quote_delim: bool = True,
+    na_value: str | bytes = "",
+    select_cols: Sequence[int] = (),
+) -> tuple[np.ndarray, ...]:
+    """Return one tensor per record default, each of the records' shape and the default's type."""
+    delimiter = attr_bytes(field_delim)
+    if len(delimiter) != 1:
+        raise ValueError(f"field_delim must be one character, got {delimiter!r}")
+    array = string_array(records)
+    wanted = _check_columns(select_cols, len(record_defaults))
+    defaults = [_check_default(i, value) for i, value in enumerate(record_defaults)]
+    table = []
+    for index, text in enumerate(array.ravel().tolist()):
+        fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
+        if len(fields) != len(defaults):
+            raise ValueError(f"expected {len(defaults)} fields, got {len(fields)} in record {index}")
+        table.append(fields)
+    outputs = []
+    for index, default in enumerate(defaults):
+        column = [fields[index] for fields in table]
+        values = _column(index, column, default, attr_bytes(na_value))
+        if default.dtype == object:
+            outputs.append(of_strings(values, array.shape))
+        else:
+            outputs.append(np.array(values, default.dtype).reshape(array.shape))
+    return tuple(outputs)
+
+
+KERNELS = {
+    "DecodeBase64": decode_base64,
+    "DecodeCSV": decode_csv,
+    "DecodeCompressed": decode_compressed,
+    "DecodePaddedRaw": decode_padded_raw,
+    "DecodeRaw": decode_raw,
+    "EncodeBase64": encode_base64,
+    "StringToNumber": string_to_number,
+}

@@ -1,0 +1,317 @@
+"""Defining ops. In: a schema, a shape rule, a kernel, a gradient, samples. Out: a registered Definition and its builder.
+
+A builder is the Python function that adds one operation to a graph: `multiply(x, y, name="m")`. `apply` is what all of them
+do: convert the inputs, settle the types, complete the attributes, add the node. `b` is the door to every builder and every
+composed function of the family files by name, for gradients, which need ops of other families.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from headrace.core.dtypes import DType
+from headrace.graph.attributes import as_attribute
+from headrace.graph.default import get_default_graph
+from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor
+from headrace.graph.schema import MISSING, Argument, Schema, parse_schema
+from headrace.ops.convert import convert_to_tensor, graph_of
+
+__all__ = ["apply", "b", "build", "composed", "define"]
+
+
+class _Builder:
+    """Every builder and composed function, by its Python name."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(f"no op family defines {name!r}")
+
+
+# The only door from one op family to another that would otherwise be a circular import.
+b: Any = _Builder()
+
+
+def composed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function that builds several ops reachable as `b.<its name>`."""
+    name = function.__name__
+    if name in vars(b):
+        raise ValueError(f"two functions are called {name}")
+    setattr(b, name, function)
+    return function
+
+
+def define(
+    op_type: str,
+    signature: str,
+    attributes: str = "",
+    *,
+    infer: Callable[..., Any],
+    kernel: Callable[..., Any],
+    gradient: Any = MISSING,
+    effect: Effect = Effect.PURE,
+    kind: Kind = Kind.OTHER,
+    samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = (),
+    fold: Callable[..., Any] | None = None,
+    native: Callable[..., Any] | None = None,
+    commutative: bool = False,
+    accepts_uninitialized: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Define an op by decorating its builder's signature.
+
+    The decorated function has a docstring and no body: its parameters are the schema's inputs and attributes in the order
+    in which users pass them, with users' defaults, and `name` last.
+    """
+    schema = parse_schema(op_type, signature, attributes)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        definition = Definition(
+            schema=schema,
+            infer=infer,
+            kernel=kernel,
+            gradient=gradient,
+            effect=effect,
+            kind=kind,
+            samples=samples,
+            fold=fold,
+            native=native,
+            commutative=commutative,
+            accepts_uninitialized=accepts_uninitialized,
+            doc=inspect.cleandoc(function.__doc__ or ""),
+        )
+        register(definition)
+        return composed(_builder(definition, function))
+
+    return decorate
+
+
+def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[..., Any]:
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    schema = definition.schema
+    known = {a.name for a in schema.inputs} | set(schema.attributes) | {"name"}
+    if unknown := set(names) - known:
+        raise ValueError(f"{definition.op_type}: {sorted(unknown)} is neither input nor attribute")
+    defaults = function.__defaults__ or ()
+    optional = dict(zip(names[code.co_argcount - len(defaults) :], defaults, strict=False))
+    optional.update(function.__kwdefaults__ or {})
+    positional = names[: code.co_argcount]
+
+    @wraps(function)
+    def build_op(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(positional):
+            raise TypeError(
+                f"{function.__name__}() takes {len(positional)} arguments but {len(args)} were given"
+            )
+        values = dict(zip(positional, args, strict=False))
+        for key, value in kwargs.items():
+            if key not in names:
+                raise TypeError(f"{function.__name__}() got an unexpected argument '{key}'")
+            if key in values:
+                raise TypeError(f"{function.__name__}() got multiple values for argument '{key}'")
+            values[key] = value
+        for key in names:
+            if key not in values:
+                if key not in optional:
+                    raise TypeError(f"{function.__name__}() missing required argument: '{key}'")
+                values[key] = optional[key]
+        name = values.pop("name", None)
+        return apply(definition, values, name)
+
+    build_op.definition = definition  # type: ignore[attr-defined]
+    return build_op
+
+
+def build(op_type: str, *, name: str | None = None, **values: Any) -> Any:
+    """Add an operation of any registered type; inputs and attributes by their schema names."""
+    return apply(lookup(op_type), values, name)
+
+
+def apply(definition: Definition, values: dict[str, Any], name: str | None = None) -> Any:
+    """Add one operation: `values` holds its inputs and attributes by name; None means an attribute's default."""
+    schema = definition.schema
+    inputs = [values[a.name] for a in schema.inputs]
+    graph = graph_of(inputs)
+    if graph is None:
+        graph = get_default_graph()
+    elif graph is not get_default_graph():
+        with graph.as_default():
+            return _apply_in(graph, definition, inputs, values, name)
+    return _apply_in(graph, definition, inputs, values, name)
+
+
+def _apply_in(
+    graph: Graph,
+    definition: Definition,
+    inputs: list[Any],
+    values: dict[str, Any],
+    name: str | None,
+) -> Any:
+    schema = definition.schema
+    attrs = _given_attributes(schema, values)
+    scope = graph.scope
+    outer = scope.name
+    name = name or schema.op_type
+    full_name = name[:-1] if name.endswith("/") else _unique(graph, name)
+    scope.name = full_name
+    try:
+        flat: list[Tensor] = []
+        for argument, value in zip(schema.inputs, inputs, strict=True):
+            if argument.is_list:
+                flat += _convert_list(schema, argument, value, attrs)
+            else:
+                flat.append(_convert_one(schema, argument, value, attrs))
+    finally:
+        scope.name = outer
+    for attribute in schema.attributes.values():
+        if attribute.name not in attrs:
+            if attribute.default is MISSING:
+                raise TypeError(f"'{schema.op_type}' Op needs a value for '{attribute.name}'")
+            attrs[attribute.name] = attribute.default
+        elif attribute.name in schema.inferred:
+            attrs[attribute.name] = as_attribute(attribute, attrs[attribute.name], schema.op_type)
+    op = graph.add_operation(definition, flat, attrs, full_name)
+    return results(op)
+
+
+def _unique(graph: Graph, name: str) -> str:
+    from headrace.graph.graph import _VALID_NAME, _VALID_SCOPE
+
+    valid = _VALID_SCOPE if graph.scope.name else _VALID_NAME
+    if not valid.fullmatch(name):
+        raise ValueError(f"'{name}' is not a valid scope name")
+    return graph.unique_name(name)
+
+
+def _given_attributes(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
+    attrs = {}
+    for name, attribute in schema.attributes.items():
+        value = values.get(name)
+        if value is not None:
+            attrs[name] = as_attribute(attribute, value, schema.op_type)
+    return attrs
+
+
+def _convert_one(schema: Schema, argument: Argument, value: Any, attrs: dict[str, Any]) -> Tensor:
+    wanted = argument.dtype or attrs.get(argument.type_attr)
+    preferred = None
+    if wanted is None:
+        default = schema.attributes[argument.type_attr].default
+        preferred = None if default is MISSING else default
+    tensor = _convert(schema, argument, argument.name, value, wanted, preferred)
+    if argument.type_attr:
+        attrs.setdefault(argument.type_attr, tensor.dtype.base_dtype)
+    return tensor
+
+
+def _convert_list(
+    schema: Schema, argument: Argument, values: Any, attrs: dict[str, Any]
+) -> list[Tensor]:
+    if not isinstance(values, list | tuple):
+        if not hasattr(values, "__iter__") or isinstance(values, str | bytes | Tensor):
+            raise TypeError(
+                f"Expected list for '{argument.name}' argument to '{schema.op_type}' Op, not {values}."
+            )
+        values = list(values)
+    if argument.number_attr:
+        count = attrs.setdefault(argument.number_attr, len(values))
+        if count != len(values):
+            raise ValueError(
+                f"List argument '{argument.name}' to '{schema.op_type}' Op with length {len(values)} "
+                f"must match length {count} of '{argument.number_attr}'."
+            )
+        wanted = argument.dtype or attrs.get(argument.type_attr)
+        if wanted is None:
+            wanted = next((v.dtype.base_dtype for v in values if isinstance(v, Tensor)), None)
+        types = [wanted] * len(values)
+    else:
+        types = list(attrs.get(argument.type_list_attr, [None] * len(values)))
+        if len(types) != len(values):
+            raise ValueError(
+                f"List argument '{argument.name}' to '{schema.op_type}' Op has {len(values)} tensors, "
+                f"but '{argument.type_list_attr}' lists {len(types)} types."
+            )
+    tensors = []
+    for i, (value, wanted) in enumerate(zip(values, types, strict=True)):
+        if wanted is None and argument.number_attr and tensors:
+            wanted = tensors[0].dtype.base_dtype
+        tensors.append(_convert(schema, argument, f"{argument.name}_{i}", value, wanted, None))
+    found = [t.dtype.base_dtype for t in tensors]
+    if argument.type_attr and found:
+        attrs.setdefault(argument.type_attr, found[0])
+    if argument.type_list_attr:
+        attrs.setdefault(argument.type_list_attr, tuple(found))
+    return tensors
+
+
+def _convert(
+    schema: Schema,
+    argument: Argument,
+    name: str,
+    value: Any,
+    wanted: DType | None,
+    preferred: DType | None,
+) -> Tensor:
+    if isinstance(value, Tensor) and not argument.is_ref:
+        tensor = value
+    else:
+        try:
+            tensor = convert_to_tensor(
+                value, wanted, name, preferred_dtype=preferred, as_ref=argument.is_ref
+            )
+        except TypeError as error:
+            if wanted is None or not hasattr(value, "dtype"):
+                raise
+            raise _type_mismatch(schema, argument, value, wanted) from error
+    if wanted is not None and tensor.dtype.base_dtype is not wanted.base_dtype:
+        raise _type_mismatch(schema, argument, tensor, wanted)
+    if argument.is_ref and not tensor.dtype._is_ref_dtype:
+        raise TypeError(
+            f"'{schema.op_type}' Op requires that input '{argument.name}' be a mutable tensor "
+            "(e.g.: a tf.Variable)"
+        )
+    return tensor
+
+
+def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType) -> TypeError:
+    first = next(
+        (
+            a.name
+            for a in schema.inputs
+            if a.type_attr == argument.type_attr and a.type_attr and a.name != argument.name
+        ),
+        None,
+    )
+    found = getattr(value.dtype, "base_dtype", value.dtype)
+    found = getattr(found, "name", found)
+    other = f"type {wanted.name} of argument '{first}'" if first else f"expected type of {wanted.name}"
+    return TypeError(
+        f"Input '{argument.name}' of '{schema.op_type}' Op has type {found} that does not match {other}."
+    )
+
+
+_tuples: dict[str, Any] = {}
+
+
+def results(op: Operation) -> Any:
+    """What a builder returns: the operation, its tensor, its list of tensors, or a named tuple of these."""
+    outputs = op.definition.schema.outputs
+    if not outputs:
+        return op
+    if len(outputs) == 1:
+        return list(op._outputs) if outputs[0].is_list else op._outputs[0]
+    schema = op.definition.schema
+    grouped = []
+    position = 0
+    for argument in outputs:
+        count = schema.count(argument, op._attrs)
+        tensors = op._outputs[position : position + count]
+        grouped.append(tensors if argument.is_list else tensors[0])
+        position += count
+    if op.type not in _tuples:
+        _tuples[op.type] = collections.namedtuple(op.type, [a.name for a in outputs])  # noqa: PYI024
+    return _tuples[op.type](*grouped)

@@ -1,0 +1,272 @@
+"""Random distributions that need more than one pass over the generator's bits.
+
+In: a PhiloxState and the op's arguments. Out: NumPy arrays equal to those of TensorFlow 1.15's CPU
+kernels, exactly for integers (shuffles, classes, counts), up to the rounding of the elementary
+functions for floats.
+
+Two kinds of sampler, by what they own of the generator:
+- RandomGamma and RandomPoissonV2 give every output 256 samples of its own, so all outputs advance
+  through their rejection loops side by side, each at its own pace (`_PerOutput`).
+- Multinomial and ParameterizedTruncatedNormal read one common sequence from front to back. The
+  original splits the rows among threads when there is enough work and then starts each part of the
+  sequence elsewhere, so for large outputs its numbers depend on the thread count. Here they are
+  always those of a single thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from headrace.ops.philox import (
+    SAMPLES_PER_OUTPUT,
+    PhiloxState,
+    Shape,
+    Stream,
+    draw_uniform,
+    normal_from_words,
+    output_size,
+    uniform_from_words,
+    words,
+    words_at,
+)
+
+_FLOAT64 = np.dtype(np.float64)
+
+# Outputs of a rejection sampler that are worked on at once.
+_CHUNK = 1 << 14
+
+
+def shuffle(state: PhiloxState, value: np.ndarray) -> np.ndarray:
+    """RandomShuffle: a copy of `value`, its entries along dimension 0 permuted."""
+    count = value.shape[0] if value.ndim else 1
+    if count <= 1 or value.size <= 1:
+        return value.copy()
+    samples = -(-(count - 1) // 4)
+    random = words(state.reserve(samples), samples).reshape(-1)[: count - 1]
+    position = np.arange(count - 1)
+    partners = position + random % (count - position).astype(np.uint32)
+    # Each exchange builds on all earlier ones; a plain loop over lists beats every array version.
+    order = list(range(count))
+    for i, j in enumerate(partners.tolist()):
+        order[i], order[j] = order[j], order[i]
+    return value[np.array(order)]
+
+
+# Classes ---------------------------------------------------------------------------------------
+
+
+def multinomial(
+    state: PhiloxState, logits: np.ndarray, num_samples: int, dtype: DTypeLike = np.int64
+) -> np.ndarray:
+    """Multinomial: `num_samples` class indices per row of `logits`, unnormalised log probabilities.
+
+    Logits that are not finite have probability zero. A row of nothing else yields the number of
+    classes, an index out of range, as the original does.
+    """
+    if logits.ndim != 2:
+        raise ValueError(f"logits should be a matrix, got shape {list(logits.shape)}")
+    if num_samples < 0:
+        raise ValueError(f"num_samples should be nonnegative, got {num_samples}")
+    rows, classes = logits.shape
+    if classes == 0:
+        raise ValueError(f"num_classes should be positive, got {classes}")
+    # A float64 takes two words; the reservation counts samples in whole groups of four.
+    stream = state.reserve(rows * (-(-num_samples // 4) * 4 * 2) * SAMPLES_PER_OUTPUT)
+    cumulative = _cumulative_probabilities(logits)
+    wanted = draw_uniform(stream, (rows, num_samples), _FLOAT64) * cumulative[:, -1:]
+    return _count_not_above(cumulative, wanted).astype(dtype)
+
+
+def _cumulative_probabilities(logits: np.ndarray) -> np.ndarray:
+    """Running sums of exp(logit - largest) along each row, in float64, not normalised."""
+    finite = np.isfinite(logits)
+    wide = np.where(finite, logits, -np.inf).astype(_FLOAT64)
+    largest = wide.max(axis=1, keepdims=True)
+    largest[np.isneginf(largest)] = 0.0
+    return np.cumsum(np.exp(wide - largest), axis=1)
+
+
+def _count_not_above(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """For ascending `rows` [n, m]: how many of row i are <= wanted[i, j]; all by bisection."""
+    size = rows.shape[1]
+    count = np.zeros(wanted.shape, np.intp)
+    step = 1 << size.bit_length() - 1
+    while step:
+        probe = count + step
+        inside = probe <= size
+        found = np.take_along_axis(rows, np.minimum(probe, size) - 1, axis=1)
+        count = np.where(inside & (found <= wanted), probe, count)
+        step >>= 1
+    return count
+
+
+# Rejection, every output by itself -------------------------------------------------------------
+
+
+class _PerOutput:
+    """The private sequences of a range of outputs, each read at its own pace.
+
+    A source ("uniform", "normal") makes two float64 out of a sample and hands out the second one
+    first. State, per output: how many samples are used up, and per source what is left over.
+    """
+
+    _SOURCES = {"uniform": uniform_from_words, "normal": normal_from_words}
+
+    def __init__(self, stream: Stream, start: int, stop: int) -> None:
+        self._stream = stream
+        self._next = np.arange(start, stop, dtype=np.uint64) * np.uint64(SAMPLES_PER_OUTPUT)
+        self._pairs = {name: np.empty((stop - start, 2)) for name in self._SOURCES}
+        self._left = {name: np.zeros(stop - start, np.intp) for name in self._SOURCES}
+
+    def draw(self, source: str, outputs: np.ndarray) -> np.ndarray:
+        """One number from `source` for each of the given outputs, no output twice."""
+        pairs, left = self._pairs[source], self._left[source]
+        dry = outputs[left[outputs] == 0]
+        if dry.size:
+            sample = words_at(self._stream, self._next[dry])
+            pairs[dry] = self._SOURCES[source](sample, _FLOAT64)
+            left[dry] = 2
+            self._next[dry] += np.uint64(1)
+        left[outputs] -= 1
+        return pairs[outputs, left[outputs]]
+
+
+def _per_parameter(
+    state: PhiloxState,
+    shape: Shape,
+    parameters: np.ndarray,
+    dtype: np.dtype,
+    sampler: Callable[[_PerOutput, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """An array [*shape, *parameters.shape]; `sampler` gets sequences and their parameters.
+
+    Outputs are numbered with all draws of one parameter together.
+    """
+    draws = output_size(shape)
+    size = draws * parameters.size
+    stream = state.reserve(size * SAMPLES_PER_OUTPUT)
+    flat = parameters.reshape(-1).astype(_FLOAT64)
+    out = np.empty(size, dtype)
+    for start in range(0, size, _CHUNK):
+        stop = min(start + _CHUNK, size)
+        each = flat[np.arange(start, stop) // draws]
+        # Invalid parameters give NaN or infinite numbers, as in the original, not warnings.
+        with np.errstate(all="ignore"):
+            out[start:stop] = sampler(_PerOutput(stream, start, stop), each)
+    return out.reshape(parameters.size, draws).T.reshape(*shape, *parameters.shape)
+
+
+def random_gamma(state: PhiloxState, shape: Shape, alpha: np.ndarray) -> np.ndarray:
+    """RandomGamma: `shape` draws for every shape parameter in `alpha`, with scale 1."""
+    if alpha.dtype not in (np.float16, np.float32, np.float64):
+        raise TypeError(f"alpha must be float16, float32 or float64, not {alpha.dtype.name}")
+    return _per_parameter(state, shape, alpha, alpha.dtype, _sample_gamma)
+
+
+def _sample_gamma(sequences: _PerOutput, alpha: np.ndarray) -> np.ndarray:
+    """Marsaglia and Tsang's method ("A simple method for generating gamma variables", 2000).
+
+    For alpha < 1 it draws from alpha + 1 and multiplies by u^(1 / alpha); alpha = 1 is exponential.
+    """
+    out = np.empty_like(alpha)
+    exponential = np.flatnonzero(alpha == 1)
+    out[exponential] = -np.log(1 - sequences.draw("uniform", exponential))
+    small = alpha < 1
+    d = alpha + np.where(small, 2.0 / 3, -1.0 / 3)
+    c = 1.0 / 3 / np.sqrt(d)
+    pending = np.flatnonzero(alpha != 1)
+    while pending.size:
+        x = sequences.draw("normal", pending)
+        v = 1 + c[pending] * x
+        usable = ~(v <= 0)
+        tried, x, v = pending[usable], x[usable], v[usable] ** 3
+        u = sequences.draw("uniform", tried)
+        squeezed = u < 1 - 0.0331 * (x * x) * (x * x)
+        accepted = squeezed | (np.log(u) < 0.5 * x * x + d[tried] * (1 - v + np.log(v)))
+        done = tried[accepted]
+        out[done] = d[done] * v[accepted]
+        pending = np.setdiff1d(pending, done, assume_unique=True)
+    boosted = np.flatnonzero(small)
+    out[boosted] *= sequences.draw("uniform", boosted) ** (1 / alpha[boosted])
+    return out
+
+
+def random_poisson_v2(
+    state: PhiloxState, shape: Shape, rate: np.ndarray, dtype: DTypeLike = np.int64
+) -> np.ndarray:
+    """RandomPoissonV2: `shape` counts for every mean in `rate`."""
+    kind = np.dtype(dtype)
+    if kind not in _COUNT_DTYPES:
+        raise TypeError(f"counts come in {[t.name for t in _COUNT_DTYPES]}, not {kind.name}")
+    largest = float(np.iinfo(kind).max if kind.kind == "i" else np.finfo(kind).max)
+
+    def sample(sequences: _PerOutput, rates: np.ndarray) -> np.ndarray:
+        out = np.empty_like(rates)
+        few = rates < 10
+        _sample_few(sequences, rates, np.flatnonzero(few), out)
+        _sample_many(sequences, rates, np.flatnonzero(~few), largest, out)
+        return out
+
+    return _per_parameter(state, shape, rate, kind, sample)
+
+
+_COUNT_DTYPES = tuple(np.dtype(t) for t in ("f2", "f4", "f8", "i4", "i8"))
+
+
+def _sample_few(
+    sequences: _PerOutput, rate: np.ndarray, pending: np.ndarray, out: np.ndarray
+) -> None:
+    """Knuth's method: count uniform factors until their product falls to exp(-rate)."""
+    count = 0
+    product = np.ones_like(rate)
+    limit = np.exp(-rate)
+    while pending.size:
+        product[pending] *= sequences.draw("uniform", pending)
+        done = product[pending] <= limit[pending]
+        out[pending[done]] = count
+        pending = pending[~done]
+        count += 1
+
+
+def _sample_many(
+    sequences: _PerOutput, rate: np.ndarray, pending: np.ndarray, largest: float, out: np.ndarray
+) -> None:
+    """Hoermann's PTRS ("The transformed rejection method for generating Poisson variables", 1993).
+
+    The names of the constants are the paper's. Counts above `largest` are drawn again.
+    """
+    b = 0.931 + 2.53 * np.sqrt(rate)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    rectangle = 0.9277 - 3.6224 / (b - 2)
+    log_rate = np.log(rate)
+    while pending.size:
+        u = sequences.draw("uniform", pending) - 0.5
+        v = sequences.draw("uniform", pending)
+        a_, b_, rate_ = a[pending], b[pending], rate[pending]
+        us = 0.5 - np.abs(u)
+        k = np.floor((2 * a_ / us + b_) * u + rate_ + 0.43)
+        at_once = (us >= 0.07) & (v <= rectangle[pending])
+        left = np.log(v * inverse_alpha[pending] / (a_ / (us * us) + b_))
+        right = -rate_ + k * log_rate[pending] - _log_factorial(np.maximum(k, 0))
+        hopeless = (k < 0) | ((us < 0.013) & (v > us))
+        accepted = (k <= largest) & (at_once | (~hopeless & (left <= right)))
+        out[pending[accepted]] = k[accepted]
+        pending = pending[~accepted]
+
+
+_SMALL_LOG_FACTORIALS = np.array([math.lgamma(k + 1) for k in range(32)])
+
+
+def _log_factorial(k: np.ndarray) -> np.ndarray:
+    """log(k!) for integral k >= 0: a table, then Stirling's series, good to the last bits."""
+    x = np.maximum(k, 31) + 1
+    inverse = 1 / (x * x)
+    series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / x
+    stirling = (x - 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + series
+    table = _SMALL_LOG_FACTORIALS[np.minimum(k, 31).astype(np.intp)]
+    return np.where(k < 32, table, stirling)

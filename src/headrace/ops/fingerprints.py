@@ -1,0 +1,318 @@
+"""Hashes of strings. In: string tensors. Out: the same 64-bit values that TensorFlow computes.
+
+Three functions, each bit for bit: FarmHash's Fingerprint64 (StringToHashBucketFast, Fingerprint),
+SipHash-2-4 (StringToHashBucketStrong) and the 64-bit MurmurHash2 that TensorFlow calls Hash64
+(StringToHashBucket). All are vectorised over the batch: the strings are laid end to end in one
+buffer, a word of a string is a gather at a byte offset, and a loop over blocks works on the rows
+that still have one. Arithmetic is uint64 and wraps.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.ops.string_arrays import string_array, string_scalar
+
+_U = np.uint64
+_Words = np.ndarray  # of uint64, one per string
+
+_K0, _K1, _K2 = _U(0xC3A5C85C97CB3127), _U(0xB492B66FBE98F273), _U(0x9AE16A3B2F90404F)
+
+
+class _Rows:
+    """Strings laid end to end: where each starts, how long it is, and its words."""
+
+    def __init__(self, buffer: bytes, starts: np.ndarray, lengths: np.ndarray):
+        self.buffer, self.starts, self.lengths = buffer, starts, lengths
+        self.sizes = lengths.astype(np.uint64)
+        # A word may begin at any byte: views with a stride of one byte make a load a plain gather.
+        span = len(buffer) - 7
+        self._words64 = np.ndarray((span,), "<u8", buffer, strides=(1,))
+        self._words32 = np.ndarray((span,), "<u4", buffer, strides=(1,))
+        self._bytes = np.frombuffer(buffer, np.uint8)
+
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> "_Rows":
+        lengths = np.fromiter(map(len, strings), np.int64, count=len(strings))
+        starts = np.cumsum(lengths) - lengths
+        return cls(b"".join(strings) + bytes(8), starts, lengths)
+
+    def take(self, rows: np.ndarray) -> "_Rows":
+        return _Rows(self.buffer, self.starts[rows], self.lengths[rows])
+
+    def word(self, offset: Any) -> _Words:
+        """Return the 8 bytes at `offset` of every row; below zero counts from the row's end."""
+        return self._words64[self._at(offset)].astype(np.uint64)
+
+    def half(self, offset: Any) -> _Words:
+        return self._words32[self._at(offset)].astype(np.uint64)
+
+    def byte(self, offset: Any) -> _Words:
+        return self._bytes[self._at(offset)].astype(np.uint64)
+
+    def tail(self) -> _Words:
+        """Return the bytes after the last whole word of every row, as a little-endian number."""
+        spare = (self.lengths % 8).astype(np.uint64)
+        mask = (_U(1) << (_U(8) * spare)) - _U(1)
+        return self.word(self.lengths & ~7) & mask
+
+    def _at(self, offset: Any) -> np.ndarray:
+        if isinstance(offset, int) and offset < 0:
+            offset = self.lengths + offset
+        return self.starts + offset
+
+
+def _rotate(x: _Words, bits: int) -> _Words:
+    """Rotate right."""
+    return (x >> _U(bits)) | (x << _U(64 - bits))
+
+
+def _mix(x: _Words) -> _Words:
+    return x ^ (x >> _U(47))
+
+
+def _fold(u: _Words, v: _Words, multiplier: _Words) -> _Words:
+    a = _mix((u ^ v) * multiplier)
+    return _mix((v ^ a) * multiplier) * multiplier
+
+
+def _farm_empty(rows: _Rows) -> _Words:
+    return np.full(len(rows.starts), _K2)
+
+
+def _farm_1_to_3(rows: _Rows) -> _Words:
+    y = rows.byte(0) + (rows.byte(rows.lengths >> 1) << _U(8))
+    z = rows.sizes + (rows.byte(-1) << _U(2))
+    return _mix(y * _K2 ^ z * _K0) * _K2
+
+
+def _farm_4_to_7(rows: _Rows) -> _Words:
+    multiplier = _K2 + rows.sizes * _U(2)
+    return _fold(rows.sizes + (rows.half(0) << _U(3)), rows.half(-4), multiplier)
+
+
+def _farm_8_to_16(rows: _Rows) -> _Words:
+    multiplier = _K2 + rows.sizes * _U(2)
+    a, b = rows.word(0) + _K2, rows.word(-8)
+    c = _rotate(b, 37) * multiplier + a
+    d = (_rotate(a, 25) + b) * multiplier
+    return _fold(c, d, multiplier)
+
+
+def _farm_ends(rows: _Rows, first: np.uint64) -> tuple[_Words, _Words, _Words]:
+    """Mix the first and the last 16 bytes: what 17 to 32 and 33 to 64 have in common."""
+    multiplier = _K2 + rows.sizes * _U(2)
+    a, b = rows.word(0) * first, rows.word(8)
+    c, d = rows.word(-8) * multiplier, rows.word(-16) * _K2
+    y = _rotate(a + b, 43) + _rotate(c, 30) + d
+    return a, y, _fold(y, a + _rotate(b + _K2, 18) + c, multiplier)
+
+
+def _farm_17_to_32(rows: _Rows) -> _Words:
+    return _farm_ends(rows, _K1)[2]
+
+
+def _farm_33_to_64(rows: _Rows) -> _Words:
+    multiplier = _K2 + rows.sizes * _U(2)
+    a, y, z = _farm_ends(rows, _K2)
+    e, f = rows.word(16) * multiplier, rows.word(24)
+    g = (y + rows.word(-32)) * multiplier
+    h = (z + rows.word(-24)) * multiplier
+    return _fold(
+        _rotate(e + f, 43) + _rotate(g, 30) + h, e + _rotate(f + a, 18) + g, multiplier
+    )
+
+
+def _absorb(rows: _Rows, at: Any, a: _Words, b: _Words) -> tuple[_Words, _Words]:
+    """Take 32 bytes at `at` into the pair (a, b)."""
+    w, x, y, z = (rows.word(at + step) for step in (0, 8, 16, 24))
+    a = a + w
+    b = _rotate(b + a + z, 21)
+    total = a + x + y
+    return total + z, b + _rotate(total, 44) + a
+
+
+def _farm_block(
+    rows: _Rows, at: Any, state: Sequence[_Words], multiplier: Any, nine: np.uint64
+) -> tuple[_Words, ...]:
+    """Take the 64 bytes at `at` into the state; the last block weighs two of the terms by nine."""
+    x, y, z, v0, v1, w0, w1 = state
+    x = _rotate(x + y + v0 + rows.word(at + 8), 37) * multiplier
+    y = _rotate(y + v1 + rows.word(at + 48), 42) * multiplier
+    x = x ^ (w1 * nine)
+    y = y + v0 * nine + rows.word(at + 40)
+    z = _rotate(z + w0, 33) * multiplier
+    v0, v1 = _absorb(rows, at, v1 * multiplier, x + w0)
+    w0, w1 = _absorb(rows, at + 32, z + w1, y + rows.word(at + 16))
+    return z, y, x, v0, v1, w0, w1
+
+
+def _farm_long(rows: _Rows) -> _Words:
+    count = len(rows.starts)
+    seed = _U(81)
+    state = np.zeros((7, count), np.uint64)
+    x, y, z = state[:3]
+    x[:] = seed * _K2 + rows.word(0)
+    y[:] = seed * _K1 + _U(113)
+    z[:] = _mix(y * _K2 + _U(113)) * _K2
+    blocks = (rows.lengths - 1) // 64
+    for block in range(int(blocks.max(initial=0))):
+        live = np.flatnonzero(blocks > block)
+        some = rows if len(live) == count else rows.take(live)
+        state[:, live] = _farm_block(some, 64 * block, state[:, live], _K1, _U(1))
+    x, y, z, v0, v1, w0, w1 = state
+    multiplier = _K1 + ((z & _U(0xFF)) << _U(1))
+    w0 = w0 + ((rows.sizes - _U(1)) & _U(63))
+    v0 = v0 + w0
+    w0 = w0 + v0
+    last = rows.lengths - 64
+    x, y, z, v0, v1, w0, w1 = _farm_block(
+        rows, last, (x, y, z, v0, v1, w0, w1), multiplier, _U(9)
+    )
+    return _fold(
+        _fold(v0, w0, multiplier) + _mix(y) * _K0 + z,
+        _fold(v1, w1, multiplier) + x,
+        multiplier,
+    )
+
+
+# FarmHash treats each range of lengths apart: (longest length of the range, its function).
+_FARM_RANGES: tuple[tuple[int, Callable[[_Rows], _Words]], ...] = (
+    (0, _farm_empty),
+    (3, _farm_1_to_3),
+    (7, _farm_4_to_7),
+    (16, _farm_8_to_16),
+    (32, _farm_17_to_32),
+    (64, _farm_33_to_64),
+    (np.iinfo(np.int64).max, _farm_long),
+)
+
+
+@np.errstate(over="ignore")
+def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
+    """Return FarmHash's Fingerprint64 of every string, as uint64."""
+    rows = _Rows.of(strings)
+    hashes = np.empty(len(strings), np.uint64)
+    kinds = np.searchsorted([longest for longest, _ in _FARM_RANGES], rows.lengths)
+    for kind in np.unique(kinds):
+        members = np.flatnonzero(kinds == kind)
+        hashes[members] = _FARM_RANGES[kind][1](rows.take(members))
+    return hashes
+
+
+_MURMUR = _U(0xC6A4A7935BD1E995)
+
+
+@np.errstate(over="ignore")
+def hash64(strings: Sequence[bytes]) -> np.ndarray:
+    """Return TensorFlow's Hash64 (MurmurHash2, 64 bit, a fixed seed) of every string."""
+    rows = _Rows.of(strings)
+    state = _U(0xDECAFCAFFE) ^ (rows.sizes * _MURMUR)
+    words = rows.lengths // 8
+    for index in range(int(words.max(initial=0))):
+        live = np.flatnonzero(words > index)
+        mixed = _mix(rows.take(live).word(8 * index) * _MURMUR) * _MURMUR
+        state[live] = (state[live] ^ mixed) * _MURMUR
+    state = np.where(rows.lengths % 8 > 0, (state ^ rows.tail()) * _MURMUR, state)
+    return _mix(_mix(state) * _MURMUR)
+
+
+def _sip_round(v: np.ndarray) -> None:
+    """One SipRound on the four rows of v, in place; rotations are to the left."""
+    v0, v1, v2, v3 = v
+    v0 += v1
+    v2 += v3
+    v1[:] = _rotate(v1, 64 - 13) ^ v0
+    v3[:] = _rotate(v3, 64 - 16) ^ v2
+    v0[:] = _rotate(v0, 32)
+    v2 += v1
+    v0 += v3
+    v1[:] = _rotate(v1, 64 - 17) ^ v2
+    v3[:] = _rotate(v3, 64 - 21) ^ v0
+    v2[:] = _rotate(v2, 32)
+
+
+def _sip_absorb(v: np.ndarray, word: _Words) -> np.ndarray:
+    v[3] ^= word
+    _sip_round(v)
+    _sip_round(v)
+    v[0] ^= word
+    return v
+
+
+@np.errstate(over="ignore")
+def siphash(strings: Sequence[bytes], key: Sequence[int]) -> np.ndarray:
+    """Return SipHash-2-4 of every string under a key of two 64-bit integers."""
+    if len(key) != 2:
+        raise ValueError(f"key must have 2 elements, got {len(key)}")
+    k0, k1 = (_U(part % 2**64) for part in key)
+    rows = _Rows.of(strings)
+    v = np.empty((4, len(strings)), np.uint64)
+    v[0], v[1] = k0 ^ _U(0x736F6D6570736575), k1 ^ _U(0x646F72616E646F6D)
+    v[2], v[3] = k0 ^ _U(0x6C7967656E657261), k1 ^ _U(0x7465646279746573)
+    words = rows.lengths // 8
+    for index in range(int(words.max(initial=0))):
+        live = np.flatnonzero(words > index)
+        v[:, live] = _sip_absorb(v[:, live], rows.take(live).word(8 * index))
+    _sip_absorb(v, rows.tail() | (rows.sizes << _U(56)))
+    v[2] ^= _U(0xFF)
+    for _ in range(4):
+        _sip_round(v)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _buckets(hashes: np.ndarray, num_buckets: int, shape: tuple[int, ...]) -> np.ndarray:
+    if num_buckets < 1:
+        raise ValueError(f"num_buckets must be at least 1, got {num_buckets}")
+    return (hashes % _U(num_buckets)).astype(np.int64).reshape(shape)
+
+
+def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> np.ndarray:
+    """Return Fingerprint64(element) modulo num_buckets."""
+    array = string_array(input)
+    return _buckets(fingerprint64(array.ravel().tolist()), num_buckets, array.shape)
+
+
+def string_to_hash_bucket_strong(
+    input: Any, *, num_buckets: int, key: Sequence[int]
+) -> np.ndarray:
+    """Return SipHash(element) under the key, modulo num_buckets."""
+    array = string_array(input)
+    return _buckets(siphash(array.ravel().tolist(), key), num_buckets, array.shape)
+
+
+def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> np.ndarray:
+    """Return Hash64(element) modulo num_buckets."""
+    array = string_array(string_tensor)
+    return _buckets(hash64(array.ravel().tolist()), num_buckets, array.shape)
+
+
+def fingerprint(data: Any, method: Any) -> np.ndarray:
+    """Return one fingerprint per row of `data`, as 8 little-endian bytes each.
+
+    A row of several strings is hashed as the concatenation of its elements' fingerprints; a row of
+    numbers is hashed as its bytes in memory.
+    """
+    name = string_scalar(method, "method")
+    if name != b"farmhash64":
+        raise ValueError(f"unsupported fingerprint method: {name!r}")
+    array = np.asarray(data)
+    if array.ndim == 0:
+        raise ValueError("data must have at least one dimension")
+    if array.dtype.kind in "OSU":
+        array = string_array(data)
+        hashes = fingerprint64(array.ravel().tolist()).astype("<u8")
+        if array.size == len(array):
+            return hashes.view(np.uint8).reshape(len(array), 8)
+        array = hashes.reshape(array.shape)
+    rows = [row.tobytes() for row in array]
+    return fingerprint64(rows).astype("<u8").view(np.uint8).reshape(len(rows), 8)
+
+
+KERNELS = {
+    "Fingerprint": fingerprint,
+    "StringToHashBucket": string_to_hash_bucket,
+    "StringToHashBucketFast": string_to_hash_bucket_fast,
+    "StringToHashBucketStrong": string_to_hash_bucket_strong,
+}

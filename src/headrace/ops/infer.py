@@ -1,0 +1,95 @@
+"""Shape rules that many ops share. In: an InferenceContext and the inputs' TensorShapes. Out: the outputs' shapes.
+
+A rule returns a TensorShape, a tuple of sizes or None (unknown) for one output, and a list of these for several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.shapes import TensorShape, broadcast
+from headrace.graph.inference import InferenceContext
+
+__all__ = [
+    "broadcasting",
+    "no_outputs",
+    "reduction",
+    "resolve_axes",
+    "same_as",
+    "same_as_all",
+    "scalar",
+    "unknown",
+]
+
+SCALAR = TensorShape(())
+UNKNOWN = TensorShape(None)
+
+
+def same_as(index: int) -> Any:
+    """The output has the shape of input `index`."""
+    return lambda c, *shapes: shapes[index]
+
+
+def same_as_all(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
+    """All inputs and the output have one shape."""
+    merged = shapes[0]
+    for shape in shapes[1:]:
+        merged = merged.merge_with(shape)
+    return merged
+
+
+def broadcasting(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
+    """The output has the shape that the inputs broadcast to."""
+    result = shapes[0]
+    for shape in shapes[1:]:
+        try:
+            result = broadcast(result, shape)
+        except ValueError:
+            raise ValueError(_unequal(result, shape)) from None
+    return result
+
+
+def _unequal(a: TensorShape, b: TensorShape) -> str:
+    for m, n in zip(reversed(a.sizes or ()), reversed(b.sizes or ()), strict=False):
+        if m is not None and n is not None and m != n and 1 not in (m, n):
+            return f"Dimensions must be equal, but are {m} and {n}"
+    return f"Shapes {a} and {b} can't be broadcast together"
+
+
+def scalar(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
+    """The output is a scalar."""
+    return SCALAR
+
+
+def unknown(c: InferenceContext, *shapes: TensorShape) -> Any:
+    """Nothing is known of the outputs."""
+    count = len(c.op._outputs)
+    return None if count == 1 else [None] * count
+
+
+def no_outputs(c: InferenceContext, *shapes: TensorShape) -> list[TensorShape]:
+    """There is no output to give a shape."""
+    return []
+
+
+def resolve_axes(axes: list[int], rank: int) -> list[int]:
+    """Non-negative, checked axes; ValueError names the one that is out of range."""
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise ValueError(f"Invalid reduction dimension {axis} for input with {rank} dimensions")
+    return [axis % rank for axis in axes] if rank else list(axes)
+
+
+def reduction(c: InferenceContext, x: TensorShape, axes_shape: TensorShape) -> Any:
+    """The input's shape without (or with 1 for) the reduced axes, which are input 1."""
+    keep = c.attrs["keep_dims"]
+    axes = c.value(1)
+    if x.sizes is None:
+        return None
+    rank = len(x.sizes)
+    if axes is None:
+        return (None,) * rank if keep else None
+    reduced = set(resolve_axes(axes.ravel().tolist(), rank))
+    if keep:
+        return tuple(1 if i in reduced else n for i, n in enumerate(x.sizes))
+    return tuple(n for i, n in enumerate(x.sizes) if i not in reduced)

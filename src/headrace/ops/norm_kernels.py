@@ -1,0 +1,251 @@
+"""Bias, batch normalisation and local response normalisation in NumPy. In: arrays and TF attributes. Out: arrays.
+
+Statistics are summed in float64: a batch has millions of elements per channel, and NumPy adds them
+one after another when the channel is the last axis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.ops.accumulation import require_float, widened
+
+
+def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
+    """Add bias[c] to every element of channel c: the last axis, or axis 1 for NCHW."""
+    axis = _channel_axis(value.shape, data_format)
+    if bias.dtype != value.dtype:
+        raise TypeError(f"bias_add: value is {value.dtype.name}, bias is {bias.dtype.name}")
+    if bias.shape != (value.shape[axis],):
+        raise ValueError(f"bias must have shape ({value.shape[axis]},), got {bias.shape}")
+    return value + _along(bias, axis, value.ndim)
+
+
+def bias_add_grad(out_backprop: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
+    """Sum the gradient over everything but the channels."""
+    axis = _channel_axis(out_backprop.shape, data_format)
+    dy = widened(out_backprop)
+    accumulator = np.float64 if dy.dtype.kind == "f" else dy.dtype
+    total = dy.sum(axis=_others(dy.ndim, axis), dtype=accumulator)
+    return total.astype(out_backprop.dtype, copy=False)
+
+
+def fused_batch_norm(
+    x: np.ndarray,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[np.ndarray, ...]:
+    """Normalise each channel: (y, batch_mean, batch_variance, reserve_space_1, reserve_space_2).
+
+    In training the statistics are the batch's own: batch_variance is the unbiased estimate (for
+    moving averages), while y uses the biased one, which is what reserve_space_2 hands to the
+    gradient. Otherwise they are the given ones, and come back unchanged (TensorFlow's CPU kernel
+    leaves those outputs unset).
+    """
+    axis = _check_norm(x, data_format, scale=scale, offset=offset)
+    if is_training:
+        if mean.size or variance.size:
+            raise ValueError(
+                "mean and variance must be empty in training, "
+                f"got shapes {mean.shape} and {variance.shape}"
+            )
+        used_mean, used_variance, unbiased = _moments(x, axis, scale.dtype)
+    else:
+        _check_norm(x, data_format, mean=mean, variance=variance)
+        used_mean, used_variance, unbiased = mean, variance, variance
+    factor = scale / np.sqrt(used_variance + scale.dtype.type(epsilon))
+    centred = widened(x) - _along(used_mean, axis, x.ndim)
+    y = centred * _along(factor, axis, x.ndim) + _along(offset, axis, x.ndim)
+    return y.astype(x.dtype, copy=False), used_mean, unbiased, used_mean, used_variance
+
+
+def fused_batch_norm_v3(
+    x: np.ndarray,
+    scale: np.ndarray,
+    offset: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    *,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[np.ndarray, ...]:
+    """As fused_batch_norm, with reserve_space_3: a GPU's scratch memory, a scalar zero on a CPU."""
+    outputs = fused_batch_norm(
+        x,
+        scale,
+        offset,
+        mean,
+        variance,
+        epsilon=epsilon,
+        data_format=data_format,
+        is_training=is_training,
+    )
+    return *outputs, np.zeros((), scale.dtype)
+
+
+def fused_batch_norm_grad(
+    y_backprop: np.ndarray,
+    x: np.ndarray,
+    scale: np.ndarray,
+    reserve_space_1: np.ndarray,
+    reserve_space_2: np.ndarray,
+    *,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[np.ndarray, ...]:
+    """Gradients (x_backprop, scale_backprop, offset_backprop) and two scalar zeros for mean and variance.
+
+    The reserved spaces are the mean and the biased variance with which x was normalised; in
+    training they depend on x, which adds the two terms that remove the gradient's mean and its part
+    along the normalised x.
+    """
+    axis = _check_norm(x, data_format, scale=scale, mean=reserve_space_1, variance=reserve_space_2)
+    if y_backprop.shape != x.shape or y_backprop.dtype != x.dtype:
+        raise ValueError(
+            f"y_backprop is {y_backprop.dtype.name}{list(y_backprop.shape)}, "
+            f"x is {x.dtype.name}{list(x.shape)}"
+        )
+    others, count = _others(x.ndim, axis), x.size // max(x.shape[axis], 1)
+    inverse = 1 / np.sqrt(reserve_space_2 + scale.dtype.type(epsilon))
+    dy = widened(y_backprop)
+    normal = (widened(x) - _along(reserve_space_1, axis, x.ndim)) * _along(inverse, axis, x.ndim)
+    d_offset = dy.sum(axis=others, dtype=np.float64).astype(scale.dtype)
+    d_scale = (dy * normal).sum(axis=others, dtype=np.float64).astype(scale.dtype)
+    dx = dy
+    if is_training and count:
+        dx = dy - _along(d_offset / count, axis, x.ndim)
+        dx = dx - normal * _along(d_scale / count, axis, x.ndim)
+    dx = dx * _along(scale * inverse, axis, x.ndim)
+    unused = np.zeros((), scale.dtype)
+    return dx.astype(x.dtype, copy=False), d_scale, d_offset, unused, unused.copy()
+
+
+def fused_batch_norm_grad_v3(
+    y_backprop: np.ndarray,
+    x: np.ndarray,
+    scale: np.ndarray,
+    reserve_space_1: np.ndarray,
+    reserve_space_2: np.ndarray,
+    reserve_space_3: np.ndarray,
+    *,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> tuple[np.ndarray, ...]:
+    """As fused_batch_norm_grad; of reserve_space_3 only the scalar that a CPU's forward op makes is accepted."""
+    if reserve_space_3.size > 1:
+        raise ValueError(f"reserve_space_3 holds no statistics, got shape {reserve_space_3.shape}")
+    return fused_batch_norm_grad(
+        y_backprop,
+        x,
+        scale,
+        reserve_space_1,
+        reserve_space_2,
+        epsilon=epsilon,
+        data_format=data_format,
+        is_training=is_training,
+    )
+
+
+def lrn(
+    inputs: np.ndarray,
+    *,
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
+) -> np.ndarray:
+    """Divide by (bias + alpha * sum of squares over the channels within depth_radius) ** beta."""
+    _check_lrn(depth_radius, inputs)
+    x = widened(inputs)
+    scale = bias + alpha * _window_sum(x * x, depth_radius)
+    return (x * scale**-beta).astype(inputs.dtype, copy=False)
+
+
+def lrn_grad(
+    input_grads: np.ndarray,
+    input_image: np.ndarray,
+    output_image: np.ndarray,
+    *,
+    depth_radius: int = 5,
+    bias: float = 1.0,
+    alpha: float = 1.0,
+    beta: float = 0.5,
+) -> np.ndarray:
+    """Gradient of lrn: the direct term, less what x contributes to its neighbours' divisors."""
+    _check_lrn(depth_radius, input_grads, input_image, output_image)
+    dy, x, y = widened(input_grads), widened(input_image), widened(output_image)
+    scale = bias + alpha * _window_sum(x * x, depth_radius)
+    through_divisors = x * _window_sum(dy * y / scale, depth_radius)
+    dx = dy * scale**-beta - 2 * alpha * beta * through_divisors
+    return dx.astype(input_grads.dtype, copy=False)
+
+
+def _channel_axis(shape: tuple[int, ...], data_format: str) -> int:
+    least = {"NHWC": 2, "NCHW": 3}.get(data_format)
+    if least is None:
+        raise ValueError(f"data_format must be NHWC or NCHW, got {data_format!r}")
+    if len(shape) < least:
+        raise ValueError(f"{data_format} data needs at least {least} dimensions, got {len(shape)}")
+    return 1 if data_format == "NCHW" else len(shape) - 1
+
+
+def _along(vector: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    """`vector`, shaped to broadcast along `axis` of an array of `rank`."""
+    return np.expand_dims(vector, _others(rank, axis))
+
+
+def _others(rank: int, axis: int) -> tuple[int, ...]:
+    return tuple(other for other in range(rank) if other != axis)
+
+
+def _check_norm(x: np.ndarray, data_format: str, **vectors: np.ndarray) -> int:
+    require_float("fused_batch_norm", x)
+    if x.ndim != 4:
+        raise ValueError(f"fused_batch_norm takes 4-D data, got shape {x.shape}")
+    axis = _channel_axis(x.shape, data_format)
+    statistics = widened(x[:0]).dtype
+    for name, vector in vectors.items():
+        if vector.shape != (x.shape[axis],):
+            raise ValueError(f"{name} must have shape ({x.shape[axis]},), got {vector.shape}")
+        if vector.dtype != statistics:
+            raise TypeError(f"{name} must be {statistics.name}, got {vector.dtype.name}")
+    return axis
+
+
+def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+    """Each channel's mean, biased variance and unbiased variance; NaN for an empty batch."""
+    others, count = _others(x.ndim, axis), x.size // max(x.shape[axis], 1)
+    wide = widened(x)
+    with np.errstate(invalid="ignore"):
+        mean = wide.sum(axis=others, dtype=np.float64) / np.float64(count)
+        squares = np.square(wide - _along(mean, axis, x.ndim)).sum(axis=others)
+        variance = squares / np.float64(count)
+    unbiased = variance * (count / max(count - 1, 1))
+    return mean.astype(dtype), variance.astype(dtype), unbiased.astype(dtype)
+
+
+def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
+    require_float("lrn", *arrays)
+    if depth_radius < 0:
+        raise ValueError(f"depth_radius must not be negative, got {depth_radius}")
+    shapes = {array.shape for array in arrays}
+    if len(shapes) != 1 or arrays[0].ndim != 4:
+        raise ValueError(f"lrn takes 4-D data of one shape, got {', '.join(map(str, shapes))}")
+
+
+def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
+    """Sum over the channels at most `radius` away."""
+    total = x.copy()
+    for shift in range(1, min(radius, x.shape[-1] - 1) + 1):
+        total[..., shift:] += x[..., :-shift]
+        total[..., :-shift] += x[..., shift:]
+    return total

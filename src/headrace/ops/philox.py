@@ -1,0 +1,417 @@
+"""Counter-based random numbers: Philox 4x32-10 and the basic distributions drawn from it.
+
+In: a generator state (or, for the stateless functions, two integer seeds), a shape and a dtype.
+Out: NumPy arrays equal to those of TensorFlow 1.15's CPU kernels: bit for bit for uniform numbers,
+up to the rounding of log, sin and cos for normal ones.
+
+A *sample* is the unit of the generator: 128 random bits, four uint32 words, a pure function of a
+64-bit key and a 128-bit counter (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+SC'11). So any range of samples can be made at any time, in any order.
+
+Invariants
+- One kernel call reserves one range of samples; ranges of successive calls are disjoint. The call
+  reserves 256 samples per output whatever it uses: that is how far TensorFlow's state moves.
+- A group of outputs (as many as one sample yields) starts at a fixed counter, so results depend
+  neither on the chunk size here nor on the number of threads there.
+
+State: PhiloxState alone, two integers behind a lock. Everything else is a function.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+SAMPLES_PER_OUTPUT = 256
+
+_MASK32 = (1 << 32) - 1
+_MASK64 = (1 << 64) - 1
+_MASK128 = (1 << 128) - 1
+_HALF_WORD = np.uint64(32)
+_LOW_HALF = np.uint64(_MASK32)
+_HIGH_HALF = np.uint64(_MASK32 << 32)
+
+_ROUNDS = 10
+_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
+# What each round adds to the key: multiples of the golden ratio and of sqrt(3) - 1.
+_KEY_SCHEDULE = np.outer(np.arange(_ROUNDS), [0x9E3779B9, 0xBB67AE85])[..., None].astype(np.uint64)
+
+# Samples made at once: the scratch arrays stay in L2, and NumPy's cost per call (about 60 calls
+# per chunk) is spread over enough words.
+_CHUNK = 1 << 14
+
+# Key under which the seeds of a stateless op are themselves encrypted.
+_STATELESS_KEY = 0x02461E29_3EC8F720
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+_FLOATS = tuple(np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
+_INTEGERS = np.dtype(np.int32), np.dtype(np.int64)
+
+# The smallest uniform number whose logarithm Box-Muller takes.
+_LEAST_UNIFORM = 1e-7
+_TRUNCATION = 2.0
+# Farther from the truncation than this, float32 errors of Box-Muller cannot matter.
+_DOUBT = 1e-5
+
+Shape = Sequence[int]
+
+
+class Stream(NamedTuple):
+    """A position in the sequence of samples of one key."""
+
+    key: int
+    counter: int
+
+    def skip(self, samples: int) -> Stream:
+        """The position `samples` later."""
+        return Stream(self.key, (self.counter + samples) & _MASK128)
+
+
+class PhiloxState:
+    """The generator of one stateful random op: where its next call starts to draw.
+
+    `seed` becomes the key and `seed2` the upper half of the counter. Both zero means "not seeded":
+    then both are taken from the operating system.
+    """
+
+    def __init__(self, seed: int, seed2: int) -> None:
+        if seed == 0 and seed2 == 0:
+            seed = int.from_bytes(os.urandom(8), "little")
+            seed2 = int.from_bytes(os.urandom(8), "little")
+        self._lock = threading.Lock()
+        self._next = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64)
+
+    def reserve(self, samples: int) -> Stream:
+        """Take the next `samples` samples for the caller alone; return where they start."""
+        if samples < 0:
+            raise ValueError(f"cannot reserve {samples} samples")
+        with self._lock:
+            start = self._next
+            self._next = start.skip(samples)
+        return start
+
+    def get_state(self) -> tuple[int, int]:
+        """The state as (key, counter), unsigned integers of 64 and 128 bits."""
+        with self._lock:
+            return tuple(self._next)
+
+    def set_state(self, state: tuple[int, int]) -> None:
+        """Continue from what `get_state` returned."""
+        key, counter = (int(part) for part in state)
+        if not (0 <= key <= _MASK64 and 0 <= counter <= _MASK128):
+            raise ValueError(f"not a Philox state: key {key}, counter {counter}")
+        with self._lock:
+            self._next = Stream(key, counter)
+
+
+def stateless_stream(seed: ArrayLike) -> Stream:
+    """The stream of a stateless op: its two seeds, encrypted, give key and upper counter."""
+    seeds = np.asarray(seed)
+    if seeds.shape != (2,) or seeds.dtype.kind not in "iu":
+        raise ValueError(f"seed must be two integers, got {seed!r}")
+    low, high = (int(s) & _MASK64 for s in seeds)
+    scrambled = words(Stream(_STATELESS_KEY, high << 64 | low), 1).view(np.uint64)
+    return Stream(int(scrambled[0, 0]), int(scrambled[0, 1]) << 64)
+
+
+# The generator ---------------------------------------------------------------------------------
+
+
+def words_at(stream: Stream, offsets: np.ndarray) -> np.ndarray:
+    """The samples at uint64 `offsets` (any shape) from `stream`: uint32 of shape [*offsets, 4]."""
+    flat = offsets.reshape(-1)
+    return _philox(stream, flat, _Scratch(flat.size)).reshape(*offsets.shape, 4)
+
+
+def words(stream: Stream, samples: int) -> np.ndarray:
+    """The first `samples` samples of `stream`: uint32 of shape [samples, 4]."""
+    return words_at(stream, np.arange(samples, dtype=np.uint64))
+
+
+class _Scratch:
+    """Memory to make up to `samples` samples in; made once per kernel call, to stay in cache."""
+
+    def __init__(self, samples: int) -> None:
+        self.lanes = np.empty((2, samples), np.uint64)
+        self.products = np.empty((2, samples), np.uint64)
+        self.out = np.empty((samples, 2), np.uint64)
+
+
+def _philox(stream: Stream, offsets: np.ndarray, scratch: _Scratch) -> np.ndarray:
+    """The samples at `offsets` from `stream`, uint32 [samples, 4], in the scratch's memory.
+
+    The four words of the textbook's state, c0 to c3, are kept as two uint64 lanes, x = c0:c1 and
+    y = c2:c3. A round then is x, y = m1 * hi(y) ^ lo(x):k0, m0 * hi(x) ^ lo(y):k1, because the
+    upper half of the 64-bit product is what the round wants in c0 and the lower one in c1.
+    """
+    lanes = scratch.lanes[:, : offsets.size]
+    products = scratch.products[:, : offsets.size]
+    swapped = products[::-1]
+    low, high = _counters(stream.counter, offsets)
+    np.bitwise_and(low, _LOW_HALF, out=products[0])
+    np.bitwise_and(high, _LOW_HALF, out=products[1])
+    np.bitwise_and(low, _HIGH_HALF, out=lanes[0])
+    np.bitwise_and(high, _HIGH_HALF, out=lanes[1])
+    for round_key in _round_keys(stream.key):
+        products *= _MULTIPLIERS
+        lanes ^= round_key
+        lanes ^= swapped
+        np.right_shift(lanes, _HALF_WORD, out=products)
+        lanes <<= _HALF_WORD
+    # The last shifts have put c0 and c2 in `products`, and c1 and c3 in the upper half of `lanes`.
+    out = scratch.out[: offsets.size]
+    for pair in range(2):
+        np.bitwise_or(lanes[pair], products[pair], out=out[:, pair])
+    return out.view(np.uint32)
+
+
+def _counters(base: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray | np.uint64]:
+    """The 64-bit halves of `base + offsets`; the upper one is a scalar unless some sum carries."""
+    low = offsets + np.uint64(base & _MASK64)
+    high = np.uint64(base >> 64)
+    if offsets.size and (base & _MASK64) + int(offsets.max()) > _MASK64:
+        high = high + (low < offsets).astype(np.uint64)
+    return low, high
+
+
+def _round_keys(key: int) -> np.ndarray:
+    """The key of every round, [rounds, 2, 1], in the upper halves."""
+    halves = np.array([[key & _MASK32], [key >> 32]], np.uint64)
+    return (halves + _KEY_SCHEDULE) << _HALF_WORD
+
+
+def _chunks(stream: Stream, samples: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """The first `samples` samples in pieces that fit in cache, each with its place among them.
+
+    A piece is the caller's to overwrite, and valid until the next one is asked for.
+    """
+    scratch = _Scratch(min(samples, _CHUNK))
+    offsets = np.arange(min(samples, _CHUNK), dtype=np.uint64)
+    for start in range(0, samples, _CHUNK):
+        count = min(_CHUNK, samples - start)
+        yield slice(start, start + count), _philox(stream.skip(start), offsets[:count], scratch)
+
+
+# Words to numbers ------------------------------------------------------------------------------
+
+
+def uniform_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Uniform numbers in [0, 1): low bits of the words become the mantissa of a number in [1, 2).
+
+    A word gives one number, except for float64, where two neighbours do, the upper half first.
+    """
+    if dtype == np.float64:
+        mantissas = sample[..., 0::2] & np.uint64((1 << 20) - 1)
+        mantissas <<= _HALF_WORD
+        mantissas |= sample[..., 1::2]
+        mantissas |= np.uint64(1023 << 52)
+        numbers = mantissas.view(np.float64)
+        numbers -= 1.0
+        return numbers
+    if dtype == np.float32:
+        mantissas = sample & np.uint32((1 << 23) - 1)
+        mantissas |= np.uint32(127 << 23)
+        numbers = mantissas.view(np.float32)
+        numbers -= np.float32(1)
+        return numbers
+    # Short mantissas: float32 holds m / 2^bits exactly, and so does the narrow type.
+    bits = 10 if dtype == np.float16 else 7
+    mantissas = sample & np.uint32((1 << bits) - 1)
+    return (mantissas.astype(np.float32) * np.float32(2.0**-bits)).astype(dtype)
+
+
+def normal_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Standard normal numbers, as many as uniform ones; narrow types are rounded from float32."""
+    wide = _wide(dtype)
+    return _box_muller(sample, wide, wide).astype(dtype, copy=False)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _box_muller(sample: np.ndarray, dtype: np.dtype, inner: np.dtype) -> np.ndarray:
+    """Two uniform numbers give two normal ones, (r sin t, r cos t).
+
+    Every step is rounded to `dtype`; log, sin and cos are computed in `inner`.
+    """
+    numbers = uniform_from_words(sample, dtype)
+    radius = np.maximum(numbers[..., 0::2], dtype.type(_LEAST_UNIFORM))
+    radius = np.log(radius.astype(inner, copy=False)).astype(dtype, copy=False)
+    radius *= dtype.type(-2)
+    np.sqrt(radius, out=radius)
+    # The angle is rounded once, from the float64 product: float32 pi would shift all angles.
+    angle = (numbers[..., 1::2] * np.float64(2 * np.pi)).astype(dtype, copy=False)
+    angle = angle.astype(inner, copy=False)
+    np.multiply(np.sin(angle).astype(dtype, copy=False), radius, out=numbers[..., 0::2])
+    np.multiply(np.cos(angle).astype(dtype, copy=False), radius, out=numbers[..., 1::2])
+    return numbers
+
+
+def _float_dtype(dtype: DTypeLike) -> np.dtype:
+    result = np.dtype(dtype)
+    if result not in _FLOATS:
+        raise TypeError(f"random floats come in {[t.name for t in _FLOATS]}, not {result.name}")
+    return result
+
+
+def _per_sample(dtype: np.dtype) -> int:
+    return 2 if dtype.itemsize == 8 else 4
+
+
+def output_size(shape: Shape) -> int:
+    """The number of outputs of `shape`, which must have no negative dimension."""
+    size = 1
+    for dim in shape:
+        if dim < 0:
+            raise ValueError(f"shape {list(shape)} has a negative dimension")
+        size *= int(dim)
+    return size
+
+
+def _fill(
+    stream: Stream, shape: Shape, dtype: np.dtype, convert: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """An array of `shape` from consecutive samples, `convert` making the numbers of each chunk."""
+    size, per_sample = output_size(shape), _per_sample(dtype)
+    samples = -(-size // per_sample)
+    out = np.empty((samples, per_sample), dtype)
+    for place, sample in _chunks(stream, samples):
+        out[place] = convert(sample)
+    return out.reshape(-1)[:size].reshape(tuple(shape))
+
+
+def _draw_uniform(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    kind = _float_dtype(dtype)
+    return _fill(stream, shape, kind, lambda sample: uniform_from_words(sample, kind))
+
+
+def _draw_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    kind = _float_dtype(dtype)
+    return _fill(stream, shape, kind, lambda sample: normal_from_words(sample, kind))
+
+
+def _draw_uniform_int(
+    stream: Stream, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
+) -> np.ndarray:
+    kind = np.dtype(dtype)
+    if kind not in _INTEGERS:
+        raise TypeError(f"random integers come in int32 and int64, not {kind.name}")
+    limits = np.iinfo(kind)
+    minval, maxval = int(minval), int(maxval)
+    if not limits.min <= minval < maxval <= limits.max:
+        raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} >= {maxval}")
+    unsigned = np.dtype(f"u{kind.itemsize}")
+    span = unsigned.type(maxval - minval)
+    origin = unsigned.type(minval % (1 << 8 * kind.itemsize))
+
+    def convert(sample: np.ndarray) -> np.ndarray:
+        # x % span, spelled with the division by a scalar that NumPy has vectorised.
+        numbers = sample.view(unsigned)
+        numbers -= numbers // span * span
+        numbers += origin
+        return numbers.view(kind)
+
+    return _fill(stream, shape, kind, convert)
+
+
+def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """Normal numbers in (-2, 2).
+
+    Each group of outputs owns 256 words per output and fills itself with the first normal numbers
+    from them that lie inside. Few groups need a second sample, so those are simply redone with
+    twice the samples until all are full.
+    """
+    kind = _float_dtype(dtype)
+    size, per_sample = output_size(shape), _per_sample(kind)
+    groups = -(-size // per_sample)
+    spacing = np.uint64(SAMPLES_PER_OUTPUT * per_sample // 4)
+    out = np.empty((groups, per_sample), kind)
+    for first in range(0, groups, _CHUNK):
+        chunk = np.arange(first, min(first + _CHUNK, groups), dtype=np.uint64)
+        numbers = _truncation_candidates(words_at(stream, chunk * spacing), _wide(kind))
+        out[first : first + chunk.size] = numbers
+        pending = chunk[~(np.abs(numbers) < _TRUNCATION).all(axis=1)]
+        width = 1
+        while pending.size:
+            width *= 2
+            offsets = (pending * spacing)[:, None] + np.arange(width, dtype=np.uint64)
+            sample = words_at(stream, offsets).reshape(pending.size, -1)
+            numbers = _truncation_candidates(sample, _wide(kind))
+            inside = np.abs(numbers) < _TRUNCATION
+            full = np.count_nonzero(inside, axis=1) >= per_sample
+            order = np.argsort(~inside[full], axis=1, kind="stable")[:, :per_sample]
+            out[pending[full]] = np.take_along_axis(numbers[full], order, axis=1)
+            pending = pending[~full]
+    return out.reshape(-1)[:size].reshape(tuple(shape))
+
+
+def _truncation_candidates(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Normal numbers, one row per row of `sample`, that fall on the right side of the truncation.
+
+    A last-bit error in a number that is nearly 2 would accept or reject it wrongly and so shift
+    all numbers of its group: such rows are recomputed from correctly rounded log, sin and cos.
+    """
+    numbers = _box_muller(sample, dtype, dtype)
+    if dtype == np.float32:
+        doubtful = (np.abs(np.abs(numbers) - _TRUNCATION) < _DOUBT).any(axis=1)
+        if doubtful.any():
+            numbers[doubtful] = _box_muller(sample[doubtful], dtype, np.dtype(np.float64))
+    return numbers
+
+
+# Kernels ---------------------------------------------------------------------------------------
+
+
+def _reserve_outputs(state: PhiloxState, shape: Shape) -> Stream:
+    return state.reserve(output_size(shape) * SAMPLES_PER_OUTPUT)
+
+
+def uniform(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """RandomUniform: floats in [0, 1)."""
+    return _draw_uniform(_reserve_outputs(state, shape), shape, dtype)
+
+
+def uniform_int(
+    state: PhiloxState, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
+) -> np.ndarray:
+    """RandomUniformInt: integers in [minval, maxval), slightly biased when 2^bits % span != 0."""
+    return _draw_uniform_int(_reserve_outputs(state, shape), shape, minval, maxval, dtype)
+
+
+def standard_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """RandomStandardNormal: floats of mean 0 and deviation 1."""
+    return _draw_normal(_reserve_outputs(state, shape), shape, dtype)
+
+
+def truncated_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """TruncatedNormal: standard normal floats, those outside (-2, 2) drawn again."""
+    return _draw_truncated_normal(_reserve_outputs(state, shape), shape, dtype)
+
+
+def stateless_uniform(seed: ArrayLike, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """StatelessRandomUniform: `uniform` as a pure function of two integer seeds."""
+    return _draw_uniform(stateless_stream(seed), shape, dtype)
+
+
+def stateless_uniform_int(
+    seed: ArrayLike, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
+) -> np.ndarray:
+    """StatelessRandomUniformInt: `uniform_int` as a pure function of two integer seeds."""
+    return _draw_uniform_int(stateless_stream(seed), shape, minval, maxval, dtype)
+
+
+def stateless_normal(seed: ArrayLike, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """StatelessRandomNormal: `standard_normal` as a pure function of two integer seeds."""
+    return _draw_normal(stateless_stream(seed), shape, dtype)
+
+
+def stateless_truncated_normal(seed: ArrayLike, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """StatelessTruncatedNormal: `truncated_normal` as a pure function of two integer seeds."""
+    return _draw_truncated_normal(stateless_stream(seed), shape, dtype)

@@ -1,0 +1,60 @@
+"""String tensors as NumPy arrays. In: whatever a caller calls a string tensor. Out: object arrays.
+
+A string tensor is an object array, of any shape, whose elements are `bytes`; every string kernel
+normalises its inputs with `string_array` and builds its outputs with `of_strings` or `map_strings`.
+Attributes that hold text arrive as `str` (from Python) or `bytes` (from a GraphDef): `attr_bytes`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+
+def string_array(value: Any) -> np.ndarray:
+    """Return `value` as an object array of bytes, or raise TypeError for any other element."""
+    array = np.asarray(value, dtype=object)
+    kinds = set(map(type, array.ravel().tolist()))
+    if not all(issubclass(kind, bytes) for kind in kinds):
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(f"a string tensor holds bytes, not {names}")
+    return array
+
+
+def of_strings(values: Iterable[bytes], shape: tuple[int, ...]) -> np.ndarray:
+    """Return an object array of the given shape from its elements in row-major order."""
+    items = list(values)
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array.reshape(shape)
+
+
+def map_strings(function: Callable[[bytes], bytes], value: Any) -> np.ndarray:
+    """Return the string tensor of function(element) for every element."""
+    array = string_array(value)
+    return of_strings(map(function, array.ravel().tolist()), array.shape)
+
+
+def map_numbers(function: Callable[[bytes], Any], value: Any, dtype: Any) -> np.ndarray:
+    """Return the numeric tensor of function(element) for every element."""
+    array = string_array(value)
+    numbers = np.fromiter(map(function, array.ravel().tolist()), dtype, count=array.size)
+    return numbers.reshape(array.shape)
+
+
+def string_scalar(value: Any, name: str) -> bytes:
+    """Return the one element of a 0-d string tensor."""
+    array = string_array(value)
+    if array.shape != ():
+        raise ValueError(f"{name} must be a scalar, got shape {list(array.shape)}")
+    return array.item()
+
+
+def attr_bytes(value: str | bytes) -> bytes:
+    """Return a text attribute as bytes."""
+    return value.encode("utf-8") if isinstance(value, str) else value
+
+
+def numpy_dtype(value: Any) -> np.dtype:
+    """Return the NumPy dtype of a type attribute: NumPy's own, or a dtype object that knows it."""
+    return np.dtype(getattr(value, "as_numpy_dtype", value))

@@ -1,0 +1,281 @@
+"""Joining, cutting, measuring and trimming strings. In: string tensors. Out: as TF 1.15's ops.
+
+Every kernel takes an op's inputs by position and its attributes by name. Bytes are never decoded
+except where an attribute asks for UTF-8; a UTF-8 character is then one byte and the continuation
+bytes (10xxxxxx) after it, so malformed text has characters too and nothing fails on it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.ops.string_arrays import (
+    attr_bytes,
+    map_numbers,
+    map_strings,
+    of_strings,
+    string_array,
+    string_scalar,
+)
+
+_WHITESPACE = b" \t\n\v\f\r"
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_CHARACTER = re.compile(rb"[\x00-\xff][\x80-\xbf]*", re.DOTALL)
+_UNITS = ("BYTE", "UTF8_CHAR")
+
+
+def _is_utf8(unit: str | bytes) -> bool:
+    name = attr_bytes(unit).decode()
+    if name not in _UNITS:
+        raise ValueError(f"unit is one of {_UNITS}, got {name!r}")
+    return name == "UTF8_CHAR"
+
+
+def string_join(*inputs: Any, separator: str | bytes = "") -> np.ndarray:
+    """Join the inputs element by element; scalars go with every element of the others."""
+    if not inputs:
+        raise ValueError("StringJoin needs at least one input")
+    arrays = [string_array(value) for value in inputs]
+    shapes = {array.shape for array in arrays if array.ndim}
+    if len(shapes) > 1:
+        raise ValueError(f"input shapes do not match: {sorted(shapes)}")
+    shape = shapes.pop() if shapes else ()
+    columns = [np.broadcast_to(array, shape).ravel().tolist() for array in arrays]
+    return of_strings(map(attr_bytes(separator).join, zip(*columns, strict=True)), shape)
+
+
+def _sparse(rows: Iterable[Sequence[bytes]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ragged rows as (indices, values, shape) of a sparse matrix."""
+    table = list(rows)
+    lengths = np.fromiter(map(len, table), np.int64, count=len(table))
+    row = np.repeat(np.arange(len(table)), lengths)
+    column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    values = [piece for pieces in table for piece in pieces]
+    shape = np.array([len(table), lengths.max(initial=0)], np.int64)
+    return np.stack([row, column], axis=1).astype(np.int64), of_strings(values, (-1,)), shape
+
+
+def _vector(value: Any) -> list[bytes]:
+    array = string_array(value)
+    if array.ndim != 1:
+        raise ValueError(f"input must be a vector, got shape {list(array.shape)}")
+    return array.tolist()
+
+
+def string_split(
+    input: Any, delimiter: Any, *, skip_empty: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Split at every byte that is in `delimiter`; an empty delimiter splits into single bytes."""
+    marks = string_scalar(delimiter, "delimiter")
+    cut = re.compile(b"[" + re.escape(marks) + b"]") if marks else None
+
+    def pieces(text: bytes) -> list[bytes]:
+        if cut is None:
+            return [text[i : i + 1] for i in range(len(text))]
+        parts = cut.split(text) if text else []
+        return [part for part in parts if part] if skip_empty else parts
+
+    return _sparse(map(pieces, _vector(input)))
+
+
+def string_split_v2(
+    input: Any, sep: Any, *, maxsplit: int = -1
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Split as Python's str.split does: at `sep`, or at runs of whitespace if it is empty.
+
+    Unlike Python, splitting at whitespace keeps what is left after `maxsplit` words even if it is
+    empty, and leaves the text as it is if `maxsplit` is zero.
+    """
+    mark = string_scalar(sep, "sep")
+
+    def pieces(text: bytes) -> list[bytes]:
+        if mark:
+            return text.split(mark, maxsplit)
+        words = text.split(None, maxsplit) if maxsplit else [text]
+        return [*words, b""] if len(words) == maxsplit else words
+
+    return _sparse(map(pieces, _vector(input)))
+
+
+def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
+    """Return the number of bytes, or of UTF-8 characters, of every element."""
+    if _is_utf8(unit):
+        return map_numbers(lambda s: len(s.translate(None, _CONTINUATION)), input, np.int32)
+    return map_numbers(len, input, np.int32)
+
+
+def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
+    """Return text[pos : pos + length] in bytes or characters, or None if pos is outside."""
+    units: Sequence[Any] = _CHARACTER.findall(text) if utf8 else text
+    count = len(units)
+    if not -count <= pos <= count:
+        return None
+    start = pos + count if pos < 0 else pos
+    if length < 0:
+        # What TensorFlow does here follows from its two ways of walking, and programs see it.
+        if utf8:
+            return None if pos < 0 else b""
+        return text[start:]
+    piece = units[start : start + length]
+    return b"".join(piece) if utf8 else bytes(piece)
+
+
+def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:  # noqa: A002
+    """Return `len` units from `pos` on of every element; pos below zero counts from the end.
+
+    `pos` and `len` have one shape, which broadcasts against the input's.
+    """
+    utf8 = _is_utf8(unit)
+    texts, starts, counts = string_array(input), np.asarray(pos), np.asarray(len)
+    if starts.shape != counts.shape:
+        raise ValueError(f"pos and len differ in shape: {starts.shape} and {counts.shape}")
+    texts, starts, counts = np.broadcast_arrays(texts, starts, counts)
+    triples = zip(texts.ravel().tolist(), starts.ravel().tolist(), counts.ravel().tolist())
+    pieces = []
+    for index, (text, start, count) in enumerate(triples):
+        piece = _cut(text, start, count, utf8)
+        if piece is None:
+            where = [int(i) for i in np.unravel_index(index, texts.shape)]
+            raise ValueError(f"pos {start} out of range for string {text!r} at index {where}")
+        pieces.append(piece)
+    return of_strings(pieces, texts.shape)
+
+
+def _check_case_encoding(encoding: str | bytes) -> bool:
+    """Return whether to change case as Unicode does; plain bytes change ASCII letters only."""
+    name = attr_bytes(encoding)
+    if name not in (b"", b"utf-8"):
+        raise ValueError(f"encoding is '' or 'utf-8', got {name!r}")
+    return name == b"utf-8"
+
+
+def string_lower(input: Any, *, encoding: str | bytes = "") -> np.ndarray:
+    """Return every element in lower case."""
+    if _check_case_encoding(encoding):
+        return map_strings(lambda s: s.decode("utf-8", "replace").lower().encode(), input)
+    return map_strings(bytes.lower, input)
+
+
+def string_upper(input: Any, *, encoding: str | bytes = "") -> np.ndarray:
+    """Return every element in upper case."""
+    if _check_case_encoding(encoding):
+        return map_strings(lambda s: s.decode("utf-8", "replace").upper().encode(), input)
+    return map_strings(bytes.upper, input)
+
+
+def string_strip(input: Any) -> np.ndarray:
+    """Return every element without ASCII whitespace at its ends."""
+    return map_strings(lambda s: s.strip(_WHITESPACE), input)
+
+
+def _axes(indices: np.ndarray, rank: int) -> list[int]:
+    """Return distinct axes counted from zero, in the order given."""
+    axes: list[int] = []
+    for index in indices.ravel().tolist():
+        if not -rank <= index < rank:
+            raise ValueError(f"reduction dimension {index} is outside an input of rank {rank}")
+        if index % rank in axes:
+            raise ValueError(f"duplicate reduction dimension {index}")
+        axes.append(index % rank)
+    return axes
+
+
+def reduce_join(
+    inputs: Any, reduction_indices: Any, *, keep_dims: bool = False, separator: str | bytes = ""
+) -> np.ndarray:
+    """Join along the given axes; the first of them varies fastest."""
+    array = string_array(inputs)
+    axes = _axes(np.asarray(reduction_indices, np.int64), array.ndim)
+    if not axes:
+        return array.copy()
+    kept = [axis for axis in range(array.ndim) if axis not in axes]
+    shape = [array.shape[axis] for axis in kept]
+    count = int(np.prod([array.shape[axis] for axis in axes], dtype=np.int64))
+    rows = array.transpose(kept + axes[::-1]).reshape(int(np.prod(shape, dtype=np.int64)), count)
+    if keep_dims:
+        shape = [1 if axis in axes else size for axis, size in enumerate(array.shape)]
+    return of_strings(map(attr_bytes(separator).join, rows.tolist()), tuple(shape))
+
+
+def unsorted_segment_join(
+    inputs: Any, segment_ids: Any, num_segments: Any, *, separator: str | bytes = ""
+) -> np.ndarray:
+    """Join the elements of each segment in input order; empty segments give empty strings."""
+    array, ids = string_array(inputs), np.asarray(segment_ids)
+    count = int(np.asarray(num_segments).item())
+    if count < 0:
+        raise ValueError(f"num_segments must not be negative, got {count}")
+    if array.shape[: ids.ndim] != ids.shape:
+        raise ValueError(f"segment_ids {ids.shape} is no prefix of the input's {array.shape}")
+    if ids.size and not (0 <= ids.min() and ids.max() < count):
+        raise ValueError(f"segment_ids must be in [0, {count})")
+    rest = array.shape[ids.ndim :]
+    order = np.argsort(ids.ravel(), kind="stable")
+    rows = array.reshape(ids.size, int(np.prod(rest, dtype=np.int64)))[order]
+    bounds = np.searchsorted(ids.ravel()[order], np.arange(count + 1))
+    glue = attr_bytes(separator).join
+    joined = (
+        glue(column)
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True)
+        for column in rows[first:last].T.tolist()
+    )
+    return of_strings(joined, (count, *rest))
+
+
+def _ngrams(
+    tokens: list[bytes], width: int, pads: tuple[bytes, bytes], pad_width: int, glue: bytes
+) -> Iterator[bytes]:
+    """Yield the n-grams of one width; padding is never wider than can meet a token."""
+    padding = width - 1 if pad_width < 0 else min(pad_width, width - 1)
+    padded = [pads[0]] * padding + tokens + [pads[1]] * padding
+    for start in range(len(padded) - width + 1):
+        yield glue.join(padded[start : start + width])
+
+
+def string_n_grams(
+    data: Any,
+    data_splits: Any,
+    *,
+    separator: str | bytes,
+    ngram_widths: Sequence[int],
+    left_pad: str | bytes,
+    right_pad: str | bytes,
+    pad_width: int,
+    preserve_short_sequences: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the n-grams of every ragged row, width by width, and their row splits."""
+    tokens, splits = string_array(data).ravel().tolist(), np.asarray(data_splits)
+    if any(width < 1 for width in ngram_widths):
+        raise ValueError(f"ngram_widths must be at least 1, got {list(ngram_widths)}")
+    bounds = splits.tolist()
+    if bounds != sorted(bounds) or (bounds and not (bounds[0] >= 0 and bounds[-1] <= len(tokens))):
+        raise ValueError(f"data_splits {bounds} do not cut {len(tokens)} strings into rows")
+    pads, glue = (attr_bytes(left_pad), attr_bytes(right_pad)), attr_bytes(separator)
+    grams: list[bytes] = []
+    ends = [0] if bounds else []
+    for first, last in zip(bounds, bounds[1:]):
+        row = tokens[first:last]
+        found = [g for width in ngram_widths for g in _ngrams(row, width, pads, pad_width, glue)]
+        if not found and row and preserve_short_sequences:
+            whole = len(row) + 2 * max(pad_width, 0)
+            found = list(_ngrams(row, whole, pads, pad_width, glue))[:1]
+        grams += found
+        ends.append(len(grams))
+    return of_strings(grams, (-1,)), np.array(ends, splits.dtype)
+
+
+KERNELS = {
+    "ReduceJoin": reduce_join,
+    "StringJoin": string_join,
+    "StringLength": string_length,
+    "StringLower": string_lower,
+    "StringNGrams": string_n_grams,
+    "StringSplit": string_split,
+    "StringSplitV2": string_split_v2,
+    "StringStrip": string_strip,
+    "StringUpper": string_upper,
+    "Substr": substr,
+    "UnsortedSegmentJoin": unsorted_segment_join,
+}

@@ -1,0 +1,1 @@
+"""Passes that make a step smaller or cheaper without changing its results."""

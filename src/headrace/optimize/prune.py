@@ -1,0 +1,74 @@
+"""Prune. In: a graph, feeds, fetches and targets. Out: a StepGraph of just the operations that the step needs.
+
+A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation wherever dependencies allow,
+which keeps programs readable and close to what the user wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.core.errors import InvalidArgumentError
+from headrace.graph.operation import Operation, Tensor
+from headrace.graph.program import StepGraph
+
+__all__ = ["prune"]
+
+
+def prune(
+    fetches: Sequence[Tensor], targets: Sequence[Operation], feeds: Sequence[Tensor]
+) -> StepGraph:
+    """Return the operations that `fetches` and `targets` need when `feeds` are given."""
+    fed = set(feeds)
+    roots = [t.op for t in fetches if t not in fed] + list(targets)
+    needed: set[Operation] = set()
+    stack = list(roots)
+    while stack:
+        op = stack.pop()
+        if op in needed:
+            continue
+        needed.add(op)
+        stack.extend(t.op for t in op._inputs if t not in fed)
+        stack.extend(op._control_inputs)
+    return StepGraph(_in_order(needed, fed), tuple(feeds), tuple(fetches), tuple(targets))
+
+
+def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]:
+    """Sort by creation; where edges were changed after creation, by dependency."""
+    order = sorted(needed, key=lambda op: op._id)
+    position = {op: i for i, op in enumerate(order)}
+    if all(
+        position[before] < i for i, op in enumerate(order) for before in _before(op, fed)
+    ):
+        return tuple(order)
+    done: dict[Operation, bool] = {}
+    result: list[Operation] = []
+    for root in order:
+        _visit(root, fed, done, result)
+    return tuple(result)
+
+
+def _before(op: Operation, fed: set[Tensor]) -> list[Operation]:
+    return [t.op for t in op._inputs if t not in fed] + op._control_inputs
+
+
+def _visit(root: Operation, fed: set[Tensor], done: dict[Operation, bool], out: list) -> None:
+    stack = [(root, iter(_before(root, fed)))]
+    if root in done:
+        return
+    done[root] = False
+    while stack:
+        op, remaining = stack[-1]
+        for before in remaining:
+            if before not in done:
+                done[before] = False
+                stack.append((before, iter(_before(before, fed))))
+                break
+            if not done[before]:
+                raise InvalidArgumentError(
+                    None, before, f"the graph has a cycle through '{before.name}' and '{op.name}'"
+                )
+        else:
+            stack.pop()
+            done[op] = True
+            out.append(op)

@@ -1,0 +1,6 @@
+"""The runtime: runs Programs. It knows kernels and slots, and no passes."""
+
+from headrace.runtime.executor import Executable
+from headrace.runtime.step import Step
+
+__all__ = ["Executable", "Step"]

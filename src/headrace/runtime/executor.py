@@ -1,0 +1,84 @@
+"""Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the fetches.
+
+The order in which a ready queue would run the instructions does not depend on values, so it was computed once, by the
+pipeline; running is then a loop. Steps that stop half-way, have a deadline or are traced run on `Step`, which counts dependencies.
+Re-entrant: each run has slots of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.devices.resources import Resources
+from headrace.graph.program import Program
+from headrace.runtime.kernels import bind, take, translate
+
+__all__ = ["Executable"]
+
+
+class Executable:
+    """A Program ready to run in one session."""
+
+    def __init__(self, program: Program, resources: Resources) -> None:
+        self.program = program
+        self.kernels = [bind(i, resources) for i in program.instructions]
+        self._code = [
+            (i.op, kernel, i.inputs, i.output, i.width if _is_plain(i) else -1, i.frees)
+            for i, kernel in zip(program.instructions, self.kernels, strict=True)
+        ]
+        self._feeds = len(program.feeds)
+        self._fetches = [slot for _, slot in program.fetches]
+        self._blank = [None] * (program.slots - self._feeds)
+
+    def run(self, feeds: Sequence[Any]) -> list[Any]:
+        """Run all instructions; `feeds` are in the order of the program's feeds, and so are the results of its fetches."""
+        slots: list[Any] = [*feeds, *self._blank]
+        op = None
+        try:
+            with np.errstate(all="ignore"):  # noqa: SIM117
+                for op, kernel, inputs, output, width, frees in self._code:  # noqa: B007
+                    result = kernel(*[slots[i] for i in inputs])
+                    if width == 1:
+                        slots[output] = result
+                    elif width:
+                        store(slots, op, output, result)
+                    for i in frees:
+                        slots[i] = None
+                    result = None
+                op = None
+                return [take(slots, i) for i in self._fetches]
+        except Exception as error:
+            if op is None:
+                op = self._fetched_op(slots)
+            raise translate(error, op) from _cause(error)
+
+    def _fetched_op(self, slots: list[Any]) -> Any:
+        """The operation whose fetched reference could not be read."""
+        return next(
+            t.op for t, slot in self.program.fetches if getattr(slots[slot], "value", 0) is None
+        )
+
+
+def _is_plain(instruction: Any) -> bool:
+    """Whether the kernel returns the output itself: no tuple, no list."""
+    return instruction.width == 0 or (
+        instruction.width == 1 and not instruction.op.definition.schema.has_list_outputs
+    )
+
+
+def store(slots: list[Any], op: Any, output: int, result: Any) -> None:
+    """Put the results of a kernel with several outputs into their slots."""
+    count = len(op._outputs)
+    if len(result) != count:
+        raise RuntimeError(f"the kernel of {op.type} gave {len(result)} outputs, not {count}")
+    slots[output : output + count] = result
+
+
+def _cause(error: Exception) -> Exception | None:
+    """Keep the kernel's own traceback only where it isn't the error itself."""
+    from headrace.core.errors import OpError
+
+    return None if isinstance(error, OpError) else error

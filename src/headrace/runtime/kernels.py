@@ -1,0 +1,163 @@
+"""From an instruction to a function. In: an operation and a session's resources. Out: a callable on its slots' values.
+
+The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's own samples in this process; where it
+declines an input, the NumPy kernel takes over.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.core import errors
+from headrace.devices.onednn import Unsupported
+from headrace.devices.resources import Resources, VariableState
+from headrace.graph.definition import Definition, bind_kernel
+from headrace.graph.operation import Operation
+from headrace.graph.program import Instruction
+
+__all__ = ["NodeContext", "bind", "take", "translate"]
+
+
+class NodeContext:
+    """What a kernel that asks for `ctx` gets: its operation and where its state lives."""
+
+    __slots__ = ("op", "resources")
+
+    def __init__(self, op: Operation, resources: Resources) -> None:
+        self.op = op
+        self.resources = resources
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        return self.op._attrs
+
+    def state(self, kind: type, make: Callable[[], Any]) -> Any:
+        """State of this very operation in this session, such as a random generator's counter."""
+        return self.resources.get_or_create("", f"_state_of/{self.op.name}", kind, make)
+
+
+def bind(instruction: Instruction, resources: Resources) -> Callable[..., Any]:
+    """Return the function that runs `instruction` on the values of its input slots."""
+    op = instruction.op
+    context = NodeContext(op, resources)
+    run = bind_kernel(op, context)
+    if op.definition.native is not None:
+        run = _with_native(op, context, run)
+    if instruction.dereference:
+        run = _dereferencing(run, instruction.dereference, len(instruction.inputs))
+    return run
+
+
+def _dereferencing(run: Callable[..., Any], which: tuple[int, ...], count: int) -> Callable[..., Any]:
+    if count == 1:
+        return lambda variable: run(variable.read())
+    marked = frozenset(which)
+    return lambda *values: run(*[v.read() if i in marked else v for i, v in enumerate(values)])
+
+
+def _with_native(op: Operation, context: NodeContext, plain: Callable[..., Any]) -> Callable[..., Any]:
+    native = bind_kernel(op, context, op.definition.native)
+
+    def run(*values: Any) -> Any:
+        if agrees(op.definition):
+            try:
+                return native(*values)
+            except Unsupported:
+                return plain(*values)
+        return plain(*values)
+
+    return run
+
+
+_agreed: dict[str, bool] = {}
+_agreement_lock = threading.Lock()
+
+
+def agrees(definition: Definition) -> bool:
+    """Whether the native kernel gives the NumPy kernel's results on a sample; found out once per process."""
+    known = _agreed.get(definition.op_type)
+    if known is None:
+        with _agreement_lock:
+            known = _agreed.get(definition.op_type)
+            if known is None:
+                known = _agreed[definition.op_type] = _compare(definition)
+    return known
+
+
+def _compare(definition: Definition) -> bool:
+    from headrace.devices import onednn
+
+    if not onednn.available():
+        return False
+    from headrace.ops.samples import float32_calls
+
+    compared = 0
+    for op, inputs in float32_calls(definition):
+        try:
+            fast = bind_kernel(op, None, definition.native)(*inputs)
+        except Unsupported:
+            continue
+        exact = bind_kernel(op, None)(*inputs)
+        pairs = zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
+        if not all(np.allclose(f, e, rtol=1e-4, atol=1e-4) for f, e in pairs):
+            return False
+        compared += 1
+    return compared > 0
+
+
+def translate(error: Exception, op: Operation) -> Exception:
+    """Turn what a kernel raised into an error of TensorFlow's tree that names the operation."""
+    if isinstance(error, errors.OpError):
+        if error.op is None:
+            error._op = op
+        return error
+    kind: Any
+    if isinstance(error, MemoryError):
+        kind = errors.ResourceExhaustedError
+    elif isinstance(error, NotImplementedError):
+        kind = errors.UnimplementedError
+    elif isinstance(error, ValueError | TypeError | IndexError | ArithmeticError | KeyError):
+        kind = errors.InvalidArgumentError
+    else:
+        kind = errors.InternalError
+    return kind(None, op, f"{op.type} '{op.name}': {error}")
+
+
+def take(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot as the caller's own: a copy, unless nothing else can see its memory."""
+    value = slots[index]
+    if isinstance(value, VariableState):
+        value = value.read()
+        return np.array(value) if value.ndim else value[()]
+    if not isinstance(value, np.ndarray):
+        return value
+    if not value.ndim:
+        return value[()]
+    base = value.base
+    if sys.getrefcount(value) > _ALONE or (base is not None and sys.getrefcount(base) > _BASE_ALONE):
+        return np.array(value)
+    return value if value.flags.writeable else np.array(value)
+
+
+def _calibrate() -> tuple[int, int]:
+    """What getrefcount says inside `take` of a value that only its slot holds, and of a view's base."""
+    whole = _count([np.empty(2)], 0)[0]
+    return whole, _count([np.empty(2)[:1]], 0)[1]
+
+
+def _count(slots: list[Any], index: int) -> tuple[int, int]:
+    value = slots[index]
+    base = value.base
+    return sys.getrefcount(value), sys.getrefcount(base)
+
+
+_ALONE, _BASE_ALONE = _calibrate()

@@ -1,0 +1,178 @@
+"""Step: one execution by counting. In: values, now or later. Out: values, as soon as they exist.
+
+State of a step: `_pending[i]`, the number of instructions and feeds that instruction i still waits for; `_ready`, a queue of
+instructions that wait for nothing; `_readers[s]`, how many readers slot s still has (at zero its value is dropped).
+Used where the fixed order of `Executable.run` does not do: partial runs, deadlines, tracing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from headrace.core import errors
+from headrace.graph.operation import Operation
+from headrace.graph.program import Program
+from headrace.runtime.executor import Executable, store
+from headrace.runtime.kernels import take, translate
+
+__all__ = ["Observer", "Step"]
+
+# Called after each kernel with its operation, start and end in seconds, and its results.
+Observer = Callable[[Operation, float, float, list[Any]], None]
+
+
+class _Plan:
+    """What does not change between the steps of one program: who waits for whom."""
+
+    def __init__(self, program: Program) -> None:
+        index = {i.op: k for k, i in enumerate(program.instructions)}
+        self.writer: dict[int, int] = {}
+        for k, i in enumerate(program.instructions):
+            for slot in range(i.output, i.output + i.width):
+                self.writer[slot] = k
+        self.feed_slots = {slot for _, slot in program.feeds}
+        self.pending = [0] * len(program.instructions)
+        self.after: list[list[int]] = [[] for _ in program.instructions]
+        self.after_feed: dict[int, list[int]] = {slot: [] for slot in self.feed_slots}
+        self.readers = [0] * program.slots
+        for k, i in enumerate(program.instructions):
+            for slot in i.inputs:
+                self.readers[slot] += 1
+                waits = self.after_feed.get(slot)
+                (self.after[self.writer[slot]] if waits is None else waits).append(k)
+            controls = [index[c] for c in i.op._control_inputs if c in index]
+            for c in controls:
+                self.after[c].append(k)
+            self.pending[k] = len(i.inputs) + len(controls)
+        for _, slot in program.fetches:
+            self.readers[slot] += 1
+
+
+class Step:
+    """One run of an executable that can be fed and fetched piece by piece."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        deadline: float | None = None,
+        observe: Observer | None = None,
+    ) -> None:
+        self._executable = executable
+        program = executable.program
+        self._plan = plan = _Plan(program)
+        self._program = program
+        self._slots: list[Any] = [None] * program.slots
+        self._present = [False] * program.slots
+        self._pending = list(plan.pending)
+        self._readers = list(plan.readers)
+        self._done = [False] * len(program.instructions)
+        self._ready = deque(k for k, n in enumerate(self._pending) if not n)
+        self._deadline = deadline
+        self._observe = observe
+
+    def feed(self, values: Mapping[int, Any]) -> None:
+        """Put values into feed slots; what waited for them becomes ready."""
+        for slot, value in values.items():
+            self._slots[slot] = value
+            self._present[slot] = True
+            self._satisfied(self._plan.after_feed[slot])
+
+    def run_until(self, slots: Iterable[int], operations: Iterable[Operation] = ()) -> None:
+        """Run what is needed of the ready instructions until `slots` are written and `operations` have run."""
+        wanted = self._needed(list(slots), set(operations))
+        postponed: list[int] = []
+        with np.errstate(all="ignore"):
+            while self._ready:
+                k = self._ready.popleft()
+                if k in wanted:
+                    self._execute(k)
+                else:
+                    postponed.append(k)
+        self._ready.extend(postponed)
+        missing = [s for s in slots if not self._present[s]]
+        missing_ops = [op for op in operations if not self._done[self._index(op)]]
+        if missing or missing_ops:
+            raise errors.InvalidArgumentError(
+                None,
+                missing_ops[0] if missing_ops else None,
+                "a fetch of this partial run needs a tensor that has not been fed",
+            )
+
+    def run_all(self) -> None:
+        """Run every instruction."""
+        with np.errstate(all="ignore"):
+            while self._ready:
+                self._execute(self._ready.popleft())
+
+    def fetch(self, slot: int) -> Any:
+        """Return a fetched value; each fetch can be taken once."""
+        try:
+            value = take(self._slots, slot)
+        except errors.OpError as error:
+            op = next(t.op for t, s in self._program.fetches if s == slot)
+            raise translate(error, op) from None
+        self._release(slot)
+        return value
+
+    def _index(self, op: Operation) -> int:
+        return next(k for k, i in enumerate(self._program.instructions) if i.op is op)
+
+    def _needed(self, slots: list[int], operations: set[Operation]) -> set[int]:
+        instructions = self._program.instructions
+        index = {i.op: k for k, i in enumerate(instructions)}
+        stack = [self._plan.writer[s] for s in slots if s not in self._plan.feed_slots]
+        stack += [index[op] for op in operations]
+        needed: set[int] = set()
+        while stack:
+            k = stack.pop()
+            if k in needed or self._done[k]:
+                continue
+            needed.add(k)
+            instruction = instructions[k]
+            stack += [
+                self._plan.writer[s] for s in instruction.inputs if s not in self._plan.feed_slots
+            ]
+            stack += [index[c] for c in instruction.op._control_inputs if c in index]
+        return needed
+
+    def _execute(self, k: int) -> None:
+        instruction = self._program.instructions[k]
+        op, slots = instruction.op, self._slots
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise errors.DeadlineExceededError(None, op, f"the step's deadline passed before '{op.name}'")
+        start = time.time()
+        try:
+            result = self._executable.kernels[k](*[slots[s] for s in instruction.inputs])
+            if instruction.width == 1 and not op.definition.schema.has_list_outputs:
+                slots[instruction.output] = result
+            elif instruction.width:
+                store(slots, op, instruction.output, result)
+        except Exception as error:
+            raise translate(error, op) from error
+        outputs = range(instruction.output, instruction.output + instruction.width)
+        if self._observe is not None:
+            self._observe(op, start, time.time(), [slots[s] for s in outputs])
+        self._done[k] = True
+        for s in outputs:
+            self._present[s] = True
+            if not self._readers[s]:
+                slots[s] = None
+        for s in instruction.inputs:
+            self._release(s)
+        self._satisfied(self._plan.after[k])
+
+    def _release(self, slot: int) -> None:
+        self._readers[slot] -= 1
+        if self._readers[slot] <= 0:
+            self._slots[slot] = None
+
+    def _satisfied(self, waiting: Iterable[int]) -> None:
+        for k in waiting:
+            self._pending[k] -= 1
+            if not self._pending[k]:
+                self._ready.append(k)

@@ -1,0 +1,77 @@
+"""Feeds. In: a tensor and what a user feeds for it. Out: an array of its dtype, checked against its shape.
+
+Errors name the tensor, what was expected, what came, and the line that made the tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.source import user_line
+from headrace.graph.operation import Tensor
+from headrace.ops.convert import as_array
+
+__all__ = ["feed_array"]
+
+
+def feed_array(tensor: Tensor, value: Any) -> Any:
+    """Return `value` as the array that `tensor` holds in a step; no copy is made where none is needed."""
+    dtype = tensor.dtype.base_dtype
+    if dtype is dtypes.resource or dtype is dtypes.variant:
+        return value
+    if isinstance(value, np.ndarray) and value.dtype == dtype.numpy and dtype is not dtypes.string:
+        array = value
+    else:
+        array = _convert(tensor, dtype, value)
+    sizes = tensor._shape.sizes
+    if sizes is not None:
+        shape = array.shape
+        if len(sizes) != len(shape) or any(
+            n is not None and n != m for n, m in zip(sizes, shape, strict=True)
+        ):
+            raise ValueError(
+                f"Cannot feed value of shape {shape} for Tensor '{tensor.name}', which has shape "
+                f"'{tensor._shape}'{_made_at(tensor)}"
+            )
+    return array
+
+
+def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
+    if isinstance(value, Tensor) or hasattr(value, "_as_graph_element"):
+        raise TypeError(
+            f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed {value}. "
+            "Acceptable feed values include Python scalars, strings, lists and numpy ndarrays: run "
+            "the tensor first, and feed the result."
+        )
+    try:
+        if dtype is dtypes.string:
+            return _strings(value)
+        array = np.asarray(value, dtype=dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(
+            f"Cannot feed {value!r:.80} for Tensor '{tensor.name}' of type {dtype.name}: {error}"
+            f"{_made_at(tensor)}"
+        ) from None
+    if isinstance(value, int) and dtype.is_integer and int(array) != value:
+        raise TypeError(
+            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type "
+            f"{dtype.numpy}. Try explicitly setting the type of the feed tensor to a larger type "
+            f"(e.g. int64).{_made_at(tensor)}"
+        )
+    return array
+
+
+def _strings(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        flat = value.ravel().tolist()
+        if all(type(v) is bytes for v in flat):
+            return value
+    return as_array(value, dtypes.string)
+
+
+def _made_at(tensor: Tensor) -> str:
+    where = user_line(tensor.op.traceback_frames)
+    return f"\n  '{tensor.op.name}' was made at {where}" if where else ""

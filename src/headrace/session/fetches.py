@@ -1,0 +1,163 @@
+"""Fetches. In: any nesting of tensors, operations, names and registered types. Out: a flat list, and how to rebuild the nesting.
+
+A `Fetch` is one node of the nesting: it adds its elements to a list of unique graph elements, and later picks its value out
+of the list of their results. Operations have no value: None stands in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.core.export import export
+from headrace.graph.composite import IndexedSlices, IndexedSlicesValue, SparseTensor, SparseTensorValue
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor
+
+__all__ = ["FetchPlan", "expand_feed", "register_session_run_conversion_functions"]
+
+# (type, fetch function, feed function, partial-run feed function), the last registered first.
+_conversions: list[tuple[type, Any, Any, Any]] = []
+
+
+def register_session_run_conversion_functions(
+    tensor_type: type,
+    fetch_function: Callable[[Any], tuple[list[Any], Callable[[list[Any]], Any]]],
+    feed_function: Callable[[Any, Any], list[tuple[Any, Any]]] | None = None,
+    feed_function_for_partial_run: Callable[[Any], list[Any]] | None = None,
+) -> None:
+    """Teach sessions to fetch and feed a type.
+
+    `fetch_function(value)` gives the elements to fetch and a function from their results to the value's result;
+    `feed_function(key, value)` gives (element, value) pairs.
+    """
+    if any(issubclass(tensor_type, known) for known, *_ in _conversions):
+        raise ValueError(f"{tensor_type} has already been registered so ignore it.")
+    _conversions.insert(
+        0, (tensor_type, fetch_function, feed_function, feed_function_for_partial_run)
+    )
+
+
+export("python.client.session.register_session_run_conversion_functions")(
+    register_session_run_conversion_functions
+)
+
+
+def _sparse_parts(value: SparseTensor) -> list[Tensor]:
+    return [value.indices, value.values, value.dense_shape]
+
+
+def _slices_parts(value: IndexedSlices) -> list[Tensor]:
+    parts = [value.values, value.indices]
+    return parts if value.dense_shape is None else [*parts, value.dense_shape]
+
+
+def _feed_sparse(key: SparseTensor, value: Any) -> list[tuple[Any, Any]]:
+    return list(zip(_sparse_parts(key), value, strict=True))
+
+
+def _feed_slices(key: IndexedSlices, value: Any) -> list[tuple[Any, Any]]:
+    return list(zip(_slices_parts(key), value, strict=False))
+
+
+register_session_run_conversion_functions(
+    SparseTensor,
+    lambda value: (_sparse_parts(value), lambda results: SparseTensorValue(*results)),
+    _feed_sparse,
+    _sparse_parts,
+)
+register_session_run_conversion_functions(
+    IndexedSlices,
+    lambda value: (
+        _slices_parts(value),
+        lambda results: IndexedSlicesValue(*results, *[None] * (3 - len(results))),
+    ),
+    _feed_slices,
+    _slices_parts,
+)
+
+
+class FetchPlan:
+    """The elements that a fetch structure needs, once each, and the way back from their values to the structure."""
+
+    def __init__(self, graph: Graph, fetches: Any) -> None:
+        self._graph = graph
+        self._index: dict[Tensor | Operation, int] = {}
+        self._rebuild = self._visit(fetches)
+        self.tensors = [e for e in self._index if isinstance(e, Tensor)]
+        self.targets = [e for e in self._index if isinstance(e, Operation)]
+        position = {t: i for i, t in enumerate(self.tensors)}
+        self._sources = [position.get(e) for e in self._index]  # type: ignore[arg-type]
+
+    def rebuild(self, values: list[Any]) -> Any:
+        """Put the values of `tensors` into the nesting of the fetches."""
+        return self._rebuild([None if s is None else values[s] for s in self._sources])
+
+    def _visit(self, fetch: Any) -> Callable[[list[Any]], Any]:
+        if fetch is None:
+            raise TypeError("Fetch argument None has invalid type <class 'NoneType'>")
+        if isinstance(fetch, Mapping):
+            keys = list(fetch)
+            parts = [self._visit(fetch[k]) for k in keys]
+            kind: Any = type(fetch)
+            if kind is dict:
+                return lambda v: {k: part(v) for k, part in zip(keys, parts, strict=True)}
+            return lambda v: kind((k, part(v)) for k, part in zip(keys, parts, strict=True))
+        if isinstance(fetch, list | tuple):
+            parts = [self._visit(f) for f in fetch]
+            if hasattr(fetch, "_fields"):
+                named: Any = type(fetch)
+                return lambda v: named(*[part(v) for part in parts])
+            sequence = list if isinstance(fetch, list) else type(fetch)
+            return lambda v: sequence([part(v) for part in parts])
+        if hasattr(type(fetch), "__attrs_attrs__"):
+            names = [a.name for a in type(fetch).__attrs_attrs__]
+            parts = [self._visit(getattr(fetch, n)) for n in names]
+            record: Any = type(fetch)
+            return lambda v: record(*[part(v) for part in parts])
+        return self._visit_element(fetch)
+
+    def _visit_element(self, fetch: Any) -> Callable[[list[Any]], Any]:
+        for kind, function, *_ in _conversions:
+            if isinstance(fetch, kind):
+                elements, combine = function(fetch)
+                places = [self._place(e) for e in elements]
+                return lambda v: combine([v[i] for i in places])
+        place = self._place(fetch)
+        return lambda v: v[place]
+
+    def _place(self, fetch: Any) -> int:
+        try:
+            element = self._graph.as_graph_element(fetch)
+        except TypeError as error:
+            raise TypeError(
+                f"Fetch argument {fetch!r} has invalid type {type(fetch)}, must be a string or Tensor. "
+                f"({error})"
+            ) from None
+        except (ValueError, KeyError) as error:
+            raise ValueError(
+                f"Fetch argument {fetch!r} cannot be interpreted as a Tensor. ({error.args[0]})"
+            ) from None
+        if not self._graph.is_fetchable(element):
+            raise ValueError(f"Operation {element.name!r} has been marked as not fetchable.")
+        return self._index.setdefault(element, len(self._index))
+
+
+def expand_feed(key: Any, value: Any) -> list[tuple[Any, Any]]:
+    """The (element, value) pairs that feeding `key` with `value` means."""
+    for kind, _, feed, _ in _conversions:
+        if isinstance(key, kind):
+            if feed is None:
+                raise TypeError(f"{kind.__name__} can be fetched but not fed")
+            return feed(key, value)
+    return [(key, value)]
+
+
+def expand_partial_feed(key: Any) -> list[Any]:
+    """The elements that `key` stands for when a partial run declares its feeds."""
+    for kind, _, _, partial in _conversions:
+        if isinstance(key, kind):
+            if partial is None:
+                raise TypeError(f"{kind.__name__} can't be fed in a partial run")
+            return partial(key)
+    return [key]

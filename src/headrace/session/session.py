@@ -1,0 +1,363 @@
+"""Session: runs steps of a graph. In: fetches and feeds. Out: values.
+
+A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it was asked for, the
+Executable and how feeds go in and values come out. A hit costs a few microseconds; many threads may run at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.core import errors
+from headrace.core.export import export
+from headrace.devices.resources import Resources, reset_containers
+from headrace.graph import default
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor
+from headrace.pipeline import Options, compile_step
+from headrace.runtime import Executable, Step
+from headrace.session import tracing
+from headrace.session.feeds import feed_array
+from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
+from headrace.session.growth import GrowthWatch
+
+__all__ = ["BaseSession", "InteractiveSession", "Session"]
+
+_MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it ever needed.
+
+
+class _Plan:
+    """What a session keeps for one (fetches, feeds)."""
+
+    __slots__ = ("executable", "feeds", "fetches", "mutations", "rebuild")
+
+    def __init__(
+        self,
+        executable: Executable,
+        feeds: tuple[Tensor, ...],
+        fetches: FetchPlan,
+        mutations: int,
+    ) -> None:
+        self.executable = executable
+        self.feeds = feeds
+        self.fetches = fetches
+        self.rebuild = fetches.rebuild
+        self.mutations = mutations
+
+
+class BaseSession:
+    """What all sessions share; see Session."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        if target:
+            raise errors.UnimplementedError(
+                None, None, f"sessions of other processes are not available: target {target!r}"
+            )
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
+        self._graph = graph if graph is not None else default.get_default_graph()
+        self._config = config
+        self._options = _options(config)
+        self._log_placement = bool(config is not None and config.log_device_placement)
+        self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None
+        self._resources = Resources()
+        self._plans: dict[Any, _Plan] = {}
+        self._lock = threading.Lock()
+        self._growth = GrowthWatch()
+        self._partial: dict[str, _PartialRun] = {}
+        self._closed = False
+
+    @property
+    def graph(self) -> Graph:
+        return self._graph
+
+    @property
+    def graph_def(self) -> Any:
+        return self._graph.as_graph_def()
+
+    @property
+    def sess_str(self) -> str:
+        return ""
+
+    def list_devices(self) -> list[tracing.Device]:
+        """Return the devices that operations of this session may be placed on."""
+        return [tracing.Device(name, "CPU") for name in self._options.devices]
+
+    def close(self) -> None:
+        """Release the session's state; a closed session can't run."""
+        self._closed = True
+        self._plans.clear()
+        self._partial.clear()
+        self._resources.clear()
+
+    def as_default(self) -> Any:
+        """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""
+        return default.push_session(self)
+
+    # -- Running -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: dict[Any, Any] | None = None,
+        options: Any = None,
+        run_metadata: Any = None,
+    ) -> Any:
+        """Run one step: everything that `fetches` need, given `feed_dict`; return values in the nesting of `fetches`."""
+        try:
+            key = fetches if type(fetches) is not list else (list, *fetches)
+            key = (key, *feed_dict) if feed_dict else (key,)
+            plan = self._plans.get(key)
+        except TypeError:
+            key = plan = None
+        graph = self._graph
+        if plan is None or plan.mutations != graph.mutations or self._closed:
+            plan = self._plan_for(fetches, feed_dict, key)
+        if self._growth.version != len(graph._operations):
+            self._growth.grew(graph)
+        else:
+            self._growth.same()
+        if feed_dict:
+            try:
+                values = [feed_array(t, feed_dict[t]) for t in plan.feeds]
+            except KeyError:
+                values = self._expanded_values(plan.feeds, feed_dict)
+        else:
+            values = []
+        if options is not None or run_metadata is not None or self._timeout:
+            return plan.rebuild(self._run_watched(plan, values, options, run_metadata))
+        return plan.rebuild(plan.executable.run(values))
+
+    def _plan_for(self, fetches: Any, feed_dict: dict[Any, Any] | None, key: Any) -> _Plan:
+        """Make the plan for these fetches and feeds, and keep it."""
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        if self._graph.version == 0:
+            raise RuntimeError("The Session graph is empty. Add operations to the graph before calling run().")
+        if feed_dict is not None and not hasattr(feed_dict, "items"):
+            raise TypeError(f"feed_dict must be a dictionary, not {type(feed_dict).__name__}")
+        wanted = FetchPlan(self._graph, fetches)
+        feeds = tuple(self._expand(feed_dict or {}))
+        exact = (*wanted.tensors, None, *wanted.targets, None, *feeds)
+        found = self._plans.get(exact)
+        if found is None or found.mutations != self._graph.mutations:
+            executable = self._compile(wanted, feeds)
+        else:
+            executable = found.executable
+        plan = _Plan(executable, feeds, wanted, self._graph.mutations)
+        with self._lock:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[exact] = plan
+            if key is not None and _is_stable(key):
+                self._plans[key] = plan
+        return plan
+
+    def _compile(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Executable:
+        program = compile_step(
+            wanted.tensors,
+            wanted.targets,
+            feeds,
+            self._options,
+            watch=tracing.log_placement if self._log_placement else None,
+        )
+        return Executable(program, self._resources)
+
+    def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
+        """Resolve the keys of a feed_dict to tensors of this graph."""
+        found: dict[Tensor, Any] = {}
+        for key, value in feed_dict.items():
+            try:
+                pairs = expand_feed(key, value)
+            except TypeError as error:
+                raise TypeError(f"Cannot interpret feed_dict key {key!r}: {error}") from None
+            for element, piece in pairs:
+                found[self._feed_tensor(element)] = piece
+        return found
+
+    def _feed_tensor(self, element: Any) -> Tensor:
+        try:
+            tensor = self._graph.as_graph_element(element, allow_operation=False)
+        except (TypeError, ValueError, KeyError) as error:
+            raise TypeError(
+                f"Cannot interpret feed_dict key as Tensor: {error.args[0]}"
+            ) from None
+        if not self._graph.is_feedable(tensor):
+            raise ValueError(f"Tensor {tensor.name} may not be fed.")
+        return tensor
+
+    def _expanded_values(self, feeds: Sequence[Tensor], feed_dict: dict[Any, Any]) -> list[Any]:
+        expanded = self._expand(feed_dict)
+        return [feed_array(t, expanded[t]) for t in feeds]
+
+    def _run_watched(self, plan: _Plan, values: list[Any], options: Any, metadata: Any) -> list[Any]:
+        """Run with a deadline or under observation."""
+        timeout = self._timeout
+        recorder = None
+        if options is not None:
+            timeout = options.timeout_in_ms or timeout
+            recorder = tracing.recorder(options, metadata)
+        deadline = time.monotonic() + timeout / 1e3 if timeout else None
+        step = Step(plan.executable, deadline, recorder.observe if recorder else None)
+        program = plan.executable.program
+        step.feed({slot: v for (_, slot), v in zip(program.feeds, values, strict=True)})
+        step.run_all()
+        if recorder is not None:
+            recorder.finish(plan.executable.program, self._graph)
+        return [step.fetch(slot) for _, slot in program.fetches]
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
+    ) -> Callable[..., Any]:
+        """Return a function that runs `fetches`; its arguments are the values of `feed_list`, in order."""
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError("`feed_list` must be a list or tuple.")
+        keys = [self._feed_tensor(f) for f in feed_list or ()]
+        plan = self._plan_for(fetches, dict.fromkeys(keys), None)
+
+        def call(*values: Any, **kwargs: Any) -> Any:
+            unknown = set(kwargs) - ({"options", "run_metadata"} if accept_options else set())
+            if unknown:
+                raise TypeError(f"unexpected arguments: {sorted(unknown)}")
+            if len(values) != len(keys):
+                raise TypeError(f"this callable takes {len(keys)} values, not {len(values)}")
+            if self._closed:
+                raise RuntimeError("Attempted to use a closed Session.")
+            arrays = [feed_array(t, v) for t, v in zip(keys, values, strict=True)]
+            if kwargs:
+                got = self._run_watched(
+                    plan, arrays, kwargs.get("options"), kwargs.get("run_metadata")
+                )
+                return plan.rebuild(got)
+            return plan.rebuild(plan.executable.run(arrays))
+
+        return call
+
+    # -- Partial runs --------------------------------------------------------------------------------------------------
+
+    def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
+        """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece; returns its handle."""
+        tensors = [
+            self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)
+        ]
+        plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
+        handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
+        self._partial[handle] = _PartialRun(plan)
+        return handle
+
+    def partial_run(self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None) -> Any:
+        """Feed more of a partial run, and fetch what that allows."""
+        run = self._partial.get(handle)
+        if run is None:
+            raise errors.InvalidArgumentError(
+                None, None, f"Must run 'setup' before performing partial runs: no run {handle!r}"
+            )
+        wanted = FetchPlan(self._graph, fetches)
+        values = {t: feed_array(t, v) for t, v in self._expand(feed_dict or {}).items()}
+        return wanted.rebuild(run.advance(wanted.tensors, wanted.targets, values))
+
+    # -- Containers ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
+        """Forget the state in named containers of this process (all of them if none is named)."""
+        if target:
+            raise errors.UnimplementedError(None, None, f"no session target {target!r}")
+        if isinstance(containers, str):
+            raise TypeError("containers must be a list of names")
+        reset_containers(containers)
+
+
+class _PartialRun:
+    """A step in progress, and which of its feeds and fetches are used up."""
+
+    def __init__(self, plan: _Plan) -> None:
+        program = plan.executable.program
+        self._step = Step(plan.executable)
+        self._feeds = dict(program.feeds)
+        self._fetches = dict(program.fetches)
+        self._targets = set(plan.fetches.targets)
+        self._lock = threading.Lock()
+
+    def advance(
+        self, tensors: list[Tensor], targets: list[Operation], values: dict[Tensor, Any]
+    ) -> list[Any]:
+        with self._lock:
+            for t in values:
+                if t not in self._feeds:
+                    raise errors.InvalidArgumentError(
+                        None, t.op, f"The feed {t.name} was not declared in partial_run_setup, or was fed already."
+                    )
+            for t in tensors:
+                if t not in self._fetches:
+                    raise errors.InvalidArgumentError(
+                        None, t.op, f"The fetch {t.name} was not declared in partial_run_setup, or was fetched already."
+                    )
+            for op in targets:
+                if op not in self._targets:
+                    raise errors.InvalidArgumentError(
+                        None, op, f"The target {op.name} was not declared in partial_run_setup."
+                    )
+            self._step.feed({self._feeds.pop(t): v for t, v in values.items()})
+            slots = [self._fetches[t] for t in tensors]
+            self._step.run_until(slots, targets)
+            for t in tensors:
+                del self._fetches[t]
+            return [self._step.fetch(s) for s in slots]
+
+
+def _is_stable(key: Any) -> bool:
+    """Whether equal keys always mean the same plan: every part is a graph element or a name."""
+    parts = key[0][1:] if isinstance(key[0], tuple) and key[0][:1] == (list,) else key[:1]
+    return all(isinstance(p, Tensor | Operation | str) for p in (*parts, *key[1:]))
+
+
+def _options(config: Any) -> Options:
+    if config is None:
+        return Options()
+    if not hasattr(config, "allow_soft_placement"):
+        raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
+    count = max(config.device_count.get("CPU", 1), 1)
+    devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
+    return Options(devices, config.allow_soft_placement)
+
+
+@export("Session")
+class Session(BaseSession):
+    """Runs operations and evaluates tensors of a graph. As a context manager it's the default session, and closes at the end."""
+
+    def __enter__(self) -> Session:
+        self._graph_scope = self._graph.as_default()
+        self._graph_scope.__enter__()
+        self._session_scope = self.as_default()
+        return self._session_scope.__enter__()
+
+    def __exit__(self, *details: Any) -> None:
+        try:
+            self._session_scope.__exit__(*details)
+            self._graph_scope.__exit__(*details)
+        finally:
+            self.close()
+
+
+@export("InteractiveSession")
+class InteractiveSession(BaseSession):
+    """A session that is the default from its making to its close, for shells and notebooks."""
+
+    def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
+        super().__init__(target, graph, config)
+        self._entered_graph = graph is not None
+        if self._entered_graph:
+            default.graph_stack().append(self._graph)
+        default.session_stack().append(self)
+
+    def close(self) -> None:
+        super().close()
+        if self in default.session_stack():
+            default.session_stack().remove(self)
+        if self._entered_graph and self._graph in default.graph_stack():
+            default.graph_stack().remove(self._graph)
+            self._entered_graph = False

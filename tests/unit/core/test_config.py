@@ -1,0 +1,50 @@
+"""Settings from the environment: defaults, good values, bad values."""
+
+import dataclasses
+
+import pytest
+
+from headrace.core import config
+
+
+def test_an_empty_environment_gives_the_defaults():
+    assert config.read({}) == config.Settings()
+    assert config.read({"HEADRACE_DNNL": "", "HEADRACE_NUM_THREADS": " "}) == config.Settings()
+
+
+def test_every_variable_is_read():
+    environment = {
+        "HEADRACE_DNNL": "/lib/libdnnl.so.3",
+        "HEADRACE_NO_ONEDNN": "1",
+        "HEADRACE_VERIFY": "True",
+        "HEADRACE_NUM_THREADS": "4",
+    }
+    assert config.read(environment) == config.Settings("/lib/libdnnl.so.3", True, True, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_VERIFY", "maybe"),
+        ("HEADRACE_NO_ONEDNN", "2"),
+        ("HEADRACE_NUM_THREADS", "0"),
+        ("HEADRACE_NUM_THREADS", "-1"),
+        ("HEADRACE_NUM_THREADS", "two"),
+        ("HEADRACE_NUM_THREADS", "1.5"),
+    ],
+)
+def test_bad_values_are_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*'{value}'"):
+        config.read({name: value})
+
+
+def test_settings_are_read_once_and_frozen(monkeypatch):
+    config.settings.cache_clear()
+    monkeypatch.setenv("HEADRACE_NUM_THREADS", "3")
+    first = config.settings()
+    monkeypatch.setenv("HEADRACE_NUM_THREADS", "5")
+    assert config.settings() is first
+    assert first.num_threads == 3
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.num_threads = 7
+    config.settings.cache_clear()

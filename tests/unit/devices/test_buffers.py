@@ -1,0 +1,37 @@
+"""Aligned buffers."""
+
+import numpy as np
+import pytest
+
+from headrace.devices.buffers import address, empty_aligned
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 4), (1000, 1001)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex128, bool])
+def test_arrays_are_aligned_contiguous_and_writable(shape, dtype):
+    array = empty_aligned(shape, dtype)
+    assert array.shape == shape and array.dtype == dtype
+    assert array.ctypes.data % 64 == 0
+    assert array.flags.c_contiguous and array.flags.writeable
+    array[...] = 1
+    assert (array == 1).all()
+
+
+def test_live_arrays_do_not_overlap():
+    arrays = [empty_aligned((7,), np.float32) for _ in range(100)]
+    for i, array in enumerate(arrays):
+        array[:] = i
+    assert [array[0] for array in arrays] == [array[-1] for array in arrays] == list(range(100))
+
+
+def test_address_is_that_of_the_first_element():
+    array = np.arange(12.0).reshape(3, 4)
+    for view in (array, array[1:, 2:], array[::-1], array.T):
+        assert address(view) == view.ctypes.data
+
+
+def test_refuses_python_objects_and_absurd_sizes():
+    with pytest.raises(TypeError, match="Python objects"):
+        empty_aligned((2,), object)
+    with pytest.raises((MemoryError, ValueError)):
+        empty_aligned((2**40, 2**40), np.float32)
