@@ -1,4 +1,4 @@
-"""Record what TensorFlow 1.15.5's neural network kernels return, for tests/unit/ops/test_*_kernels.py.
+"""Record what TensorFlow 1.15.5's neural network kernels return, for tests/unit/ops.
 
 In: nothing. Out: tests/fixtures/nn_kernels/{conv,pool,norm,ctc}.npz, each holding `cases` (a JSON
 list of kernel and attributes) and, for case i, its inputs `i/in/j` and its outputs `i/out/j`.
@@ -8,7 +8,7 @@ Run by hand with an interpreter that has TensorFlow 1.15.5 (CPU); CI only reads 
     python scripts/record_nn_kernels.py
 
 Only what the CPU kernels can do is recorded: channels last, and dilations in conv2d's forward
-direction alone. The graph optimiser is off, as it folds FusedBatchNorm into a node of fewer outputs.
+direction alone. The graph optimiser is off: it folds FusedBatchNorm into a node of fewer outputs.
 """
 
 import json
@@ -54,7 +54,7 @@ class Recorder:
         self.cases.append({"kernel": kernel, "attrs": attrs})
         for side, arrays in (("in", inputs), ("out", outputs)):
             for j, array in enumerate(arrays):
-                self.arrays["%d/%s/%d" % (index, side, j)] = array
+                self.arrays[f"{index}/{side}/{j}"] = array
         return outputs
 
     def save(self):
@@ -183,8 +183,8 @@ def record_fractional(record, overlapping):
             index = len(record.cases) - 1
             record.cases[index]["attrs"] = {"overlapping": overlapping}
             for j, cuts in ((1, rows), (2, cols)):
-                record.arrays["%d/in/%d" % (index, j)] = cuts
-                del record.arrays["%d/out/%d" % (index, j)]
+                record.arrays[f"{index}/in/{j}"] = cuts
+                del record.arrays[f"{index}/out/{j}"]
             dy = normal(*y.shape).astype(x.dtype)
             head = [x, y] if kernel == "fractional_max_pool" else [np.array(x.shape, np.int64)]
             record(op + "Grad", kernel + "_grad", *head, dy, rows, cols, overlapping=overlapping)
@@ -207,7 +207,7 @@ def record_norm():
         record("FusedBatchNormV3", "fused_batch_norm_v3", x, scale, offset, mean, variance, **attrs)
         # All outputs but y are memory that the CPU kernel never wrote.
         for j in range(1, 6):
-            del record.arrays["%d/out/%d" % (len(record.cases) - 1, j)]
+            del record.arrays[f"{len(record.cases) - 1}/out/{j}"]
         record(*grad, dy, x, scale, mean, variance, np.zeros((), np.float32), **attrs)
     attrs = {"depth_radius": 2, "bias": 1.5, "alpha": 0.4, "beta": 0.7}
     for channels in (2, 7):
@@ -231,7 +231,7 @@ def sparse(labels):
 def record_ctc():
     record = Recorder("ctc")
     logits, lengths = normal(9, 5, 4), np.array([9, 7, 5, 2, 4], np.int32)
-    # Of these, the fourth has no path (two equal labels in two steps) unless repeats are not merged.
+    # The fourth has no path (two equal labels in two steps) unless repeats are not merged.
     indices, values = sparse([[0, 1, 2], [1, 1], [2, 0, 3, 3], [1, 1], [0, 0, 1]])
     for dtype in (np.float32, np.float64):
         for merge in (False, True):

@@ -1,1 +1,22 @@
-"""Headrace: a machine-learning system of stateful dataflow graphs, with TensorFlow 1.15's interfaces."""
+"""Headrace: a machine-learning system of stateful dataflow graphs, with TensorFlow 1.15's interfaces.
+
+    import headrace as tf
+
+    x = tf.placeholder(tf.float32, [None])
+    with tf.Session() as session:
+        print(session.run(x * 2 + 1, {x: [1, 2, 3]}))
+"""
+
+from headrace import api
+from headrace.api import *  # noqa: F403
+from headrace.api import __all__ as __all__
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(api)})

@@ -5,6 +5,7 @@ the width of an AVX-512 vector), so that native kernels never split a vector ove
 """
 
 import ctypes
+import math
 import sys
 
 import numpy as np
@@ -43,9 +44,6 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError(f"empty_aligned: dtype {dtype} holds Python objects, not plain memory")
-    # Python integers: a product in a fixed-width type could wrap around for absurd shapes.
-    nbytes = dtype.itemsize
-    for extent in shape:
-        nbytes *= extent
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, buffer=raw, offset=-address(raw) % ALIGNMENT)
+    # math.prod, because a product in a fixed-width type could wrap around for absurd shapes.
+    raw = np.empty(dtype.itemsize * math.prod(shape) + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, raw, -address(raw) % ALIGNMENT)

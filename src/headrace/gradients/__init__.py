@@ -1,1 +1,1 @@
-"""."""
+"""Symbolic gradients by graph rewriting."""

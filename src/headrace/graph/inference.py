@@ -109,7 +109,7 @@ def _shape_error(op: Operation, error: Exception) -> ShapeError:
     for t in op._inputs:
         t._consumers.remove(op)
     where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
-    return ShapeError(None, op, f"{message} {where}")
+    return ShapeError(f"{message} {where}", op=op)
 
 
 def constant_value(tensor: Tensor) -> np.ndarray | None:

@@ -1,1 +1,35 @@
-"""Every op, one definition each, in family files."""
+"""Every op, one definition each, in family files; importing the package registers them all."""
+
+from headrace.ops import activations as activations
+from headrace.ops import arithmetic as arithmetic
+from headrace.ops import comparisons as comparisons
+from headrace.ops import complex_numbers as complex_numbers
+from headrace.ops import control as control
+from headrace.ops import convolution as convolution
+from headrace.ops import ctc as ctc
+from headrace.ops import cumulative as cumulative
+from headrace.ops import elementwise as elementwise
+from headrace.ops import embedding as embedding
+from headrace.ops import fft as fft
+from headrace.ops import indexing as indexing
+from headrace.ops import joining as joining
+from headrace.ops import linalg as linalg
+from headrace.ops import losses as losses
+from headrace.ops import matrices as matrices
+from headrace.ops import normalization as normalization
+from headrace.ops import operators as operators
+from headrace.ops import partitioning as partitioning
+from headrace.ops import pooling as pooling
+from headrace.ops import python_functions as python_functions
+from headrace.ops import random_ops as random_ops
+from headrace.ops import rearranging as rearranging
+from headrace.ops import reductions as reductions
+from headrace.ops import sets as sets
+from headrace.ops import shapes as shapes
+from headrace.ops import slicing as slicing
+from headrace.ops import sorting as sorting
+from headrace.ops import source_ops as source_ops
+from headrace.ops import sparse as sparse
+from headrace.ops import special_functions as special_functions
+from headrace.ops import state as state
+from headrace.ops import strings as strings

@@ -1,4 +1,4 @@
-"""The precision in which kernels add up. In: arrays of any dtype. Out: the same values, 16-bit floats as float32.
+"""The precision in which kernels add up. In: arrays. Out: the same, 16-bit floats as float32.
 
 Sums of half-precision products lose everything beyond a few thousand terms, so kernels compute on
 `widened` arrays and cast their result once, at the end.

@@ -203,7 +203,7 @@ def depthwise_conv2d_native_backprop_input(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> np.ndarray:
-    """Gradient of depthwise_conv2d_native with respect to its input, whose shape is `input_sizes`."""
+    """Gradient of depthwise_conv2d_native with respect to its input, of shape `input_sizes`."""
     require_float("depthwise_conv2d_native_backprop_input", filters, out_backprop)
     geometry = conv_geometry(
         _sizes(input_sizes),
@@ -249,7 +249,7 @@ def depthwise_conv2d_native_backprop_filter(
     dy = dy.reshape(*dy.shape[:-1], channels, multiplier)
     dw = np.empty(shape, x.dtype)
     for position, outs, ins in taps(geometry.axes):
-        # One small product per channel, [1, outputs] x [outputs, multiplier]: BLAS sums long rows accurately.
+        # One product [1, outputs] x [outputs, multiplier] per channel: BLAS sums it accurately.
         seen = _rows(x[:, *ins])
         grads = dy[:, *outs].reshape(len(seen), channels, multiplier)
         dw[position] = (seen.T[:, None] @ grads.transpose(1, 0, 2))[:, 0]
@@ -287,7 +287,7 @@ def _backward_filter(
 
 
 def _columns(x: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
-    """One row per output: the inputs that it sees, in the order of the filter's rows; zero where padded."""
+    """One row per output: the inputs that it sees, zero where padded, in the filter's order."""
     kernel = tuple(map(known, geometry.kernel))
     columns = np.zeros((len(x), *_outs(geometry), *kernel, x.shape[-1]), x.dtype)
     for position, outs, ins in taps(geometry.axes):
@@ -297,7 +297,7 @@ def _columns(x: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
 
 
 def _scatter_columns(columns: np.ndarray, dx: np.ndarray, geometry: ConvGeometry) -> None:
-    """Add each row of `columns` to the inputs that the row's output saw: the transpose of `_columns`."""
+    """Add each row to the inputs that its output saw: the transpose of `_columns`."""
     kernel = tuple(map(known, geometry.kernel))
     columns = columns.reshape(len(dx), *_outs(geometry), *kernel, dx.shape[-1])
     for position, outs, ins in taps(geometry.axes):

@@ -1,8 +1,8 @@
-"""Connectionist temporal classification (Graves 2006) in NumPy. In: logits [time, batch, classes]. Out: as TF's ops.
+"""Connectionist temporal classification (Graves 2006). In: logits [time, batch, classes].
 
-The last class is the blank. The loss runs the forward-backward recursions in log space over the
-labels interleaved with blanks, for the whole batch and all positions at once: only time is a loop.
-Decoders give sparse labels as (indices, values, shape).
+Out: a loss with its gradient, or decoded labels in sparse form: (indices, values, shape). The last
+class is the blank. The loss runs the forward-backward recursions in log space over the labels
+interleaved with blanks, for the whole batch and all positions at once: only time is a loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ctc_loss(
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Negative log probability of each sequence's labels, and its gradient with respect to the logits.
+    """Negative log probability of each sequence's labels, and its gradient for the logits.
 
     A sequence with no path at all has infinite loss, and the softmax for gradient. Labels longer
     than their sequence are an error, or, on request, have zero loss and gradient.
@@ -50,7 +50,7 @@ def ctc_loss(
 def ctc_greedy_decoder(
     inputs: np.ndarray, sequence_length: np.ndarray, *, merge_repeated: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The best class of each step, without blanks: (indices, values, shape, minus the sum of the best logits).
+    """The best class of each step, without blanks; last output: minus the sum of the best logits.
 
     With `merge_repeated`, a class that was best in the step before too is not said again.
     """
@@ -102,7 +102,7 @@ def ctc_beam_search_decoder(
 
 @dataclass(frozen=True, slots=True)
 class _Lattice:
-    """Positions [batch, 2 * longest + 1]: labels between blanks, and the moves allowed into each of them."""
+    """Positions [batch, 2 * longest + 1]: labels between blanks, and the moves into each."""
 
     symbols: np.ndarray
     stay: np.ndarray  # log weight 0 or -inf of a move from the same position
@@ -164,13 +164,13 @@ def _backward(emitted: np.ndarray, lattice: _Lattice, lengths: np.ndarray) -> np
     for t in reversed(range(len(emitted))):
         moves = np.logaddexp(following + lattice.stay, _earlier(following, 1))
         moves = np.logaddexp(moves, _earlier(following + lattice.skip, 2))
-        beta[t] = np.where((t == lengths - 1)[:, None], lattice.final, moves)
+        beta[t] = np.where(np.equal(t, lengths - 1)[:, None], lattice.final, moves)
         following = beta[t] + emitted[t]
     return beta
 
 
 def _likelihood(alpha: np.ndarray, beta: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Log probability of all paths, read at each sequence's last step; 0 for a sequence of no steps."""
+    """Log probability of all paths, read at each sequence's last step; 0 if it has none."""
     sequences = np.arange(len(lengths))
     if not len(alpha):
         return np.zeros(len(lengths))
@@ -341,7 +341,7 @@ def _compete(
     children: list[dict[int, int]],
     width: int,
 ) -> list[tuple[int, int]]:
-    """The `width` best of the prefixes as they are and of their extensions: (row, label), -1 for as it is.
+    """The `width` best of the prefixes, as they are (label -1) and extended: (row, label).
 
     An extension that is in the beam already (one of `children`) is no new candidate. TensorFlow
     considers the extensions prefix by prefix and label by label, and a prefix that has been driven
@@ -371,7 +371,7 @@ def _compete(
 
 
 class _PrefixTree:
-    """Label prefixes by number: each node has its parent, its last label, and its children by label."""
+    """Label prefixes by number: each node has a parent, a last label, and children by label."""
 
     ROOT = 0
 

@@ -120,12 +120,11 @@ def decode_base64(input: Any) -> np.ndarray:
 
 def _view(buffer: bytes, dtype: np.dtype, little_endian: bool) -> np.ndarray:
     """Return the buffer's numbers, in this machine's byte order."""
-    # The two parts of a complex number are swapped each on its own.
-    part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-    numbers = np.frombuffer(buffer, part)
+    octets = np.frombuffer(buffer, np.uint8).reshape(-1, dtype.itemsize)
+    # A complex number is turned around as a whole, parts and all: NumPy's byteswap would not.
     if little_endian != (sys.byteorder == "little"):
-        numbers = numbers.byteswap()
-    return numbers.copy().view(dtype)
+        octets = octets[:, ::-1]
+    return octets.copy().view(dtype).ravel()
 
 
 def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:  # noqa: A002
@@ -145,7 +144,11 @@ def decode_padded_raw(
     input_bytes: Any, fixed_length: Any, *, out_type: Any, little_endian: bool = True
 ) -> np.ndarray:
     """As decode_raw, after cutting or zero-padding every element to `fixed_length` bytes."""
-    array, dtype, wanted = string_array(input_bytes), numpy_dtype(out_type), np.asarray(fixed_length)
+    array, dtype, wanted = (
+        string_array(input_bytes),
+        numpy_dtype(out_type),
+        np.asarray(fixed_length),
+    )
     if wanted.ndim:
         raise ValueError(f"fixed_length must be a scalar, got shape {list(wanted.shape)}")
     size = int(wanted)
@@ -297,7 +300,9 @@ def decode_csv(
     for index, text in enumerate(array.ravel().tolist()):
         fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
         if len(fields) != len(defaults):
-            raise ValueError(f"expected {len(defaults)} fields, got {len(fields)} in record {index}")
+            raise ValueError(
+                f"expected {len(defaults)} fields, got {len(fields)} in record {index}"
+            )
         table.append(fields)
     outputs = []
     for index, default in enumerate(defaults):

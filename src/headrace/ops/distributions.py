@@ -16,7 +16,8 @@ Two kinds of sampler, by what they own of the generator:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -198,11 +199,18 @@ def _sample_gamma(sequences: _PerOutput, alpha: np.ndarray) -> np.ndarray:
 def random_poisson_v2(
     state: PhiloxState, shape: Shape, rate: np.ndarray, dtype: DTypeLike = np.int64
 ) -> np.ndarray:
-    """RandomPoissonV2: `shape` counts for every mean in `rate`."""
+    """RandomPoissonV2: `shape` counts for every mean in `rate`.
+
+    A negative rate counts 0, an infinite one NaN. A rate that is NaN or beyond the dtype raises
+    ValueError: no count can be accepted then (the original hangs).
+    """
     kind = np.dtype(dtype)
     if kind not in _COUNT_DTYPES:
         raise TypeError(f"counts come in {[t.name for t in _COUNT_DTYPES]}, not {kind.name}")
     largest = float(np.iinfo(kind).max if kind.kind == "i" else np.finfo(kind).max)
+    unbounded = np.isposinf(rate) if kind.kind == "f" else False
+    if not np.all((rate <= largest) | unbounded):
+        raise ValueError(f"rate must be a number no larger than {kind.name} holds, {largest:g}")
 
     def sample(sequences: _PerOutput, rates: np.ndarray) -> np.ndarray:
         out = np.empty_like(rates)
@@ -254,7 +262,7 @@ def _sample_many(
         left = np.log(v * inverse_alpha[pending] / (a_ / (us * us) + b_))
         right = -rate_ + k * log_rate[pending] - _log_factorial(np.maximum(k, 0))
         hopeless = (k < 0) | ((us < 0.013) & (v > us))
-        accepted = (k <= largest) & (at_once | (~hopeless & (left <= right)))
+        accepted = ~(k > largest) & (at_once | (~hopeless & (left <= right)))
         out[pending[accepted]] = k[accepted]
         pending = pending[~accepted]
 
@@ -270,3 +278,134 @@ def _log_factorial(k: np.ndarray) -> np.ndarray:
     stirling = (x - 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + series
     table = _SMALL_LOG_FACTORIALS[np.minimum(k, 31).astype(np.intp)]
     return np.where(k < 32, table, stirling)
+
+
+# Rejection along one common sequence -----------------------------------------------------------
+
+# With scalar parameters, outputs are not cut into rows but into batches of this many.
+_BATCH = 100
+_MAX_TRIES = 1000
+# With a bound at least this far beyond the mean, plain normal numbers are accepted often enough.
+_NORMAL_REACH = 1.3
+
+# The next rounds of candidates at a stream: their values and which are accepted, both [rounds, k].
+_Candidates = Callable[[Stream, int], tuple[np.ndarray, np.ndarray]]
+
+
+def parameterized_truncated_normal(
+    state: PhiloxState,
+    shape: Shape,
+    means: ArrayLike,
+    stdevs: ArrayLike,
+    minvals: ArrayLike,
+    maxvals: ArrayLike,
+) -> np.ndarray:
+    """ParameterizedTruncatedNormal: normal numbers within [minval, maxval], of the means' dtype.
+
+    A parameter is one number, or one for each of the shape[0] rows.
+    """
+    size = output_size(shape)
+    if not shape:
+        raise ValueError("Shape tensor must not be empty, got an empty shape")
+    parameters = _check_parameters(shape[0], means, stdevs, minvals, maxvals)
+    batches, batch = int(shape[0]), output_size(shape[1:])
+    if all(p.ndim == 0 for p in parameters):
+        batches, batch = -(-size // _BATCH), _BATCH
+    shared = all(p.size == 1 for p in parameters)
+    stream = state.reserve(batches * 2 * _MAX_TRIES * (batch + 3) // 4)
+    out = np.empty(size, parameters[0].dtype)
+    with np.errstate(all="ignore"):
+        for row, run in enumerate([out] if shared else out.reshape(batches, batch)):
+            own = [p.flat[row if p.size > 1 else 0] for p in parameters]
+            stream = _fill_run(run, batch, stream, *own)
+    return out.reshape(tuple(shape))
+
+
+def _check_parameters(rows: int, *parameters: ArrayLike) -> list[np.ndarray]:
+    arrays = [np.asarray(p) for p in parameters]
+    dtype = arrays[0].dtype
+    if dtype not in (np.float16, np.float32, np.float64) or any(a.dtype != dtype for a in arrays):
+        raise TypeError(
+            "means, stdevs, minvals and maxvals must be all float16, float32 or float64, "
+            f"got {[a.dtype.name for a in arrays]}"
+        )
+    for name, array in zip(("means", "stdevs", "minvals", "maxvals"), arrays, strict=True):
+        if array.ndim > 1:
+            raise ValueError(f"Input {name} should be a scalar or vector, got {list(array.shape)}")
+        if array.size not in (1, rows):
+            raise ValueError(
+                f"Input {name} should have length 1 or shape[0], got shape: {list(array.shape)}"
+            )
+    _, stdevs, minvals, maxvals = arrays
+    bounded = np.isfinite(minvals) | np.isfinite(maxvals)
+    if not np.all((stdevs > 0) & (minvals < maxvals) & bounded):
+        raise ValueError("Invalid parameters: need stdev > 0, minval < maxval, one bound finite")
+    return arrays
+
+
+def _fill_run(
+    out: np.ndarray, batch: int, stream: Stream, mean: Any, stdev: Any, low: Any, high: Any
+) -> Stream:
+    """Fill `out` with numbers of one set of parameters; return the stream where they end.
+
+    Each batch takes the accepted candidates in order and drops what is left of its last round.
+    """
+    if np.isneginf(low) or high < mean:  # mirrored, so that the lower bound is the nearer one
+        low, high, stdev = high, low, -stdev
+    samples_per_round, candidates = _choose_sampler((low - mean) / stdev, (high - mean) / stdev)
+    done = 0
+    rounds = max(16, min(out.size, _CHUNK) // 2)
+    while done < out.size:
+        values, accepted = candidates(stream, rounds)
+        pool = values[accepted] * stdev + mean
+        total = np.cumsum(np.count_nonzero(accepted, axis=1))
+        used = taken = 0
+        while done < out.size:
+            size = min(batch, out.size - done)
+            last = int(np.searchsorted(total, taken + size))
+            if last == rounds:
+                break
+            out[done : done + size] = pool[taken : taken + size]
+            done += size
+            used, taken = last + 1, int(total[last])
+        if used == 0:
+            if rounds > _MAX_TRIES and pool.size == 0:
+                raise ValueError(f"no number accepted between {low} and {high} in {rounds} rounds")
+            rounds *= 2
+        stream = stream.skip(used * samples_per_round)
+    return stream
+
+
+def _choose_sampler(low: Any, high: Any) -> tuple[int, _Candidates]:
+    """How to draw standard normal numbers between the bounds: samples per round, and candidates.
+
+    The proposals for the tail are those of Robert, "Simulation of truncated normal variables", 1995.
+    All arithmetic is in the bounds' own dtype, because the choice must be the original's.
+    """
+    kind = low.dtype
+    number = kind.type
+    root = np.sqrt(low * low + number(4))
+    cutoff = number(2) * np.exp(number(0.5) + (low * (low - root)) / number(4)) / (low + root)
+    width = high - low
+
+    def normal(stream: Stream, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        z = normal_from_words(words(stream, rounds), kind)
+        return z, (z >= low) & (z <= high)
+
+    def flat(stream: Stream, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        pairs = uniform_from_words(words(stream, 2 * rounds), kind)
+        z = pairs[0::2] * width + low
+        peak = number(0) if low < 0 else low * low
+        return z, pairs[1::2] <= np.exp((peak - z * z) / number(2))
+
+    def exponential(stream: Stream, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+        pairs = uniform_from_words(words(stream, rounds), kind)
+        alpha = (low + root) / number(2)
+        z = -np.log(pairs[:, 0::2]) / alpha + low
+        x = alpha - z if low < alpha else np.full_like(z, low - alpha)
+        return z, (pairs[:, 1::2] <= np.exp(-x * x / number(2))) & (z < high)
+
+    reach = number(_NORMAL_REACH)
+    if (low < -reach and high >= 0) or (high > reach and low <= 0):
+        return 1, normal
+    return (2, flat) if width < cutoff else (1, exponential)

@@ -119,9 +119,7 @@ def _farm_33_to_64(rows: _Rows) -> _Words:
     e, f = rows.word(16) * multiplier, rows.word(24)
     g = (y + rows.word(-32)) * multiplier
     h = (z + rows.word(-24)) * multiplier
-    return _fold(
-        _rotate(e + f, 43) + _rotate(g, 30) + h, e + _rotate(f + a, 18) + g, multiplier
-    )
+    return _fold(_rotate(e + f, 43) + _rotate(g, 30) + h, e + _rotate(f + a, 18) + g, multiplier)
 
 
 def _absorb(rows: _Rows, at: Any, a: _Words, b: _Words) -> tuple[_Words, _Words]:
@@ -167,9 +165,7 @@ def _farm_long(rows: _Rows) -> _Words:
     v0 = v0 + w0
     w0 = w0 + v0
     last = rows.lengths - 64
-    x, y, z, v0, v1, w0, w1 = _farm_block(
-        rows, last, (x, y, z, v0, v1, w0, w1), multiplier, _U(9)
-    )
+    x, y, z, v0, v1, w0, w1 = _farm_block(rows, last, (x, y, z, v0, v1, w0, w1), multiplier, _U(9))
     return _fold(
         _fold(v0, w0, multiplier) + _mix(y) * _K0 + z,
         _fold(v1, w1, multiplier) + x,
@@ -274,9 +270,7 @@ def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> np.ndarray:
     return _buckets(fingerprint64(array.ravel().tolist()), num_buckets, array.shape)
 
 
-def string_to_hash_bucket_strong(
-    input: Any, *, num_buckets: int, key: Sequence[int]
-) -> np.ndarray:
+def string_to_hash_bucket_strong(input: Any, *, num_buckets: int, key: Sequence[int]) -> np.ndarray:
     """Return SipHash(element) under the key, modulo num_buckets."""
     array = string_array(input)
     return _buckets(siphash(array.ravel().tolist(), key), num_buckets, array.shape)

@@ -1,4 +1,4 @@
-"""Fractional pooling (Graham 2014) in NumPy. In: NHWC arrays and cut points. Out: arrays of the input's dtype.
+"""Fractional pooling (Graham 2014) in NumPy. In: NHWC arrays and cut points. Out: same dtype.
 
 A pooling sequence holds the cut points of an axis, from 0 to its size; window i reaches from cut i
 to cut i + 1, both included when windows overlap. `pooling_sequence` draws one; the kernels are
@@ -8,6 +8,7 @@ given theirs, so a gradient can be given those of its forward op.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def fractional_max_pool_grad(
         np.copyto(best, candidate, where=wins)
     dx = np.zeros(orig_input.shape, widened(out_backprop).dtype)
     for tap, (h, w, _) in enumerate(_taps(rows, cols)):
-        np.add.at(dx, (slice(None), h, w), np.where(winner == tap, out_backprop, 0))
+        _scatter(dx, h, w, np.where(winner == tap, out_backprop, 0))
     return dx.astype(out_backprop.dtype, copy=False)
 
 
@@ -116,7 +117,7 @@ def fractional_avg_pool_grad(
     share = widened(out_backprop) / _counts(rows, cols)
     dx = np.zeros(shape, share.dtype)
     for h, w, inside in _taps(rows, cols):
-        np.add.at(dx, (slice(None), h, w), np.where(inside, share, 0))
+        _scatter(dx, h, w, np.where(inside, share, 0))
     return dx.astype(out_backprop.dtype, copy=False)
 
 
@@ -150,7 +151,7 @@ def _pooled(shape: tuple[int, ...], rows: _Windows, cols: _Windows) -> tuple[int
     return shape[0], len(rows[0]), len(cols[0]), shape[3]
 
 
-def _taps(rows: _Windows, cols: _Windows):
+def _taps(rows: _Windows, cols: _Windows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Visit all windows at once, tap by tap: (row index, column index, does the tap lie inside).
 
     The indices select [rows, cols]; where a short window lacks the tap they repeat its last
@@ -163,6 +164,11 @@ def _taps(rows: _Windows, cols: _Windows):
             w = (lefts + np.minimum(j, widths - 1))[None, :]
             inside = (i < heights)[:, None] & (j < widths)[None, :]
             yield h, w, inside[None, :, :, None]
+
+
+def _scatter(dx: np.ndarray, h: np.ndarray, w: np.ndarray, values: np.ndarray) -> None:
+    """Add values [batch, rows, cols, depth] at [:, h, w]; overlapping windows may meet there."""
+    np.add.at(dx.transpose(1, 2, 0, 3), (h, w), values.transpose(1, 2, 0, 3))
 
 
 def _counts(rows: _Windows, cols: _Windows) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Grey-scale dilation in NumPy. In: images NHWC and structuring functions [height, width, depth]. Out: same dtype.
+"""Grey-scale dilation in NumPy. In: NHWC images, filters [height, width, depth]. Out: same dtype.
 
 A dilation is a convolution in which sums are maxima and products are sums. Among equal candidates
 the first in scan order wins, and a NaN never does, in the value and in both gradients alike: all
@@ -102,7 +102,7 @@ def _gradient(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
 def _scan(
     inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum of each window and the number of the tap that won it (the first real one if all are NaN)."""
+    """The maximum of each window and the tap that won it (the first real one if all are NaN)."""
     shape = tuple(size or 0 for size in geometry.output_shape)
     best = np.full(shape, lowest(inputs.dtype), inputs.dtype)
     winner = np.full(shape, -1, np.int32)

@@ -1,4 +1,4 @@
-"""Bias, batch normalisation and local response normalisation in NumPy. In: arrays and TF attributes. Out: arrays.
+"""Bias, batch and local response normalisation in NumPy. In: arrays, TF attributes. Out: arrays.
 
 Statistics are summed in float64: a batch has millions of elements per channel, and NumPy adds them
 one after another when the channel is the last axis.
@@ -101,7 +101,7 @@ def fused_batch_norm_grad(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[np.ndarray, ...]:
-    """Gradients (x_backprop, scale_backprop, offset_backprop) and two scalar zeros for mean and variance.
+    """Gradients for x, scale and offset, and two scalar zeros for mean and variance.
 
     The reserved spaces are the mean and the biased variance with which x was normalised; in
     training they depend on x, which adds the two terms that remove the gradient's mean and its part
@@ -140,7 +140,7 @@ def fused_batch_norm_grad_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[np.ndarray, ...]:
-    """As fused_batch_norm_grad; of reserve_space_3 only the scalar that a CPU's forward op makes is accepted."""
+    """As fused_batch_norm_grad; reserve_space_3 must be the scalar that the forward op made."""
     if reserve_space_3.size > 1:
         raise ValueError(f"reserve_space_3 holds no statistics, got shape {reserve_space_3.shape}")
     return fused_batch_norm_grad(

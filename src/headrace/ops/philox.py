@@ -287,7 +287,8 @@ def _fill(
     return out.reshape(-1)[:size].reshape(tuple(shape))
 
 
-def _draw_uniform(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+def draw_uniform(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
+    """Floats in [0, 1) from the start of `stream`."""
     kind = _float_dtype(dtype)
     return _fill(stream, shape, kind, lambda sample: uniform_from_words(sample, kind))
 
@@ -305,6 +306,8 @@ def _draw_uniform_int(
         raise TypeError(f"random integers come in int32 and int64, not {kind.name}")
     limits = np.iinfo(kind)
     minval, maxval = int(minval), int(maxval)
+    if output_size(shape) == 0:
+        return np.empty(tuple(shape), kind)
     if not limits.min <= minval < maxval <= limits.max:
         raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} >= {maxval}")
     unsigned = np.dtype(f"u{kind.itemsize}")
@@ -375,7 +378,7 @@ def _reserve_outputs(state: PhiloxState, shape: Shape) -> Stream:
 
 def uniform(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
     """RandomUniform: floats in [0, 1)."""
-    return _draw_uniform(_reserve_outputs(state, shape), shape, dtype)
+    return draw_uniform(_reserve_outputs(state, shape), shape, dtype)
 
 
 def uniform_int(
@@ -397,7 +400,7 @@ def truncated_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.n
 
 def stateless_uniform(seed: ArrayLike, shape: Shape, dtype: DTypeLike) -> np.ndarray:
     """StatelessRandomUniform: `uniform` as a pure function of two integer seeds."""
-    return _draw_uniform(stateless_stream(seed), shape, dtype)
+    return draw_uniform(stateless_stream(seed), shape, dtype)
 
 
 def stateless_uniform_int(

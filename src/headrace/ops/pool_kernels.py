@@ -1,13 +1,14 @@
-"""Max and average pooling in NumPy, 2-D and 3-D. In: arrays and TF attributes. Out: arrays of the input's dtype.
+"""Max and average pooling in NumPy, 2-D and 3-D. In: arrays, TF attributes. Out: same dtype.
 
 `ksize` and `strides` name every axis of the data, so one code serves every layout and dimension: a
 window slides over all axes, over the batch with a window of 1. TensorFlow's kernels differ in how
 they treat equal and NaN elements, and each rule is kept:
-  max_pool, max_pool3d      start at the lowest value, take what is greater: a NaN never wins
-  with_argmax, max_pool_grad  start at the window's first element: first of equals wins, a leading
-  NaN stays the grad_grads            the first element equal to the pooled value wins; none (all
-  NaN) gives zero
-  max_pool3d_grad           every element equal to the pooled value receives the whole gradient
+
+- max_pool, max_pool3d: start from the lowest value and take what is greater, so a NaN never wins;
+- max_pool_with_argmax, max_pool_grad: start from the window's first element and take what is
+  greater, so the first of equals wins and a leading NaN stays;
+- the grad_grads: the first element equal to the pooled value wins; if none is, zero;
+- max_pool3d_grad: every element equal to the pooled value receives the whole gradient.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def max_pool(
     padding: str,
     data_format: str = "NHWC",
 ) -> np.ndarray:
-    """Maximum of each window; like TensorFlow's, a window of nothing but -inf gives the lowest finite value."""
+    """Maximum of each window; as in TensorFlow, all -inf gives the lowest finite value."""
     geometry = _geometry(inputs.shape, ksize, strides, padding, data_format, rank=4)
     return _maximum(inputs, geometry, lowest(inputs.dtype))
 
@@ -116,7 +117,7 @@ def max_pool_grad_grad_with_argmax(
     padding: str,
     include_batch_in_index: bool = False,
 ) -> np.ndarray:
-    """Gradient of max_pool_grad_with_argmax with respect to its `grad`: read where `argmax` names."""
+    """Gradient of max_pool_grad_with_argmax with respect to its `grad`: read at `argmax`."""
     geometry = _geometry(inputs.shape, ksize, strides, padding, "NHWC", rank=4)
     _check_shape("grad", grad, inputs.shape)
     where = _checked_argmax(argmax, inputs.shape, geometry, include_batch_in_index)
@@ -259,7 +260,7 @@ def _maximum(inputs: np.ndarray, geometry: PoolGeometry, start: float) -> np.nda
 
 
 def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
-    """The number of the tap that holds each window's maximum, counting from the window's first element."""
+    """The tap that holds each window's maximum, starting from the window's first element."""
     best = np.zeros(_outputs(geometry), inputs.dtype)
     winner = np.full(best.shape, -1, np.int32)
     for tap, (_, outs, ins) in enumerate(taps(geometry.axes)):

@@ -59,7 +59,9 @@ def as_string(
         raise ValueError(f"scientific and shortest are not for {array.dtype}")
     if not _is_float(array.dtype) and precision >= 0:
         raise ValueError(f"precision is not for {array.dtype}")
-    write = _writer(array.dtype, flag, precision, width, "e" if scientific else "g" if shortest else "f")
+    write = _writer(
+        array.dtype, flag, precision, width, "e" if scientific else "g" if shortest else "f"
+    )
     return of_strings((write(value).encode() for value in array.ravel().tolist()), array.shape)
 
 
@@ -89,8 +91,7 @@ _ESCAPES |= {ord(char): "\\" + char for char in "\"'\\"}
 def _escape(value: bytes) -> str:
     """Return bytes as printable ASCII with C's escapes, octal for the rest."""
     return "".join(
-        _ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
-        for byte in value
+        _ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in value
     )
 
 

@@ -1,4 +1,4 @@
-"""Window geometry: how a kernel slides over an array. In: shapes and TF attributes. Out: frozen sizes and slices.
+"""Window geometry. In: shapes and TF attributes. Out: frozen sizes, and slices that meet.
 
 Every windowed op (convolution, pooling, morphology), its shape rule and the oneDNN adaptor read
 their sizes here, so they cannot disagree. Sizes may be None (unknown while the graph is built):
@@ -30,7 +30,7 @@ def out_size(
     padding: str = "VALID",
     explicit: tuple[int, int] = (0, 0),
 ) -> Size:
-    """How many windows of `k` taps fit along an axis of `n` elements; None where `n` or `k` is unknown."""
+    """How many windows of `k` taps fit along an axis of `n` elements; None if that is unknown."""
     _check_step(stride, dilation)
     if padding == "SAME":
         return None if n is None else -(-n // stride)
@@ -54,7 +54,7 @@ def pad_amounts(
     padding: str = "VALID",
     explicit: tuple[int, int] = (0, 0),
 ) -> tuple[Size, Size]:
-    """Padding (before, after) along an axis. SAME puts the odd element after, as TensorFlow does."""
+    """Padding (before, after) along an axis; SAME puts the odd element after, as TensorFlow."""
     _check_step(stride, dilation)
     if padding != "SAME":
         return _fixed_pads(padding, explicit)
@@ -67,7 +67,7 @@ def pad_amounts(
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """One axis under a sliding window. Output o sees, through tap k, input o*stride + k*dilation - before."""
+    """One axis under a window: output o sees, at tap k, input o*stride + k*dilation - before."""
 
     size: Size
     window: Size
@@ -123,7 +123,7 @@ def taps(axes: Sequence[WindowAxis]) -> Iterator[tuple[tuple[int, ...], Slices, 
 
 @dataclass(frozen=True, slots=True)
 class ConvGeometry:
-    """All sizes of one convolution. `axes` are the spatial axes in order; shapes are in the data's own layout."""
+    """All sizes of one convolution: spatial `axes` in order, shapes in the data's own layout."""
 
     batch: Size
     in_channels: Size
@@ -196,7 +196,7 @@ def conv_geometry(
 
 @dataclass(frozen=True, slots=True)
 class PoolGeometry:
-    """All sizes of one pooling: one window axis per array axis, whatever the layout (the batch's window is 1)."""
+    """All sizes of one pooling: a window axis per array axis, of one tap over the batch."""
 
     axes: tuple[WindowAxis, ...]
 
@@ -234,7 +234,7 @@ def pool_geometry(
 
 
 def known(size: Size) -> int:
-    """A size that a running kernel needs; unknown here means that a shape rule called a kernel's path."""
+    """A size that a kernel cannot do without, though a shape rule can."""
     if size is None:
         raise ValueError("the window geometry has unknown sizes: kernels need them all")
     return size

@@ -3,9 +3,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
-import window_reference as ref
 
 from headrace.devices import onednn
+from tests.unit.devices import window_reference as ref
 
 # name: x, w (channels last), strides, dilations, pads, groups
 CASES = {

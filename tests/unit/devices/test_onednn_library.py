@@ -68,7 +68,7 @@ def test_file_that_is_no_library_is_a_reason_not_an_error(tmp_path):
 def test_another_library_is_a_reason_not_an_error():
     import _ctypes
 
-    assert "dnnl_engine_create" in run(ASK, HEADRACE_DNNL=_ctypes.__file__)
+    assert "undefined symbol" in run(ASK, HEADRACE_DNNL=_ctypes.__file__)
 
 
 def test_switched_off():

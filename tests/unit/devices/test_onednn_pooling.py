@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import window_reference as ref
 
 from headrace.devices import onednn
+from tests.unit.devices import window_reference as ref
 
 # name: x (channels last), ksize, strides, pads
 CASES = {

@@ -15,10 +15,19 @@ from headrace.ops import (
     regex,
     string_kernels,
     unicode_kernels,
+    unicode_scripts,
 )
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "strings"
-MODULES = (decode_text, fingerprints, printf, regex, string_kernels, unicode_kernels)
+MODULES = (
+    decode_text,
+    fingerprints,
+    printf,
+    regex,
+    string_kernels,
+    unicode_kernels,
+    unicode_scripts,
+)
 KERNELS = {name: kernel for module in MODULES for name, kernel in module.KERNELS.items()}
 KERNELS["Print"] = printf.print_message
 DTYPES = {"string": object, "bfloat16": ml_dtypes.bfloat16}

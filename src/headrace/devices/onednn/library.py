@@ -1,4 +1,4 @@
-"""Load oneDNN (3.x, C API) through ctypes. In: settings. Out: a `Library`, or the reason for none.
+"""Load oneDNN (3.x, built for OpenMP). In: settings. Out: a `Library`, or why there is none.
 
 The library is looked for at the first use, never at import, and the outcome is kept for the life of
 the process. Whoever calls `library()` gets the loaded `Library` or an `Unsupported` error, which
@@ -50,7 +50,12 @@ _STATUS = (
 # still bridge the gap between two primitives.
 _SPIN_COUNT = "5000"
 
+# Too short to be worth letting go of the GIL and waiting for it again.
+_KEEPS_GIL = {"dnnl_memory_set_data_handle", "omp_get_max_threads", "omp_set_num_threads"}
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "omp_get_max_threads": (c_int, []),
+    "omp_set_num_threads": (None, [c_int]),
     "dnnl_engine_create": (c_int, [POINTER(c_void_p), c_int, c_size_t]),
     "dnnl_stream_create": (c_int, [POINTER(c_void_p), c_void_p, c_uint]),
     "dnnl_stream_destroy": (c_int, [c_void_p]),
@@ -118,24 +123,23 @@ def check(status: int, what: str) -> None:
 class Library:
     """The loaded shared library, with its one engine and the attributes common to all primitives.
 
-    functions: entry points by their C names, with argument types declared
-    engine:    the CPU engine
-    attr:      primitive attributes: scratchpads are given by the caller, so that one primitive
-               may be executed by several threads at once
+    functions: entry points by their C names, with argument types declared; OpenMP's are among them
+    num_threads: how many threads a primitive may use
+    engine: the CPU engine
+    attr: primitive attributes: scratchpads are given by the caller, so that one primitive may be
+        executed by several threads at once
     """
 
     def __init__(self, path: str, num_threads: int | None):
         with _openmp_environment():
-            self._cdll = ctypes.CDLL(path)
+            cdll = ctypes.CDLL(path)
         self.functions: dict[str, Callable[..., Any]] = {}
-        # Setting a pointer is too short to be worth letting go of the GIL and waiting for it again.
         keeping_gil = ctypes.PyDLL(path)
         for name, (result, arguments) in _SIGNATURES.items():
-            owner = keeping_gil if name == "dnnl_memory_set_data_handle" else self._cdll
-            function = getattr(owner, name)
+            function = getattr(keeping_gil if name in _KEEPS_GIL else cdll, name)
             function.restype, function.argtypes = result, arguments
             self.functions[name] = function
-        self._num_threads = num_threads
+        self.num_threads: int = num_threads or self.functions["omp_get_max_threads"]()
         self.engine = self.new("dnnl_engine_create", CPU, 0)
         self.attr = self.new("dnnl_primitive_attr_create")
         self.call("dnnl_primitive_attr_set_scratchpad_mode", self.attr, SCRATCHPAD_USER)
@@ -151,11 +155,6 @@ class Library:
         if handle.value is None:
             raise Unsupported(f"oneDNN: {name}: returned no handle")
         return handle.value
-
-    def limit_threads(self) -> None:
-        """Apply the configured thread count to the calling thread (OpenMP keeps it per thread)."""
-        if self._num_threads is not None:
-            self._cdll.omp_set_num_threads(self._num_threads)
 
 
 @contextlib.contextmanager

@@ -16,11 +16,12 @@ Invariants
 State: one cache of plans per builder function (`cached`), emptied in a forked child.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -47,6 +48,11 @@ Shape = tuple[int, ...]
 Dims = Sequence[int]
 
 _CACHE_SIZE = 512  # plans per builder function
+
+# Plans shorter than this run in the calling thread alone. To start and join a team costs 2 us on an
+# idle machine and, with the other core busy, 100 to 190 us were measured for tiny primitives.
+_SERIAL_BELOW_NS = 20_000
+
 _DTYPES = {np.dtype(np.float32): F32, np.dtype(ml_dtypes.bfloat16): BF16}
 _caches: list[Any] = []
 
@@ -100,13 +106,25 @@ class _Thread(threading.local):
         return self._base
 
     def _grow(self, nbytes: int) -> None:
-        library().limit_threads()  # OpenMP keeps its limit per thread: set it on the first request
+        # OpenMP keeps its limit per thread: set it on the thread's first request.
+        lib = library()
+        lib.functions["omp_set_num_threads"](lib.num_threads)
         self._buffer = empty_aligned((nbytes,), np.uint8)
         self._base = address(self._buffer)
         self._size = nbytes
 
 
 _thread = _Thread()
+
+
+@contextlib.contextmanager
+def _thread_count(lib: Library, count: int) -> Iterator[None]:
+    """Let the calling thread's primitives have `count` threads for a while."""
+    lib.functions["omp_set_num_threads"](count)
+    try:
+        yield
+    finally:
+        lib.functions["omp_set_num_threads"](lib.num_threads)
 
 
 def int64s(values: Dims) -> ctypes.Array:
@@ -117,9 +135,10 @@ def int64s(values: Dims) -> ctypes.Array:
 class PlanBuilder:
     """Collects descriptors, slots and steps, in order, and makes a `Plan` of them."""
 
-    def __init__(self) -> None:
-        _thread.arena(0)  # sets the thread's limit, which a primitive takes over when created
+    def __init__(self, estimate_ns: float) -> None:
+        """Begin a plan that is expected to take so many nanoseconds on one thread."""
         self.lib = library()
+        self._serial = estimate_ns < _SERIAL_BELOW_NS
         self._handles = _Handles(self.lib)
         self._slots: list[Slot] = []
         self._steps: list[_Step] = []
@@ -154,7 +173,7 @@ class PlanBuilder:
 
     def primitive_desc(self, name: str, *arguments: object) -> int:
         """Create a primitive descriptor; engine and attributes are put around `arguments`."""
-        return self._handles.new(
+        return self._new(
             f"dnnl_{name}_primitive_desc_create",
             "dnnl_primitive_desc_destroy",
             self.lib.engine,
@@ -193,9 +212,7 @@ class PlanBuilder:
 
     def execute(self, primitive_desc: int, arguments: dict[int, Slot]) -> None:
         """Append a primitive to the chain."""
-        primitive = self._handles.new(
-            "dnnl_primitive_create", "dnnl_primitive_destroy", primitive_desc
-        )
+        primitive = self._new("dnnl_primitive_create", "dnnl_primitive_destroy", primitive_desc)
         pairs = [(number, slot.index) for number, slot in arguments.items()]
         scratchpad = self.query(primitive_desc, QUERY_SCRATCHPAD)
         if self.lib.functions["dnnl_memory_desc_get_size"](scratchpad):
@@ -204,7 +221,18 @@ class PlanBuilder:
 
     def finish(self) -> "Plan":
         """Return the plan; the builder is not used afterwards."""
-        return Plan(self._handles, tuple(self._slots), tuple(self._steps), self._arena_bytes)
+        return Plan(
+            self._handles,
+            tuple(self._slots),
+            tuple(self._steps),
+            self._arena_bytes,
+            self._serial,
+        )
+
+    def _new(self, create: str, destroy: str, *arguments: object) -> int:
+        """Create a handle under the plan's thread count, which many primitives keep for good."""
+        with _thread_count(self.lib, 1 if self._serial else self.lib.num_threads):
+            return self._handles.new(create, destroy, *arguments)
 
     def _add_slot(self, desc: int, offset: int | None) -> Slot:
         slot = Slot(len(self._slots), desc, offset)
@@ -217,7 +245,7 @@ class PlanBuilder:
     def _reorder(self, source: Slot, target: Slot) -> None:
         if source is target:
             return
-        desc = self._handles.new(
+        desc = self._new(
             "dnnl_reorder_primitive_desc_create",
             "dnnl_primitive_desc_destroy",
             source.desc,
@@ -270,12 +298,16 @@ class Plan:
         slots: tuple[Slot, ...],
         steps: tuple[_Step, ...],
         arena_bytes: int,
+        serial: bool,
     ):
         self._handles = handles
         self._slots = slots
         self._steps = steps
         self._arena_bytes = arena_bytes
+        self._serial = serial
         self._idle: list[_Frame] = []
+        self._num_threads = handles.lib.num_threads
+        self._set_threads = handles.lib.functions["omp_set_num_threads"]
         self._set_data = handles.lib.functions["dnnl_memory_set_data_handle"]
         self._execute = handles.lib.functions["dnnl_primitive_execute"]
 
@@ -292,8 +324,17 @@ class Plan:
             for memory, offset in frame.scratch:
                 self._set_data(memory, base + offset)
             frame.arena_base = base
-        for primitive, count, arguments in frame.calls:
-            check(self._execute(primitive, frame.stream, count, arguments), "execute")
+        stream = frame.stream
+        if self._serial:
+            self._set_threads(1)
+        try:
+            for primitive, count, arguments in frame.calls:
+                status = self._execute(primitive, stream, count, arguments)
+                if status:
+                    check(status, "dnnl_primitive_execute")
+        finally:
+            if self._serial:
+                self._set_threads(self._num_threads)
         self._idle.append(frame)
 
 
@@ -342,8 +383,9 @@ def ready(array: np.ndarray) -> np.ndarray:
 
 def common_dtype(first: np.ndarray, *others: np.ndarray) -> int:
     """Return oneDNN's number of the dtype that all arrays have."""
-    code = _DTYPES.get(first.dtype)
-    if code is None or any(other.dtype != first.dtype for other in others):
+    codes = {_DTYPES.get(array.dtype) for array in (first, *others)}
+    code = codes.pop()
+    if code is None or codes:
         names = ", ".join(str(array.dtype) for array in (first, *others))
         raise Unsupported(f"oneDNN: operands must all be float32 or all bfloat16, not {names}")
     return code

@@ -1,5 +1,6 @@
 """Maximum and average pools and their gradients; conventions as in the package's docstring."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +44,8 @@ class _Pool:
         batch, channels, extents = window.split(x_shape)
         out = window.slide(extents)
         self.y_shape = window.join(batch, channels, out)
-        self.builder = builder = PlanBuilder()
+        # Memory bound: about 4 elements of a window per ns.
+        self.builder = builder = PlanBuilder(math.prod(self.y_shape) * math.prod(ksize) / 4)
         order = window.order(window.channels_last)
         self.x = builder.dense((batch, channels, *extents), order, dtype)
         self.y = builder.dense((batch, channels, *out), order, dtype)

@@ -1,0 +1,327 @@
+"""Gradients. In: tensors ys and xs. Out: new operations that compute d(sum of ys)/dx, or None where there is no path.
+
+The rewriter walks back from ys, operation by operation, once all gradients that reach an operation are known; it calls
+the operation's gradient function and adds up what arrives at each tensor (white paper §4.1).
+
+State of a walk: `grads[tensor]`, the gradients that have arrived; `pending[op]`, how many operations between `op` and ys have
+still to be visited.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from headrace.core.export import export
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.operation import Operation, Tensor
+from headrace.gradients.registry import gradient_function
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b
+
+__all__ = ["AggregationMethod", "UnconnectedGradients", "gradients", "hessians"]
+
+
+@export("AggregationMethod")
+class AggregationMethod:
+    """How gradients that meet at one tensor are added up."""
+
+    ADD_N = 0  # one AddN
+    DEFAULT = ADD_N
+    EXPERIMENTAL_TREE = 1  # pairwise: needs less memory at a time
+    EXPERIMENTAL_ACCUMULATE_N = 2  # AddN, which here frees its inputs as it goes
+
+
+@export("UnconnectedGradients")
+class UnconnectedGradients:
+    """What `gradients` returns for an x that no y depends on."""
+
+    NONE = "none"
+    ZERO = "zero"
+
+
+@export("gradients")
+def gradients(
+    ys: Any,
+    xs: Any,
+    grad_ys: Any = None,
+    name: str = "gradients",
+    colocate_gradients_with_ops: bool = False,
+    gate_gradients: bool = False,
+    aggregation_method: int | None = None,
+    stop_gradients: Any = None,
+    unconnected_gradients: Any = UnconnectedGradients.NONE,
+) -> list[Any]:
+    """Return, for each x, the gradient of the sum of `ys`: a tensor, IndexedSlices, or None.
+
+    grad_ys: gradients to start from instead of ones. stop_gradients: tensors to treat as constants.
+    gate_gradients: wait for all gradients of an operation before any of them is used.
+    """
+    if unconnected_gradients not in (UnconnectedGradients.NONE, UnconnectedGradients.ZERO):
+        raise ValueError(f"Unknown value for unconnected_gradients: {unconnected_gradients!r}")
+    if aggregation_method not in (None, 0, 1, 2):
+        raise ValueError(f"Invalid aggregation_method specified {aggregation_method}.")
+    ys = _as_list(ys)
+    xs = _as_list(xs)
+    stops = _as_list(stop_gradients) if stop_gradients is not None else []
+    starts = [None] * len(ys) if grad_ys is None else _as_list(grad_ys)
+    if len(starts) != len(ys):
+        raise ValueError(f"Passed {len(starts)} grad_ys for {len(ys)} ys")
+    with name_scope(name, "gradients", [*ys, *_graph_parts(xs), *_graph_parts(stops), *starts]):
+        ys = [_as_tensor(y, "y") for y in ys]
+        xs = [_source(x, "x") for x in xs]
+        stops = [_source(s, "stop_gradient") for s in stops]
+        walk = _Walk(xs, stops, aggregation_method, gate_gradients, colocate_gradients_with_ops)
+        for i, (y, start) in enumerate(zip(ys, starts, strict=True)):
+            walk.start(y, start, i)
+        walk.run(ys)
+        results = [walk.total(x) for x in xs]
+        if unconnected_gradients == UnconnectedGradients.ZERO:
+            results = [
+                _zeros_like(x) if g is None else g for x, g in zip(xs, results, strict=True)
+            ]
+    return results
+
+
+@export("hessians")
+def hessians(
+    ys: Any,
+    xs: Any,
+    name: str = "hessians",
+    colocate_gradients_with_ops: bool = False,
+    gate_gradients: bool = False,
+    aggregation_method: int | None = None,
+) -> list[Tensor]:
+    """Return, for each x, the matrix of second derivatives of the sum of `ys`, of shape x.shape + x.shape."""
+    xs = _as_list(xs)
+    options = (colocate_gradients_with_ops, gate_gradients, aggregation_method)
+    with name_scope(name, "hessians", _graph_parts(xs)):
+        found = []
+        for x, gradient in zip(xs, gradients(ys, xs, None, "gradients", *options), strict=True):
+            if gradient is None:
+                raise ValueError(f"ys do not depend on {x}: it has no Hessian")
+            x = _as_tensor(x, "x")
+            flat = b.reshape(gradient, [-1])
+            count = flat.shape.sizes[0] if flat.shape.sizes else None
+            if count is None:
+                raise ValueError(f"the Hessian of {x.name} needs a static shape, not {x.shape}")
+            rows = [
+                _zeros_like(x) if row is None else row
+                for i in range(count)
+                for row in gradients(flat[i], x, None, "gradients", *options)
+            ]
+            shape = b.shape(x)
+            found.append(b.reshape(b.stack(rows), b.concat([shape, shape], 0)))
+        return found
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _graph_parts(values: Iterable[Any]) -> list[Any]:
+    return [v for v in values if hasattr(v, "graph")]
+
+
+def _as_tensor(value: Any, name: str) -> Any:
+    if isinstance(value, IndexedSlices):
+        return value.values
+    return convert_to_tensor(value, name=name)
+
+
+def _source(value: Any, name: str) -> Tensor:
+    """The tensor that stands for `value` as something to differentiate by: a resource variable's handle."""
+    handle = getattr(value, "_gradient_source", None)
+    return handle() if handle is not None else convert_to_tensor(value, name=name, as_ref=True)
+
+
+def _zeros_like(x: Tensor) -> Any:
+    state = getattr(x, "_handle_data", None)
+    return b.zeros_like(x) if state is None else b.zeros(state.shape, state.dtype)
+
+
+class _Walk:
+    """One backward traversal."""
+
+    def __init__(
+        self,
+        xs: Sequence[Tensor],
+        stops: Sequence[Tensor],
+        method: int | None,
+        gate: bool,
+        colocate: bool,
+    ) -> None:
+        self._xs = set(xs)
+        self._stops = set(stops)
+        self._method = method
+        self._gate = gate
+        self._colocate = colocate
+        self._grads: dict[Tensor, list[Any]] = {}
+        self._totals: dict[Tensor, Any] = {}
+        self._reached = _reachable(xs, self._stops)
+
+    def start(self, y: Tensor, grad_y: Any, index: int) -> None:
+        """Begin at `y` with `grad_y`, or with ones."""
+        with self._beside(y.op):
+            if grad_y is None:
+                if not (y.dtype.is_floating or y.dtype.is_integer):
+                    if y.dtype.is_complex:
+                        raise TypeError(
+                            f"Gradients of complex tensors must set grad_ys (y.dtype = {y.dtype!r})"
+                        )
+                    raise TypeError(f"{y.name} of type {y.dtype.name} has no gradient")
+                grad_y = b.fill(b.shape(y), b.constant(1, y.dtype.base_dtype), name=f"grad_ys_{index}")
+            else:
+                grad_y = _checked_start(y, grad_y, index)
+        self._grads.setdefault(y, []).append(grad_y)
+
+    def _beside(self, op: Operation) -> Any:
+        return op.graph.colocate_with(op) if self._colocate else nullcontext()
+
+    def run(self, ys: Sequence[Tensor]) -> None:
+        """Visit every operation between ys and xs, each after all that use it."""
+        between = self._between(ys)
+        pending = dict.fromkeys(between, 0)
+        for op in between:
+            for t in op._inputs:
+                if t.op in pending and t in self._reached and t not in self._stops:
+                    pending[t.op] += 1
+        ready = deque(op for op in between if not pending[op])
+        while ready:
+            op = ready.popleft()
+            self._visit(op)
+            for t in op._inputs:
+                if t.op in pending and t in self._reached and t not in self._stops:
+                    pending[t.op] -= 1
+                    if not pending[t.op]:
+                        ready.append(t.op)
+
+    def _between(self, ys: Sequence[Tensor]) -> list[Operation]:
+        """The operations on paths from xs to ys, those near ys first."""
+        found: dict[Operation, None] = {}
+        stack = [y.op for y in ys if y in self._reached]
+        while stack:
+            op = stack.pop()
+            if op in found:
+                continue
+            found[op] = None
+            stack.extend(
+                t.op for t in op._inputs if t in self._reached and t not in self._stops
+            )
+        return sorted(found, key=lambda op: -op._id)
+
+    def _visit(self, op: Operation) -> None:
+        if not any(t in self._reached and t not in self._stops for t in op._inputs):
+            return
+        arrived = [self.total(t) for t in op._outputs]
+        if all(g is None for g in arrived):
+            return
+        function = gradient_function(op)
+        if function is None:
+            return
+        with name_scope(f"{op.name}_grad"), self._beside(op):
+            before = op.graph.version
+            filled = [
+                _zeros_for(t) if g is None else g for t, g in zip(op._outputs, arrived, strict=True)
+            ]
+            results = function(op, *filled)
+            results = list(results) if isinstance(results, list | tuple) else [results]
+            if len(results) != len(op._inputs):
+                raise ValueError(
+                    f"Num gradients {len(results)} generated for op {op.name} do not match num inputs "
+                    f"{len(op._inputs)}"
+                )
+            if self._gate and len([g for g in results if g is not None]) > 1:
+                results = b.tuple_tensors(results)
+            for made in op.graph._operations[before:]:
+                made._original_op = op
+        for t, gradient in zip(op._inputs, results, strict=True):
+            if gradient is None or t in self._stops or t not in self._reached:
+                continue
+            _check_gradient(op, t, gradient)
+            self._grads.setdefault(t, []).append(gradient)
+
+    def total(self, t: Tensor) -> Any:
+        """The sum of the gradients that have arrived at `t`, or None."""
+        if t in self._totals:
+            return self._totals[t]
+        arrived = self._grads.get(t)
+        if not arrived:
+            return None
+        with self._beside(t.op):
+            self._totals[t] = _add_up(arrived, self._method)
+        return self._totals[t]
+
+
+def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
+    """All tensors that depend on xs, and xs."""
+    found: set[Tensor] = set()
+    stack = list(xs)
+    while stack:
+        t = stack.pop()
+        if t in found:
+            continue
+        found.add(t)
+        if t in stops:
+            continue
+        for consumer in t._consumers:
+            stack.extend(consumer._outputs)
+    return found
+
+
+def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:
+    if isinstance(grad_y, IndexedSlices):
+        return grad_y
+    grad_y = convert_to_tensor(grad_y, y.dtype.base_dtype, name=f"grad_y_{index}")
+    if not grad_y.shape.is_compatible_with(y.shape):
+        raise ValueError(f"grad_ys[{index}] has shape {grad_y.shape}, but {y.name} has {y.shape}")
+    return grad_y
+
+
+def _zeros_for(t: Tensor) -> Any:
+    """Zeros for an output that nothing depends on; None where a gradient makes no sense."""
+    if not (t.dtype.is_floating or t.dtype.is_complex):
+        return None
+    return b.zeros_like(t)
+
+
+def _check_gradient(op: Operation, t: Tensor, gradient: Any) -> None:
+    dtype = t.dtype.base_dtype
+    if isinstance(gradient, Tensor) and dtype.name != "resource":
+        if gradient.dtype.base_dtype is not dtype and (dtype.is_floating or dtype.is_complex):
+            raise ValueError(
+                f"the gradient of '{op.name}' ({op.type}) for {t.name} is {gradient.dtype.name}, not {dtype.name}"
+            )
+        try:
+            gradient.set_shape(t._shape)
+        except ValueError:
+            raise ValueError(
+                f"Incompatible shapes between op input and calculated input gradient. Forward "
+                f"operation: {op.name}. Input: {t.name} {t._shape}. Gradient: {gradient._shape}"
+            ) from None
+
+
+def _add_up(arrived: list[Any], method: int | None) -> Any:
+    if len(arrived) == 1:
+        return arrived[0]
+    sparse = [g for g in arrived if isinstance(g, IndexedSlices)]
+    if len(sparse) == len(arrived):
+        return _concat_slices(sparse)
+    dense = [convert_to_tensor(g) for g in arrived]
+    if method == AggregationMethod.EXPERIMENTAL_TREE:
+        total = dense[0]
+        for g in dense[1:]:
+            total = b.add_n([total, g])
+        return total
+    return b.add_n(dense)
+
+
+def _concat_slices(parts: list[IndexedSlices]) -> IndexedSlices:
+    """Rows of several gradients of one tensor, one after the other: rows that meet add up where they are applied."""
+    indices = [p.indices for p in parts]
+    if len({i.dtype for i in indices}) > 1:
+        indices = [b.cast(i, "int64") for i in indices]
+    shape = next((p.dense_shape for p in parts if p.dense_shape is not None), None)
+    return IndexedSlices(b.concat([p.values for p in parts], 0), b.concat(indices, 0), shape)

@@ -1,0 +1,1 @@
+"""Activations: the relu family, softmax and their like, dropout, bias_add."""

@@ -1,0 +1,1 @@
+"""Order, checks and printing: group, tuple, Assert, Print, check_numerics."""

@@ -1,0 +1,1 @@
+"""Reading and writing by index: gather, scatter, where, one_hot."""

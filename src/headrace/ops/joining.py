@@ -1,0 +1,1 @@
+"""Joining and cutting: concat, stack, split, tile, pad."""

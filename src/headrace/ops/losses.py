@@ -1,0 +1,1 @@
+"""Cross entropies and other losses on logits."""

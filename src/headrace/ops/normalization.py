@@ -1,0 +1,1 @@
+"""Normalisation: batch norm, LRN, moments, l2_normalize."""

@@ -1,0 +1,1 @@
+"""Splitting by key and putting together again."""

@@ -1,0 +1,1 @@
+"""Moving blocks between space, batch and depth."""

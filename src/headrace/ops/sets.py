@@ -1,0 +1,1 @@
+"""Sets in the rows of tensors, and edit distance."""

@@ -1,0 +1,1 @@
+"""Shapes of tensors, and giving them new ones."""

@@ -1,0 +1,1 @@
+"""Order: sort, top_k, unique, searchsorted, sets of values."""

@@ -1,0 +1,1 @@
+"""Special functions: the gamma, error, zeta and Bessel families as ops."""

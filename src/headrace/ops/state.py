@@ -1,0 +1,1 @@
+"""Variables as ops: reading, assigning, scattering."""

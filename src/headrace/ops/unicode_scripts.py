@@ -1,0 +1,50 @@
+"""Which script a character belongs to. In: code points or a script's name. Out: codes, or ranges.
+
+The table beside this file, unicode_scripts.txt, has one line per script: its name, its number in
+ICU (what the UnicodeScript op answers) and its ranges of code points in hexadecimal. It was read
+out of TensorFlow 1.15 (Unicode 12.1) by scripts/record_strings.py.
+"""
+
+import functools
+import pathlib
+from typing import Any
+
+import numpy as np
+
+_UNKNOWN, _INVALID = 103, -1
+_LAST = 0x10FFFF
+
+
+@functools.cache
+def _scripts() -> dict[str, tuple[int, tuple[tuple[int, int], ...]]]:
+    table = {}
+    for line in pathlib.Path(__file__).with_suffix(".txt").read_text("ascii").splitlines():
+        name, code, *ranges = line.split()
+        pairs = (text.split("-") for text in ranges)
+        table[name] = int(code), tuple((int(a, 16), int(b, 16)) for a, b in pairs)
+    return table
+
+
+def script_ranges(name: str) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of a script, sorted; none for a name that is not a script's."""
+    return _scripts().get(name, (0, ()))[1]
+
+
+@functools.cache
+def _codes() -> np.ndarray:
+    """Return the script's number for every code point, with one more entry for what is none."""
+    codes = np.full(_LAST + 2, _UNKNOWN, np.int32)
+    for code, ranges in _scripts().values():
+        for first, last in ranges:
+            codes[first : last + 1] = code
+    codes[-1] = _INVALID
+    return codes
+
+
+def unicode_script(input: Any) -> np.ndarray:
+    """Return ICU's number of every code point's script, -1 for what is no code point."""
+    points = np.asarray(input)
+    return _codes()[np.where((points < 0) | (points > _LAST), _LAST + 1, points)]
+
+
+KERNELS = {"UnicodeScript": unicode_script}

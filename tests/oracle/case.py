@@ -1,0 +1,48 @@
+"""Cases that run under TensorFlow 1.15.5 and under Headrace alike. This file and the cases must stay valid Python 3.7.
+
+A case is a function of `tf` that builds a small graph and returns what to fetch: a tensor, an operation's tensors, or any
+nesting of lists, tuples and dicts. scripts/record_oracle runs the cases under TensorFlow and keeps results and graphs.
+"""
+
+CASES = {}
+
+
+def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, error=None):
+    """Register a case. graph: whether our nodes must equal TensorFlow's; feeds: {tensor name: value}."""
+
+    def register(f):
+        key = f.__module__.rpartition(".")[2] + "." + f.__name__
+        assert key not in CASES, key
+        CASES[key] = dict(build=f, graph=graph, feeds=feeds or {}, rtol=rtol, atol=atol)
+        return f
+
+    return register if function is None else register(function)
+
+
+def flatten(value):
+    """The leaves of a nesting, in order; dicts by sorted key; composites by their parts."""
+    if value is None:
+        return []
+    if hasattr(value, "dense_shape") and hasattr(value, "values") and not isinstance(value, dict):
+        parts = [value.values, value.indices, value.dense_shape]
+        return [p for p in parts if p is not None]
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value) for leaf in flatten(value[key])]
+    if isinstance(value, (list, tuple)):
+        return [leaf for v in value for leaf in flatten(v)]
+    return [value]
+
+
+def run(tf, entry):
+    """Build and run one case; returns (names of the fetched tensors, their values, the GraphDef's bytes)."""
+    with tf.Graph().as_default() as g:
+        leaves = flatten(entry["build"](tf))
+        leaves = [leaf if hasattr(leaf, "op") else tf.convert_to_tensor(leaf) for leaf in leaves]
+        definition = g.as_graph_def().SerializeToString()
+        names = [leaf.name for leaf in leaves]
+        with tf.Session(graph=g) as session:
+            initializers = [v.initializer for v in tf.global_variables() + tf.local_variables()]
+            for initializer in initializers:
+                session.run(initializer)
+            values = session.run(leaves, entry["feeds"])
+    return names, values, definition

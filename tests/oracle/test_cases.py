@@ -1,0 +1,89 @@
+"""Every recorded case: Headrace builds the same nodes as TensorFlow 1.15.5, gets the same values, and runs TensorFlow's graph."""
+
+import importlib
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.core import proto
+from headrace.core.tensor_proto import to_array
+from tests.oracle.case import CASES, run
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "oracle"
+FAMILIES = sorted(p.stem for p in FIXTURES.glob("*.zip"))
+for family in FAMILIES:
+    importlib.import_module(f"tests.oracle.cases_{family}")
+
+
+def recorded(key):
+    with zipfile.ZipFile(FIXTURES / f"{key.split('.')[0].removeprefix('cases_')}.zip") as archive:
+        names = json.loads(archive.read(f"{key}/names.json"))
+        data = [archive.read(f"{key}/{i}.pb") for i in range(len(names))]
+        values = [to_array(proto.TensorProto.FromString(d)) if d else None for d in data]
+        return names, values, proto.GraphDef.FromString(archive.read(f"{key}/graph.pb"))
+
+
+def assert_equal(values, expected, entry):
+    assert len(values) == len(expected)
+    for value, right in zip(values, expected, strict=True):
+        if right is None:
+            assert value is None
+            continue
+        value = np.asarray(value)
+        assert value.shape == right.shape
+        if right.dtype == object:
+            assert value.ravel().tolist() == right.ravel().tolist()
+            continue
+        assert value.dtype == right.dtype
+        if right.dtype.kind in "biu":
+            np.testing.assert_array_equal(value, right)
+        else:
+            wide = np.complex128 if right.dtype.kind == "c" else np.float64
+            tolerance = {"rtol": entry["rtol"], "atol": entry["atol"]}
+            if right.dtype.itemsize == 2:
+                tolerance = {"rtol": 2e-2, "atol": 2e-2}
+            np.testing.assert_allclose(value.astype(wide), right.astype(wide), **tolerance)
+
+
+def summary(graph_def):
+    """The nodes as comparable text: name, type, inputs, device and attributes."""
+    lines = []
+    for node in graph_def.node:
+        attrs = {k: _attr(v) for k, v in sorted(node.attr.items()) if k != "_output_shapes"}
+        lines.append(f"{node.name} = {node.op}({', '.join(node.input)}) {node.device} {attrs}")
+    return lines
+
+
+def _attr(value):
+    if value.WhichOneof("value") == "tensor":
+        array = to_array(value.tensor)
+        return f"{array.dtype}{array.shape} {array.ravel()[:20].tolist()}"
+    return str(value).replace("\n", " ").strip()
+
+
+@pytest.mark.parametrize("key", sorted(CASES))
+def test_same_values_and_nodes(key):
+    entry = CASES[key]
+    names, expected, graph_def = recorded(key)
+    ours_names, ours, data = run(tf, entry)
+    if entry["graph"]:
+        assert summary(proto.GraphDef.FromString(data)) == summary(graph_def)
+        assert ours_names == names
+    assert_equal(ours, expected, entry)
+
+
+@pytest.mark.parametrize("key", sorted(CASES))
+def test_runs_tensorflows_graph(key):
+    entry = CASES[key]
+    names, expected, graph_def = recorded(key)
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(graph_def, name="")
+        with tf.Session() as session:
+            for op in graph.get_operations():
+                if op.type in ("Assign", "AssignVariableOp") and op.name.endswith("/Assign"):
+                    session.run(op)
+            assert_equal(session.run(names, entry["feeds"]), expected, entry)
