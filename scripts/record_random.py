@@ -1,8 +1,9 @@
-"""Record what TensorFlow 1.15.5's random kernels return, as fixtures for tests/unit/ops/test_philox.py.
+"""Record what TensorFlow 1.15.5's random kernels return, for tests/unit/ops/test_philox.py.
 
-In: nothing. Out: tests/fixtures/random/tf115.npz, holding `cases` (a JSON list of op, seeds and
-arguments) and, for case i and run r, the array `i/r`. Stateful ops are run twice in one session, so
-that the second array shows how far the first run moved the generator.
+In: nothing. Out: tests/fixtures/random/tf115.npz, holding `cases`, a JSON list of op, seeds,
+arguments and the shape, dtype and number of outputs; and for each dtype one flat array, the outputs
+of all cases of that dtype end to end. Stateful ops are run twice in one session, so that the second
+output shows how far the first run moved the generator.
 
 Run by hand with an interpreter that has TensorFlow 1.15.5 (CPU); CI only reads the result:
 
@@ -209,18 +210,23 @@ def main():
         poisson_cases,
     ]
     cases = [c for generator in generators for c in generator()]
-    arrays = {"cases": np.array(json.dumps(cases))}
     with tf.Graph().as_default():
         fetches = [build(c["op"], c["seed"], c["args"]) for c in cases]
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
         with tf.compat.v1.Session(config=config) as session:
-            for run in range(RUNS):
-                for index, fetch in enumerate(fetches):
-                    if run and cases[index]["op"].startswith("stateless_"):
-                        continue
-                    arrays["%d/%d" % (index, run)] = bits(session.run(fetch))
+            runs = [[bits(session.run(fetch)) for fetch in fetches] for _ in range(RUNS)]
+    pools = {}
+    for index, entry in enumerate(cases):
+        outputs = [run[index] for run in runs]
+        if entry["op"].startswith("stateless_"):
+            outputs = outputs[:1]
+        shape, dtype = list(outputs[0].shape), outputs[0].dtype.name
+        entry["outputs"] = {"shape": shape, "dtype": dtype, "count": len(outputs)}
+        pools.setdefault(dtype, []).extend(array.ravel() for array in outputs)
+    arrays = {dtype: np.concatenate(pool) for dtype, pool in pools.items()}
+    arrays["cases"] = np.array(json.dumps(cases))
     np.savez_compressed(OUT, **arrays)
-    print("%d cases, %d bytes" % (len(cases), os.path.getsize(OUT)))
+    print(f"{len(cases)} cases, {os.path.getsize(OUT)} bytes")
 
 
 if __name__ == "__main__":

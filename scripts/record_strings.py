@@ -15,6 +15,7 @@ import io
 import itertools
 import json
 import pathlib
+import re
 import zlib
 
 import numpy as np
@@ -143,7 +144,7 @@ def case(op, *inputs, **attrs):
     except (tf.errors.OpError, ValueError, TypeError) as error:
         record["error"] = str(error).split("[Op:")[0].strip()
         return record
-    if isinstance(result, tuple) or isinstance(result, list):
+    if isinstance(result, (tuple, list)):
         record["outputs"] = [encode(tensor.numpy()) for tensor in result]
     else:
         record["outputs"] = [encode(result.numpy())]
@@ -367,7 +368,7 @@ def join_cases():
             pad_width=pad_width,
             preserve_short_sequences=keep,
         )
-    rest = dict(separator=" ", left_pad="", right_pad="", pad_width=0)
+    rest = {"separator": " ", "left_pad": "", "right_pad": "", "pad_width": 0}
     for splits in ([0, 7], [0], [0, 3, 7], [0, 0, 7], [0, 5, 5, 7]):
         yield case(
             "StringNGrams",
@@ -503,178 +504,26 @@ TEXTS += [
     "\u212a k \u017f s".encode(),
     "\u0662\u2167x".encode(),
 ]
-PATTERNS = r"""
-a*
-a+
-(a)(b)?
-(?i)abc
-a(?i)b|C
-(?i:a)b*C?
-.*
-.
-(?s).*
-(?s:.)
-^a
-^
-$
-a$
-(?m)^b
-(?m)a$
-(?m:$)
-\Aa
-a\z
-\d+
-\D
-\w+
-\W
-\s
-\S+
-\bb
-[[:alpha:]]+
-[[:^alpha:]]
-[[:word:][:space:]]+
-[^[:digit:]]+
-\pN
-\p{N}+
-\PN
-\p{^N}
-\pL+
-\p{Lu}
-\P{Lu}
-[\pN\pP]
-[^\pL]
-\p{Greek}+
-\p{Foo}
-\p{Any}
-[a-c]+
-[^a-c]
-[]x]
-[^]x]
-[a\]]
-[\d-]+
-[a-]
-[-a]
-[a-b-c]
-[z-a]
-[a
-a]
-a{2}
-a{2,}
-a{1,2}
-a{,2}
-a{
-{
-a{1001}
-a{2,1}
-a**
-a++
-a+?
-a*?b
-a??
-(?U)a+
-(?U)a+?
-*a
-+
-a|*
-(a
-a)
-()
-(|a)+
-(a|b)*c
-(?:a|b)+
-(?P<x>a)
-(?P<x>a)(?P<x>b)
-(?P<1>a)
-(?P<>a)
-(?P=x)
-(?<x>a)
-(?=a)
-(?!a)
-(?#a)
-(?i
-(?z)
-(?i-s)a
-(?-i)A
-(?is)a.
-(?i)[a-c]+
-(?i)[^a]
-(?i)k
-(?i)s
-(?i)[k]
-(?i)\w+
-(?i)É
-é
-\é
-\x41
-\x{e9}
-\x{110000}
-\x4
-\x{}
-\101
-\0
-\1
-\8
-\12
-\a\f
-\n
-\t
-\v
-\.
-\*
-\-
-\_
-\q
-\Z
-\G
-\Qa.b\E
-\Q.
-\Qx.y*\Ez
-\
-a\
-[\]
-[\b]
-[\x61-\x63]
-[\Q]\E]
-[a-\d]
-[[:foo:]]
-[[:alpha]
-[[=a=]]
-[&&a]
-[a--b]
-[~~||]
-^*
-$+
-\b*
-(?:)
-(?:)+
-|
-a||b
-x*
-\|
-\\
-(((a)))
-(a*)*
-(a*)+
-(a+)(b+)?(c)?
-(?i)straße
-[[:upper:]]
-(?i)[[:upper:]]+
-(?i)\pLu
-\pZ
-\p
-\p{
-\p{L
-\X
-[^\n]
-[^a]*
-[\s\S]
-[^\s\S]
-[\D]
-[^\d\s]+
-#
-~ &
-a b
-""".strip("\n").split("\n")
+# RE2 patterns, three blanks apart.
+PATTERNS = re.split(
+    "   |\n",
+    r"""
+a*   a+   (a)(b)?   (?i)abc   a(?i)b|C   (?i:a)b*C?   .*   .   (?s).*   (?s:.)   ^a   ^   $   a$
+(?m)^b   (?m)a$   (?m:$)   \Aa   a\z   \d+   \D   \w+   \W   \s   \S+   \bb   [[:alpha:]]+
+[[:^alpha:]]   [[:word:][:space:]]+   [^[:digit:]]+   \pN   \p{N}+   \PN   \p{^N}   \pL+   \p{Lu}
+\P{Lu}   [\pN\pP]   [^\pL]   \p{Greek}+   \p{Foo}   \p{Any}   [a-c]+   [^a-c]   []x]   [^]x]
+[a\]]   [\d-]+   [a-]   [-a]   [a-b-c]   [z-a]   [a   a]   a{2}   a{2,}   a{1,2}   a{,2}   a{   {
+a{1001}   a{2,1}   a**   a++   a+?   a*?b   a??   (?U)a+   (?U)a+?   *a   +   a|*   (a   a)   ()
+(|a)+   (a|b)*c   (?:a|b)+   (?P<x>a)   (?P<x>a)(?P<x>b)   (?P<1>a)   (?P<>a)   (?P=x)   (?<x>a)
+(?=a)   (?!a)   (?#a)   (?i   (?z)   (?i-s)a   (?-i)A   (?is)a.   (?i)[a-c]+   (?i)[^a]   (?i)k
+(?i)s   (?i)[k]   (?i)\w+   (?i)É   é   \é   \x41   \x{e9}   \x{110000}   \x4   \x{}   \101   \0
+\1   \8   \12   \a\f   \n   \t   \v   \.   \*   \-   \_   \q   \Z   \G   \Qa.b\E   \Q.   \Qx.y*\Ez
+\   a\   [\]   [\b]   [\x61-\x63]   [\Q]\E]   [a-\d]   [[:foo:]]   [[:alpha]   [[=a=]]   [&&a]
+[a--b]   [~~||]   ^*   $+   \b*   (?:)   (?:)+   |   a||b   x*   \|   \\   (((a)))   (a*)*   (a*)+
+(a+)(b+)?(c)?   (?i)straße   [[:upper:]]   (?i)[[:upper:]]+   (?i)\pLu   \pZ   \p   \p{   \p{L
+\X   [^\n]   [^a]*   [\s\S]   [^\s\S]   [\D]   [^\d\s]+   #   ~ &   a b
+"""[1:-1],
+)
 REWRITES = [
     b"",
     b"X",
@@ -795,9 +644,11 @@ def unicode_cases():
     for encoding, samples in SAMPLES.items():
         for errors in ("replace", "ignore", "strict"):
             for control in (False, True):
-                attrs = dict(
-                    input_encoding=encoding, errors=errors, replace_control_characters=control
-                )
+                attrs = {
+                    "input_encoding": encoding,
+                    "errors": errors,
+                    "replace_control_characters": control,
+                }
                 # One by one where TensorFlow would carry a byte order mark on to the next string.
                 groups = [strings(sample) for sample in samples]
                 if errors != "strict" and encoding not in ("UTF-16", "UTF-32"):
@@ -808,7 +659,7 @@ def unicode_cases():
                         yield case("UnicodeTranscode", group, output_encoding=output, **attrs)
     bad = strings(b"a\xff\x01", b"\xfe")
     for char in (63, 0, 0x1F600, 0xD800, -1, 0x110000):
-        rest = dict(replacement_char=char, replace_control_characters=True)
+        rest = {"replacement_char": char, "replace_control_characters": True}
         yield case("UnicodeDecode", bad, input_encoding="UTF-8", **rest)
         yield case("UnicodeTranscode", bad, input_encoding="UTF-8", output_encoding="UTF-8", **rest)
         yield case(
@@ -868,19 +719,19 @@ Mahajani=160 Ahom=161 Hatran=162 Modi=163 Multani=164 Pau_Cin_Hau=165 Siddham=16
 Bhaiksuki=168 Marchen=169 Newa=170 Osage=171 Masaram_Gondi=175 Soyombo=176 Zanabazar_Square=177
 Dogra=178 Gunjala_Gondi=179 Makasar=180 Medefaidrin=181 Hanifi_Rohingya=182 Sogdian=183
 Old_Sogdian=184
-""".split()
+"""
 
 
 def write_scripts():
     """Write the table of scripts: a line per script with its name, number and ranges."""
     codes = tf.raw_ops.UnicodeScript(input=np.arange(0x110000, dtype=np.int32)).numpy()
     lines = []
-    for name, code in (entry.split("=") for entry in SCRIPTS):
+    for name, code in (entry.split("=") for entry in SCRIPTS.split()):
         points = np.flatnonzero(codes == int(code))
         breaks = np.flatnonzero(np.diff(points) > 1)
         starts = np.concatenate([points[:1], points[breaks + 1]])
         ends = np.concatenate([points[breaks], points[-1:]])
-        ranges = ("%x-%x" % pair for pair in zip(starts, ends))
+        ranges = (f"{first:x}-{last:x}" for first, last in zip(starts, ends))
         lines.append(" ".join([name, code, *ranges]))
     SCRIPT_TABLE.write_text("\n".join(lines) + "\n")
 

@@ -6,6 +6,7 @@ of TensorFlow 1.15: what it refuses is a ValueError here.
 
 import base64
 import decimal
+import itertools
 import math
 import re
 import sys
@@ -127,7 +128,7 @@ def _view(buffer: bytes, dtype: np.dtype, little_endian: bool) -> np.ndarray:
     return octets.copy().view(dtype).ravel()
 
 
-def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:  # noqa: A002
+def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:
     """Return the numbers that lie in each element's bytes, as a new last dimension."""
     array, dtype = string_array(bytes), numpy_dtype(out_type)
     sizes = {len(text) for text in array.ravel().tolist()}
@@ -164,7 +165,7 @@ def decode_padded_raw(
 _WINDOW_BITS = {b"ZLIB": zlib.MAX_WBITS, b"GZIP": zlib.MAX_WBITS | 16}
 
 
-def decode_compressed(bytes: Any, *, compression_type: str | bytes = "") -> np.ndarray:  # noqa: A002
+def decode_compressed(bytes: Any, *, compression_type: str | bytes = "") -> np.ndarray:
     """Return every element decompressed; only the first member of a gzip stream counts."""
     kind = attr_bytes(compression_type)
     if kind == b"":
@@ -250,7 +251,7 @@ def _check_columns(select_cols: Sequence[int], count: int) -> Sequence[int] | No
         raise ValueError(f"{len(select_cols)} select_cols for {count} outputs")
     if select_cols[0] < 0:
         raise ValueError("select_cols must not be negative")
-    if any(a >= b for a, b in zip(select_cols, select_cols[1:])):
+    if any(a >= b for a, b in itertools.pairwise(select_cols)):
         raise ValueError(f"select_cols must increase strictly, got {list(select_cols)}")
     return select_cols
 

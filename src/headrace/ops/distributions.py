@@ -15,9 +15,8 @@ Two kinds of sampler, by what they own of the generator:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -34,6 +33,7 @@ from headrace.ops.philox import (
     words,
     words_at,
 )
+from headrace.ops.special_gamma import lgamma
 
 _FLOAT64 = np.dtype(np.float64)
 
@@ -115,7 +115,7 @@ class _PerOutput:
     first. State, per output: how many samples are used up, and per source what is left over.
     """
 
-    _SOURCES = {"uniform": uniform_from_words, "normal": normal_from_words}
+    _SOURCES: ClassVar = {"uniform": uniform_from_words, "normal": normal_from_words}
 
     def __init__(self, stream: Stream, start: int, stop: int) -> None:
         self._stream = stream
@@ -196,6 +196,12 @@ def _sample_gamma(sequences: _PerOutput, alpha: np.ndarray) -> np.ndarray:
     return out
 
 
+_LARGEST_COUNT = {
+    **{np.dtype(t): float(np.finfo(t).max) for t in (np.float16, np.float32, np.float64)},
+    **{np.dtype(t): float(np.iinfo(t).max) for t in (np.int32, np.int64)},
+}
+
+
 def random_poisson_v2(
     state: PhiloxState, shape: Shape, rate: np.ndarray, dtype: DTypeLike = np.int64
 ) -> np.ndarray:
@@ -205,24 +211,22 @@ def random_poisson_v2(
     ValueError: no count can be accepted then (the original hangs).
     """
     kind = np.dtype(dtype)
-    if kind not in _COUNT_DTYPES:
-        raise TypeError(f"counts come in {[t.name for t in _COUNT_DTYPES]}, not {kind.name}")
-    largest = float(np.iinfo(kind).max if kind.kind == "i" else np.finfo(kind).max)
+    largest = _LARGEST_COUNT.get(kind)
+    if largest is None:
+        raise TypeError(f"counts come in {[t.name for t in _LARGEST_COUNT]}, not {kind.name}")
     unbounded = np.isposinf(rate) if kind.kind == "f" else False
     if not np.all((rate <= largest) | unbounded):
         raise ValueError(f"rate must be a number no larger than {kind.name} holds, {largest:g}")
 
     def sample(sequences: _PerOutput, rates: np.ndarray) -> np.ndarray:
-        out = np.empty_like(rates)
+        out = np.full_like(rates, np.nan)
         few = rates < 10
         _sample_few(sequences, rates, np.flatnonzero(few), out)
-        _sample_many(sequences, rates, np.flatnonzero(~few), largest, out)
+        many = np.flatnonzero(~few & np.isfinite(rates))
+        _sample_many(sequences, rates, many, largest, out)
         return out
 
     return _per_parameter(state, shape, rate, kind, sample)
-
-
-_COUNT_DTYPES = tuple(np.dtype(t) for t in ("f2", "f4", "f8", "i4", "i8"))
 
 
 def _sample_few(
@@ -260,24 +264,11 @@ def _sample_many(
         k = np.floor((2 * a_ / us + b_) * u + rate_ + 0.43)
         at_once = (us >= 0.07) & (v <= rectangle[pending])
         left = np.log(v * inverse_alpha[pending] / (a_ / (us * us) + b_))
-        right = -rate_ + k * log_rate[pending] - _log_factorial(np.maximum(k, 0))
+        right = -rate_ + k * log_rate[pending] - lgamma(np.maximum(k, 0) + 1)
         hopeless = (k < 0) | ((us < 0.013) & (v > us))
-        accepted = ~(k > largest) & (at_once | (~hopeless & (left <= right)))
+        accepted = (k <= largest) & (at_once | (~hopeless & (left <= right)))
         out[pending[accepted]] = k[accepted]
         pending = pending[~accepted]
-
-
-_SMALL_LOG_FACTORIALS = np.array([math.lgamma(k + 1) for k in range(32)])
-
-
-def _log_factorial(k: np.ndarray) -> np.ndarray:
-    """log(k!) for integral k >= 0: a table, then Stirling's series, good to the last bits."""
-    x = np.maximum(k, 31) + 1
-    inverse = 1 / (x * x)
-    series = (1 / 12 - inverse * (1 / 360 - inverse * (1 / 1260 - inverse / 1680))) / x
-    stirling = (x - 0.5) * np.log(x) - x + 0.5 * math.log(2 * math.pi) + series
-    table = _SMALL_LOG_FACTORIALS[np.minimum(k, 31).astype(np.intp)]
-    return np.where(k < 32, table, stirling)
 
 
 # Rejection along one common sequence -----------------------------------------------------------
@@ -357,6 +348,11 @@ def _fill_run(
     rounds = max(16, min(out.size, _CHUNK) // 2)
     while done < out.size:
         values, accepted = candidates(stream, rounds)
+        if _longest_rejection(accepted) > _MAX_TRIES:
+            raise ValueError(
+                f"no number accepted between {low} and {high} in {_MAX_TRIES} tries: "
+                f"the bounds are too far out for {out.dtype.name}"
+            )
         pool = values[accepted] * stdev + mean
         total = np.cumsum(np.count_nonzero(accepted, axis=1))
         used = taken = 0
@@ -369,18 +365,22 @@ def _fill_run(
             done += size
             used, taken = last + 1, int(total[last])
         if used == 0:
-            if rounds > _MAX_TRIES and pool.size == 0:
-                raise ValueError(f"no number accepted between {low} and {high} in {rounds} rounds")
             rounds *= 2
         stream = stream.skip(used * samples_per_round)
     return stream
 
 
+def _longest_rejection(accepted: np.ndarray) -> int:
+    """The length of the longest run of False."""
+    stops = np.flatnonzero(np.pad(accepted.reshape(-1), 1, constant_values=True))
+    return int(np.diff(stops).max()) - 1
+
+
 def _choose_sampler(low: Any, high: Any) -> tuple[int, _Candidates]:
     """How to draw standard normal numbers between the bounds: samples per round, and candidates.
 
-    The proposals for the tail are those of Robert, "Simulation of truncated normal variables", 1995.
-    All arithmetic is in the bounds' own dtype, because the choice must be the original's.
+    The proposals are those of Robert, "Simulation of truncated normal variables", 1995. All
+    arithmetic is in the bounds' own dtype, because the choice must be the original's.
     """
     kind = low.dtype
     number = kind.type

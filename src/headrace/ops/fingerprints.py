@@ -4,10 +4,10 @@ Three functions, each bit for bit: FarmHash's Fingerprint64 (StringToHashBucketF
 SipHash-2-4 (StringToHashBucketStrong) and the 64-bit MurmurHash2 that TensorFlow calls Hash64
 (StringToHashBucket). All are vectorised over the batch: the strings are laid end to end in one
 buffer, a word of a string is a gather at a byte offset, and a loop over blocks works on the rows
-that still have one. Arithmetic is uint64 and wraps.
+that still have one: the first ones, since rows go by falling length. Arithmetic is uint64 and wraps.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ _K0, _K1, _K2 = _U(0xC3A5C85C97CB3127), _U(0xB492B66FBE98F273), _U(0x9AE16A3B2F9
 
 
 class _Rows:
-    """Strings laid end to end: where each starts, how long it is, and its words."""
+    """Strings laid end to end, the longest first: where each starts, how long it is, its words."""
 
     def __init__(self, buffer: bytes, starts: np.ndarray, lengths: np.ndarray):
         self.buffer, self.starts, self.lengths = buffer, starts, lengths
@@ -33,17 +33,28 @@ class _Rows:
         self._bytes = np.frombuffer(buffer, np.uint8)
 
     @classmethod
-    def of(cls, strings: Sequence[bytes]) -> "_Rows":
+    def of(cls, strings: Sequence[bytes]) -> tuple["_Rows", np.ndarray]:
+        """Return the rows and the order they are in, as indices of `strings`."""
         lengths = np.fromiter(map(len, strings), np.int64, count=len(strings))
         starts = np.cumsum(lengths) - lengths
-        return cls(b"".join(strings) + bytes(8), starts, lengths)
+        order = np.argsort(-lengths, kind="stable")
+        return cls(b"".join(strings) + bytes(8), starts[order], lengths[order]), order
 
-    def take(self, rows: np.ndarray) -> "_Rows":
+    def __getitem__(self, rows: slice) -> "_Rows":
         return _Rows(self.buffer, self.starts[rows], self.lengths[rows])
+
+    def live(self, blocks: np.ndarray) -> Iterator[int]:
+        """Yield, block after block, how many rows have that block; `blocks` is each row's count."""
+        for block in range(int(blocks.max(initial=0))):
+            yield int(np.searchsorted(-blocks, -block))
 
     def word(self, offset: Any) -> _Words:
         """Return the 8 bytes at `offset` of every row; below zero counts from the row's end."""
         return self._words64[self._at(offset)].astype(np.uint64)
+
+    def first_words(self, count: int, offset: int) -> _Words:
+        """Return the 8 bytes at `offset` of the first `count` rows."""
+        return self._words64[self.starts[:count] + offset].astype(np.uint64)
 
     def half(self, offset: Any) -> _Words:
         return self._words32[self._at(offset)].astype(np.uint64)
@@ -154,11 +165,10 @@ def _farm_long(rows: _Rows) -> _Words:
     x[:] = seed * _K2 + rows.word(0)
     y[:] = seed * _K1 + _U(113)
     z[:] = _mix(y * _K2 + _U(113)) * _K2
-    blocks = (rows.lengths - 1) // 64
-    for block in range(int(blocks.max(initial=0))):
-        live = np.flatnonzero(blocks > block)
-        some = rows if len(live) == count else rows.take(live)
-        state[:, live] = _farm_block(some, 64 * block, state[:, live], _K1, _U(1))
+    some = rows
+    for block, live in enumerate(rows.live((rows.lengths - 1) // 64)):
+        some = some if live == len(some.starts) else rows[:live]
+        state[:, :live] = _farm_block(some, 64 * block, list(state[:, :live]), _K1, _U(1))
     x, y, z, v0, v1, w0, w1 = state
     multiplier = _K1 + ((z & _U(0xFF)) << _U(1))
     w0 = w0 + ((rows.sizes - _U(1)) & _U(63))
@@ -181,19 +191,22 @@ _FARM_RANGES: tuple[tuple[int, Callable[[_Rows], _Words]], ...] = (
     (16, _farm_8_to_16),
     (32, _farm_17_to_32),
     (64, _farm_33_to_64),
-    (np.iinfo(np.int64).max, _farm_long),
+    (np.iinfo(np.int64).max - 1, _farm_long),
 )
 
 
 @np.errstate(over="ignore")
 def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
     """Return FarmHash's Fingerprint64 of every string, as uint64."""
-    rows = _Rows.of(strings)
+    rows, order = _Rows.of(strings)
     hashes = np.empty(len(strings), np.uint64)
-    kinds = np.searchsorted([longest for longest, _ in _FARM_RANGES], rows.lengths)
-    for kind in np.unique(kinds):
-        members = np.flatnonzero(kinds == kind)
-        hashes[members] = _FARM_RANGES[kind][1](rows.take(members))
+    shortest = 0
+    for longest, function in _FARM_RANGES:
+        # Lengths fall, so a range of lengths is a run of rows.
+        first, last = np.searchsorted(-rows.lengths, [-longest, 1 - shortest])
+        shortest = longest + 1
+        if first < last:
+            hashes[order[first:last]] = function(rows[first:last])
     return hashes
 
 
@@ -203,15 +216,13 @@ _MURMUR = _U(0xC6A4A7935BD1E995)
 @np.errstate(over="ignore")
 def hash64(strings: Sequence[bytes]) -> np.ndarray:
     """Return TensorFlow's Hash64 (MurmurHash2, 64 bit, a fixed seed) of every string."""
-    rows = _Rows.of(strings)
+    rows, order = _Rows.of(strings)
     state = _U(0xDECAFCAFFE) ^ (rows.sizes * _MURMUR)
-    words = rows.lengths // 8
-    for index in range(int(words.max(initial=0))):
-        live = np.flatnonzero(words > index)
-        mixed = _mix(rows.take(live).word(8 * index) * _MURMUR) * _MURMUR
-        state[live] = (state[live] ^ mixed) * _MURMUR
+    for index, live in enumerate(rows.live(rows.lengths // 8)):
+        mixed = _mix(rows.first_words(live, 8 * index) * _MURMUR) * _MURMUR
+        state[:live] = (state[:live] ^ mixed) * _MURMUR
     state = np.where(rows.lengths % 8 > 0, (state ^ rows.tail()) * _MURMUR, state)
-    return _mix(_mix(state) * _MURMUR)
+    return _mix(_mix(state) * _MURMUR)[np.argsort(order)]
 
 
 def _sip_round(v: np.ndarray) -> None:
@@ -229,12 +240,11 @@ def _sip_round(v: np.ndarray) -> None:
     v2[:] = _rotate(v2, 32)
 
 
-def _sip_absorb(v: np.ndarray, word: _Words) -> np.ndarray:
+def _sip_absorb(v: np.ndarray, word: _Words) -> None:
     v[3] ^= word
     _sip_round(v)
     _sip_round(v)
     v[0] ^= word
-    return v
 
 
 @np.errstate(over="ignore")
@@ -243,19 +253,17 @@ def siphash(strings: Sequence[bytes], key: Sequence[int]) -> np.ndarray:
     if len(key) != 2:
         raise ValueError(f"key must have 2 elements, got {len(key)}")
     k0, k1 = (_U(part % 2**64) for part in key)
-    rows = _Rows.of(strings)
+    rows, order = _Rows.of(strings)
     v = np.empty((4, len(strings)), np.uint64)
     v[0], v[1] = k0 ^ _U(0x736F6D6570736575), k1 ^ _U(0x646F72616E646F6D)
     v[2], v[3] = k0 ^ _U(0x6C7967656E657261), k1 ^ _U(0x7465646279746573)
-    words = rows.lengths // 8
-    for index in range(int(words.max(initial=0))):
-        live = np.flatnonzero(words > index)
-        v[:, live] = _sip_absorb(v[:, live], rows.take(live).word(8 * index))
+    for index, live in enumerate(rows.live(rows.lengths // 8)):
+        _sip_absorb(v[:, :live], rows.first_words(live, 8 * index))
     _sip_absorb(v, rows.tail() | (rows.sizes << _U(56)))
     v[2] ^= _U(0xFF)
     for _ in range(4):
         _sip_round(v)
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
+    return (v[0] ^ v[1] ^ v[2] ^ v[3])[np.argsort(order)]
 
 
 def _buckets(hashes: np.ndarray, num_buckets: int, shape: tuple[int, ...]) -> np.ndarray:

@@ -62,7 +62,9 @@ def fused_batch_norm(
     factor = scale / np.sqrt(used_variance + scale.dtype.type(epsilon))
     centred = widened(x) - _along(used_mean, axis, x.ndim)
     y = centred * _along(factor, axis, x.ndim) + _along(offset, axis, x.ndim)
-    return y.astype(x.dtype, copy=False), used_mean, unbiased, used_mean, used_variance
+    # Copies: an output must not share memory with another, nor with the variable that was read.
+    statistics = (used_mean, unbiased, used_mean, used_variance)
+    return y.astype(x.dtype, copy=False), *(vector.copy() for vector in statistics)
 
 
 def fused_batch_norm_v3(

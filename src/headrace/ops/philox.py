@@ -99,7 +99,7 @@ class PhiloxState:
     def get_state(self) -> tuple[int, int]:
         """The state as (key, counter), unsigned integers of 64 and 128 bits."""
         with self._lock:
-            return tuple(self._next)
+            return self._next.key, self._next.counter
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Continue from what `get_state` returned."""
@@ -304,15 +304,15 @@ def _draw_uniform_int(
     kind = np.dtype(dtype)
     if kind not in _INTEGERS:
         raise TypeError(f"random integers come in int32 and int64, not {kind.name}")
-    limits = np.iinfo(kind)
+    limit = 1 << 8 * kind.itemsize - 1
     minval, maxval = int(minval), int(maxval)
     if output_size(shape) == 0:
         return np.empty(tuple(shape), kind)
-    if not limits.min <= minval < maxval <= limits.max:
+    if not -limit <= minval < maxval < limit:
         raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} >= {maxval}")
     unsigned = np.dtype(f"u{kind.itemsize}")
     span = unsigned.type(maxval - minval)
-    origin = unsigned.type(minval % (1 << 8 * kind.itemsize))
+    origin = unsigned.type(minval % (2 * limit))
 
     def convert(sample: np.ndarray) -> np.ndarray:
         # x % span, spelled with the division by a scalar that NumPy has vectorised.

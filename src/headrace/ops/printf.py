@@ -1,4 +1,4 @@
-"""Tensors as text. In: tensors of any type. Out: exactly the characters that TensorFlow 1.15 writes.
+"""Tensors as text. In: tensors of any type. Out: exactly the characters that TF 1.15 writes.
 
 Three writers: `as_string` formats element by element as C's printf does; `print_format` is the
 one-line form of the Print op, `[[1 2][3...]...]`; `summarize_nested` is the form of StringFormat
@@ -113,7 +113,7 @@ def _element_writer(dtype: np.dtype) -> Callable[[Any], str] | None:
         return lambda value: _short_float(value, 15, 17, np.float64)
     if dtype in (np.float16, np.float32):
         return lambda value: _short_float(value, 6, 9, np.float32)
-    if dtype == object:
+    if dtype.kind == "O":
         return _escape
     return None
 

@@ -1,4 +1,4 @@
-"""RE2 patterns run by Python's `re`. In: string tensors and patterns in RE2's syntax. Out: as TF 1.15.
+"""RE2 patterns run by Python's `re`. In: string tensors, patterns in RE2's syntax. Out: as TF 1.15.
 
 `compile_re2` reads a pattern by RE2's grammar, refuses what RE2 refuses, and writes an equivalent
 Python pattern. Flags are resolved while reading, so every piece written means the same wherever it
@@ -97,7 +97,7 @@ class _Class:
             self.ranges.extend(ranges)
 
     def write(self, negated: bool, fold: bool) -> str:
-        """Return the Python form; RE2 folds case before it takes a negative, hence the lookahead."""
+        """Return the Python form. RE2 folds case before it negates: hence the lookahead."""
         # A surrogate range would match escaped bytes; no valid text has a surrogate.
         if not self.negatives:
             return _folded(_set(self._valid(), negated), fold)

@@ -89,32 +89,33 @@ def _log_inverse_beta(a: Array, b: Array) -> Array:
     return np.where(large >= _STIRLING_SHAPE, ratio - lgamma_of_one_plus(small), tame)
 
 
-def _fraction(a: Array, b: Array, x: Array) -> Array:
-    """Return I_x(a, b) / (x**a (1 - x)**b / (a B(a, b))): DLMF 8.17.22 by Lentz's method, two quotients a step."""
-    tiny = 1e-300
+def _fraction(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
+    """Return I_x(a, b) / (x**a y**b / (a B(a, b))) by a continued fraction with Lentz's method.
 
-    def step(n, a, b, x, c, d, value):
-        converged = None
-        for numerator in (
-            -(a + (n - 1)) * (a + b + (n - 1)) / ((a + 2 * (n - 1)) * (a + (2 * n - 1))) * x,
-            n * (b - n) / ((a + (2 * n - 1)) * (a + 2 * n)) * x,
-        ):
-            d *= numerator
-            d += 1.0
-            d[d == 0.0] = tiny
-            np.reciprocal(d, out=d)
-            np.divide(numerator, c, out=c)
-            c += 1.0
-            c[c == 0.0] = tiny
-            factor = c * d
-            value *= factor
-            converged = np.abs(factor - 1.0) <= 2.0 * _EPSILON
-        return converged
+    It is the even part of DLMF 8.17.22 (DiDonato and Morris 1992, section 8), where the nearly cancelling terms of that
+    fraction are gathered in `excess`, which is known without rounding error.
+    """
 
-    one = np.ones_like(a)
-    # c starts at infinity, so that the first quotient is 1 / (1 + first numerator).
-    (value,) = iterate(step, (a, b, x, np.full_like(a, np.inf), one, one), (5,), _MAX_STEPS)
-    return value
+    def step(n, a, b, x, base, growth, c, d, value):
+        odd = a + (2 * n - 1)
+        ratio = n * (b - n) * x / odd
+        numerator = (a + (n - 1)) * (a + b + (n - 1)) * x / odd * ratio
+        denominator = n + ratio + (a + n) / (a + (2 * n + 1)) * (base + n * growth)
+        d *= numerator
+        d += denominator
+        np.reciprocal(d, out=d)
+        np.divide(numerator, c, out=c)
+        c += denominator
+        factor = c * d
+        value *= factor
+        return np.abs(factor - 1.0) <= 2.0 * _EPSILON
+
+    base = 1.0 - excess
+    first = (a + 1.0) / (a * base)
+    # c starts at infinity: the fraction's first quotient is `first` itself.
+    state = (a, b, x, base, 1.0 + y, np.full_like(a, np.inf), first, first)
+    (value,) = iterate(step, state, (7,), _MAX_STEPS)
+    return value * a
 
 
 @functools.cache
@@ -151,7 +152,7 @@ def _tail(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
         result[s] *= _integral(a[s], b[s], x[s], y[s])
     if by_fraction.size:
         s = by_fraction
-        result[s] *= _fraction(a[s], b[s], x[s])
+        result[s] *= _fraction(a[s], b[s], x[s], y[s], excess[s])
     return result
 
 
@@ -160,12 +161,16 @@ def _inside(a: Array, b: Array, x: Array) -> Array:
     y = 1.0 - x
     excess = _excess(a, b, x)
     mean = np.where(np.minimum(a, b) >= _LARGE_SHAPES, a / (a + b), (a + 1.0) / (a + b + 2.0))
-    # For b < 1 the fraction converges far beyond the mean, and the complement may be 1 to all digits.
-    swap = (x > mean) & ((b >= 1.0) | (x > 0.99999))
+    swap = x > mean
     first, second = np.where(swap, b, a), np.where(swap, a, b)
     lower, upper = np.where(swap, y, x), np.where(swap, x, y)
     tail = _tail(first, second, lower, upper, np.where(swap, -excess, excess))
-    return np.where(swap, 1.0 - tail, tail)
+    result = np.where(swap, 1.0 - tail, tail)
+    # For b < 1 the complement may be 1 to all digits; there the fraction converges, slowly, beyond the mean too.
+    redo = np.flatnonzero(swap & (tail > 0.9) & (b < 1.0) & (x < 0.99999))
+    if redo.size:
+        result[redo] = _tail(a[redo], b[redo], x[redo], y[redo], excess[redo])
+    return result
 
 
 def betainc(a: Array, b: Array, x: Array) -> Array:

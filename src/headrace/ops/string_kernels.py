@@ -5,6 +5,7 @@ except where an attribute asks for UTF-8; a UTF-8 character is then one byte and
 bytes (10xxxxxx) after it, so malformed text has characters too and nothing fails on it.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -108,8 +109,8 @@ def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
 
 def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
     """Return text[pos : pos + length] in bytes or characters, or None if pos is outside."""
-    units: Sequence[Any] = _CHARACTER.findall(text) if utf8 else text
-    count = len(units)
+    units: list[bytes] = _CHARACTER.findall(text) if utf8 else []
+    count = len(units) if utf8 else len(text)
     if not -count <= pos <= count:
         return None
     start = pos + count if pos < 0 else pos
@@ -118,11 +119,10 @@ def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
         if utf8:
             return None if pos < 0 else b""
         return text[start:]
-    piece = units[start : start + length]
-    return b"".join(piece) if utf8 else bytes(piece)
+    return b"".join(units[start : start + length]) if utf8 else text[start : start + length]
 
 
-def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:  # noqa: A002
+def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
     """Return `len` units from `pos` on of every element; pos below zero counts from the end.
 
     `pos` and `len` have one shape, which broadcasts against the input's.
@@ -209,7 +209,7 @@ def unsorted_segment_join(
         raise ValueError(f"num_segments must not be negative, got {count}")
     if array.shape[: ids.ndim] != ids.shape:
         raise ValueError(f"segment_ids {ids.shape} is no prefix of the input's {array.shape}")
-    if ids.size and not (0 <= ids.min() and ids.max() < count):
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
         raise ValueError(f"segment_ids must be in [0, {count})")
     rest = array.shape[ids.ndim :]
     order = np.argsort(ids.ravel(), kind="stable")
@@ -218,7 +218,7 @@ def unsorted_segment_join(
     glue = attr_bytes(separator).join
     joined = (
         glue(column)
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True)
+        for first, last in itertools.pairwise(bounds)
         for column in rows[first:last].T.tolist()
     )
     return of_strings(joined, (count, *rest))
@@ -255,7 +255,7 @@ def string_n_grams(
     pads, glue = (attr_bytes(left_pad), attr_bytes(right_pad)), attr_bytes(separator)
     grams: list[bytes] = []
     ends = [0] if bounds else []
-    for first, last in zip(bounds, bounds[1:]):
+    for first, last in itertools.pairwise(bounds):
         row = tokens[first:last]
         found = [g for width in ngram_widths for g in _ngrams(row, width, pads, pad_width, glue)]
         if not found and row and preserve_short_sequences:

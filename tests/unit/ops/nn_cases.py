@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "nn_kernels"
-TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-10}
+# TensorFlow's CTC loss computes part of its float64 in float32.
+TOLERANCE = {"float16": 4e-3, "float32": 1e-5, "float64": 1e-7}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""CTC kernels: TensorFlow's numbers, counting all paths, finite differences, each rule's error."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from headrace.ops import ctc_kernels
+from tests.unit.ops import nn_cases
+
+LENGTHS = np.array([4], np.int32)
+
+
+@pytest.mark.parametrize("case", nn_cases.recorded("ctc"))
+def test_matches_tensorflow(case):
+    nn_cases.check(case, getattr(ctc_kernels, case.kernel))
+
+
+def sparse(*labels):
+    indices = [(b, j) for b, label in enumerate(labels) for j in range(len(label))]
+    return np.array(indices, np.int64).reshape(-1, 2), np.array(
+        [k for label in labels for k in label], np.int32
+    )
+
+
+def read(path, blank, merge):
+    """What a path of classes says."""
+    if merge:
+        path = [symbol for symbol, _ in itertools.groupby(path)]
+    return tuple(symbol for symbol in path if symbol != blank)
+
+
+def said_with_probability(logits, merge):
+    """The probability of each labelling of one sequence [time, classes], by counting paths."""
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    steps, classes = logits.shape
+    said = {}
+    for path in itertools.product(range(classes), repeat=steps):
+        key = read(path, classes - 1, merge)
+        said[key] = said.get(key, 0) + np.prod(probabilities[range(steps), path])
+    return said
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_loss_counts_every_path(merge):
+    logits = np.random.default_rng(10).normal(size=(4, 1, 3))
+    for labels, probability in said_with_probability(logits[:, 0], merge).items():
+        if labels:
+            loss, _ = ctc_kernels.ctc_loss(
+                logits, *sparse(list(labels)), LENGTHS, ctc_merge_repeated=merge
+            )
+            assert loss.item() == pytest.approx(-np.log(probability))
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_gradient_matches_finite_differences(merge):
+    logits = np.random.default_rng(11).normal(size=(5, 3, 4))
+    labels, lengths = sparse([0, 0], [1, 2], [2]), np.array([5, 3, 1])
+    weights = np.array([1.0, 2.0, -0.5])
+
+    def loss(logits):
+        return ctc_kernels.ctc_loss(logits, *labels, lengths, ctc_merge_repeated=merge)[0]
+
+    _, gradient = ctc_kernels.ctc_loss(logits, *labels, lengths, ctc_merge_repeated=merge)
+    nn_cases.assert_gradient(gradient * weights[:, None], loss, logits, weights)
+
+
+def test_no_path_means_infinite_loss_and_a_softmax():
+    logits = np.zeros((2, 1, 4), np.float32)
+    loss, gradient = ctc_kernels.ctc_loss(logits, *sparse([1, 1]), np.array([2]))
+    assert loss.tolist() == [np.inf]
+    np.testing.assert_allclose(gradient, np.full(logits.shape, 0.25))
+
+
+def test_long_sequences_stay_finite():
+    logits = 50 * np.random.default_rng(12).normal(size=(400, 2, 6)).astype(np.float32)
+    labels = sparse([0, 1, 2] * 40, [4])
+    loss, gradient = ctc_kernels.ctc_loss(logits, *labels, np.array([400, 399]))
+    assert np.isfinite(loss).all()
+    assert np.isfinite(gradient).all()
+    # The softmax and the posterior that is taken from it both sum to one.
+    np.testing.assert_allclose(gradient.sum(axis=2), 0, atol=1e-5)
+
+
+def test_a_wide_beam_finds_the_most_probable_labels():
+    logits = np.random.default_rng(13).normal(size=(4, 1, 3))
+    said = said_with_probability(logits[:, 0], merge=True)
+    best = sorted(said, key=lambda labels: -said[labels])[:3]
+    outputs = ctc_kernels.ctc_beam_search_decoder(
+        logits, LENGTHS, beam_width=50, top_paths=3, merge_repeated=False
+    )
+    assert [tuple(values) for values in outputs[3:6]] == best
+    np.testing.assert_allclose(outputs[-1][0], [np.log(said[labels]) for labels in best])
+
+
+def test_greedy_decoder_never_takes_nan():
+    logits = np.array([[[1, np.nan, 0]], [[0, 2, np.nan]]], np.float32)
+    indices, values, shape, score = ctc_kernels.ctc_greedy_decoder(logits, np.array([2]))
+    assert (indices.tolist(), values.tolist()) == ([[0, 0], [0, 1]], [0, 1])
+    assert (shape.tolist(), score.tolist()) == ([1, 2], [[-3.0]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "lengths", "message"),
+    [
+        (sparse([0], []), [4, 4], "sequence 1 has no labels"),
+        (sparse([0], [0, 1, 0]), [4, 2], "sequence 1 has 3 labels, but only 2 steps"),
+        (sparse([0], [3, 1]), [4, 4], "sequence 1: a label follows one that is not below 2"),
+        (sparse([0], [-1]), [4, 4], "must not be negative, got -1"),
+        (sparse([0], [1], [1]), [4, 4], "sequences below 2"),
+        (sparse([0], [1]), [4, 5], r"0 to 4, got \[4, 5\]"),
+        (sparse([0], [1]), [4], r"shape \(2,\), got \(1,\)"),
+        ((np.array([[1, 0], [0, 0]]), np.array([0, 0])), [4, 4], "row-major order"),
+        ((np.array([[1, 0]]), np.array([0, 0])), [4, 4], r"indices \[n, 2\]"),
+    ],
+)
+def test_bad_labels_are_refused(labels, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        ctc_kernels.ctc_loss(np.zeros((4, 2, 3)), *labels, np.array(lengths))
+
+
+def test_bad_searches_are_refused():
+    logits = np.zeros((4, 1, 3))
+    with pytest.raises(ValueError, match="from 1 to beam_width 2, got 3"):
+        ctc_kernels.ctc_beam_search_decoder(logits, LENGTHS, beam_width=2, top_paths=3)
+    with pytest.raises(ValueError, match="found only 1 paths, fewer than top_paths 2"):
+        ctc_kernels.ctc_beam_search_decoder(logits, np.array([0]), beam_width=2, top_paths=2)
+    with pytest.raises(ValueError, match=r"\[time, batch, classes\]"):
+        ctc_kernels.ctc_greedy_decoder(logits[0], LENGTHS)
