@@ -1,10 +1,10 @@
 """Headrace: a machine-learning system of stateful dataflow graphs, with TensorFlow 1.15's interfaces.
 
-    import headrace as tf
+import headrace as tf
 
-    x = tf.placeholder(tf.float32, [None])
-    with tf.Session() as session:
-        print(session.run(x * 2 + 1, {x: [1, 2, 3]}))
+x = tf.placeholder(tf.float32, [None])
+with tf.Session() as session:
+    print(session.run(x * 2 + 1, {x: [1, 2, 3]}))
 """
 
 from headrace import api

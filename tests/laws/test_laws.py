@@ -217,11 +217,11 @@ def test_native_kernel_agrees(op_type):
         except onednn.Unsupported:
             continue
         exact = bind_kernel(op, None)(*arrays)
-        pairs = zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
+        pairs = (
+            zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
+        )
         for f, e in pairs:
             np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-4, err_msg=f"{op_type} {sample}")
         compared += 1
         checks["count"] += 1
     assert compared, f"the native kernel of {op_type} took none of its samples"
-
-

@@ -8,6 +8,9 @@ from headrace.api import keras as keras
 from headrace.api import math as math
 from headrace.api import python as python
 from headrace.api import sparse as sparse
+from headrace.gradients.custom import (
+    custom_gradient as custom_gradient,
+)
 from headrace.gradients.gradients import (
     AggregationMethod as AggregationMethod,
     UnconnectedGradients as UnconnectedGradients,
@@ -73,6 +76,7 @@ __all__ = [
     "compat",
     "constant",
     "convert_to_tensor",
+    "custom_gradient",
     "gradients",
     "hessians",
     "identity",

@@ -79,9 +79,7 @@ def gradients(
         walk.run(ys)
         results = [walk.total(x) for x in xs]
         if unconnected_gradients == UnconnectedGradients.ZERO:
-            results = [
-                _zeros_like(x) if g is None else g for x, g in zip(xs, results, strict=True)
-            ]
+            results = [_zeros_like(x) if g is None else g for x, g in zip(xs, results, strict=True)]
     return results
 
 
@@ -172,7 +170,9 @@ class _Walk:
                             f"Gradients of complex tensors must set grad_ys (y.dtype = {y.dtype!r})"
                         )
                     raise TypeError(f"{y.name} of type {y.dtype.name} has no gradient")
-                grad_y = b.fill(b.shape(y), b.constant(1, y.dtype.base_dtype), name=f"grad_ys_{index}")
+                grad_y = b.fill(
+                    b.shape(y), b.constant(1, y.dtype.base_dtype), name=f"grad_ys_{index}"
+                )
             else:
                 grad_y = _checked_start(y, grad_y, index)
         self._grads.setdefault(y, []).append(grad_y)
@@ -207,9 +207,7 @@ class _Walk:
             if op in found:
                 continue
             found[op] = None
-            stack.extend(
-                t.op for t in op._inputs if t in self._reached and t not in self._stops
-            )
+            stack.extend(t.op for t in op._inputs if t in self._reached and t not in self._stops)
         return sorted(found, key=lambda op: -op._id)
 
     def _visit(self, op: Operation) -> None:

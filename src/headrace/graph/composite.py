@@ -102,9 +102,7 @@ class SparseTensor:
         if isinstance(sparse_tensor_value, SparseTensor):
             return sparse_tensor_value
         if not isinstance(sparse_tensor_value, SparseTensorValue | tuple):
-            raise TypeError(
-                f"Neither a SparseTensor nor SparseTensorValue: {sparse_tensor_value}."
-            )
+            raise TypeError(f"Neither a SparseTensor nor SparseTensorValue: {sparse_tensor_value}.")
         return cls(*sparse_tensor_value)
 
     @property

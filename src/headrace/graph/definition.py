@@ -166,7 +166,9 @@ def _keywords(kernel: Callable[..., Any]) -> tuple[str, ...]:
     return code.co_varnames[first : first + code.co_kwonlyargcount]
 
 
-def _grouped(kernel: Callable[..., Any], schema: Schema, attrs: dict[str, Any]) -> Callable[..., Any]:
+def _grouped(
+    kernel: Callable[..., Any], schema: Schema, attrs: dict[str, Any]
+) -> Callable[..., Any]:
     """Give a kernel one list per list argument, cut from the flat inputs."""
     if len(schema.inputs) == 1:
         return lambda *flat: kernel(flat)

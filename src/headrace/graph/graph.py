@@ -124,7 +124,9 @@ class Graph:
             definition, inputs, full, name, device=None if compute_device else ""
         )
         if dtypes is not None and [t.dtype for t in op._outputs] != list(dtypes):
-            raise TypeError(f"outputs of '{name}' are {[t.dtype for t in op._outputs]}, not {dtypes}")
+            raise TypeError(
+                f"outputs of '{name}' are {[t.dtype for t in op._outputs]}, not {dtypes}"
+            )
         return op
 
     def _apply_devices(self, op: Operation) -> None:
@@ -371,7 +373,9 @@ class Graph:
         scope = self.scope
         outer = scope.colocation, scope.devices
         if op is None and not ignore_existing:
-            raise ValueError("Trying to reset colocation (op is None) but ignore_existing is not True")
+            raise ValueError(
+                "Trying to reset colocation (op is None) but ignore_existing is not True"
+            )
         element = None if op is None else self.as_graph_element(_control_source(op))
         target = element.op if isinstance(element, Tensor) else element
         kept = [] if ignore_existing else scope.colocation

@@ -72,7 +72,9 @@ def infer_shapes(op: Operation) -> None:
         return
     results = found if isinstance(found, list) else [found]
     if len(results) != len(outputs):
-        raise AssertionError(f"shape rule of {op.type}: {len(results)} shapes, {len(outputs)} outputs")
+        raise AssertionError(
+            f"shape rule of {op.type}: {len(results)} shapes, {len(outputs)} outputs"
+        )
     for t, shape in zip(outputs, results, strict=True):
         t._shape = (
             shape

@@ -70,8 +70,12 @@ class Program:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]
         for i in self.instructions:
             outputs = ", ".join(f"s{i.output + k}" for k in range(i.width))
-            inputs = ", ".join(f"*s{s}" if k in i.dereference else f"s{s}" for k, s in enumerate(i.inputs))
+            inputs = ", ".join(
+                f"*s{s}" if k in i.dereference else f"s{s}" for k, s in enumerate(i.inputs)
+            )
             frees = f"  free {', '.join(f's{s}' for s in i.frees)}" if i.frees else ""
-            lines.append(f"{outputs + ' = ' if outputs else ''}{i.op.type}({inputs})  # {i.op.name}{frees}")
+            lines.append(
+                f"{outputs + ' = ' if outputs else ''}{i.op.type}({inputs})  # {i.op.name}{frees}"
+            )
         lines += [f"fetch s{slot}  # {t.name}" for t, slot in self.fetches]
         return "\n".join(lines)

@@ -171,9 +171,7 @@ def _parse_arguments(text: str, attrs: dict[str, Attribute]) -> tuple[Argument, 
     return tuple(found)
 
 
-def _parse_argument(
-    name: str, kind: str, is_ref: bool, attrs: dict[str, Attribute]
-) -> Argument:
+def _parse_argument(name: str, kind: str, is_ref: bool, attrs: dict[str, Attribute]) -> Argument:
     if kind.startswith("*"):
         _require(kind[1:], "list(type)", attrs)
         return Argument(name, type_list_attr=kind[1:], is_ref=is_ref)

@@ -103,7 +103,11 @@ def convert_n_to_tensor(
 
 
 def constant(
-    value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False
+    value: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    name: str = "Const",
+    verify_shape: bool = False,
 ) -> Tensor:
     """Add a Const operation that holds `value`."""
     wanted = None if dtype is None else as_dtype(dtype).base_dtype

@@ -288,7 +288,9 @@ def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType
     )
     found = getattr(value.dtype, "base_dtype", value.dtype)
     found = getattr(found, "name", found)
-    other = f"type {wanted.name} of argument '{first}'" if first else f"expected type of {wanted.name}"
+    other = (
+        f"type {wanted.name} of argument '{first}'" if first else f"expected type of {wanted.name}"
+    )
     return TypeError(
         f"Input '{argument.name}' of '{schema.op_type}' Op has type {found} that does not match {other}."
     )

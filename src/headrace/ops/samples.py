@@ -67,9 +67,9 @@ class Random:
         if dtype.is_unsigned:
             low, high = max(low, 0), max(high, 2)
         if dtype.is_integer:
-            return np.asarray(rng.integers(int(np.ceil(low)), int(np.ceil(high)), self.shape)).astype(
-                dtype.numpy
-            )
+            return np.asarray(
+                rng.integers(int(np.ceil(low)), int(np.ceil(high)), self.shape)
+            ).astype(dtype.numpy)
         values = _apart(rng.uniform(low, high, self.shape), low, high)
         if dtype.is_complex:
             values = values + 1j * _apart(rng.uniform(low, high, self.shape), low, high)

@@ -38,7 +38,11 @@ def const(value, dtype, name=None):
 @composed
 @export("constant")
 def constant(
-    value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False
+    value: Any,
+    dtype: Any = None,
+    shape: Any = None,
+    name: str = "Const",
+    verify_shape: bool = False,
 ) -> Any:
     """Return a constant tensor; a value with too few elements for `shape` is filled with its last one."""
     return convert.constant(value, dtype, shape, name, verify_shape)

@@ -37,9 +37,7 @@ def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]
     """Sort by creation; where edges were changed after creation, by dependency."""
     order = sorted(needed, key=lambda op: op._id)
     position = {op: i for i, op in enumerate(order)}
-    if all(
-        position[before] < i for i, op in enumerate(order) for before in _before(op, fed)
-    ):
+    if all(position[before] < i for i, op in enumerate(order) for before in _before(op, fed)):
         return tuple(order)
     done: dict[Operation, bool] = {}
     result: list[Operation] = []

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.devices.resources import Resources
-from headrace.graph.program import Program
+from headrace.graph.program import Instruction, Program
 from headrace.runtime.kernels import bind, take, translate
 
 __all__ = ["Executable"]
@@ -25,13 +25,26 @@ class Executable:
     def __init__(self, program: Program, resources: Resources) -> None:
         self.program = program
         self.kernels = [bind(i, resources) for i in program.instructions]
-        self._code = [
-            (i.op, kernel, i.inputs, i.output, i.width if _is_plain(i) else -1, i.frees)
-            for i, kernel in zip(program.instructions, self.kernels, strict=True)
-        ]
-        self._feeds = len(program.feeds)
+        feeds = len(program.feeds)
         self._fetches = [slot for _, slot in program.fetches]
-        self._blank = [None] * (program.slots - self._feeds)
+        self._blank: list[Any] = [None] * (program.slots - feeds)
+        constants = set()
+        for i in program.instructions:
+            if _is_constant(i):
+                self._blank[i.output - feeds] = i.op.definition.fold(i.op)[0]
+                constants.add(i.output)
+        self._code = [
+            (
+                i.op,
+                kernel,
+                i.inputs,
+                i.output,
+                i.width if _is_plain(i) else -1,
+                tuple(s for s in i.frees if s not in constants),
+            )
+            for i, kernel in zip(program.instructions, self.kernels, strict=True)
+            if not _is_constant(i)
+        ]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all instructions; `feeds` are in the order of the program's feeds, and so are the results of its fetches."""
@@ -62,7 +75,13 @@ class Executable:
         )
 
 
-def _is_plain(instruction: Any) -> bool:
+def _is_constant(instruction: Instruction) -> bool:
+    """Whether the result is known before any step: its slot is filled once, for all steps."""
+    op = instruction.op
+    return op.definition.fold is not None and not op._inputs and instruction.width == 1
+
+
+def _is_plain(instruction: Instruction) -> bool:
     """Whether the kernel returns the output itself: no tuple, no list."""
     return instruction.width == 0 or (
         instruction.width == 1 and not instruction.op.definition.schema.has_list_outputs

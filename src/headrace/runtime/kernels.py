@@ -57,14 +57,18 @@ def bind(instruction: Instruction, resources: Resources) -> Callable[..., Any]:
     return run
 
 
-def _dereferencing(run: Callable[..., Any], which: tuple[int, ...], count: int) -> Callable[..., Any]:
+def _dereferencing(
+    run: Callable[..., Any], which: tuple[int, ...], count: int
+) -> Callable[..., Any]:
     if count == 1:
         return lambda variable: run(variable.read())
     marked = frozenset(which)
     return lambda *values: run(*[v.read() if i in marked else v for i, v in enumerate(values)])
 
 
-def _with_native(op: Operation, context: NodeContext, plain: Callable[..., Any]) -> Callable[..., Any]:
+def _with_native(
+    op: Operation, context: NodeContext, plain: Callable[..., Any]
+) -> Callable[..., Any]:
     native = bind_kernel(op, context, op.definition.native)
 
     def run(*values: Any) -> Any:
@@ -107,7 +111,9 @@ def _compare(definition: Definition) -> bool:
         except Unsupported:
             continue
         exact = bind_kernel(op, None)(*inputs)
-        pairs = zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
+        pairs = (
+            zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
+        )
         if not all(np.allclose(f, e, rtol=1e-4, atol=1e-4) for f, e in pairs):
             return False
         compared += 1
@@ -143,7 +149,9 @@ def take(slots: list[Any], index: int) -> Any:
     if not value.ndim:
         return value[()]
     base = value.base
-    if sys.getrefcount(value) > _ALONE or (base is not None and sys.getrefcount(base) > _BASE_ALONE):
+    if sys.getrefcount(value) > _ALONE or (
+        base is not None and sys.getrefcount(base) > _BASE_ALONE
+    ):
         return np.array(value)
     return value if value.flags.writeable else np.array(value)
 

@@ -144,7 +144,9 @@ class Step:
         instruction = self._program.instructions[k]
         op, slots = instruction.op, self._slots
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise errors.DeadlineExceededError(None, op, f"the step's deadline passed before '{op.name}'")
+            raise errors.DeadlineExceededError(
+                None, op, f"the step's deadline passed before '{op.name}'"
+            )
         start = time.time()
         try:
             result = self._executable.kernels[k](*[slots[s] for s in instruction.inputs])

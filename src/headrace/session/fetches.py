@@ -10,7 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.core.export import export
-from headrace.graph.composite import IndexedSlices, IndexedSlicesValue, SparseTensor, SparseTensorValue
+from headrace.graph.composite import (
+    IndexedSlices,
+    IndexedSlicesValue,
+    SparseTensor,
+    SparseTensorValue,
+)
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 

@@ -37,7 +37,9 @@ class GrowthWatch:
             return
         self._warned = True
         added = graph.get_operations()[before:]
-        where = next((w for op in added if (w := user_line(op.traceback_frames))), "an unknown line")
+        where = next(
+            (w for op in added if (w := user_line(op.traceback_frames))), "an unknown line"
+        )
         warnings.warn(
             f"the graph grew before each of the last {_RUNS} runs, most recently by {len(added)} "
             f"operations made at {where}. Build the graph once, before the loop, and feed what changes; "

@@ -136,7 +136,9 @@ class BaseSession:
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
         if self._graph.version == 0:
-            raise RuntimeError("The Session graph is empty. Add operations to the graph before calling run().")
+            raise RuntimeError(
+                "The Session graph is empty. Add operations to the graph before calling run()."
+            )
         if feed_dict is not None and not hasattr(feed_dict, "items"):
             raise TypeError(f"feed_dict must be a dictionary, not {type(feed_dict).__name__}")
         wanted = FetchPlan(self._graph, fetches)
@@ -182,9 +184,7 @@ class BaseSession:
         try:
             tensor = self._graph.as_graph_element(element, allow_operation=False)
         except (TypeError, ValueError, KeyError) as error:
-            raise TypeError(
-                f"Cannot interpret feed_dict key as Tensor: {error.args[0]}"
-            ) from None
+            raise TypeError(f"Cannot interpret feed_dict key as Tensor: {error.args[0]}") from None
         if not self._graph.is_feedable(tensor):
             raise ValueError(f"Tensor {tensor.name} may not be fed.")
         return tensor
@@ -193,7 +193,9 @@ class BaseSession:
         expanded = self._expand(feed_dict)
         return [feed_array(t, expanded[t]) for t in feeds]
 
-    def _run_watched(self, plan: _Plan, values: list[Any], options: Any, metadata: Any) -> list[Any]:
+    def _run_watched(
+        self, plan: _Plan, values: list[Any], options: Any, metadata: Any
+    ) -> list[Any]:
         """Run with a deadline or under observation."""
         timeout = self._timeout
         recorder = None
@@ -240,15 +242,15 @@ class BaseSession:
 
     def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
         """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece; returns its handle."""
-        tensors = [
-            self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)
-        ]
+        tensors = [self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)]
         plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
         self._partial[handle] = _PartialRun(plan)
         return handle
 
-    def partial_run(self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None) -> Any:
+    def partial_run(
+        self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None
+    ) -> Any:
         """Feed more of a partial run, and fetch what that allows."""
         run = self._partial.get(handle)
         if run is None:
@@ -289,12 +291,16 @@ class _PartialRun:
             for t in values:
                 if t not in self._feeds:
                     raise errors.InvalidArgumentError(
-                        None, t.op, f"The feed {t.name} was not declared in partial_run_setup, or was fed already."
+                        None,
+                        t.op,
+                        f"The feed {t.name} was not declared in partial_run_setup, or was fed already.",
                     )
             for t in tensors:
                 if t not in self._fetches:
                     raise errors.InvalidArgumentError(
-                        None, t.op, f"The fetch {t.name} was not declared in partial_run_setup, or was fetched already."
+                        None,
+                        t.op,
+                        f"The fetch {t.name} was not declared in partial_run_setup, or was fetched already.",
                     )
             for op in targets:
                 if op not in self._targets:

@@ -87,5 +87,3 @@ class Recorder:
                     description.shape.dim.add().size = size
                 description.allocation_description.requested_bytes = int(nbytes)
                 description.allocation_description.allocator_name = "cpu"
-
-
