@@ -48,13 +48,29 @@ def shuffle(state: PhiloxState, value: np.ndarray) -> np.ndarray:
         return value.copy()
     samples = -(-(count - 1) // 4)
     random = words(state.reserve(samples), samples).reshape(-1)[: count - 1]
-    position = np.arange(count - 1)
-    partners = position + random % (count - position).astype(np.uint32)
-    # Each exchange builds on all earlier ones; a plain loop over lists beats every array version.
-    order = list(range(count))
-    for i, j in enumerate(partners.tolist()):
+    partners = np.arange(count)
+    partners[:-1] += random % np.arange(count, 1, -1, dtype=np.uint32)
+    return value[_exchange_in_turn(partners)]
+
+
+def _exchange_in_turn(partners: np.ndarray) -> np.ndarray:
+    """The order that 0, 1, 2, ... is brought into by exchanging i with partners[i] >= i, i rising.
+
+    Exchanges that share no position commute, so each round does all those that no earlier pending
+    one touches; O(log n) rounds suffice (Shun et al., "Sequential random permutation, list
+    contraction and tree contraction are highly parallel", SODA'15).
+    """
+    order = np.arange(partners.size)
+    pending, others = order.copy(), partners
+    earliest = np.empty_like(order)  # per position, the first pending exchange that touches it
+    while pending.size:
+        earliest[pending] = pending
+        np.minimum.at(earliest, others, pending)
+        ready = (earliest[pending] == pending) & (earliest[others] == pending)
+        i, j = pending[ready], others[ready]
         order[i], order[j] = order[j], order[i]
-    return value[np.array(order)]
+        pending, others = pending[~ready], others[~ready]
+    return order
 
 
 # Classes ---------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Three functions, each bit for bit: FarmHash's Fingerprint64 (StringToHashBucketF
 SipHash-2-4 (StringToHashBucketStrong) and the 64-bit MurmurHash2 that TensorFlow calls Hash64
 (StringToHashBucket). All are vectorised over the batch: the strings are laid end to end in one
 buffer, a word of a string is a gather at a byte offset, and a loop over blocks works on the rows
-that still have one: the first ones, since rows go by falling length. Arithmetic is uint64 and wraps.
+that still have one: the first ones, since rows go by falling length. Arithmetic is uint64, wrapping.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -309,7 +309,7 @@ def _draw_uniform_int(
     if output_size(shape) == 0:
         return np.empty(tuple(shape), kind)
     if not -limit <= minval < maxval < limit:
-        raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} >= {maxval}")
+        raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} and {maxval}")
     unsigned = np.dtype(f"u{kind.itemsize}")
     span = unsigned.type(maxval - minval)
     origin = unsigned.type(minval % (2 * limit))

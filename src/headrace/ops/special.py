@@ -1,11 +1,11 @@
 """TensorFlow's special functions on NumPy arrays of any shape and any floating dtype.
 
-In: arrays of one floating dtype, broadcast against each other. Out: an array of that dtype and the broadcast shape. NaN, poles and
-arguments outside the domain follow TensorFlow 1.15; nothing warns.
+In: arrays of one floating dtype, broadcast against each other. Out: an array of that dtype and the
+broadcast shape. NaN, poles and arguments outside the domain follow TensorFlow 1.15; nothing warns.
 
-float64 is computed in float64; narrower types in float64 or, where that is faster, in float32, and rounded once at the end. Work is
-done in blocks that stay in the cache, so big arrays need no big temporaries. The mathematics is in the modules
-`special_*`, on 1-D blocks.
+float64 is computed in float64; narrower types are computed in float64 too, some with approximations
+of float32's size, and rounded once at the end. Work is done in blocks that stay in the cache, so
+big arrays need no big temporaries. The mathematics is in the modules `special_*`, on 1-D blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _apply(
     *values: ArrayLike,
     single: Callable[..., Array] | None = None,
 ) -> Array:
-    """Run a function of 1-D float64 blocks (or `single`, of float32 blocks, for narrow dtypes) over the arguments."""
+    """Run a function of 1-D float64 blocks (`single`, of float32, for narrow dtypes)."""
     arrays = _common(name, values, _FLOATING)
     dtype, shape = arrays[0].dtype, arrays[0].shape
     if single is not None and dtype in _NARROW:
@@ -148,7 +148,9 @@ def bessel_i1e(x: ArrayLike) -> Array:
     return _apply("bessel_i1e", special_bessel.bessel_i1e, x)
 
 
-def _zero_where_x_is_zero(name: str, function: Callable[..., Any], x: ArrayLike, y: ArrayLike) -> Array:
+def _zero_where_x_is_zero(
+    name: str, function: Callable[..., Any], x: ArrayLike, y: ArrayLike
+) -> Array:
     first, second = _common(name, (x, y), _FLOATING + _COMPLEX)
     dtype = first.dtype
     if dtype.itemsize == 2:

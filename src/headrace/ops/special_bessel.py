@@ -1,6 +1,7 @@
 """The modified Bessel functions I0 and I1, scaled by exp(-|x|), over 1-D float64 blocks.
 
-In: a 1-D float64 array. Out: a float64 array of the same size, good to a few units in the last place.
+In: a 1-D float64 array. Out: a float64 array of the same size, good to a few units in the last
+place.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import numpy as np
 
 from headrace.ops.special_series import Array, horner, piecewise
 
-# I0(x) e**-x by its power series (A&S 9.6.10) up to here, by Hankel's expansion (A&S 9.7.1) beyond, where the expansion's
-# smallest term is below the rounding error.
+# I0(x) e**-x by its power series (A&S 9.6.10) up to here, by Hankel's expansion (A&S 9.7.1) beyond,
+# where the expansion's smallest term is below the rounding error.
 _SPLIT = 30.0
 _TERMS = 50
 

@@ -1,7 +1,8 @@
 """The error function and its relatives: erf, erfc, and their inverses, over 1-D float blocks.
 
-In: a 1-D float64 array (float32 for the functions named `*_single`). Out: an array of the same size; float64 results are
-good to a few units in the last place over the whole range, `*_single` ones to about one unit of float32.
+In: a 1-D float64 array (float32 for the functions named `*_single`). Out: an array of the same
+size; float64 results are good to a few units in the last place over the whole range, `*_single`
+ones to about one unit of float32.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import numpy as np
 
 from headrace.ops.special_series import Array, horner, piecewise, rational
 
-# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic; the figure is the largest
-# relative error between the nodes.
+# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic; the
+# figure is the largest relative error between the nodes.
 
 # erf(x)/x in x**2, |x| <= 1: 1e-18.
 _ERF_P = (
@@ -98,7 +99,8 @@ def _erf_centre(x: Array) -> Array:
 def _exp_minus_square(x: Array, scale: float) -> Array:
     """Return exp(-scale * x*x) to full relative accuracy, `scale` a power of two.
 
-    The rounding error of x*x would be multiplied by the exponent, so it is recovered from an exact split of x.
+    The rounding error of x*x would be multiplied by the exponent, so it is recovered from an exact
+    split of x.
     """
     square = x * x
     high = x.astype(np.float32).astype(np.float64)
@@ -179,7 +181,7 @@ def ndtr(x: Array) -> Array:
 
 
 def _quantile(centred: Array, tail: Array) -> Array:
-    """Return the normal quantile of p, given p - 1/2 and min(p, 1 - p), each without rounding error."""
+    """Return the normal quantile of p, given p - 1/2 and min(p, 1 - p), both exact."""
     r = np.clip(0.180625 - np.square(centred), 0.0, None)
     result = horner(r, _CENTRE_P)
     result *= centred
@@ -196,7 +198,7 @@ def _quantile(centred: Array, tail: Array) -> Array:
 
 
 def ndtri(p: Array) -> Array:
-    """Return the standard normal quantile of p, float64; NaN outside [0, 1], infinite at the ends."""
+    """Return the normal quantile of p, float64; NaN outside [0, 1], infinite at the ends."""
     return _quantile(p - 0.5, np.minimum(p, 1.0 - p))
 
 

@@ -1,7 +1,8 @@
-"""The gamma function's logarithm and its derivatives, and the Hurwitz zeta function, over 1-D float blocks.
+"""The gamma function's logarithm and derivatives, and Hurwitz's zeta, over 1-D float blocks.
 
-In: 1-D float64 arrays (float32 for the functions named `*_single`). Out: float64 arrays of the same size. Poles follow
-TensorFlow: `lgamma` and `digamma` are +inf at 0, -1, -2, ... (and at -inf, where every float is an integer).
+In: 1-D float64 arrays (float32 for the functions named `*_single`). Out: float64 arrays of the same
+size. Poles follow TensorFlow: `lgamma` and `digamma` are +inf at 0, -1, -2, ... (and at -inf, where
+every float is an integer).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 _PSI_ROOT = 1.4616321449683622
 _PSI_ROOT_LOW = 9.549995429965697e-17
 
-# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic, as (numerator, denominator);
-# the figure is the largest relative error between the nodes. A pair is (full, single precision).
+# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic, as
+# (numerator, denominator); the figure is the largest relative error between the nodes. A pair is
+# (full, single precision).
 
 # lgamma(u + 2) / (u (u + 1)) in u, |u| <= 1: 5e-16 and 2e-8.
 _LGAMMA_CENTRE = (
@@ -52,7 +54,8 @@ _PSI_CENTRE_SINGLE = (
      0.4902492088613727, 0.7853075381811055),
     (0.022492394697828107, 0.2731714013721389, 0.9562981712895284, 1.0),
 )  # fmt: skip
-# (log y - 1/(2y) - digamma(y)) y**2 in y**-2, y >= 3: 8e-17 and 9e-7 (of a term that is below 1% of the result).
+# (log y - 1/(2y) - digamma(y)) y**2 in y**-2, y >= 3: 8e-17 and 9e-7 (of a term that is below 1% of
+# the result).
 _PSI_TAIL = (
     (0.3011955040168616, 4.787886709213266, 10.294446380115449,
      6.3924263623594735, 1.3463620620697865, 0.08333333333333333),
@@ -92,7 +95,7 @@ def _stirling(y: Array, tail: _Fit) -> Array:
 
 
 def _lgamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
-    """Return lgamma(x) for x >= 0; one step of the recurrence brings [0, 1) into the centre's range."""
+    """Return lgamma(x) for x >= 0; one step of the recurrence brings [0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
         return _lgamma_near_two(x - 1.0, centre) - np.log(x)
@@ -116,7 +119,7 @@ def _lgamma_signed(x: Array, centre: _Fit, tail: _Fit) -> Array:
 
 
 def _offset_from_integer(x: Array) -> Array:
-    """Return x minus the nearest integer: exact, so sin(pi x) and tan(pi x) keep their relative accuracy."""
+    """Return x minus the nearest integer, exactly: sin(pi x), tan(pi x) keep their digits."""
     return x - np.rint(x)
 
 
@@ -162,7 +165,7 @@ def _digamma_tail(y: Array, tail: _Fit) -> Array:
 
 
 def _digamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
-    """Return digamma(x) for x > 0; one step of the recurrence brings (0, 1) into the centre's range."""
+    """Return digamma(x) for x > 0; one step of the recurrence brings (0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
         return _digamma_near_two(x - 1.0, centre) - 1.0 / x
@@ -194,7 +197,8 @@ def digamma_single(x: Array) -> Array:
     return _digamma_signed(x.astype(np.float64), _PSI_CENTRE_SINGLE, _PSI_TAIL_SINGLE)
 
 
-# Euler-Maclaurin for zeta: terms summed one by one, and B(2k)/(2k)! for k = 1, 2, ... (Bernoulli numbers: A&S 23.2).
+# Euler-Maclaurin for zeta: terms summed one by one, and B(2k)/(2k)! for k = 1, 2, ... (Bernoulli
+# numbers: A&S 23.2).
 _DIRECT_TERMS = 10
 _BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510,
@@ -212,7 +216,8 @@ def _scaled_zeta(s: Array, q: Array) -> Array:
         total += np.exp(-s * np.log1p(k / q))
     w = q + _DIRECT_TERMS
     scale = np.exp(-s * np.log1p(_DIRECT_TERMS / q))
-    # Nested from the last term outwards: each is (s + 2k - 3)(s + 2k - 2) / w**2 times the one before.
+    # Nested from the last term outwards: each is (s + 2k - 3)(s + 2k - 2) / w**2 times the one
+    # before.
     correction = np.zeros_like(s)
     for k in range(len(_EULER_MACLAURIN) - 1, 0, -1):
         ratio = _EULER_MACLAURIN[k] / _EULER_MACLAURIN[k - 1]
@@ -229,7 +234,7 @@ def _zeta_positive(s: Array, q: Array) -> Array:
 
 
 def _zeta_negative(s: Array, q: Array) -> Array:
-    """Return zeta(s, q) for integral s and q < 0, not an integer: the sum of (q + k)**-s over k >= 0.
+    """Return zeta(s, q) for integral s and q < 0, not an integer.
 
     The terms with negative base are, but for their sign, the first terms of a zeta with positive q.
     """
@@ -242,7 +247,8 @@ def _zeta_negative(s: Array, q: Array) -> Array:
 def zeta(s: Array, q: Array) -> Array:
     """Return the Hurwitz zeta function, the sum over k >= 0 of (q + k)**-s, float64.
 
-    +inf at s = 1 and at the poles q = 0, -1, ...; NaN for s < 1, for q < 0 with s not integral, and at q = inf.
+    +inf at s = 1 and at the poles q = 0, -1, ...; NaN for s < 1, for q < 0 with s not integral, and
+    at q = inf.
     """
     result = np.full_like(s, np.nan)
     exponent = np.minimum(s, _MAX_EXPONENT)

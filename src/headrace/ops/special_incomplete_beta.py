@@ -1,10 +1,10 @@
 """The regularised incomplete beta function, over 1-D float64 blocks.
 
-In: 1-D float64 arrays a, b, x of one size. Out: a float64 array of that size; NaN, as in TensorFlow, for a <= 0, b <= 0 and
-x outside [0, 1].
+In: 1-D float64 arrays a, b, x of one size. Out: a float64 array of that size; NaN, as in
+TensorFlow, for a <= 0, b <= 0 and x outside [0, 1].
 
-The tail that is not near 1 is computed, by the continued fraction or, for two large shapes, where that
-is slow, by quadrature; the other tail is its complement.
+The tail that is not near 1 is computed, by the continued fraction or, for two large shapes, where
+that is slow, by quadrature; the other tail is its complement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STIRLING_SHAPE = 10.0
 
 
 def _exact_product(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return x*y rounded, and the rounding error (Dekker's product; the factors must not be huge)."""
+    """Return x*y rounded, and the rounding error (Dekker's product)."""
 
     def split(v: Array) -> tuple[Array, Array]:
         scaled = v * 134217729.0  # 2**27 + 1
@@ -38,7 +38,7 @@ def _exact_product(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _excess(a: Array, b: Array, x: Array) -> Array:
-    """Return x (a + b) - a: how far x is above the mean a/(a + b), times a + b, free of cancellation."""
+    """Return x (a + b) - a, free of cancellation: a + b times how far x is above the mean."""
     total = a + b
     large, small = np.maximum(a, b), np.minimum(a, b)
     total_error = small - (total - large)
@@ -47,7 +47,7 @@ def _excess(a: Array, b: Array, x: Array) -> Array:
 
 
 def _log_of(x: Array, complement: Array) -> Array:
-    """Return log(x), given 1 - x: whichever of the two is small is the one without rounding error."""
+    """Return log(x), given 1 - x as well: the smaller of the two is the exact one."""
     return np.where(x > 0.5, np.log1p(-complement), np.log(x))
 
 
@@ -72,17 +72,22 @@ def _peaked_scale(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Arra
     u, v = excess / a, -excess / b
     total = a + b
     # a u + b v = 0, so the linear terms of both logarithms may be left out.
-    log_x = np.where(u > -0.5, log1p_minus(np.maximum(u, -0.5)), _log_of(x, y) - np.log(a / total) - u)
-    log_y = np.where(v > -0.5, log1p_minus(np.maximum(v, -0.5)), _log_of(y, x) - np.log(b / total) - v)
+    log_x = np.where(
+        u > -0.5, log1p_minus(np.maximum(u, -0.5)), _log_of(x, y) - np.log(a / total) - u
+    )
+    log_y = np.where(
+        v > -0.5, log1p_minus(np.maximum(v, -0.5)), _log_of(y, x) - np.log(b / total) - v
+    )
     exponent = a * log_x + b * log_y + (binet(total) - binet(a) - binet(b))
-    return np.exp(exponent) * np.sqrt(b / (2.0 * math.pi * a * total))
+    return np.exp(exponent) * np.sqrt(b / a / (2.0 * math.pi * total))
 
 
 def _log_inverse_beta(a: Array, b: Array) -> Array:
     """Return log(gamma(a + b + 1) / (gamma(a + 1) gamma(b + 1))) where the smaller shape is below 10."""
     small, large = np.minimum(a, b), np.maximum(a, b)
     tame = lgamma_of_one_plus(a + b) - lgamma_of_one_plus(b) - lgamma_of_one_plus(a)
-    # For a large shape, the difference of two huge logarithms is taken term by term of Stirling's formula.
+    # For a large shape, the difference of two huge logarithms is taken term by term of Stirling's
+    # formula.
     n = np.maximum(large, _STIRLING_SHAPE) + 1.0
     ratio = (n - 0.5) * np.log1p(small / n) + small * (np.log(n + small) - 1.0)
     ratio += binet(n + small) - binet(n)
@@ -92,14 +97,15 @@ def _log_inverse_beta(a: Array, b: Array) -> Array:
 def _fraction(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
     """Return I_x(a, b) / (x**a y**b / (a B(a, b))) by a continued fraction with Lentz's method.
 
-    It is the even part of DLMF 8.17.22 (DiDonato and Morris 1992, section 8), where the nearly cancelling terms of that
-    fraction are gathered in `excess`, which is known without rounding error.
+    It is the even part of DLMF 8.17.22 (DiDonato and Morris 1992, section 8), where the nearly
+    cancelling terms of that fraction are gathered in `excess`, which is known without rounding
+    error.
     """
 
     def step(n, a, b, x, base, growth, c, d, value):
         odd = a + (2 * n - 1)
         ratio = n * (b - n) * x / odd
-        numerator = (a + (n - 1)) * (a + b + (n - 1)) * x / odd * ratio
+        numerator = (a + (n - 1)) / odd * (a + b + (n - 1)) * x * ratio
         denominator = n + ratio + (a + n) / (a + (2 * n + 1)) * (base + n * growth)
         d *= numerator
         d += denominator
@@ -108,7 +114,7 @@ def _fraction(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
         c += denominator
         factor = c * d
         value *= factor
-        return np.abs(factor - 1.0) <= 2.0 * _EPSILON
+        return ~(np.abs(factor - 1.0) > 2.0 * _EPSILON)  # NaN ends the search too
 
     base = 1.0 - excess
     first = (a + 1.0) / (a * base)
@@ -128,8 +134,8 @@ def _quadrature() -> tuple[tuple[float, float], ...]:
 def _integral(a: Array, b: Array, x: Array, y: Array) -> Array:
     """Return I_x(a, b) / (x**a y**b / (a B(a, b))) for large shapes and x not above the mean.
 
-    There the integrand falls from its value at x towards 0 like a Gaussian's flank; the quadrature covers its fall by a
-    factor of e**60.
+    There the integrand falls from its value at x towards 0 like a Gaussian's flank; the quadrature
+    covers its fall by a factor of e**60.
     """
     slope = np.maximum((a - 1.0) / x - (b - 1.0) / y, 0.0)
     curvature = (a - 1.0) / np.square(x) + (b - 1.0) / np.square(y)
@@ -166,7 +172,8 @@ def _inside(a: Array, b: Array, x: Array) -> Array:
     lower, upper = np.where(swap, y, x), np.where(swap, x, y)
     tail = _tail(first, second, lower, upper, np.where(swap, -excess, excess))
     result = np.where(swap, 1.0 - tail, tail)
-    # For b < 1 the complement may be 1 to all digits; there the fraction converges, slowly, beyond the mean too.
+    # For b < 1 the complement may be 1 to all digits; there the fraction converges, slowly, beyond
+    # the mean too.
     redo = np.flatnonzero(swap & (tail > 0.9) & (b < 1.0) & (x < 0.99999))
     if redo.size:
         result[redo] = _tail(a[redo], b[redo], x[redo], y[redo], excess[redo])

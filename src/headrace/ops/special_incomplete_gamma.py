@@ -1,12 +1,12 @@
-"""The regularised incomplete gamma functions and their derivative in the shape, over 1-D float64 blocks.
+"""The incomplete gamma functions and their derivative in the shape, over 1-D float64 blocks.
 
-In: 1-D float64 arrays a (shape) and x of one size. Out: float64 arrays of that size. Outside the domain the answers are
-TensorFlow's: NaN for a <= 0 or x < 0, except that `igamma`, `igamma_grad_a` and `random_gamma_grad` are 0 at x = 0 for
-every a.
+In: 1-D float64 arrays a (shape) and x of one size. Out: float64 arrays of that size. Outside the
+domain the answers are TensorFlow's: NaN for a <= 0 or x < 0, except that `igamma`, `igamma_grad_a`
+and `random_gamma_grad` are 0 at x = 0 for every a.
 
-The quarter plane is split in three, each part with a method that converges there in some dozens of steps:
-`_Series` (x below about a), `_Fraction` (x above), and `_Uniform` (large a, x near a). Each part states the same four facts
-about its region, so the public functions only choose and combine.
+The quarter plane is split in three, each part with a method that converges there in some dozens of
+steps: `_Series` (x below about a), `_Fraction` (x above), and `_Uniform` (large a, x near a). Each
+part states the same four facts about its region, so the public functions only choose and combine.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ def log1p_minus(u: Array) -> Array:
     """
     r = u / (2.0 + u)
     square = np.square(r)
-    near = 2.0 * r * square * horner(square, tuple(1.0 / (2 * k + 3) for k in reversed(range(18)))) - r * u
+    near = (
+        2.0 * r * square * horner(square, tuple(1.0 / (2 * k + 3) for k in reversed(range(18))))
+        - r * u
+    )
     return np.where(np.abs(u) <= 0.5, near, np.log1p(u) - u)
 
 
 def _log_kernel(a: Array, x: Array) -> Array:
-    """Return log(x/a) - (x - a)/a: the exponent, per unit of a, of the gamma density around its peak."""
+    """Return log(x/a) - (x - a)/a: the exponent, per unit of a, of the density at its peak."""
     u = (x - a) / a
     return np.where(u > -0.5, log1p_minus(np.maximum(u, -0.5)), np.log(x / a) - u)
 
@@ -60,7 +63,7 @@ def _scale(a: Array, x: Array) -> Array:
 
 
 class _Series:
-    """gamma(a, x) by its power series (DLMF 8.11.4): P = scale * sum of x**n / ((a + 1) ... (a + n))."""
+    """P by its power series (DLMF 8.11.4): scale * sum of x**n / ((a + 1) ... (a + n))."""
 
     @staticmethod
     def sums(a: Array, x: Array, with_derivative: bool) -> tuple[Array, Array]:
@@ -83,7 +86,7 @@ class _Series:
 
     @staticmethod
     def pair(a: Array, x: Array) -> tuple[Array, Array]:
-        p = _scale(a, x) * _Series.sums(a, x, with_derivative=False)[0]
+        p = np.minimum(_scale(a, x) * _Series.sums(a, x, with_derivative=False)[0], 1.0)
         q = 1.0 - p
         # Where P is nearly 1, a and x are small: Q has its own series (DLMF 8.7.3).
         cancelled = np.flatnonzero((p > 0.7) & (x < _SERIES_X))
@@ -107,7 +110,10 @@ class _Series:
 
 
 def _upper_for_small_shape(a: Array, x: Array) -> Array:
-    """Return Q for a, x of order 1 and less: 1 - x**a/gamma(1 + a) - x**a/gamma(a) * sum (-x)**n / (n! (a + n))."""
+    """Return Q for a and x of order 1 and less.
+
+    Q = 1 - x**a / gamma(1 + a) - x**a / gamma(a) * sum of (-x)**n / (n! (a + n)), n >= 1.
+    """
     log_power = a * np.log(x) - lgamma_of_one_plus(a)
     power, total = np.ones_like(x), np.zeros_like(x)
     for n in range(1, 28):  # 1.5**28 / 28! < 1e-24
@@ -121,7 +127,7 @@ class _Fraction:
 
     @staticmethod
     def fraction(a: Array, x: Array, with_derivative: bool) -> tuple[Array, Array]:
-        """Return gamma(a, x) x**-a exp(x) and the derivative of its logarithm in a (zero unless asked for)."""
+        """Return Gamma(a, x) x**-a exp(x), and d/da of its logarithm if asked for."""
 
         def step(n, a, b, c, d, dc, dd, value, slope):
             numerator = n * (a - n)
@@ -147,7 +153,16 @@ class _Fraction:
         b = x + 1.0 - a
         first = 1.0 / b
         # c starts as if the fraction had been b0 = infinity: then its first quotient is b itself.
-        state = (a, b, np.full_like(a, np.inf), first, np.zeros_like(a), np.square(first), first, first)
+        state = (
+            a,
+            b,
+            np.full_like(a, np.inf),
+            first,
+            np.zeros_like(a),
+            np.square(first),
+            first,
+            first,
+        )
         value, slope = iterate(step, state, (6, 7), _MAX_STEPS)
         return value, slope
 
@@ -174,7 +189,7 @@ class _Fraction:
 class _Uniform:
     """Temme's uniform expansion for large a (DLMF 8.12): with eta**2/2 = x/a - 1 - log(x/a),
 
-    Q = erfc(eta sqrt(a/2))/2 + R,  R = exp(-a eta**2/2) / sqrt(2 pi a) * sum over k of c_k(eta) / a**k.
+    Q = erfc(eta sqrt(a/2))/2 + R,  R = exp(-a eta**2/2) / sqrt(2 pi a) * sum of c_k(eta) / a**k.
     """
 
     @staticmethod
@@ -193,7 +208,7 @@ class _Uniform:
     def upper_slope(a: Array, x: Array) -> Array:
         """Return dQ/da divided by exp(-a eta**2/2) / sqrt(2 pi a).
 
-        With x fixed, d(eta)/da = -mu / (a eta) and d(a eta**2/2)/da = -log(x/a), where mu = x/a - 1.
+        With x fixed and mu = x/a - 1: d(eta)/da = -mu / (a eta), d(a eta**2/2)/da = -log(x/a).
         """
         eta = _Uniform.eta(a, x)
         mu = (x - a) / a
@@ -218,10 +233,10 @@ class _Uniform:
 
 @functools.cache
 def _temme_coefficients() -> tuple[tuple[float, ...], ...]:
-    """Return the Taylor coefficients of c_0, c_1, ... in eta, lowest power first, as far as they can matter.
+    """Return the Taylor coefficients that matter of c_0, c_1, ... in eta, lowest power first.
 
-    Exact rational arithmetic from the definition: mu(eta) solves mu mu' = eta (1 + mu); c_0 = 1/mu - 1/eta;
-    c_k = c_{k-1}'/eta + g_k/mu, where g_k is what cancels the pole at eta = 0.
+    Exact rational arithmetic from the definition: mu(eta) solves mu mu' = eta (1 + mu); c_0 = 1/mu
+    - 1/eta; c_k = c_{k-1}'/eta + g_k/mu, where g_k is what cancels the pole at eta = 0.
     """
     orders, size = 11, 46
     mu = [Fraction(0), Fraction(1)]
@@ -236,7 +251,9 @@ def _temme_coefficients() -> tuple[tuple[float, ...], ...]:
     for k in range(orders):
         floats = [float(c) for c in row]
         reach = [abs(c) * 0.48**n * _UNIFORM_SHAPE**-k for n, c in enumerate(floats)]
-        rows.append(tuple(floats[: 1 + max((n for n, r in enumerate(reach) if r > 1e-18), default=0)]))
+        rows.append(
+            tuple(floats[: 1 + max((n for n, r in enumerate(reach) if r > 1e-18), default=0)])
+        )
         pole = -row[1]
         row = [(n + 2) * row[n + 2] + pole * inverse[n + 1] for n in range(len(row) - 2)]
     return tuple(rows)
@@ -253,7 +270,7 @@ def _correction(a: Array, eta: Array, rows: tuple[tuple[float, ...], ...]) -> Ar
 
 
 def _by_region(a: Array, x: Array, method: str) -> list[Array]:
-    """Apply the method of that name of the region that each (a, x) lies in; a, x positive and finite."""
+    """Apply the method of that name of each point's region; a, x positive and finite."""
     uniform = (a >= _UNIFORM_SHAPE) & (np.abs(x - a) <= _UNIFORM_WIDTH * a)
     fraction = ~uniform & (x >= _SERIES_X) & (x >= a + 1.0)
     series = ~(uniform | fraction)
@@ -306,7 +323,7 @@ def igamma_grad_a(a: Array, x: Array) -> Array:
 
 
 def random_gamma_grad(alpha: Array, sample: Array) -> Array:
-    """Return the derivative in alpha of a Gamma(alpha, 1) sample at a fixed quantile: -(dP/da) / (dP/dx)."""
+    """Return d(sample)/d(alpha) at a fixed quantile: -(dP/da) / (dP/dx)."""
     result = _evaluate(alpha, sample, "sample_gradient", 0, -0.0)
     result[sample == 0.0] = 0.0
     return result

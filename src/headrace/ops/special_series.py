@@ -1,7 +1,8 @@
 """Evaluate polynomials, rational functions and convergent recurrences over arrays.
 
-In: 1-D floating arrays and coefficients, highest power first. Out: new arrays of the same dtype. These are the loops that
-the special functions share; every step works in place on a whole block, so a polynomial needs one temporary.
+In: 1-D floating arrays and coefficients, highest power first. Out: new arrays of the same dtype.
+These are the loops that the special functions share; every step works in place on a whole block, so
+a polynomial needs one temporary.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def rational(x: Array, numerator: Sequence[float], denominator: Sequence[float])
 def piecewise(
     mask: Array, x: Array, chosen: Callable[[Array], Array], other: Callable[[Array], Array]
 ) -> Array:
-    """Return chosen(x) where `mask` holds and other(x) elsewhere, each evaluated on its own elements only.
+    """Return chosen(x) where `mask` holds and other(x) elsewhere, each called on its elements only.
 
-    Gathering and scattering costs less than a `np.where`, and neither function sees arguments outside its range.
+    Gathering and scattering costs less than a `np.where`, and neither function sees arguments
+    outside its range.
     """
     inside = np.flatnonzero(mask)
     if inside.size == x.size:
@@ -56,9 +58,10 @@ def iterate(
 ) -> list[Array]:
     """Repeat `step(n, *state)`, n = 1, 2, ..., until every element says that it has converged.
 
-    `step` updates the arrays of `state` in place and returns the mask of converged elements. Converged elements leave the
-    working set, so a few slow ones do not hold up the rest. Returns the arrays at positions `results` of the state;
-    an element that has not converged after `limit` steps is NaN there: no digits rather than wrong ones.
+    `step` updates the arrays of `state` in place and returns the mask of converged elements.
+    Converged elements leave the working set, so a few slow ones do not hold up the rest. Returns
+    the arrays at positions `results` of the state; an element that has not converged after `limit`
+    steps is NaN there: no digits rather than wrong ones.
     """
     arrays = [np.array(array) for array in state]
     outputs = [np.full_like(arrays[i], np.nan) for i in results]
