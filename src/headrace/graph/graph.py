@@ -47,6 +47,7 @@ class Graph:
         self._unfetchable: set[Any] = set()
         self._finalized = False
         self._functions: dict[str, Any] = {}
+        self._py_functions: dict[str, Callable[..., Any]] = {}
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
         self.seed: int | None = None
@@ -563,6 +564,3 @@ def _control_source(item: Any) -> Any:
     if isinstance(item, Operation | Tensor | str):
         return item
     return getattr(item, "op", item)
-
-
-DeviceFunction = Callable[[Operation], str]

@@ -1,1 +1,363 @@
 """Order, checks and printing: group, tuple, Assert, Print, check_numerics."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.export import export
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.default import get_default_graph
+from headrace.graph.definition import Effect, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import infer
+from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor, graph_of, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.printf import print_format
+from headrace.ops.samples import r, unary
+from headrace.ops.source_ops import identity
+
+__all__ = ["group", "tuple_tensors", "with_dependencies"]
+
+
+@export("no_op")
+@define(
+    "NoOp",
+    "->",
+    infer=infer.no_outputs,
+    kernel=lambda: None,
+    samples=[Sample()],
+)
+def no_op(name=None):
+    """Do nothing; a place to hang control dependencies."""
+
+
+@composed
+@export("group")
+def group(*inputs: Any, **kwargs: Any) -> Operation:
+    """Return an operation that finishes when all of `inputs` (tensors, operations, nests of them) have."""
+    name = kwargs.pop("name", None)
+    if kwargs:
+        raise ValueError(f"Unknown keyword arguments: {', '.join(kwargs)}")
+    items = list(_flatten(inputs))
+    graph = graph_of(items) or get_default_graph()
+    with graph.as_default(), name_scope(name, "group_deps", items) as scope:
+        by_device: dict[str, list[Operation]] = {}
+        for item in items:
+            op = _operation_of(item)
+            by_device.setdefault(op.device, []).append(op)
+        if len(by_device) <= 1:
+            device, ops = next(iter(by_device.items()), ("", []))
+            return _wait_for(graph, ops, device, scope)
+        gates = [_wait_for(graph, ops, device, None) for device, ops in sorted(by_device.items())]
+        return _wait_for(graph, gates, "", scope)
+
+
+def _flatten(items: Any) -> Any:
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _flatten(item)
+        elif isinstance(item, dict):
+            yield from _flatten(item[k] for k in sorted(item))
+        elif item is not None:
+            yield item
+
+
+def _operation_of(item: Any) -> Operation:
+    if isinstance(item, Operation):
+        return item
+    found = getattr(item, "op", None)
+    if found is None:
+        element = getattr(item, "_as_graph_element", None)
+        found = element().op if element else None
+    if not isinstance(found, Operation):
+        raise TypeError(f"Expected tf.group() expected Tensor objects not None or {type(item)}")
+    return found
+
+
+def _wait_for(graph: Any, ops: list[Operation], device: str, name: str | None) -> Operation:
+    with graph.control_dependencies(ops):
+        if device:
+            with graph.device(device):
+                return no_op(name=name)
+        return no_op(name=name)
+
+
+@composed
+def with_dependencies(dependencies: Any, output: Any, name: str | None = None) -> Any:
+    """Return `output`, available only after `dependencies` have run."""
+    with name_scope(name, "control_dependency", [*dependencies, output]) as scope:
+        graph = get_default_graph()
+        with graph.colocate_with(output), graph.control_dependencies(dependencies):
+            if isinstance(output, IndexedSlices):
+                return _identity_slices(output, scope)
+            return identity(convert_to_tensor(output), name=scope)
+
+
+def _identity_slices(slices: IndexedSlices, scope: str) -> IndexedSlices:
+    shape = slices.dense_shape
+    return IndexedSlices(
+        identity(slices.values, name=scope),
+        identity(slices.indices),
+        None if shape is None else identity(shape),
+    )
+
+
+@composed
+@export("tuple")
+def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = None) -> list[Any]:
+    """Return `tensors`, none of them available before all of them are computed (and `control_inputs` have run)."""
+    real = [t for t in tensors if t is not None]
+    with name_scope(name, "tuple", real):
+        gates = [t if isinstance(t, Operation) else t.op for t in real]
+        for c in control_inputs or ():
+            if not isinstance(c, Operation | Tensor):
+                raise TypeError(f"Control input must be Operation or Tensor: {c}")
+            gates.append(c.op if isinstance(c, Tensor) else c)
+        if not gates:
+            raise ValueError(f"Must have at least one Tensor: {tensors}")
+        gate = group(*sorted(dict.fromkeys(gates), key=lambda op: op._id))
+        return [
+            t if t is None or isinstance(t, Operation) else with_dependencies([gate], t)
+            for t in tensors
+        ]
+
+
+# -- Checks ------------------------------------------------------------------------------------------------------------
+
+
+def _assert_kernel(condition, data, *, summarize):
+    if not np.all(condition):
+        shown = " ".join(f"[{print_format(v, summarize=summarize)}]" for v in data)
+        raise InvalidArgumentError(None, None, f"assertion failed: {shown}")
+
+
+@define(
+    "Assert",
+    "condition: bool, data: *T ->",
+    "T: list(type) >= 1; summarize: int = 3",
+    infer=infer.no_outputs,
+    kernel=_assert_kernel,
+    effect=Effect.WRITES,
+    samples=[Sample([True], [r(2)], T=["float32"])],
+)
+def assert_op(condition, data, summarize=3, name=None):
+    """Fail the step with `data` in the message unless `condition` is true."""
+
+
+@composed
+@export("Assert", "debugging.Assert")
+def Assert(condition, data, summarize=None, name=None):  # noqa: N802
+    """Fail the step, showing up to `summarize` elements of each of `data`, unless `condition` is true."""
+    with name_scope(name, "Assert", [condition, data]):
+        values = convert_n_to_tensor(data)
+        return assert_op(condition, values, 3 if summarize is None else summarize, name="Assert")
+
+
+def _check_numerics_kernel(tensor, *, message):
+    wide = np.asarray(tensor, np.float32) if np.asarray(tensor).dtype.itemsize == 2 else tensor
+    if not np.isfinite(wide).all():
+        kinds = ["Inf"] * bool(np.isinf(wide).any()) + ["NaN"] * bool(np.isnan(wide).any())
+        raise InvalidArgumentError(
+            None, None, f"{message} : Tensor had {' and '.join(kinds)} values"
+        )
+    return tensor
+
+
+@export("check_numerics", "debugging.check_numerics")
+@define(
+    "CheckNumerics",
+    "tensor: T -> output: T",
+    "T: {bfloat16|float16|float32|float64}; message: string",
+    infer=infer.same_as(0),
+    kernel=_check_numerics_kernel,
+    gradient=lambda b, op, dy: b.check_numerics(
+        dy,
+        f"Not a number (NaN) or infinity (Inf) values detected in gradient. {op._attrs['message']}",
+    ),
+    effect=Effect.WRITES,
+    samples=lambda: [Sample(*s.inputs, message="bad") for s in unary()],
+)
+def check_numerics(tensor, message, name=None):
+    """Return `tensor`; fail the step with `message` if it holds NaN or infinity."""
+
+
+@composed
+@export("verify_tensor_all_finite", "debugging.assert_all_finite")
+def verify_tensor_all_finite(t=None, msg=None, name=None, x=None, message=None):
+    """Return `t`, available only after a check that all of it is finite."""
+    t = x if t is None else t
+    msg = message if msg is None else msg
+    if t is None or msg is None:
+        raise ValueError("verify_tensor_all_finite needs a tensor and a message")
+    with name_scope(name, "VerifyFinite", [t]):
+        t = convert_to_tensor(t, name="t")
+        with get_default_graph().colocate_with(t):
+            check = check_numerics(t, message=msg)
+        return with_dependencies([check], t)
+
+
+@composed
+@export("add_check_numerics_ops")
+def add_check_numerics_ops() -> Operation:
+    """Return an operation that checks every floating tensor of the graph, each after those it depends on."""
+    checks: list[Any] = []
+    graph = get_default_graph()
+    for op in graph.get_operations():
+        for output in op.outputs:
+            if output.dtype in (dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bfloat16):
+                with graph.control_dependencies(checks[-1:]):
+                    checks.append(check_numerics(output, message=f"{op.name}:{output.value_index}"))
+    return group(*checks)
+
+
+# -- Printing ----------------------------------------------------------------------------------------------------------
+
+
+class _Counter:
+    """How often a Print has printed in a session."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lock = threading.Lock()
+
+
+def _print_kernel(value, data, *, message, first_n, summarize, ctx):
+    if first_n >= 0 and ctx is not None:
+        counter = ctx.state(_Counter, _Counter)
+        with counter.lock:
+            counter.count += 1
+            if counter.count > first_n:
+                return value
+    text = message if isinstance(message, str) else message.decode(errors="replace")
+    shown = "".join(f"[{print_format(v, summarize=summarize)}]" for v in data)
+    print(text + shown, file=sys.stderr, flush=True)
+    return value
+
+
+@define(
+    "Print",
+    "input: T, data: *U -> output: T",
+    "T: type; U: list(type) >= 0; message: string = ''; first_n: int = -1; summarize: int = 3",
+    infer=infer.same_as(0),
+    kernel=_print_kernel,
+    gradient=lambda b, op, dy: [dy] + [None] * (len(op.inputs) - 1),
+    effect=Effect.WRITES,
+    samples=[Sample(r(2), [r(3)], U=["float32"], first_n=0)],
+)
+def print_op(input, data, message="", first_n=-1, summarize=3, name=None):  # noqa: A002
+    """Return `input`, printing `data` on standard error on the way."""
+
+
+@composed
+@export("Print")
+def Print(input_, data, message=None, first_n=None, summarize=None, name=None):  # noqa: N802
+    """Return `input_`; each time it is computed (the `first_n` times), print `message` and `data`."""
+    return print_op(
+        input_,
+        data,
+        message="" if message is None else message,
+        first_n=-1 if first_n is None else first_n,
+        summarize=3 if summarize is None else summarize,
+        name=name,
+    )
+
+
+_STREAMS = {
+    "stdout": lambda: sys.stdout,
+    "stderr": lambda: sys.stderr,
+    "log(info)": lambda: sys.stderr,
+    "log(warning)": lambda: sys.stderr,
+    "log(error)": lambda: sys.stderr,
+}
+
+
+def _print_v2_kernel(text, *, output_stream, end):
+    text = np.asarray(text, object).item()
+    line = text.decode(errors="replace") + (end if isinstance(end, str) else end.decode())
+    if output_stream.startswith("file://"):
+        with open(output_stream.removeprefix("file://"), "a") as file:
+            file.write(line)
+    elif output_stream in _STREAMS:
+        stream = _STREAMS[output_stream]()
+        stream.write(line)
+        stream.flush()
+    else:
+        raise ValueError(f"Unknown output stream '{output_stream}'")
+
+
+def _print_v2_infer(c: Any, text: Any) -> list[Any]:
+    text.with_rank(0)
+    return []
+
+
+@define(
+    "PrintV2",
+    "input: string ->",
+    "output_stream: string = 'stderr'; end: string = '\\n'",
+    infer=_print_v2_infer,
+    kernel=_print_v2_kernel,
+    effect=Effect.WRITES,
+    samples=[Sample(b"", end="")],
+)
+def print_v2(input, output_stream="stderr", end="\n", name=None):  # noqa: A002
+    """Print a string."""
+
+
+@composed
+@export("print")
+def print_tensors(*inputs: Any, **kwargs: Any) -> Operation:
+    """Return an operation that prints `inputs`, separated by `sep`; tensors show `summarize` elements at each end.
+
+    Keywords: output_stream (sys.stdout, sys.stderr, "file://path", "log(info)", ...), summarize, sep, end, name.
+    """
+    stream = _stream_name(kwargs.pop("output_stream", sys.stderr))
+    name = kwargs.pop("name", None)
+    summarize = kwargs.pop("summarize", 3)
+    sep = kwargs.pop("sep", " ")
+    end = kwargs.pop("end", "\n")
+    if kwargs:
+        raise ValueError(f"Unrecognized keyword arguments for tf.print: {kwargs}")
+    template, tensors = [], []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            template.append("{}")
+            tensors.append(value)
+        else:
+            template.append(_plain_text(value, tensors))
+    text = b.string_format(
+        sep.join(template), tensors, placeholder="{}", summarize=summarize, name=None
+    )
+    return print_v2(text, output_stream=stream, end=end, name=name)
+
+
+def _plain_text(value: Any, tensors: list[Any]) -> str:
+    """The text of a Python value; tensors inside it get a place of their own."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return "{}"
+    if isinstance(value, dict):
+        inner = ", ".join(f"{k!r}: {_plain_text(v, tensors)}" for k, v in value.items())
+        return "{" + inner + "}"
+    if isinstance(value, list | tuple):
+        inner = ", ".join(_plain_text(v, tensors) for v in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner})"
+    return str(value)
+
+
+def _stream_name(stream: Any) -> str:
+    if stream is sys.stdout:
+        return "stdout"
+    if stream is sys.stderr:
+        return "stderr"
+    if isinstance(stream, str) and (stream.startswith("file://") or stream in _STREAMS):
+        return stream
+    names = {20: "log(info)", 30: "log(warning)", 40: "log(error)"}
+    if isinstance(stream, int) and stream in names:
+        return names[stream]
+    raise ValueError(f"tf.print: Unrecognized output stream: {stream!r}")

@@ -1,1 +1,134 @@
-"""Python functions as ops."""
+"""Python functions as ops. A PyFunc node holds a token; the graph holds the functions by token.
+
+So a graph with Python functions can be run where it was made, and a GraphDef of it can't take the functions along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes, errors
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.ops import infer
+from headrace.ops.convert import convert_n_to_tensor
+from headrace.ops.define import composed, define
+
+__all__ = ["numpy_function", "py_func"]
+
+_ERRORS = [
+    (StopIteration, errors.OutOfRangeError),
+    (NotImplementedError, errors.UnimplementedError),
+    (MemoryError, errors.ResourceExhaustedError),
+    ((TypeError, ValueError), errors.InvalidArgumentError),
+    (Exception, errors.UnknownError),
+]
+
+
+def _call(inputs, *, token, Tout, op):  # noqa: N803
+    function = op.graph._py_functions.get(token)
+    if function is None:
+        raise errors.InvalidArgumentError(
+            None,
+            op,
+            f"callback {token} is not found: a graph that was imported has no Python functions",
+        )
+    try:
+        # Arguments are the function's own: it may write to them and keep them.
+        results = function(*[np.array(v) if np.ndim(v) else v for v in inputs])
+    except errors.OpError:
+        raise
+    except Exception as error:
+        kind = next(k for types, k in _ERRORS if isinstance(error, types))
+        raise kind(None, op, f"{type(error).__name__}: {error}") from error
+    return _outputs(results, Tout, token)
+
+
+def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np.ndarray]:
+    if len(types) == 0:
+        return []
+    values = results if isinstance(results, list | tuple) else [results]
+    if len(values) != len(types):
+        raise ValueError(
+            f"{token} returns {len(values)} values, but expects to see {len(types)} values."
+        )
+    return [_output(v, t, i, token) for i, (v, t) in enumerate(zip(values, types, strict=True))]
+
+
+def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarray:
+    if isinstance(value, str | bytes) or dtype is dtypes.string:
+        from headrace.ops.convert import as_array
+
+        array = as_array(value)
+    else:
+        array = np.asarray(value)
+    found = dtypes.of_array(array)
+    if found is not dtype:
+        raise ValueError(
+            f"{index}-th value returned by {token} is {found.name}, but expects {dtype.name}"
+        )
+    return array
+
+
+def _py_func_schema(op_type: str, effect: Effect) -> Any:
+    return define(
+        op_type,
+        "input: *Tin -> output: *Tout",
+        "token: string; Tin: list(type) >= 0; Tout: list(type) >= 0",
+        infer=infer.unknown,
+        kernel=_call,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=effect,
+    )
+
+
+@_py_func_schema("PyFunc", Effect.WRITES)
+def py_func_op(input, token, Tout, name=None):  # noqa: A002, N803
+    """Call a Python function that may have effects."""
+
+
+@_py_func_schema("PyFuncStateless", Effect.READS)
+def py_func_stateless(input, token, Tout, name=None):  # noqa: A002, N803
+    """Call a Python function that depends on its arguments only."""
+
+
+@composed
+@export("py_func")
+def py_func(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,  # noqa: N803
+    stateful: bool = True,
+    name: str | None = None,
+) -> Any:
+    """Return `func(*arrays of inp)` as tensors of the dtypes `Tout` (one, or a list).
+
+    The function gets and returns NumPy arrays; its exceptions end the step, with their traceback as the cause.
+    """
+    graph = get_default_graph()
+    with graph._lock:
+        token = f"pyfunc_{len(graph._py_functions)}"
+        graph._py_functions[token] = func
+    is_list = isinstance(Tout, list | tuple)
+    types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
+    build = py_func_op if stateful else py_func_stateless
+    results = build(convert_n_to_tensor(inp), token, types, name=name)
+    if not types:
+        return graph.get_operations()[-1]
+    return results if is_list else results[0]
+
+
+@composed
+@export("numpy_function")
+def numpy_function(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,  # noqa: N803
+    name: str | None = None,
+) -> Any:
+    """Return `func(*arrays of inp)` as tensors; as tf.py_func with effects."""
+    return py_func(func, inp, Tout, stateful=True, name=name)

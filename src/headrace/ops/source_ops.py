@@ -14,7 +14,7 @@ from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
 
-__all__ = ["constant", "identity", "no_op", "placeholder", "placeholder_with_default"]
+__all__ = ["constant", "identity", "placeholder", "placeholder_with_default"]
 
 
 def _const_infer(c: Any) -> TensorShape:
@@ -49,8 +49,6 @@ def constant(
 
 
 def _unfed(*, op: Any) -> Any:
-    from headrace.graph.program import _show
-
     raise InvalidArgumentError(
         None,
         op,
@@ -112,9 +110,3 @@ def placeholder_with_default(input, shape, name=None):  # noqa: A002
 )
 def identity(input, name=None):  # noqa: A002
     """Return a tensor with the same value."""
-
-
-@export("no_op")
-@define("NoOp", "->", infer=infer.no_outputs, kernel=lambda: None, samples=[Sample()])
-def no_op(name=None):
-    """Do nothing; a place to hang control dependencies."""
