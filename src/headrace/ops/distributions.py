@@ -88,6 +88,8 @@ def multinomial(
         raise ValueError(f"logits should be a matrix, got shape {list(logits.shape)}")
     if num_samples < 0:
         raise ValueError(f"num_samples should be nonnegative, got {num_samples}")
+    if np.dtype(dtype) not in (np.int32, np.int64):
+        raise TypeError(f"class indices come in int32 and int64, not {np.dtype(dtype).name}")
     rows, classes = logits.shape
     if classes == 0:
         raise ValueError(f"num_classes should be positive, got {classes}")

@@ -4,7 +4,7 @@ Three functions, each bit for bit: FarmHash's Fingerprint64 (StringToHashBucketF
 SipHash-2-4 (StringToHashBucketStrong) and the 64-bit MurmurHash2 that TensorFlow calls Hash64
 (StringToHashBucket). All are vectorised over the batch: the strings are laid end to end in one
 buffer, a word of a string is a gather at a byte offset, and a loop over blocks works on the rows
-that still have one: the first ones, since rows go by falling length. Arithmetic is uint64, wrapping.
+that still have one: the first ones, since rows go by falling length. The last few go on alone.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +14,13 @@ import numpy as np
 
 from headrace.ops.string_arrays import string_array, string_scalar
 
-_U = np.uint64
-_Words = np.ndarray  # of uint64, one per string
+# One uint64 per string, or one string's as a Python int: the arithmetic below is written for both.
+# Arrays wrap by themselves; what is shifted right or kept is masked, for the sake of the ints.
+_Words = Any
+_MASK = 2**64 - 1
+_FEW = 16  # below this many rows, Python's integers are faster than NumPy's calls
 
-_K0, _K1, _K2 = _U(0xC3A5C85C97CB3127), _U(0xB492B66FBE98F273), _U(0x9AE16A3B2F90404F)
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 
 
 class _Rows:
@@ -43,10 +46,24 @@ class _Rows:
     def __getitem__(self, rows: slice) -> "_Rows":
         return _Rows(self.buffer, self.starts[rows], self.lengths[rows])
 
-    def live(self, blocks: np.ndarray) -> Iterator[int]:
-        """Yield, block after block, how many rows have that block; `blocks` is each row's count."""
-        for block in range(int(blocks.max(initial=0))):
-            yield int(np.searchsorted(-blocks, -block))
+    def live(self, blocks: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Yield (block, how many rows have it) while many do; `blocks` is each row's count."""
+        for block in range(self._common(blocks)):
+            yield block, int(np.searchsorted(-blocks, -block))
+
+    def rest(self, blocks: np.ndarray) -> Iterator[tuple[int, int, int]]:
+        """Yield (row, first block, end) for the blocks that only a few rows have."""
+        first = self._common(blocks)
+        for row, last in enumerate(blocks[:_FEW].tolist()):
+            if last > first:
+                yield row, first, last
+
+    def _common(self, blocks: np.ndarray) -> int:
+        """Return how many blocks at least _FEW rows have."""
+        return int(blocks[_FEW - 1]) if len(blocks) >= _FEW else 0
+
+    def row(self, index: int) -> "_Row":
+        return _Row(self.buffer, int(self.starts[index]))
 
     def word(self, offset: Any) -> _Words:
         """Return the 8 bytes at `offset` of every row; below zero counts from the row's end."""
@@ -65,7 +82,7 @@ class _Rows:
     def tail(self) -> _Words:
         """Return the bytes after the last whole word of every row, as a little-endian number."""
         spare = (self.lengths % 8).astype(np.uint64)
-        mask = (_U(1) << (_U(8) * spare)) - _U(1)
+        mask = (np.uint64(1) << (8 * spare)) - 1
         return self.word(self.lengths & ~7) & mask
 
     def _at(self, offset: Any) -> np.ndarray:
@@ -74,13 +91,26 @@ class _Rows:
         return self.starts + offset
 
 
+class _Row:
+    """One string of the buffer; its words are Python ints."""
+
+    def __init__(self, buffer: bytes, start: int):
+        self.buffer, self.start = buffer, start
+
+    def word(self, offset: int) -> int:
+        at = self.start + offset
+        return int.from_bytes(self.buffer[at : at + 8], "little")
+
+
 def _rotate(x: _Words, bits: int) -> _Words:
     """Rotate right."""
-    return (x >> _U(bits)) | (x << _U(64 - bits))
+    x = x & _MASK
+    return (x >> bits) | (x << (64 - bits)) & _MASK
 
 
 def _mix(x: _Words) -> _Words:
-    return x ^ (x >> _U(47))
+    x = x & _MASK
+    return x ^ (x >> 47)
 
 
 def _fold(u: _Words, v: _Words, multiplier: _Words) -> _Words:
@@ -89,31 +119,31 @@ def _fold(u: _Words, v: _Words, multiplier: _Words) -> _Words:
 
 
 def _farm_empty(rows: _Rows) -> _Words:
-    return np.full(len(rows.starts), _K2)
+    return np.full(len(rows.starts), _K2, np.uint64)
 
 
 def _farm_1_to_3(rows: _Rows) -> _Words:
-    y = rows.byte(0) + (rows.byte(rows.lengths >> 1) << _U(8))
-    z = rows.sizes + (rows.byte(-1) << _U(2))
+    y = rows.byte(0) + (rows.byte(rows.lengths >> 1) << 8)
+    z = rows.sizes + (rows.byte(-1) << 2)
     return _mix(y * _K2 ^ z * _K0) * _K2
 
 
 def _farm_4_to_7(rows: _Rows) -> _Words:
-    multiplier = _K2 + rows.sizes * _U(2)
-    return _fold(rows.sizes + (rows.half(0) << _U(3)), rows.half(-4), multiplier)
+    multiplier = _K2 + rows.sizes * 2
+    return _fold(rows.sizes + (rows.half(0) << 3), rows.half(-4), multiplier)
 
 
 def _farm_8_to_16(rows: _Rows) -> _Words:
-    multiplier = _K2 + rows.sizes * _U(2)
+    multiplier = _K2 + rows.sizes * 2
     a, b = rows.word(0) + _K2, rows.word(-8)
     c = _rotate(b, 37) * multiplier + a
     d = (_rotate(a, 25) + b) * multiplier
     return _fold(c, d, multiplier)
 
 
-def _farm_ends(rows: _Rows, first: np.uint64) -> tuple[_Words, _Words, _Words]:
+def _farm_ends(rows: _Rows, first: int) -> tuple[_Words, _Words, _Words]:
     """Mix the first and the last 16 bytes: what 17 to 32 and 33 to 64 have in common."""
-    multiplier = _K2 + rows.sizes * _U(2)
+    multiplier = _K2 + rows.sizes * 2
     a, b = rows.word(0) * first, rows.word(8)
     c, d = rows.word(-8) * multiplier, rows.word(-16) * _K2
     y = _rotate(a + b, 43) + _rotate(c, 30) + d
@@ -125,7 +155,7 @@ def _farm_17_to_32(rows: _Rows) -> _Words:
 
 
 def _farm_33_to_64(rows: _Rows) -> _Words:
-    multiplier = _K2 + rows.sizes * _U(2)
+    multiplier = _K2 + rows.sizes * 2
     a, y, z = _farm_ends(rows, _K2)
     e, f = rows.word(16) * multiplier, rows.word(24)
     g = (y + rows.word(-32)) * multiplier
@@ -133,17 +163,17 @@ def _farm_33_to_64(rows: _Rows) -> _Words:
     return _fold(_rotate(e + f, 43) + _rotate(g, 30) + h, e + _rotate(f + a, 18) + g, multiplier)
 
 
-def _absorb(rows: _Rows, at: Any, a: _Words, b: _Words) -> tuple[_Words, _Words]:
+def _absorb(rows: "_Rows | _Row", at: Any, a: _Words, b: _Words) -> tuple[_Words, _Words]:
     """Take 32 bytes at `at` into the pair (a, b)."""
     w, x, y, z = (rows.word(at + step) for step in (0, 8, 16, 24))
     a = a + w
     b = _rotate(b + a + z, 21)
     total = a + x + y
-    return total + z, b + _rotate(total, 44) + a
+    return (total + z) & _MASK, (b + _rotate(total, 44) + a) & _MASK
 
 
 def _farm_block(
-    rows: _Rows, at: Any, state: Sequence[_Words], multiplier: Any, nine: np.uint64
+    rows: "_Rows | _Row", at: Any, state: Sequence[_Words], multiplier: Any, nine: int
 ) -> tuple[_Words, ...]:
     """Take the 64 bytes at `at` into the state; the last block weighs two of the terms by nine."""
     x, y, z, v0, v1, w0, w1 = state
@@ -159,23 +189,29 @@ def _farm_block(
 
 def _farm_long(rows: _Rows) -> _Words:
     count = len(rows.starts)
-    seed = _U(81)
+    seed = 81
     state = np.zeros((7, count), np.uint64)
     x, y, z = state[:3]
-    x[:] = seed * _K2 + rows.word(0)
-    y[:] = seed * _K1 + _U(113)
-    z[:] = _mix(y * _K2 + _U(113)) * _K2
+    x[:] = rows.word(0) + (seed * _K2 & _MASK)
+    y[:] = (seed * _K1 + 113) & _MASK
+    z[:] = _mix(y * _K2 + 113) * _K2
+    blocks = (rows.lengths - 1) // 64
     some = rows
-    for block, live in enumerate(rows.live((rows.lengths - 1) // 64)):
+    for block, live in rows.live(blocks):
         some = some if live == len(some.starts) else rows[:live]
-        state[:, :live] = _farm_block(some, 64 * block, list(state[:, :live]), _K1, _U(1))
+        state[:, :live] = _farm_block(some, 64 * block, list(state[:, :live]), _K1, 1)
+    for row, first, last in rows.rest(blocks):
+        single, values = rows.row(row), state[:, row].tolist()
+        for block in range(first, last):
+            values = _farm_block(single, 64 * block, values, _K1, 1)
+        state[:, row] = [value & _MASK for value in values]
     x, y, z, v0, v1, w0, w1 = state
-    multiplier = _K1 + ((z & _U(0xFF)) << _U(1))
-    w0 = w0 + ((rows.sizes - _U(1)) & _U(63))
+    multiplier = _K1 + ((z & 0xFF) << 1)
+    w0 = w0 + ((rows.sizes - 1) & 63)
     v0 = v0 + w0
     w0 = w0 + v0
     last = rows.lengths - 64
-    x, y, z, v0, v1, w0, w1 = _farm_block(rows, last, (x, y, z, v0, v1, w0, w1), multiplier, _U(9))
+    x, y, z, v0, v1, w0, w1 = _farm_block(rows, last, (x, y, z, v0, v1, w0, w1), multiplier, 9)
     return _fold(
         _fold(v0, w0, multiplier) + _mix(y) * _K0 + z,
         _fold(v1, w1, multiplier) + x,
@@ -195,7 +231,6 @@ _FARM_RANGES: tuple[tuple[int, Callable[[_Rows], _Words]], ...] = (
 )
 
 
-@np.errstate(over="ignore")
 def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
     """Return FarmHash's Fingerprint64 of every string, as uint64."""
     rows, order = _Rows.of(strings)
@@ -210,66 +245,70 @@ def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
     return hashes
 
 
-_MURMUR = _U(0xC6A4A7935BD1E995)
+_MURMUR = 0xC6A4A7935BD1E995
 
 
-@np.errstate(over="ignore")
+def _murmur_absorb(state: _Words, word: _Words) -> _Words:
+    return ((state ^ _mix(word * _MURMUR) * _MURMUR) * _MURMUR) & _MASK
+
+
 def hash64(strings: Sequence[bytes]) -> np.ndarray:
     """Return TensorFlow's Hash64 (MurmurHash2, 64 bit, a fixed seed) of every string."""
     rows, order = _Rows.of(strings)
-    state = _U(0xDECAFCAFFE) ^ (rows.sizes * _MURMUR)
-    for index, live in enumerate(rows.live(rows.lengths // 8)):
-        mixed = _mix(rows.first_words(live, 8 * index) * _MURMUR) * _MURMUR
-        state[:live] = (state[:live] ^ mixed) * _MURMUR
+    state = 0xDECAFCAFFE ^ (rows.sizes * _MURMUR)
+    for index, live in rows.live(rows.lengths // 8):
+        state[:live] = _murmur_absorb(state[:live], rows.first_words(live, 8 * index))
+    for row, first, last in rows.rest(rows.lengths // 8):
+        single, value = rows.row(row), int(state[row])
+        for index in range(first, last):
+            value = _murmur_absorb(value, single.word(8 * index))
+        state[row] = value
     state = np.where(rows.lengths % 8 > 0, (state ^ rows.tail()) * _MURMUR, state)
     return _mix(_mix(state) * _MURMUR)[np.argsort(order)]
 
 
-def _sip_round(v: np.ndarray) -> None:
-    """One SipRound on the four rows of v, in place; rotations are to the left."""
+def _sip_round(v0: _Words, v1: _Words, v2: _Words, v3: _Words) -> tuple[_Words, ...]:
+    """One SipRound; its rotations are to the left."""
+    v0, v2 = v0 + v1 & _MASK, v2 + v3 & _MASK
+    v1, v3 = _rotate(v1, 64 - 13) ^ v0, _rotate(v3, 64 - 16) ^ v2
+    v0, v2 = _rotate(v0, 32) + v3 & _MASK, v2 + v1 & _MASK
+    v1, v3 = _rotate(v1, 64 - 17) ^ v2, _rotate(v3, 64 - 21) ^ v0
+    return v0, v1, _rotate(v2, 32), v3
+
+
+def _sip_absorb(v: Sequence[_Words], word: _Words) -> tuple[_Words, ...]:
     v0, v1, v2, v3 = v
-    v0 += v1
-    v2 += v3
-    v1[:] = _rotate(v1, 64 - 13) ^ v0
-    v3[:] = _rotate(v3, 64 - 16) ^ v2
-    v0[:] = _rotate(v0, 32)
-    v2 += v1
-    v0 += v3
-    v1[:] = _rotate(v1, 64 - 17) ^ v2
-    v3[:] = _rotate(v3, 64 - 21) ^ v0
-    v2[:] = _rotate(v2, 32)
+    v0, v1, v2, v3 = _sip_round(*_sip_round(v0, v1, v2, v3 ^ word))
+    return v0 ^ word, v1, v2, v3
 
 
-def _sip_absorb(v: np.ndarray, word: _Words) -> None:
-    v[3] ^= word
-    _sip_round(v)
-    _sip_round(v)
-    v[0] ^= word
-
-
-@np.errstate(over="ignore")
 def siphash(strings: Sequence[bytes], key: Sequence[int]) -> np.ndarray:
     """Return SipHash-2-4 of every string under a key of two 64-bit integers."""
     if len(key) != 2:
         raise ValueError(f"key must have 2 elements, got {len(key)}")
-    k0, k1 = (_U(part % 2**64) for part in key)
+    k0, k1 = (part % 2**64 for part in key)
     rows, order = _Rows.of(strings)
     v = np.empty((4, len(strings)), np.uint64)
-    v[0], v[1] = k0 ^ _U(0x736F6D6570736575), k1 ^ _U(0x646F72616E646F6D)
-    v[2], v[3] = k0 ^ _U(0x6C7967656E657261), k1 ^ _U(0x7465646279746573)
-    for index, live in enumerate(rows.live(rows.lengths // 8)):
-        _sip_absorb(v[:, :live], rows.first_words(live, 8 * index))
-    _sip_absorb(v, rows.tail() | (rows.sizes << _U(56)))
-    v[2] ^= _U(0xFF)
+    v[0], v[1] = k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D
+    v[2], v[3] = k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573
+    for index, live in rows.live(rows.lengths // 8):
+        v[:, :live] = _sip_absorb(list(v[:, :live]), rows.first_words(live, 8 * index))
+    for row, first, last in rows.rest(rows.lengths // 8):
+        single, values = rows.row(row), v[:, row].tolist()
+        for index in range(first, last):
+            values = _sip_absorb(values, single.word(8 * index))
+        v[:, row] = values
+    v0, v1, v2, v3 = _sip_absorb(list(v), rows.tail() | (rows.sizes << 56))
+    v2 = v2 ^ 0xFF
     for _ in range(4):
-        _sip_round(v)
-    return (v[0] ^ v[1] ^ v[2] ^ v[3])[np.argsort(order)]
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    return (v0 ^ v1 ^ v2 ^ v3)[np.argsort(order)]
 
 
 def _buckets(hashes: np.ndarray, num_buckets: int, shape: tuple[int, ...]) -> np.ndarray:
     if num_buckets < 1:
         raise ValueError(f"num_buckets must be at least 1, got {num_buckets}")
-    return (hashes % _U(num_buckets)).astype(np.int64).reshape(shape)
+    return (hashes % np.uint64(num_buckets)).astype(np.int64).reshape(shape)
 
 
 def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> np.ndarray:

@@ -49,7 +49,6 @@ _CHUNK = 1 << 14
 # Key under which the seeds of a stateless op are themselves encrypted.
 _STATELESS_KEY = 0x02461E29_3EC8F720
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _FLOATS = tuple(np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
 _INTEGERS = np.dtype(np.int32), np.dtype(np.int64)
 
@@ -298,21 +297,24 @@ def _draw_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
     return _fill(stream, shape, kind, lambda sample: normal_from_words(sample, kind))
 
 
-def _draw_uniform_int(
-    stream: Stream, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
-) -> np.ndarray:
+def _integer_dtype(shape: Shape, minval: int, maxval: int, dtype: DTypeLike) -> np.dtype:
+    """The dtype, once the arguments are known to be good; an empty output takes any bounds."""
     kind = np.dtype(dtype)
     if kind not in _INTEGERS:
         raise TypeError(f"random integers come in int32 and int64, not {kind.name}")
     limit = 1 << 8 * kind.itemsize - 1
-    minval, maxval = int(minval), int(maxval)
-    if output_size(shape) == 0:
-        return np.empty(tuple(shape), kind)
-    if not -limit <= minval < maxval < limit:
+    if output_size(shape) and not -limit <= minval < maxval < limit:
         raise ValueError(f"Need minval < maxval within {kind.name}, got {minval} and {maxval}")
+    return kind
+
+
+def _draw_uniform_int(
+    stream: Stream, shape: Shape, minval: int, maxval: int, kind: np.dtype
+) -> np.ndarray:
+    modulus = 1 << 8 * kind.itemsize
     unsigned = np.dtype(f"u{kind.itemsize}")
-    span = unsigned.type(maxval - minval)
-    origin = unsigned.type(minval % (2 * limit))
+    span = unsigned.type((int(maxval) - int(minval)) % modulus)
+    origin = unsigned.type(int(minval) % modulus)
 
     def convert(sample: np.ndarray) -> np.ndarray:
         # x % span, spelled with the division by a scalar that NumPy has vectorised.
@@ -385,7 +387,8 @@ def uniform_int(
     state: PhiloxState, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
 ) -> np.ndarray:
     """RandomUniformInt: integers in [minval, maxval), slightly biased when 2^bits % span != 0."""
-    return _draw_uniform_int(_reserve_outputs(state, shape), shape, minval, maxval, dtype)
+    kind = _integer_dtype(shape, minval, maxval, dtype)
+    return _draw_uniform_int(_reserve_outputs(state, shape), shape, minval, maxval, kind)
 
 
 def standard_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
@@ -407,7 +410,8 @@ def stateless_uniform_int(
     seed: ArrayLike, shape: Shape, minval: int, maxval: int, dtype: DTypeLike
 ) -> np.ndarray:
     """StatelessRandomUniformInt: `uniform_int` as a pure function of two integer seeds."""
-    return _draw_uniform_int(stateless_stream(seed), shape, minval, maxval, dtype)
+    kind = _integer_dtype(shape, minval, maxval, dtype)
+    return _draw_uniform_int(stateless_stream(seed), shape, minval, maxval, kind)
 
 
 def stateless_normal(seed: ArrayLike, shape: Shape, dtype: DTypeLike) -> np.ndarray:

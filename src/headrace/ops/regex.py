@@ -223,7 +223,9 @@ class _Translator:
             if end == ":":
                 self._group("(?:", flags, match.end())
             else:
-                self.flags, self.at, self.last = flags, match.end(), "none"
+                self.flags, self.at = flags, match.end()
+                # A repetition after the flags still finds what stood before them.
+                self.last = "atom" if self.last == "repeat" else self.last
         else:
             self._fail("invalid perl operator")
 

@@ -5,15 +5,15 @@ domain the answers are TensorFlow's: NaN for a <= 0 or x < 0, except that `igamm
 and `random_gamma_grad` are 0 at x = 0 for every a.
 
 The quarter plane is split in three, each part with a method that converges there in some dozens of
-steps: `_Series` (x below about a), `_Fraction` (x above), and `_Uniform` (large a, x near a). Each
-part states the same four facts about its region, so the public functions only choose and combine.
+steps: `_Series` (x below about a), `_ContinuedFraction` (x above), `_Uniform` (large a, x near a).
+Each offers the same four functions on its region: lower, upper, gradient, sample_gradient.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -85,14 +85,18 @@ class _Series:
         return total, derivative
 
     @staticmethod
-    def pair(a: Array, x: Array) -> tuple[Array, Array]:
-        p = np.minimum(_scale(a, x) * _Series.sums(a, x, with_derivative=False)[0], 1.0)
+    def lower(a: Array, x: Array) -> Array:
+        return np.minimum(_scale(a, x) * _Series.sums(a, x, with_derivative=False)[0], 1.0)
+
+    @staticmethod
+    def upper(a: Array, x: Array) -> Array:
+        p = _Series.lower(a, x)
         q = 1.0 - p
         # Where P is nearly 1, a and x are small: Q has its own series (DLMF 8.7.3).
         cancelled = np.flatnonzero((p > 0.7) & (x < _SERIES_X))
         if cancelled.size:
             q[cancelled] = _upper_for_small_shape(a[cancelled], x[cancelled])
-        return p, q
+        return q
 
     @staticmethod
     def lower_slope(a: Array, x: Array) -> Array:
@@ -122,7 +126,7 @@ def _upper_for_small_shape(a: Array, x: Array) -> Array:
     return -np.expm1(log_power) - np.exp(log_power) * a * total
 
 
-class _Fraction:
+class _ContinuedFraction:
     """Q by Legendre's continued fraction (DLMF 8.9.2), with Lentz's forward recurrence."""
 
     @staticmethod
@@ -167,23 +171,26 @@ class _Fraction:
         return value, slope
 
     @staticmethod
-    def pair(a: Array, x: Array) -> tuple[Array, Array]:
-        q = _scale(a, x) * a * _Fraction.fraction(a, x, with_derivative=False)[0]
-        return 1.0 - q, q
+    def upper(a: Array, x: Array) -> Array:
+        return _scale(a, x) * a * _ContinuedFraction.fraction(a, x, with_derivative=False)[0]
+
+    @staticmethod
+    def lower(a: Array, x: Array) -> Array:
+        return 1.0 - _ContinuedFraction.upper(a, x)
 
     @staticmethod
     def upper_slope(a: Array, x: Array) -> Array:
         """Return dQ/da divided by x**a exp(-x) / gamma(a)."""
-        value, slope = _Fraction.fraction(a, x, with_derivative=True)
+        value, slope = _ContinuedFraction.fraction(a, x, with_derivative=True)
         return value * (np.log(x) - digamma(a) + slope)
 
     @staticmethod
     def gradient(a: Array, x: Array) -> Array:
-        return -_scale(a, x) * (a * _Fraction.upper_slope(a, x))
+        return -_scale(a, x) * (a * _ContinuedFraction.upper_slope(a, x))
 
     @staticmethod
     def sample_gradient(a: Array, x: Array) -> Array:
-        return _Fraction.upper_slope(a, x) * x
+        return _ContinuedFraction.upper_slope(a, x) * x
 
 
 class _Uniform:
@@ -197,12 +204,19 @@ class _Uniform:
         return np.copysign(np.sqrt(-2.0 * _log_kernel(a, x)), x - a)
 
     @staticmethod
-    def pair(a: Array, x: Array) -> tuple[Array, Array]:
+    def remainder(a: Array, eta: Array) -> Array:
+        peak = np.exp(-0.5 * a * np.square(eta)) / np.sqrt(2.0 * math.pi * a)
+        return peak * _correction(a, eta, _temme_coefficients())
+
+    @staticmethod
+    def lower(a: Array, x: Array) -> Array:
         eta = _Uniform.eta(a, x)
-        remainder = np.exp(-0.5 * a * np.square(eta)) / np.sqrt(2.0 * math.pi * a)
-        remainder *= _correction(a, eta, _temme_coefficients())
-        z = eta * np.sqrt(0.5 * a)
-        return 0.5 * erfc(-z) - remainder, 0.5 * erfc(z) + remainder
+        return 0.5 * erfc(-eta * np.sqrt(0.5 * a)) - _Uniform.remainder(a, eta)
+
+    @staticmethod
+    def upper(a: Array, x: Array) -> Array:
+        eta = _Uniform.eta(a, x)
+        return 0.5 * erfc(eta * np.sqrt(0.5 * a)) + _Uniform.remainder(a, eta)
 
     @staticmethod
     def upper_slope(a: Array, x: Array) -> Array:
@@ -269,38 +283,31 @@ def _correction(a: Array, eta: Array, rows: tuple[tuple[float, ...], ...]) -> Ar
     return total
 
 
-def _by_region(a: Array, x: Array, method: str) -> list[Array]:
-    """Apply the method of that name of each point's region; a, x positive and finite."""
-    uniform = (a >= _UNIFORM_SHAPE) & (np.abs(x - a) <= _UNIFORM_WIDTH * a)
-    fraction = ~uniform & (x >= _SERIES_X) & (x >= a + 1.0)
-    series = ~(uniform | fraction)
-    outputs: list[Array] = []
-    for region, mask in ((_Series, series), (_Fraction, fraction), (_Uniform, uniform)):
-        where = np.flatnonzero(mask)
-        if not where.size:
-            continue
-        compute: Callable = getattr(region, method)
-        parts = compute(a[where], x[where])
-        parts = parts if isinstance(parts, tuple) else (parts,)
-        outputs = outputs or [np.full_like(a, np.nan) for _ in parts]
-        for output, part in zip(outputs, parts, strict=True):
-            output[where] = part
-    return outputs
+def _evaluate(
+    a: Array, x: Array, methods: Sequence[Callable[[Array, Array], Array]], at_infinity: float
+) -> Array:
+    """Return the function that the three `methods` (series, fraction, uniform) compute.
 
-
-def _evaluate(a: Array, x: Array, method: str, part: int, at_infinity: float) -> Array:
-    """Return one result of `method` inside the domain, its limit at x = inf, and NaN elsewhere."""
+    It has a value for finite positive a and x, the limit `at_infinity` at x = inf, else NaN.
+    """
+    proper = (a > 0.0) & (x > 0.0) & np.isfinite(a)
+    inside = proper & (x < np.inf)
+    uniform = inside & (a >= _UNIFORM_SHAPE) & (np.abs(x - a) <= _UNIFORM_WIDTH * a)
+    fraction = inside & ~uniform & (x >= _SERIES_X) & (x >= a + 1.0)
+    series = inside & ~uniform & ~fraction
     result = np.full_like(a, np.nan)
-    inside = np.flatnonzero((a > 0.0) & (x > 0.0) & np.isfinite(a) & np.isfinite(x))
-    if inside.size:
-        result[inside] = _by_region(a[inside], x[inside], method)[part]
-    result[(a > 0.0) & np.isfinite(a) & (x == np.inf)] = at_infinity
+    for method, region in zip(methods, (series, fraction, uniform), strict=True):
+        where = np.flatnonzero(region)
+        if where.size:
+            result[where] = method(a[where], x[where])
+    result[proper & (x == np.inf)] = at_infinity
     return result
 
 
 def igamma(a: Array, x: Array) -> Array:
     """Return P(a, x), the lower regularised incomplete gamma function."""
-    result = _evaluate(a, x, "pair", 0, 1.0)
+    methods = (_Series.lower, _ContinuedFraction.lower, _Uniform.lower)
+    result = _evaluate(a, x, methods, 1.0)
     result[(a == np.inf) & (x >= 0.0) & (x < 1.0)] = 0.0
     result[x == 0.0] = 0.0
     return result
@@ -308,7 +315,8 @@ def igamma(a: Array, x: Array) -> Array:
 
 def igammac(a: Array, x: Array) -> Array:
     """Return Q(a, x) = 1 - P(a, x), the upper regularised incomplete gamma function."""
-    result = _evaluate(a, x, "pair", 1, 0.0)
+    methods = (_Series.upper, _ContinuedFraction.upper, _Uniform.upper)
+    result = _evaluate(a, x, methods, 0.0)
     result[(a > 0.0) & (x == np.inf)] = 0.0
     result[(a == np.inf) & (x >= 0.0) & (x < 1.0)] = 1.0
     result[(a > 0.0) & (x == 0.0)] = 1.0
@@ -317,13 +325,19 @@ def igammac(a: Array, x: Array) -> Array:
 
 def igamma_grad_a(a: Array, x: Array) -> Array:
     """Return the derivative of P(a, x) in a."""
-    result = _evaluate(a, x, "gradient", 0, -0.0)
+    methods = (_Series.gradient, _ContinuedFraction.gradient, _Uniform.gradient)
+    result = _evaluate(a, x, methods, -0.0)
     result[x == 0.0] = 0.0
     return result
 
 
 def random_gamma_grad(alpha: Array, sample: Array) -> Array:
     """Return d(sample)/d(alpha) at a fixed quantile: -(dP/da) / (dP/dx)."""
-    result = _evaluate(alpha, sample, "sample_gradient", 0, -0.0)
+    methods = (
+        _Series.sample_gradient,
+        _ContinuedFraction.sample_gradient,
+        _Uniform.sample_gradient,
+    )
+    result = _evaluate(alpha, sample, methods, -0.0)
     result[sample == 0.0] = 0.0
     return result

@@ -41,7 +41,7 @@ def _codec(encoding: bytes) -> codecs.CodecInfo:
     try:
         name = encoding.decode("ascii").lower()
         info = codecs.lookup(_ALIASES.get(name, name))
-        b"".decode(info.name)  # a codec may be one from bytes to bytes: this refuses it
+        bytes(4).decode(info.name)  # a codec may be one from bytes to bytes: this refuses it
     except (LookupError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"unknown input encoding {encoding!r}") from error
     if info.name.replace("-", "_") in _NOT_CHARSETS:

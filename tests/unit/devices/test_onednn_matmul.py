@@ -26,6 +26,7 @@ def stored(matrix, transposed):
         ((1, 100), (100, 1)),
         ((64, 64), (64, 64)),
         ((33, 300), (300, 65)),
+        ((513, 1025), (1025, 1031)),  # large enough for the right operand to be reordered
         ((4, 5, 6), (4, 6, 7)),
         ((4, 5, 6), (6, 7)),
         ((5, 6), (4, 6, 7)),
@@ -38,7 +39,7 @@ def test_matmul(a_shape, b_shape, flags):
     got = onednn.matmul(stored(a, flags[0]), stored(b, flags[1]), *flags)
     want = a.astype(np.float64) @ b.astype(np.float64)
     assert got.dtype == np.float32 and got.shape == want.shape and got.ctypes.data % 64 == 0
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
 
 
 def test_views_are_copied():

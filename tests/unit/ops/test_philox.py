@@ -166,6 +166,7 @@ def test_truncated_normals_stay_inside():
         (lambda s: distributions.multinomial(s, np.zeros(3), 1), ValueError, "matrix"),
         (lambda s: distributions.multinomial(s, np.zeros((3, 0)), 1), ValueError, "num_classes"),
         (lambda s: distributions.multinomial(s, np.zeros((3, 2)), -1), ValueError, "num_samples"),
+        (lambda s: distributions.multinomial(s, np.eye(2), 1, "f4"), TypeError, "not float32"),
         (lambda s: distributions.random_gamma(s, (2,), np.array(3)), TypeError, "alpha"),
         (lambda s: _poisson(s, np.nan, np.float32), ValueError, "rate"),
         (lambda s: _poisson(s, 1e12, np.int32), ValueError, "int32"),
@@ -185,6 +186,14 @@ def test_truncated_normals_stay_inside():
 def test_bad_arguments_raise(call, error, message):
     with pytest.raises(error, match=message):
         call(PhiloxState(1, 2))
+
+
+def test_a_refused_call_leaves_the_state_alone():
+    state = PhiloxState(1, 2)
+    with pytest.raises(ValueError, match="minval < maxval"):
+        philox.uniform_int(state, (2,), 4, 3, np.int64)
+    assert state.get_state() == PhiloxState(1, 2).get_state()
+    assert philox.uniform_int(state, (0, 2), 4, 3, np.int64).shape == (0, 2)
 
 
 def test_poisson_and_gamma_beyond_their_domain():
