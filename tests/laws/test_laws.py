@@ -16,7 +16,8 @@ from headrace.graph.definition import Effect, definitions
 from headrace.graph.schema import MISSING
 from headrace.ops.samples import calls, samples_of, type_choices
 
-# Ops whose meaning is in state that other ops make, or in being fed: their families test them whole.
+# Ops whose meaning is in state that other ops make, or in being fed: their families test them
+# whole.
 WITHOUT_SAMPLES = {"Placeholder"}
 
 OPS = sorted(definitions())
@@ -76,7 +77,7 @@ def test_shape_and_dtype_are_the_kernels(op_type):
             results = run(op, arrays) if op.outputs else []
             for t, value in zip(op.outputs, results, strict=True):
                 where = f"{op_type} {sample} {types} static={static}: {t}"
-                if t.dtype.base_dtype.numpy != object:
+                if t.dtype.base_dtype.numpy.kind != "O":
                     assert value.dtype == t.dtype.numpy, f"{where}: kernel gave {value.dtype}"
                 assert t.shape.is_compatible_with(np.shape(value)), f"{where}: {np.shape(value)}"
             checks["count"] += 1
@@ -190,7 +191,9 @@ def test_bad_input_is_a_clean_exception(op_type):
 
 
 def spoiled(array):
-    """The array with a dimension more, one less, no elements, an odd size, and, for indices, values out of range."""
+    """The array with a dimension more, one less, no elements, an odd size, and, for indices, values
+    out of range.
+    """
     yield array[None]
     yield array.reshape(-1)[:1].reshape(()) if array.size else np.zeros((), array.dtype)
     yield np.zeros((0, *array.shape[1:]), array.dtype)

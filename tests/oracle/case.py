@@ -1,19 +1,23 @@
-"""Cases that run under TensorFlow 1.15.5 and under Headrace alike. This file and the cases must stay valid Python 3.7.
+"""Cases that run under TensorFlow 1.15.5 and under Headrace alike. This file and the cases must
+stay valid Python 3.7.
 
-A case is a function of `tf` that builds a small graph and returns what to fetch: a tensor, an operation's tensors, or any
-nesting of lists, tuples and dicts. scripts/record_oracle runs the cases under TensorFlow and keeps results and graphs.
+A case is a function of `tf` that builds a small graph and returns what to fetch: a tensor, an
+operation's tensors, or any nesting of lists, tuples and dicts. scripts/record_oracle runs the cases
+under TensorFlow and keeps results and graphs.
 """
 
 CASES = {}
 
 
 def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, error=None):
-    """Register a case. graph: whether our nodes must equal TensorFlow's; feeds: {tensor name: value}."""
+    """Register a case. graph: whether our nodes must equal TensorFlow's; feeds: {tensor name:
+    value}.
+    """
 
     def register(f):
         key = f.__module__.rpartition(".")[2] + "." + f.__name__
         assert key not in CASES, key
-        CASES[key] = dict(build=f, graph=graph, feeds=feeds or {}, rtol=rtol, atol=atol)
+        CASES[key] = {"build": f, "graph": graph, "feeds": feeds or {}, "rtol": rtol, "atol": atol}
         return f
 
     return register if function is None else register(function)
@@ -34,7 +38,9 @@ def flatten(value):
 
 
 def run(tf, entry):
-    """Build and run one case; returns (names of the fetched tensors, their values, the GraphDef's bytes)."""
+    """Build and run one case; returns (names of the fetched tensors, their values, the GraphDef's
+    bytes).
+    """
     with tf.Graph().as_default() as g:
         leaves = flatten(entry["build"](tf))
         leaves = [leaf if hasattr(leaf, "op") else tf.convert_to_tensor(leaf) for leaf in leaves]

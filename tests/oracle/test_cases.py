@@ -1,4 +1,6 @@
-"""Every recorded case: Headrace builds the same nodes as TensorFlow 1.15.5, gets the same values, and runs TensorFlow's graph."""
+"""Every recorded case: Headrace builds the same nodes as TensorFlow 1.15.5, gets the same values,
+and runs TensorFlow's graph.
+"""
 
 import importlib
 import json

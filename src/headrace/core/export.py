@@ -1,6 +1,7 @@
 """Public names. `export("nn.relu")` records that an object is known to users as `tf.nn.relu`.
 
-The modules of `headrace.api` are generated from this record by scripts/generate_api; a test fails when they are stale.
+The modules of `headrace.api` are generated from this record by scripts/generate_api; a test fails
+when they are stale.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def export(*names: str) -> Callable[[Exported], Exported]:
 
 
 def export_value(module: str, attribute: str, *names: str) -> None:
-    """Publish `module.attribute` (a constant, an alias, a lazily made object) under each of `names`."""
+    """Publish `module.attribute` (a constant, an alias, a lazily made object) under each of
+    `names`.
+    """
     for name in names:
         taken = EXPORTS.setdefault(name, (module, attribute))
         if taken != (module, attribute):

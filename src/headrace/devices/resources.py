@@ -1,10 +1,12 @@
 """State that outlives a step: variables and whatever else kernels keep, in containers.
 
-The default container ("") belongs to one session; named containers belong to the process, so that sessions and
-disjoint graphs can share what is in them (white paper §4.7) until `reset_containers` clears them.
+The default container ("") belongs to one session; named containers belong to the process, so that
+sessions and disjoint graphs can share what is in them (white paper §4.7) until `reset_containers`
+clears them.
 
-Invariant on arrays: one that is referenced from elsewhere is never written. A variable updates its array in place only
-while it holds the sole reference, and otherwise makes a new one; so a reader's array stays what it was when it was read.
+Invariant on arrays: one that is referenced from elsewhere is never written. A variable updates its
+array in place only while it holds the sole reference, and otherwise makes a new one; so a reader's
+array stays what it was when it was read.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def _references_when_alone() -> int:
 
 
 class VariableState:
-    """The value of one variable: an array, or None before it's initialised; `lock` guards changes."""
+    """The value of one variable: an array, None before it is initialised. `lock` guards it."""
 
     __slots__ = ("__weakref__", "dtype", "lock", "name", "shape", "value")
 
@@ -58,7 +60,9 @@ class VariableState:
         return value
 
     def writable(self) -> np.ndarray:
-        """Return the value's array for changing in place (a copy replaces it if anyone else holds it); call with `lock` held."""
+        """Return the value's array for changing in place (a copy replaces it if anyone else holds
+        it); call with `lock` held.
+        """
         self.read()
         if (
             self._references() > _ALONE
@@ -98,7 +102,9 @@ class ResourceHandle:
         self.kind = kind
 
     def get(self) -> Any:
-        """Return the resource; NotFoundError if it isn't there, InvalidArgumentError if it's of another kind."""
+        """Return the resource; NotFoundError if it isn't there, InvalidArgumentError if it's of
+        another kind.
+        """
         return self.resources.lookup(self.container, self.name, self.kind)
 
     def __repr__(self) -> str:
@@ -112,12 +118,12 @@ _named_lock = threading.Lock()
 def reset_containers(names: Iterable[str] | None = None) -> None:
     """Forget the state in these named containers, or in all of them."""
     with _named_lock:
-        for name in list(_named) if not names else names:
+        for name in names or list(_named):
             _named.pop(name, None)
 
 
 class Resources:
-    """What the kernels of one session keep: its own default container and the process's named ones."""
+    """What kernels keep: the session's own default container and the process's named ones."""
 
     def __init__(self) -> None:
         self._own: dict[str, Any] = {}

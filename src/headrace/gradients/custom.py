@@ -1,6 +1,8 @@
-"""Gradients that a function brings along. In: f(*args) -> (result, grad_fn). Out: f's result, with grad_fn as its gradient.
+"""Gradients that a function brings along. In: f(*args) -> (result, grad_fn). Out: f's result, with
+grad_fn as its gradient.
 
-The result and the arguments pass through one IdentityN whose gradient is a function made for this call.
+The result and the arguments pass through one IdentityN whose gradient is a function made for this
+call.
 """
 
 from __future__ import annotations
@@ -26,16 +28,19 @@ _numbers = itertools.count()
 
 @export("custom_gradient")
 def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a function that returns its result and `grad_fn(*dy)`, the gradients of its arguments.
+    """Decorate a function that returns its result and `grad_fn(*dy)`, the gradients of its
+    arguments.
 
-    If the function reads trainable resource variables, `grad_fn(*dy, variables)` returns those of the variables too.
+    If the function reads trainable resource variables, `grad_fn(*dy, variables)` returns those of
+    the variables too.
     """
 
     @wraps(f)
     def decorated(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             raise ValueError(
-                "The custom_gradient decorator currently supports keyword arguments only when eager "
+                "The custom_gradient decorator currently supports keyword arguments only when "
+                "eager "
                 "execution is enabled."
             )
         inputs = [convert_to_tensor(x) for x in args]

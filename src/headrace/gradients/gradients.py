@@ -1,10 +1,12 @@
-"""Gradients. In: tensors ys and xs. Out: new operations that compute d(sum of ys)/dx, or None where there is no path.
+"""Gradients. In: tensors ys and xs. Out: new operations that compute d(sum of ys)/dx, or None where
+there is no path.
 
-The rewriter walks back from ys, operation by operation, once all gradients that reach an operation are known; it calls
-the operation's gradient function and adds up what arrives at each tensor (white paper §4.1).
+The rewriter walks back from ys, operation by operation, once all gradients that reach an operation
+are known; it calls the operation's gradient function and adds up what arrives at each tensor (white
+paper §4.1).
 
-State of a walk: `grads[tensor]`, the gradients that have arrived; `pending[op]`, how many operations between `op` and ys have
-still to be visited.
+State of a walk: `grads[tensor]`, the gradients that have arrived; `pending[op]`, how many
+operations between `op` and ys have still to be visited.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from contextlib import nullcontext
 from typing import Any
 
 from headrace.core.export import export
+from headrace.gradients.registry import gradient_function
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.operation import Operation, Tensor
-from headrace.gradients.registry import gradient_function
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 
@@ -92,7 +94,9 @@ def hessians(
     gate_gradients: bool = False,
     aggregation_method: int | None = None,
 ) -> list[Tensor]:
-    """Return, for each x, the matrix of second derivatives of the sum of `ys`, of shape x.shape + x.shape."""
+    """Return, for each x, the matrix of second derivatives of the sum of `ys`, of shape x.shape +
+    x.shape.
+    """
     xs = _as_list(xs)
     options = (colocate_gradients_with_ops, gate_gradients, aggregation_method)
     with name_scope(name, "hessians", _graph_parts(xs)):
@@ -130,7 +134,9 @@ def _as_tensor(value: Any, name: str) -> Any:
 
 
 def _source(value: Any, name: str) -> Tensor:
-    """The tensor that stands for `value` as something to differentiate by: a resource variable's handle."""
+    """The tensor that stands for `value` as something to differentiate by: a resource variable's
+    handle.
+    """
     handle = getattr(value, "_gradient_source", None)
     return handle() if handle is not None else convert_to_tensor(value, name=name, as_ref=True)
 
@@ -228,7 +234,8 @@ class _Walk:
             results = list(results) if isinstance(results, list | tuple) else [results]
             if len(results) != len(op._inputs):
                 raise ValueError(
-                    f"Num gradients {len(results)} generated for op {op.name} do not match num inputs "
+                    f"Num gradients {len(results)} generated for op {op.name} do not match num "
+                    "inputs "
                     f"{len(op._inputs)}"
                 )
             if self._gate and len([g for g in results if g is not None]) > 1:
@@ -290,7 +297,8 @@ def _check_gradient(op: Operation, t: Tensor, gradient: Any) -> None:
     if isinstance(gradient, Tensor) and dtype.name != "resource":
         if gradient.dtype.base_dtype is not dtype and (dtype.is_floating or dtype.is_complex):
             raise ValueError(
-                f"the gradient of '{op.name}' ({op.type}) for {t.name} is {gradient.dtype.name}, not {dtype.name}"
+                f"the gradient of '{op.name}' ({op.type}) for {t.name} is {gradient.dtype.name}, "
+                f"not {dtype.name}"
             )
         try:
             gradient.set_shape(t._shape)
@@ -317,7 +325,9 @@ def _add_up(arrived: list[Any], method: int | None) -> Any:
 
 
 def _concat_slices(parts: list[IndexedSlices]) -> IndexedSlices:
-    """Rows of several gradients of one tensor, one after the other: rows that meet add up where they are applied."""
+    """Rows of several gradients of one tensor, one after the other: rows that meet add up where
+    they are applied.
+    """
     indices = [p.indices for p in parts]
     if len({i.dtype for i in indices}) > 1:
         indices = [b.cast(i, "int64") for i in indices]

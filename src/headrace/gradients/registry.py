@@ -1,4 +1,6 @@
-"""Gradient functions by op type: those of the op definitions, and those that users register by name."""
+"""Gradient functions by op type: those of the op definitions, and those that users register by
+name.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ _registered: dict[str, Gradient | None] = {}
 
 @export("RegisterGradient")
 class RegisterGradient:
-    """Decorator that registers a gradient function `(op, *output gradients)` under an op type or any other name."""
+    """Decorator that registers a gradient function `(op, *output gradients)` under an op type or
+    any other name.
+    """
 
     def __init__(self, op_type: str) -> None:
         if not isinstance(op_type, str):
@@ -32,7 +36,7 @@ class RegisterGradient:
 
 
 @export("NotDifferentiable", "NoGradient", "no_gradient")
-def NotDifferentiable(op_type: str) -> None:  # noqa: N802
+def NotDifferentiable(op_type: str) -> None:
     """Say that no gradient flows through ops of this type."""
     if not isinstance(op_type, str):
         raise TypeError("op_type must be a string")
@@ -47,7 +51,9 @@ def _register(op_type: str, function: Gradient | None) -> None:
 
 
 def gradient_function(op: Operation) -> Gradient | None:
-    """Return the gradient of `op` as a function of (op, *output gradients), or None if nothing flows; LookupError if unknown."""
+    """Return the gradient of `op` as a function of (op, *output gradients), or None if nothing
+    flows; LookupError if unknown.
+    """
     name = op._attrs.get("_gradient_op_type", op.type)
     if name in _registered:
         return _registered[name]

@@ -1,7 +1,8 @@
-"""Attribute values. In: what a caller or a NodeDef gives. Out: one canonical, immutable Python value per kind.
+"""Attribute values. In: what a caller or a NodeDef gives. Out: one canonical, immutable Python
+value per kind.
 
-Kinds and their values: int, float, bool, string (str, or bytes where it isn't UTF-8), type (DType), shape (TensorShape),
-tensor (read-only ndarray), func (FunctionName), list(...) (a tuple of these).
+Kinds and their values: int, float, bool, string (str, or bytes where it isn't UTF-8), type (DType),
+shape (TensorShape), tensor (read-only ndarray), func (FunctionName), list(...) (a tuple of these).
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ __all__ = ["FunctionName", "as_attribute", "from_proto", "set_proto"]
 
 @dataclass(frozen=True)
 class FunctionName:
-    """The value of a `func` attribute: a function of the graph's library, with its own attributes."""
+    """The value of a `func` attribute: a function of the graph's library, and its attributes."""
 
     name: str
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
 def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
-    """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be one."""
+    """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be
+    one.
+    """
     convert = _CONVERT[attribute.element]
     try:
         if attribute.is_list:
@@ -211,7 +214,9 @@ def _fill_function(target: Any, value: FunctionName) -> None:
 
 
 def from_proto(value: proto.AttrValue, kind: str | None = None) -> Any:
-    """Read an AttrValue; `kind` settles what an empty list is a list of. TypeError if it holds nothing."""
+    """Read an AttrValue; `kind` settles what an empty list is a list of. TypeError if it holds
+    nothing.
+    """
     which = value.WhichOneof("value")
     if which is None:
         raise TypeError("the attribute has no value")

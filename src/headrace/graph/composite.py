@@ -1,4 +1,6 @@
-"""Values made of several tensors: IndexedSlices (rows of a larger tensor) and SparseTensor (its non-default elements)."""
+"""Values made of several tensors: IndexedSlices (rows of a larger tensor) and SparseTensor (its
+non-default elements).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ export("SparseTensorValue", "compat.v1.SparseTensorValue")(SparseTensorValue)
 
 @export("IndexedSlices")
 class IndexedSlices:
-    """Some rows of a tensor: row `indices[i]` is `values[i]`. The gradient of a gather, which touches few rows of many."""
+    """Some rows of a tensor: row `indices[i]` is `values[i]`. The gradient of a gather, which
+    touches few rows of many.
+    """
 
     def __init__(self, values: Tensor, indices: Tensor, dense_shape: Tensor | None = None) -> None:
         for other in (indices, dense_shape):
@@ -80,7 +84,9 @@ class IndexedSlices:
 
 @export("SparseTensor", "sparse.SparseTensor")
 class SparseTensor:
-    """A tensor given by the positions (`indices`, one row each) and `values` of its elements; the rest is zero or empty."""
+    """A tensor given by the positions (`indices`, one row each) and `values` of its elements; the
+    rest is zero or empty.
+    """
 
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         from headrace.core.dtypes import int64

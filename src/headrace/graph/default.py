@@ -1,6 +1,8 @@
-"""The default graph and the default session: a stack of each per thread, over one graph for the whole process.
+"""The default graph and the default session: a stack of each per thread, over one graph for the
+whole process.
 
-Both stacks live here, below ops and session alike, since building an op needs the one and `Tensor.eval` the other.
+Both stacks live here, below ops and session alike, since building an op needs the one and
+`Tensor.eval` the other.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def reset() -> None:
     """Drop the process's default graph, so that the next operation starts a new one."""
     if _stacks.graphs:
         raise AssertionError(
-            "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared graph, "
+            "Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared "
+            "graph, "
             "exit the nesting and create a new graph."
         )
     global _process_graph

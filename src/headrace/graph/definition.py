@@ -1,6 +1,8 @@
-"""What an op type is. A `Definition` joins a schema with its meaning; the instances live in `headrace.ops`.
+"""What an op type is. A `Definition` joins a schema with its meaning; the instances live in
+`headrace.ops`.
 
-Every other part of the system asks the definition (its effect, its kind, its kernel) and never compares op names.
+Every other part of the system asks the definition (its effect, its kind, its kernel) and never
+compares op names.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ NOT_DIFFERENTIABLE = _NotDifferentiable()
 
 
 class Sample:
-    """Test inputs of an op for the laws: positional inputs (arrays, lists or `Random` specs) and attributes."""
+    """Test inputs of an op for the laws: positional inputs (arrays, lists or `Random` specs) and
+    attributes.
+    """
 
     def __init__(self, *inputs: Any, **attrs: Any) -> None:
         self.inputs = inputs
@@ -76,10 +80,12 @@ class Sample:
 class Definition:
     """One op type: its schema and everything that follows from it.
 
-    infer     (context, *input shapes) -> a TensorShape, or a list with one per output (see graph.inference)
+    infer     (context, *input shapes) -> a TensorShape, or a list with one per output (see
+              graph.inference)
     kernel    (*inputs, **attributes it names) -> an array, or a tuple with one per output
     gradient  (b, op, *output gradients) -> one gradient (or None) per input
-    fold      (op) -> the outputs' values, or None: what static shapes alone decide (Shape, Rank, Size)
+    fold      (op) -> the outputs' values, or None: what static shapes alone decide (Shape, Rank,
+              Size)
     native    a faster kernel of the same meaning, or None; it may raise `devices.Unsupported`
     """
 
@@ -140,10 +146,11 @@ def definitions() -> Mapping[str, Definition]:
 def bind_kernel(
     op: Operation, context: Any = None, kernel: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """Return a function of the op's flat inputs: its kernel with attributes, `ctx` and input lists filled in.
+    """Return a function of the op's flat inputs: its kernel with attributes, `ctx` and input lists
+    filled in.
 
-    A kernel names what it needs as keyword-only parameters: attributes, `ctx` (the NodeContext of a stateful op),
-    `op` (the operation itself).
+    A kernel names what it needs as keyword-only parameters: attributes, `ctx` (the NodeContext of a
+    stateful op), `op` (the operation itself).
     """
     definition = op.definition
     kernel = kernel or definition.kernel

@@ -1,7 +1,8 @@
-"""Graph: a program under construction. In: operations, one by one. Out: the same, by name, in order, as a GraphDef.
+"""Graph: a program under construction. In: operations, one by one. Out: the same, by name, in
+order, as a GraphDef.
 
-State: `_operations` in the order of creation and by name; the names in use; collections; versions; the scopes open in
-each thread. A lock guards creation, so many threads may build one graph.
+State: `_operations` in the order of creation and by name; the names in use; collections; versions;
+the scopes open in each thread. A lock guards creation, so many threads may build one graph.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ __all__ = ["Graph"]
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
 
-# The GraphDef version that TensorFlow 1.15.5 writes: producer 134, readable by consumers from 12 on.
+# The GraphDef version that TensorFlow 1.15.5 writes: producer 134, readable by consumers from 12
+# on.
 PRODUCER, MIN_CONSUMER = 134, 12
 
 
@@ -53,7 +55,8 @@ class Graph:
         self.seed: int | None = None
         self.producer = PRODUCER
 
-    # -- Operations ----------------------------------------------------------------------------------------------------
+    # -- Operations --------------------------------------------------------------------------------
+    # --------------------
 
     def add_operation(
         self,
@@ -113,7 +116,9 @@ class Graph:
         compute_shapes: bool = True,
         compute_device: bool = True,
     ) -> Operation:
-        """Add an operation by type; attributes are Python values or AttrValues. Types follow from the op's schema."""
+        """Add an operation by type; attributes are Python values or AttrValues. Types follow from
+        the op's schema.
+        """
         definition = lookup(op_type)
         given = {
             k: _plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()
@@ -190,7 +195,8 @@ class Graph:
 
         return graph_def(self, from_version=from_version or 0, add_shapes=add_shapes)
 
-    # -- Finding things ------------------------------------------------------------------------------------------------
+    # -- Finding things ----------------------------------------------------------------------------
+    # --------------------
 
     def get_operations(self) -> list[Operation]:
         with self._lock:
@@ -240,14 +246,16 @@ class Graph:
                 )
             if op is None:
                 raise KeyError(
-                    f"The name '{name}' refers to an Operation not in the graph.{self._nearest(name)}"
+                    f"The name '{name}' refers to an Operation not in the "
+                    f"graph.{self._nearest(name)}"
                 )
             return op
         if not allow_tensor:
             raise ValueError(f"Name '{name}' appears to refer to a Tensor, not a Operation.")
         if not index.isdigit():
             raise ValueError(
-                f"The name '{name}' looks a like a Tensor name, but is not a valid one. Tensor names "
+                f"The name '{name}' looks a like a Tensor name, but is not a valid one. Tensor "
+                "names "
                 'must be of the form "<op_name>:<output_index>".'
             )
         if op is None:
@@ -268,10 +276,13 @@ class Graph:
         close = difflib.get_close_matches(name, list(self._by_name), n=3)
         return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
-    # -- Names ---------------------------------------------------------------------------------------------------------
+    # -- Names -------------------------------------------------------------------------------------
+    # --------------------
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
-        """Return `name` under the current scope, with a suffix if it's taken; letter case doesn't distinguish names."""
+        """Return `name` under the current scope, with a suffix if it's taken; letter case doesn't
+        distinguish names.
+        """
         prefix = self.scope.name
         name = f"{prefix}/{name}" if prefix else name
         with self._lock:
@@ -327,7 +338,8 @@ class Graph:
     def _name_stack(self) -> str:
         return self.scope.name
 
-    # -- Scopes --------------------------------------------------------------------------------------------------------
+    # -- Scopes ------------------------------------------------------------------------------------
+    # --------------------
 
     def as_default(self) -> AbstractContextManager[Graph]:
         """Make this the graph that new operations join, within a with-block."""
@@ -335,7 +347,9 @@ class Graph:
 
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:
-        """Ask for a device for the operations made inside: a string, a function of the operation, or None."""
+        """Ask for a device for the operations made inside: a string, a function of the operation,
+        or None.
+        """
         entry = DeviceScope(device_name_or_function)
         devices = self.scope.devices
         devices.append(entry)
@@ -347,7 +361,9 @@ class Graph:
 
     @contextmanager
     def control_dependencies(self, control_inputs: Sequence[Any] | None) -> Iterator[None]:
-        """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks said."""
+        """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks
+        said.
+        """
         ops = None
         if control_inputs is not None:
             ops = []
@@ -428,7 +444,8 @@ class Graph:
         finally:
             setattr(self.scope, field, outer)
 
-    # -- Collections ---------------------------------------------------------------------------------------------------
+    # -- Collections -------------------------------------------------------------------------------
+    # --------------------
 
     def add_to_collection(self, name: Any, value: Any) -> None:
         self._check_not_finalized()
@@ -445,7 +462,9 @@ class Graph:
             return self._collections.setdefault(name, [])
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """Return a copy of a collection; with `scope`, only items whose name matches it from its start."""
+        """Return a copy of a collection; with `scope`, only items whose name matches it from its
+        start.
+        """
         items = list(self._collections.get(name, ()))
         if scope is None:
             return items
@@ -464,7 +483,8 @@ class Graph:
     def collections(self) -> list[Any]:
         return list(self._collections)
 
-    # -- Feeding and fetching ------------------------------------------------------------------------------------------
+    # -- Feeding and fetching
+    # ------------------------------------------------------------------------------------------
 
     def prevent_feeding(self, tensor: Tensor) -> None:
         self._unfeedable.add(tensor)
@@ -486,7 +506,9 @@ class Graph:
 def complete_attributes(
     definition: Definition, inputs: Sequence[Tensor], given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Fill `given` attributes from the inputs' types and the schema's defaults; TypeError if that does not do."""
+    """Fill `given` attributes from the inputs' types and the schema's defaults; TypeError if that
+    does not do.
+    """
     schema = definition.schema
     attrs: dict[str, Any] = {k: v for k, v in given.items() if k not in schema.attributes}
     for attribute in schema.attributes.values():
@@ -523,7 +545,8 @@ def complete_attributes(
                 )
             if argument.is_ref and not t.dtype._is_ref_dtype:
                 raise TypeError(
-                    f"'{schema.op_type}' Op requires that input '{argument.name}' be a mutable tensor "
+                    f"'{schema.op_type}' Op requires that input '{argument.name}' be a mutable "
+                    "tensor "
                     "(e.g.: a tf.Variable)"
                 )
     if position != len(inputs):

@@ -1,8 +1,10 @@
-"""What is known before a step runs: static shapes, and values that follow from constants and static shapes.
+"""What is known before a step runs: static shapes, and values that follow from constants and static
+shapes.
 
-`infer_shapes` gives a new operation's outputs their shapes by its definition's rule. The rule gets an `InferenceContext`
-and one TensorShape per input (a list of them for a list input), and returns, for a single output, a
-TensorShape, a tuple of sizes or None (unknown); for several, a list with one of these each.
+`infer_shapes` gives a new operation's outputs their shapes by its definition's rule. The rule gets
+an `InferenceContext` and one TensorShape per input (a list of them for a list input), and returns,
+for a single output, a TensorShape, a tuple of sizes or None (unknown); for several, a list with one
+of these each.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class InferenceContext:
         return constant_value(self.op._inputs[index])
 
     def ints(self, index: int) -> list[int | None] | None:
-        """The known elements of an integer vector (or scalar); None if not even its length is known."""
+        """The known elements of an integer vector (or scalar); None if not even its length is
+        known.
+        """
         value = partial_value(self.op._inputs[index])
         if value is None:
             shape = self.op._inputs[index]._shape.sizes
@@ -47,7 +51,9 @@ class InferenceContext:
         return [None if v is None else int(v) for v in value.ravel().tolist()]
 
     def shape_from(self, index: int) -> TensorShape:
-        """The shape that an integer vector input stands for; -1 and unknown elements are unknown sizes."""
+        """The shape that an integer vector input stands for; -1 and unknown elements are unknown
+        sizes.
+        """
         sizes = self.ints(index)
         if sizes is None:
             return _UNKNOWN
@@ -57,7 +63,9 @@ class InferenceContext:
 
 
 def infer_shapes(op: Operation) -> None:
-    """Set the static shapes of the outputs of a new operation; ShapeError if its inputs can't go together."""
+    """Set the static shapes of the outputs of a new operation; ShapeError if its inputs can't go
+    together.
+    """
     outputs = op._outputs
     definition = op.definition
     schema = definition.schema
@@ -119,13 +127,15 @@ def constant_value(tensor: Tensor) -> np.ndarray | None:
     value = _evaluate(tensor, 0)
     if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
         return None
-    if value.dtype == object and tensor.dtype.numpy != object:
+    if value.dtype == object and tensor.dtype.numpy.kind != "O":
         return value.astype(tensor.dtype.numpy)
     return value
 
 
 def partial_value(tensor: Tensor) -> np.ndarray | None:
-    """As `constant_value`, but with None for each element that isn't known: shapes are often known in part."""
+    """As `constant_value`, but with None for each element that isn't known: shapes are often known
+    in part.
+    """
     return _evaluate(tensor, 0)
 
 
@@ -160,7 +170,10 @@ def _is_small(op: Operation) -> bool:
 
 def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
     op = tensor.op
-    partial = any(v.dtype == object and t.dtype.numpy != object for v, t in zip(inputs, op._inputs))
+    partial = any(
+        v.dtype == object and t.dtype.numpy.kind != "O"
+        for v, t in zip(inputs, op._inputs, strict=True)
+    )
     if partial:
         if op.definition.kind is not Kind.MOVEMENT:
             inputs = [_whole(v, t.dtype.numpy) for v, t in zip(inputs, op._inputs, strict=True)]
@@ -180,6 +193,6 @@ def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> Any:
     """`value` in its own dtype if all of it is known, else None."""
-    if value.dtype != object or dtype == object:
+    if value.dtype != object or dtype.kind == "O":
         return value
     return None if any(v is None for v in value.ravel().tolist()) else value.astype(dtype)

@@ -1,7 +1,8 @@
 """Operation and Tensor: the nodes and edges of a graph, as users hold them.
 
-Invariants: an operation's type, inputs and outputs never change after it joined its graph, except through the
-underscored mutators, which raise the graph's `mutations` count so that sessions make new plans.
+Invariants: an operation's type, inputs and outputs never change after it joined its graph, except
+through the underscored mutators, which raise the graph's `mutations` count so that sessions make
+new plans.
 """
 
 from __future__ import annotations
@@ -91,13 +92,15 @@ class Tensor:
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` to test "
+            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` to "
+            "test "
             "whether a tensor is defined, and tf.cond to branch on a tensor's value."
         )
 
     def __iter__(self) -> Any:
         raise TypeError(
-            f"{self} is not iterable: its length is known only while a step runs. Use tf.unstack to "
+            f"{self} is not iterable: its length is known only while a step runs. Use tf.unstack "
+            "to "
             "split it, or tf.map_fn to apply a function to each of its rows."
         )
 

@@ -1,7 +1,8 @@
 """What the pipeline's stages hand to each other: frozen, printable forms of one step.
 
-StepGraph: the operations that a step needs, in an order that respects every dependency, with its feeds and fetches.
-Program: the same as instructions on numbered slots, with the slots that each instruction frees.
+StepGraph: the operations that a step needs, in an order that respects every dependency, with its
+feeds and fetches. Program: the same as instructions on numbered slots, with the slots that each
+instruction frees.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ __all__ = ["Instruction", "Program", "StepGraph"]
 
 @dataclass(frozen=True)
 class StepGraph:
-    """A step before it's scheduled. `placement` names the device of each operation once placement has run."""
+    """A step before it's scheduled. `placement` names the device of each operation once placement
+    has run.
+    """
 
     operations: tuple[Operation, ...]
     feeds: tuple[Tensor, ...]
@@ -44,9 +47,11 @@ def _show(t: Tensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Run one operation: read `inputs` slots, write `width` slots from `output` on, then free `frees`.
+    """Run one operation: read `inputs` slots, write `width` slots from `output` on, then free
+    `frees`.
 
-    `dereference` marks the inputs that arrive as references to variables where the operation wants their value.
+    `dereference` marks the inputs that arrive as references to variables where the operation wants
+    their value.
     """
 
     op: Operation

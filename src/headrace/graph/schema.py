@@ -4,12 +4,13 @@ The text is `inputs -> outputs` and `attributes`, for example
 
     "values: N*T, axis: Tidx -> output: T"      "N: int >= 2; T: type; Tidx: {index} = int32"
 
-An argument's type is a dtype name, a type attribute (`T`), `N*T` (a list of N tensors of one type), `*T` (a list
-of tensors whose types are the list attribute T) or `Ref(...)` of one of these. An attribute is
-`name: kind`, with `{a|b}` for a choice among dtypes (or `{'A'|'B'}` among strings), `list{...}` for a list of such,
-`>= n` for a minimum and `= value` for a default.
+An argument's type is a dtype name, a type attribute (`T`), `N*T` (a list of N tensors of one type),
+`*T` (a list of tensors whose types are the list attribute T) or `Ref(...)` of one of these. An
+attribute is `name: kind`, with `{a|b}` for a choice among dtypes (or `{'A'|'B'}` among strings),
+`list{...}` for a list of such, `>= n` for a minimum and `= value` for a default.
 
-Invariant: the schema of an op equals TensorFlow 1.15's OpDef of that name, which is what makes GraphDefs interchangeable.
+Invariant: the schema of an op equals TensorFlow 1.15's OpDef of that name, which is what makes
+GraphDefs interchangeable.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ MISSING = _Missing()
 
 # Names for the sets of dtypes that many ops share.
 TYPE_SETS = {
-    "numbers": "float32|float64|int32|uint8|int16|int8|complex64|int64|qint8|quint8|qint32|bfloat16|uint16|complex128"
-    "|float16|uint32|uint64",
+    "numbers": "float32|float64|int32|uint8|int16|int8|complex64|int64|qint8|quint8|qint32|bfloat16"
+    "|uint16|complex128|float16|uint32|uint64",
     "reals": "float32|float64|int32|uint8|int16|int8|int64|bfloat16|uint16|float16|uint32|uint64",
     "floats": "float16|bfloat16|float32|float64",
     "float_or_complex": "bfloat16|float16|float32|float64|complex64|complex128",
@@ -66,7 +67,9 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: its kind (`int`, `type`, `list(shape)`, ...), what it may be and what it is if not given."""
+    """One attribute: its kind (`int`, `type`, `list(shape)`, ...), what it may be and what it is if
+    not given.
+    """
 
     name: str
     kind: str

@@ -1,8 +1,8 @@
 """Scopes: what a with-block says about the operations made inside it.
 
-A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost last), the control
-dependencies, the colocation group, extra attributes, gradient overrides and the container. `ControlScope` and `DeviceScope`
-are the entries of their stacks.
+A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost
+last), the control dependencies, the colocation group, extra attributes, gradient overrides and the
+container. `ControlScope` and `DeviceScope` are the entries of their stacks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class ScopeState(threading.local):
 
 
 class DeviceScope:
-    """One `tf.device(...)`: a function that gives an operation its device, or None to forget the outer ones."""
+    """One `tf.device(...)`: a function that gives an operation its device, or None to forget the
+    outer ones.
+    """
 
     __slots__ = ("function", "request")
 
@@ -49,8 +51,8 @@ class DeviceScope:
 class ControlScope:
     """One `control_dependencies(...)`: operations that must run before those made inside the block.
 
-    An operation that already depends on another one made in the block needs no control edge of its own: `seen` holds
-    the block's operations to tell.
+    An operation that already depends on another one made in the block needs no control edge of its
+    own: `seen` holds the block's operations to tell.
     """
 
     __slots__ = ("inputs", "is_new_stack", "saved", "seen")

@@ -1,4 +1,6 @@
-"""Checkers for the forms of graph.program: each raises InternalError with the first thing that is wrong."""
+"""Checkers for the forms of graph.program: each raises InternalError with the first thing that is
+wrong.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,9 @@ def no_op(name=None):
 @composed
 @export("group")
 def group(*inputs: Any, **kwargs: Any) -> Operation:
-    """Return an operation that finishes when all of `inputs` (tensors, operations, nests of them) have."""
+    """Return an operation that finishes when all of `inputs` (tensors, operations, nests of them)
+    have.
+    """
     name = kwargs.pop("name", None)
     if kwargs:
         raise ValueError(f"Unknown keyword arguments: {', '.join(kwargs)}")
@@ -111,7 +113,9 @@ def _identity_slices(slices: IndexedSlices, scope: str) -> IndexedSlices:
 @composed
 @export("tuple")
 def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = None) -> list[Any]:
-    """Return `tensors`, none of them available before all of them are computed (and `control_inputs` have run)."""
+    """Return `tensors`, none of them available before all of them are computed (and
+    `control_inputs` have run).
+    """
     real = [t for t in tensors if t is not None]
     with name_scope(name, "tuple", real):
         gates = [t if isinstance(t, Operation) else t.op for t in real]
@@ -128,7 +132,8 @@ def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = N
         ]
 
 
-# -- Checks ------------------------------------------------------------------------------------------------------------
+# -- Checks ----------------------------------------------------------------------------------------
+# --------------------
 
 
 def _assert_kernel(condition, data, *, summarize):
@@ -152,8 +157,10 @@ def assert_op(condition, data, summarize=3, name=None):
 
 @composed
 @export("Assert", "debugging.Assert")
-def Assert(condition, data, summarize=None, name=None):  # noqa: N802
-    """Fail the step, showing up to `summarize` elements of each of `data`, unless `condition` is true."""
+def Assert(condition, data, summarize=None, name=None):
+    """Fail the step, showing up to `summarize` elements of each of `data`, unless `condition` is
+    true.
+    """
     with name_scope(name, "Assert", [condition, data]):
         values = convert_n_to_tensor(data)
         return assert_op(condition, values, 3 if summarize is None else summarize, name="Assert")
@@ -205,7 +212,9 @@ def verify_tensor_all_finite(t=None, msg=None, name=None, x=None, message=None):
 @composed
 @export("add_check_numerics_ops")
 def add_check_numerics_ops() -> Operation:
-    """Return an operation that checks every floating tensor of the graph, each after those it depends on."""
+    """Return an operation that checks every floating tensor of the graph, each after those it
+    depends on.
+    """
     checks: list[Any] = []
     graph = get_default_graph()
     for op in graph.get_operations():
@@ -216,7 +225,8 @@ def add_check_numerics_ops() -> Operation:
     return group(*checks)
 
 
-# -- Printing ----------------------------------------------------------------------------------------------------------
+# -- Printing --------------------------------------------------------------------------------------
+# --------------------
 
 
 class _Counter:
@@ -250,14 +260,14 @@ def _print_kernel(value, data, *, message, first_n, summarize, ctx):
     effect=Effect.WRITES,
     samples=[Sample(r(2), [r(3)], U=["float32"], first_n=0)],
 )
-def print_op(input, data, message="", first_n=-1, summarize=3, name=None):  # noqa: A002
+def print_op(input, data, message="", first_n=-1, summarize=3, name=None):
     """Return `input`, printing `data` on standard error on the way."""
 
 
 @composed
 @export("Print")
-def Print(input_, data, message=None, first_n=None, summarize=None, name=None):  # noqa: N802
-    """Return `input_`; each time it is computed (the `first_n` times), print `message` and `data`."""
+def Print(input_, data, message=None, first_n=None, summarize=None, name=None):
+    """Return `input_`; when it is computed (the first `first_n` times), print `message` and `data`."""
     return print_op(
         input_,
         data,
@@ -305,16 +315,18 @@ def _print_v2_infer(c: Any, text: Any) -> list[Any]:
     effect=Effect.WRITES,
     samples=[Sample(b"", end="")],
 )
-def print_v2(input, output_stream="stderr", end="\n", name=None):  # noqa: A002
+def print_v2(input, output_stream="stderr", end="\n", name=None):
     """Print a string."""
 
 
 @composed
 @export("print")
 def print_tensors(*inputs: Any, **kwargs: Any) -> Operation:
-    """Return an operation that prints `inputs`, separated by `sep`; tensors show `summarize` elements at each end.
+    """Return an operation that prints `inputs`, separated by `sep`; tensors show `summarize`
+    elements at each end.
 
-    Keywords: output_stream (sys.stdout, sys.stderr, "file://path", "log(info)", ...), summarize, sep, end, name.
+    Keywords: output_stream (sys.stdout, sys.stderr, "file://path", "log(info)", ...), summarize,
+    sep, end, name.
     """
     stream = _stream_name(kwargs.pop("output_stream", sys.stderr))
     name = kwargs.pop("name", None)

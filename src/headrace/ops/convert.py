@@ -1,6 +1,8 @@
-"""Converting Python values to tensors, by TensorFlow's rules: Python numbers are float32 or int32, arrays keep their type.
+"""Converting Python values to tensors, by TensorFlow's rules: Python numbers are float32 or int32,
+arrays keep their type.
 
-`register_conversion` teaches it new types (variables, sparse gradients); the lowest priority number is asked first.
+`register_conversion` teaches it new types (variables, sparse gradients); the lowest priority number
+is asked first.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _conversions: list[tuple[int, Any, Conversion]] = []
 def register_tensor_conversion_function(
     base_type: Any, conversion_func: Conversion, priority: int = 100
 ) -> None:
-    """Teach tf.convert_to_tensor a type (or tuple of types): `conversion_func(value, dtype, name, as_ref)`."""
+    """Teach tf.convert_to_tensor a type (or tuple of types): `conversion_func(value, dtype, name,
+    as_ref)`.
+    """
     types = base_type if isinstance(base_type, tuple) else (base_type,)
     if not all(isinstance(t, type) for t in types):
         raise TypeError("base_type must be a type or a tuple of types.")
@@ -57,7 +61,8 @@ def convert_to_tensor(
     *,
     as_ref: bool = False,
 ) -> Tensor:
-    """Return `value` as a tensor: tensors as they are, registered types by their rule, the rest as constants.
+    """Return `value` as a tensor: tensors as they are, registered types by their rule, the rest as
+    constants.
 
     `dtype` is binding, `preferred_dtype` is tried first. TypeError if no conversion is possible.
     """
@@ -86,7 +91,8 @@ def _convert(value: Any, dtype: DType | None, name: str | None, as_ref: bool) ->
                 continue
             if dtype is not None and result.dtype.base_dtype is not dtype:
                 raise RuntimeError(
-                    f"conversion of {type(value).__name__} gave {result.dtype.name}, not {dtype.name}"
+                    f"conversion of {type(value).__name__} gave {result.dtype.name}, not "
+                    f"{dtype.name}"
                 )
             return result
     return constant(value, dtype, name=name or "Const")
@@ -146,7 +152,9 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
 
 
 def as_array(value: Any, dtype: DType | None = None) -> np.ndarray:
-    """Return `value` as an array by TensorFlow's rules (see core.tensor_proto); dimensions count as numbers."""
+    """Return `value` as an array by TensorFlow's rules (see core.tensor_proto); dimensions count as
+    numbers.
+    """
     if isinstance(value, Dimension | TensorShape | list | tuple):
         value = _plain_numbers(value)
     return tensor_proto.as_array(value, dtype)
@@ -167,7 +175,9 @@ def _plain_numbers(value: Any) -> Any:
 
 
 def graph_of(inputs: Iterable[Any]) -> Graph | None:
-    """The graph that the tensors among `inputs` belong to, or None; ValueError if they are of different ones."""
+    """The graph that the tensors among `inputs` belong to, or None; ValueError if they are of
+    different ones.
+    """
     found: Any = None
     for value in inputs:
         for v in value if isinstance(value, list | tuple) else (value,):
@@ -182,8 +192,9 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
 
 
 @export("name_scope", "keras.backend.name_scope")
-class name_scope:  # noqa: N801
-    """A scope for the names of the operations that a function makes: `with tf.name_scope(name, "dense", [x, w]) as scope`.
+class name_scope:
+    """A scope for the names of the operations that a function makes: `with tf.name_scope(name,
+    "dense", [x, w]) as scope`.
 
     `default_name` is used when `name` is None; the graph is that of the tensors among `values`.
     """
@@ -193,7 +204,8 @@ class name_scope:  # noqa: N801
     ) -> None:
         if not (default_name is None or isinstance(default_name, str)):
             raise TypeError(
-                f"`default_name` type ({type(default_name)}) is not a string type. You likely meant to "
+                f"`default_name` type ({type(default_name)}) is not a string type. You likely "
+                "meant to "
                 "pass this into the `values` kwarg."
             )
         self._name = default_name if name is None else name

@@ -1,8 +1,10 @@
-"""Defining ops. In: a schema, a shape rule, a kernel, a gradient, samples. Out: a registered Definition and its builder.
+"""Defining ops. In: a schema, a shape rule, a kernel, a gradient, samples. Out: a registered
+Definition and its builder.
 
-A builder is the Python function that adds one operation to a graph: `multiply(x, y, name="m")`. `apply` is what all of them
-do: convert the inputs, settle the types, complete the attributes, add the node. `b` is the door to every builder and every
-composed function of the family files by name, for gradients, which need ops of other families.
+A builder is the Python function that adds one operation to a graph: `multiply(x, y, name="m")`.
+`apply` is what all of them do: convert the inputs, settle the types, complete the attributes, add
+the node. `b` is the door to every builder and every composed function of the family files by name,
+for gradients, which need ops of other families.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ def define(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an op by decorating its builder's signature.
 
-    The decorated function has a docstring and no body: its parameters are the schema's inputs and attributes in the order
-    in which users pass them, with users' defaults, and `name` last.
+    The decorated function has a docstring and no body: its parameters are the schema's inputs and
+    attributes in the order in which users pass them, with users' defaults, and `name` last.
     """
     schema = parse_schema(op_type, signature, attributes)
 
@@ -105,7 +107,8 @@ def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[.
     def build_op(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(positional):
             raise TypeError(
-                f"{function.__name__}() takes {len(positional)} arguments but {len(args)} were given"
+                f"{function.__name__}() takes {len(positional)} arguments but {len(args)} were "
+                "given"
             )
         values = dict(zip(positional, args, strict=False))
         for key, value in kwargs.items():
@@ -132,7 +135,9 @@ def build(op_type: str, *, name: str | None = None, **values: Any) -> Any:
 
 
 def apply(definition: Definition, values: dict[str, Any], name: str | None = None) -> Any:
-    """Add one operation: `values` holds its inputs and attributes by name; None means an attribute's default."""
+    """Add one operation: `values` holds its inputs and attributes by name; None means an
+    attribute's default.
+    """
     schema = definition.schema
     inputs = [values[a.name] for a in schema.inputs]
     graph = graph_of(inputs)
@@ -214,14 +219,16 @@ def _convert_list(
     if not isinstance(values, list | tuple):
         if not hasattr(values, "__iter__") or isinstance(values, str | bytes | Tensor):
             raise TypeError(
-                f"Expected list for '{argument.name}' argument to '{schema.op_type}' Op, not {values}."
+                f"Expected list for '{argument.name}' argument to '{schema.op_type}' Op, not "
+                f"{values}."
             )
         values = list(values)
     if argument.number_attr:
         count = attrs.setdefault(argument.number_attr, len(values))
         if count != len(values):
             raise ValueError(
-                f"List argument '{argument.name}' to '{schema.op_type}' Op with length {len(values)} "
+                f"List argument '{argument.name}' to '{schema.op_type}' Op with length "
+                f"{len(values)} "
                 f"must match length {count} of '{argument.number_attr}'."
             )
         wanted = argument.dtype or attrs.get(argument.type_attr)
@@ -232,7 +239,8 @@ def _convert_list(
         types = list(attrs.get(argument.type_list_attr, [None] * len(values)))
         if len(types) != len(values):
             raise ValueError(
-                f"List argument '{argument.name}' to '{schema.op_type}' Op has {len(values)} tensors, "
+                f"List argument '{argument.name}' to '{schema.op_type}' Op has {len(values)} "
+                "tensors, "
                 f"but '{argument.type_list_attr}' lists {len(types)} types."
             )
     tensors = []
@@ -292,7 +300,8 @@ def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType
         f"type {wanted.name} of argument '{first}'" if first else f"expected type of {wanted.name}"
     )
     return TypeError(
-        f"Input '{argument.name}' of '{schema.op_type}' Op has type {found} that does not match {other}."
+        f"Input '{argument.name}' of '{schema.op_type}' Op has type {found} that does not match "
+        f"{other}."
     )
 
 
@@ -300,7 +309,9 @@ _tuples: dict[str, Any] = {}
 
 
 def results(op: Operation) -> Any:
-    """What a builder returns: the operation, its tensor, its list of tensors, or a named tuple of these."""
+    """What a builder returns: the operation, its tensor, its list of tensors, or a named tuple of
+    these.
+    """
     outputs = op.definition.schema.outputs
     if not outputs:
         return op
@@ -315,5 +326,5 @@ def results(op: Operation) -> Any:
         grouped.append(tensors if argument.is_list else tensors[0])
         position += count
     if op.type not in _tuples:
-        _tuples[op.type] = collections.namedtuple(op.type, [a.name for a in outputs])  # noqa: PYI024
+        _tuples[op.type] = collections.namedtuple(op.type, [a.name for a in outputs])
     return _tuples[op.type](*grouped)

@@ -1,6 +1,8 @@
-"""Shape rules that many ops share. In: an InferenceContext and the inputs' TensorShapes. Out: the outputs' shapes.
+"""Shape rules that many ops share. In: an InferenceContext and the inputs' TensorShapes. Out: the
+outputs' shapes.
 
-A rule returns a TensorShape, a tuple of sizes or None (unknown) for one output, and a list of these for several.
+A rule returns a TensorShape, a tuple of sizes or None (unknown) for one output, and a list of these
+for several.
 """
 
 from __future__ import annotations

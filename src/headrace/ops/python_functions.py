@@ -1,6 +1,7 @@
 """Python functions as ops. A PyFunc node holds a token; the graph holds the functions by token.
 
-So a graph with Python functions can be run where it was made, and a GraphDef of it can't take the functions along.
+So a graph with Python functions can be run where it was made, and a GraphDef of it can't take the
+functions along.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ERRORS = [
 ]
 
 
-def _call(inputs, *, token, Tout, op):  # noqa: N803
+def _call(inputs, *, token, Tout, op):
     function = op.graph._py_functions.get(token)
     if function is None:
         raise errors.InvalidArgumentError(
@@ -87,12 +88,12 @@ def _py_func_schema(op_type: str, effect: Effect) -> Any:
 
 
 @_py_func_schema("PyFunc", Effect.WRITES)
-def py_func_op(input, token, Tout, name=None):  # noqa: A002, N803
+def py_func_op(input, token, Tout, name=None):
     """Call a Python function that may have effects."""
 
 
 @_py_func_schema("PyFuncStateless", Effect.READS)
-def py_func_stateless(input, token, Tout, name=None):  # noqa: A002, N803
+def py_func_stateless(input, token, Tout, name=None):
     """Call a Python function that depends on its arguments only."""
 
 
@@ -101,13 +102,14 @@ def py_func_stateless(input, token, Tout, name=None):  # noqa: A002, N803
 def py_func(
     func: Callable[..., Any],
     inp: Sequence[Any],
-    Tout: Any,  # noqa: N803
+    Tout: Any,
     stateful: bool = True,
     name: str | None = None,
 ) -> Any:
     """Return `func(*arrays of inp)` as tensors of the dtypes `Tout` (one, or a list).
 
-    The function gets and returns NumPy arrays; its exceptions end the step, with their traceback as the cause.
+    The function gets and returns NumPy arrays; its exceptions end the step, with their traceback as
+    the cause.
     """
     graph = get_default_graph()
     with graph._lock:
@@ -127,7 +129,7 @@ def py_func(
 def numpy_function(
     func: Callable[..., Any],
     inp: Sequence[Any],
-    Tout: Any,  # noqa: N803
+    Tout: Any,
     name: str | None = None,
 ) -> Any:
     """Return `func(*arrays of inp)` as tensors; as tf.py_func with effects."""

@@ -1,7 +1,9 @@
-"""Test inputs of ops. In: the `samples` of a definition. Out: operations with arrays to run them on, for each dtype.
+"""Test inputs of ops. In: the `samples` of a definition. Out: operations with arrays to run them
+on, for each dtype.
 
-A sample's inputs are `Random(...)` (an array of the input's dtype, the same in every run), literal lists or arrays (converted to
-the input's dtype), or lists of these for list inputs. Attributes that the inputs decide need not be given.
+A sample's inputs are `Random(...)` (an array of the input's dtype, the same in every run), literal
+lists or arrays (converted to the input's dtype), or lists of these for list inputs. Attributes that
+the inputs decide need not be given.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _ANY = (
 class Random:
     """An array of random numbers in [low, high) of whatever dtype the op asks for.
 
-    Reals are kept `apart` from whole and half numbers, so that finite differences don't straddle a kink.
+    Reals are kept `apart` from whole and half numbers, so that finite differences don't straddle a
+    kink.
     """
 
     __slots__ = ("high", "low", "shape")
@@ -103,13 +106,17 @@ def pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
 
 
 def samples_of(definition: Definition) -> Sequence[Sample]:
-    """The samples of a definition, which may be given as a function so that making them costs nothing at import."""
+    """The samples of a definition, which may be given as a function so that making them costs
+    nothing at import.
+    """
     samples = definition.samples
     return samples() if callable(samples) else samples
 
 
 def type_choices(definition: Definition, sample: Sample) -> Iterator[dict[str, DType]]:
-    """The assignments of dtypes to type attributes that the laws try: each choice of each attribute once."""
+    """The assignments of dtypes to type attributes that the laws try: each choice of each attribute
+    once.
+    """
     schema = definition.schema
     free = [
         a for a in schema.attributes.values() if a.kind == "type" and a.name not in sample.attrs
@@ -134,9 +141,11 @@ def _supported(allowed: tuple[DType, ...] | None) -> list[DType]:
 def calls(
     definition: Definition, sample: Sample, types: dict[str, DType], *, static: bool = True
 ) -> tuple[Operation, list[np.ndarray]]:
-    """Build one operation of a fresh graph on placeholders; return it with the arrays for its flat inputs.
+    """Build one operation of a fresh graph on placeholders; return it with the arrays for its flat
+    inputs.
 
-    With `static`, the placeholders know their shapes and literal inputs are constants, else nothing is known.
+    With `static`, the placeholders know their shapes and literal inputs are constants, else nothing
+    is known.
     """
     from headrace.ops.convert import constant
     from headrace.ops.define import build

@@ -1,7 +1,8 @@
-"""Prune. In: a graph, feeds, fetches and targets. Out: a StepGraph of just the operations that the step needs.
+"""Prune. In: a graph, feeds, fetches and targets. Out: a StepGraph of just the operations that the
+step needs.
 
-A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation wherever dependencies allow,
-which keeps programs readable and close to what the user wrote.
+A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation
+wherever dependencies allow, which keeps programs readable and close to what the user wrote.
 """
 
 from __future__ import annotations

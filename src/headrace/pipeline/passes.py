@@ -1,7 +1,7 @@
 """The pipeline: one visible list of passes, and the function that runs them.
 
-In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in tests) the verifier of
-each form runs after each pass.
+In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
+tests) the verifier of each form runs after each pass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Schedule. In: a placed StepGraph in dependency order. Out: a Program whose slots are freed after their last reader."""
+"""Schedule. In: a placed StepGraph in dependency order. Out: a Program whose slots are freed after
+their last reader.
+"""
 
 from __future__ import annotations
 

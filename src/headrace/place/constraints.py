@@ -1,7 +1,9 @@
-"""Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a placement.
+"""Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a
+placement.
 
-Operations that must be together (`loc:@` groups and inputs that are references) share the device that their requests
-agree on. A request that no device satisfies is an error, or, with soft placement, falls back to the first device.
+Operations that must be together (`loc:@` groups and inputs that are references) share the device
+that their requests agree on. A request that no device satisfies is an error, or, with soft
+placement, falls back to the first device.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def _choose(op: Operation, devices: Sequence[str], soft: bool) -> str:
         None,
         op,
         f"Cannot assign a device for operation {op.name}: it asks for {op._device}, but available "
-        f"devices are [ {', '.join(devices)} ]. Make sure the device specification refers to a valid "
+        f"devices are [ {', '.join(devices)} ]. Make sure the device specification refers to a "
+        "valid "
         "device, or set allow_soft_placement in the session's ConfigProto.",
     )
 

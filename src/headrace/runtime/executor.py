@@ -1,8 +1,9 @@
-"""Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the fetches.
+"""Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the
+fetches.
 
-The order in which a ready queue would run the instructions does not depend on values, so it was computed once, by the
-pipeline; running is then a loop. Steps that stop half-way, have a deadline or are traced run on `Step`, which counts dependencies.
-Re-entrant: each run has slots of its own.
+The order in which a ready queue would run the instructions does not depend on values, so it was
+computed once, by the pipeline; running is then a loop. Steps that stop half-way, have a deadline or
+are traced run on `Step`, which counts dependencies. Re-entrant: each run has slots of its own.
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ class Executable:
         ]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
-        """Run all instructions; `feeds` are in the order of the program's feeds, and so are the results of its fetches."""
+        """Run all instructions; `feeds` are in the order of the program's feeds, and so are the
+        results of its fetches.
+        """
         slots: list[Any] = [*feeds, *self._blank]
         op = None
         try:
-            with np.errstate(all="ignore"):  # noqa: SIM117
-                for op, kernel, inputs, output, width, frees in self._code:  # noqa: B007
+            with np.errstate(all="ignore"):
+                for op, kernel, inputs, output, width, frees in self._code:
                     result = kernel(*[slots[i] for i in inputs])
                     if width == 1:
                         slots[output] = result

@@ -1,7 +1,8 @@
-"""From an instruction to a function. In: an operation and a session's resources. Out: a callable on its slots' values.
+"""From an instruction to a function. In: an operation and a session's resources. Out: a callable on
+its slots' values.
 
-The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's own samples in this process; where it
-declines an input, the NumPy kernel takes over.
+The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's
+own samples in this process; where it declines an input, the NumPy kernel takes over.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ _agreement_lock = threading.Lock()
 
 
 def agrees(definition: Definition) -> bool:
-    """Whether the native kernel gives the NumPy kernel's results on a sample; found out once per process."""
+    """Whether the native kernel gives the NumPy kernel's results on a sample; found out once per
+    process.
+    """
     known = _agreed.get(definition.op_type)
     if known is None:
         with _agreement_lock:
@@ -139,7 +142,9 @@ def translate(error: Exception, op: Operation) -> Exception:
 
 
 def take(slots: list[Any], index: int) -> Any:
-    """Return the value in a slot as the caller's own: a copy, unless nothing else can see its memory."""
+    """Return the value in a slot as the caller's own: a copy, unless nothing else can see its
+    memory.
+    """
     value = slots[index]
     if isinstance(value, VariableState):
         value = value.read()
@@ -157,7 +162,9 @@ def take(slots: list[Any], index: int) -> Any:
 
 
 def _calibrate() -> tuple[int, int]:
-    """What getrefcount says inside `take` of a value that only its slot holds, and of a view's base."""
+    """What getrefcount says inside `take` of a value that only its slot holds, and of a view's
+    base.
+    """
     whole = _count([np.empty(2)], 0)[0]
     return whole, _count([np.empty(2)[:1]], 0)[1]
 

@@ -1,8 +1,9 @@
 """Step: one execution by counting. In: values, now or later. Out: values, as soon as they exist.
 
-State of a step: `_pending[i]`, the number of instructions and feeds that instruction i still waits for; `_ready`, a queue of
-instructions that wait for nothing; `_readers[s]`, how many readers slot s still has (at zero its value is dropped).
-Used where the fixed order of `Executable.run` does not do: partial runs, deadlines, tracing.
+State of a step: `_pending[i]`, the number of instructions and feeds that instruction i still waits
+for; `_ready`, a queue of instructions that wait for nothing; `_readers[s]`, how many readers slot s
+still has (at zero its value is dropped). Used where the fixed order of `Executable.run` does not
+do: partial runs, deadlines, tracing.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Step:
             self._satisfied(self._plan.after_feed[slot])
 
     def run_until(self, slots: Iterable[int], operations: Iterable[Operation] = ()) -> None:
-        """Run what is needed of the ready instructions until `slots` are written and `operations` have run."""
+        """Run what is needed of the ready instructions until `slots` are written and `operations`
+        have run.
+        """
         wanted = self._needed(list(slots), set(operations))
         postponed: list[int] = []
         with np.errstate(all="ignore"):

@@ -1,4 +1,5 @@
-"""Feeds. In: a tensor and what a user feeds for it. Out: an array of its dtype, checked against its shape.
+"""Feeds. In: a tensor and what a user feeds for it. Out: an array of its dtype, checked against its
+shape.
 
 Errors name the tensor, what was expected, what came, and the line that made the tensor.
 """
@@ -18,7 +19,9 @@ __all__ = ["feed_array"]
 
 
 def feed_array(tensor: Tensor, value: Any) -> Any:
-    """Return `value` as the array that `tensor` holds in a step; no copy is made where none is needed."""
+    """Return `value` as the array that `tensor` holds in a step; no copy is made where none is
+    needed.
+    """
     dtype = tensor.dtype.base_dtype
     if dtype is dtypes.resource or dtype is dtypes.variant:
         return value
@@ -42,7 +45,8 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
 def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
     if isinstance(value, Tensor) or hasattr(value, "_as_graph_element"):
         raise TypeError(
-            f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed {value}. "
+            f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed "
+            f"{value}. "
             "Acceptable feed values include Python scalars, strings, lists and numpy ndarrays: run "
             "the tensor first, and feed the result."
         )
@@ -57,7 +61,8 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         ) from None
     if isinstance(value, int) and dtype.is_integer and int(array) != value:
         raise TypeError(
-            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type "
+            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor "
+            "type "
             f"{dtype.numpy}. Try explicitly setting the type of the feed tensor to a larger type "
             f"(e.g. int64).{_made_at(tensor)}"
         )

@@ -1,7 +1,9 @@
-"""Fetches. In: any nesting of tensors, operations, names and registered types. Out: a flat list, and how to rebuild the nesting.
+"""Fetches. In: any nesting of tensors, operations, names and registered types. Out: a flat list,
+and how to rebuild the nesting.
 
-A `Fetch` is one node of the nesting: it adds its elements to a list of unique graph elements, and later picks its value out
-of the list of their results. Operations have no value: None stands in their place.
+A `Fetch` is one node of the nesting: it adds its elements to a list of unique graph elements, and
+later picks its value out of the list of their results. Operations have no value: None stands in
+their place.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def register_session_run_conversion_functions(
 ) -> None:
     """Teach sessions to fetch and feed a type.
 
-    `fetch_function(value)` gives the elements to fetch and a function from their results to the value's result;
-    `feed_function(key, value)` gives (element, value) pairs.
+    `fetch_function(value)` gives the elements to fetch and a function from their results to the
+    value's result; `feed_function(key, value)` gives (element, value) pairs.
     """
     if any(issubclass(tensor_type, known) for known, *_ in _conversions):
         raise ValueError(f"{tensor_type} has already been registered so ignore it.")
@@ -83,7 +85,9 @@ register_session_run_conversion_functions(
 
 
 class FetchPlan:
-    """The elements that a fetch structure needs, once each, and the way back from their values to the structure."""
+    """The elements that a fetch structure needs, once each, and the way back from their values to
+    the structure.
+    """
 
     def __init__(self, graph: Graph, fetches: Any) -> None:
         self._graph = graph
@@ -136,7 +140,8 @@ class FetchPlan:
             element = self._graph.as_graph_element(fetch)
         except TypeError as error:
             raise TypeError(
-                f"Fetch argument {fetch!r} has invalid type {type(fetch)}, must be a string or Tensor. "
+                f"Fetch argument {fetch!r} has invalid type {type(fetch)}, must be a string or "
+                "Tensor. "
                 f"({error})"
             ) from None
         except (ValueError, KeyError) as error:

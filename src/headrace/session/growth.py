@@ -1,4 +1,6 @@
-"""A watch over graphs that grow inside a loop of runs: the commonest way to make a TF1 program slow and then run out of memory."""
+"""A watch over graphs that grow inside a loop of runs: the commonest way to make a TF1 program slow
+and then run out of memory.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class GraphGrowthWarning(UserWarning):
 
 
 class GrowthWatch:
-    """Warns once, naming the line, when the graph has grown before each of many consecutive runs."""
+    """Warns once, naming the line, when the graph grew before each of many consecutive runs."""
 
     __slots__ = ("_grown", "_warned", "version")
 
@@ -27,7 +29,9 @@ class GrowthWatch:
         self._warned = False
 
     def grew(self, graph: Graph) -> None:
-        """Take note of a run before which the graph had grown; call only when `version` differs from the graph's."""
+        """Take note of a run before which the graph had grown; call only when `version` differs
+        from the graph's.
+        """
         first = self.version < 0
         before, self.version = self.version, graph.version
         if first or self._warned:
@@ -42,7 +46,8 @@ class GrowthWatch:
         )
         warnings.warn(
             f"the graph grew before each of the last {_RUNS} runs, most recently by {len(added)} "
-            f"operations made at {where}. Build the graph once, before the loop, and feed what changes; "
+            f"operations made at {where}. Build the graph once, before the loop, and feed what "
+            "changes; "
             "tf.get_default_graph().finalize() turns this mistake into an error.",
             GraphGrowthWarning,
             stacklevel=4,

@@ -1,7 +1,8 @@
 """Session: runs steps of a graph. In: fetches and feeds. Out: values.
 
-A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it was asked for, the
-Executable and how feeds go in and values come out. A hit costs a few microseconds; many threads may run at once.
+A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it
+was asked for, the Executable and how feeds go in and values come out. A hit costs a few
+microseconds; many threads may run at once.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class BaseSession:
         """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""
         return default.push_session(self)
 
-    # -- Running -------------------------------------------------------------------------------------------------------
+    # -- Running -----------------------------------------------------------------------------------
+    # --------------------
 
     def run(
         self,
@@ -106,7 +108,9 @@ class BaseSession:
         options: Any = None,
         run_metadata: Any = None,
     ) -> Any:
-        """Run one step: everything that `fetches` need, given `feed_dict`; return values in the nesting of `fetches`."""
+        """Run one step: everything that `fetches` need, given `feed_dict`; return values in the
+        nesting of `fetches`.
+        """
         try:
             key = fetches if type(fetches) is not list else (list, *fetches)
             key = (key, *feed_dict) if feed_dict else (key,)
@@ -214,7 +218,9 @@ class BaseSession:
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
     ) -> Callable[..., Any]:
-        """Return a function that runs `fetches`; its arguments are the values of `feed_list`, in order."""
+        """Return a function that runs `fetches`; its arguments are the values of `feed_list`, in
+        order.
+        """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError("`feed_list` must be a list or tuple.")
         keys = [self._feed_tensor(f) for f in feed_list or ()]
@@ -238,10 +244,13 @@ class BaseSession:
 
         return call
 
-    # -- Partial runs --------------------------------------------------------------------------------------------------
+    # -- Partial runs ------------------------------------------------------------------------------
+    # --------------------
 
     def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
-        """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece; returns its handle."""
+        """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece;
+        returns its handle.
+        """
         tensors = [self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)]
         plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
@@ -261,7 +270,8 @@ class BaseSession:
         values = {t: feed_array(t, v) for t, v in self._expand(feed_dict or {}).items()}
         return wanted.rebuild(run.advance(wanted.tensors, wanted.targets, values))
 
-    # -- Containers ----------------------------------------------------------------------------------------------------
+    # -- Containers --------------------------------------------------------------------------------
+    # --------------------
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
@@ -293,14 +303,16 @@ class _PartialRun:
                     raise errors.InvalidArgumentError(
                         None,
                         t.op,
-                        f"The feed {t.name} was not declared in partial_run_setup, or was fed already.",
+                        f"The feed {t.name} was not declared in partial_run_setup, or was fed "
+                        "already.",
                     )
             for t in tensors:
                 if t not in self._fetches:
                     raise errors.InvalidArgumentError(
                         None,
                         t.op,
-                        f"The fetch {t.name} was not declared in partial_run_setup, or was fetched already.",
+                        f"The fetch {t.name} was not declared in partial_run_setup, or was fetched "
+                        "already.",
                     )
             for op in targets:
                 if op not in self._targets:
@@ -333,7 +345,9 @@ def _options(config: Any) -> Options:
 
 @export("Session")
 class Session(BaseSession):
-    """Runs operations and evaluates tensors of a graph. As a context manager it's the default session, and closes at the end."""
+    """Runs operations and evaluates tensors of a graph. As a context manager it's the default
+    session, and closes at the end.
+    """
 
     def __enter__(self) -> Session:
         self._graph_scope = self._graph.as_default()
