@@ -214,17 +214,16 @@ def _fill_function(target: Any, value: FunctionName) -> None:
 
 
 def from_proto(value: proto.AttrValue, kind: str | None = None) -> Any:
-    """Read an AttrValue; `kind` settles what an empty list is a list of. TypeError if it holds
-    nothing.
-    """
+    """Read an AttrValue; TypeError if it holds nothing, or not a value of `kind`."""
     which = value.WhichOneof("value")
     if which is None:
         raise TypeError("the attribute has no value")
     if which == "list":
-        element = kind[5:-1] if kind and kind.startswith("list(") else None
-        for name in [_FIELD[element]] if element else _KIND:
-            items = getattr(value.list, name)
-            if len(items):
-                return tuple(_decode(_KIND[name], v) for v in items)
-        return ()
+        filled = [name for name in _KIND if len(getattr(value.list, name))]
+        found = f"list({_KIND[filled[0]]})" if filled else kind or "list(string)"
+        if len(filled) > 1 or not found.startswith("list(") or kind not in (None, found):
+            raise TypeError(f"the attribute holds a {found if filled else 'list'}, not a {kind}")
+        return tuple(_decode(_KIND[name], v) for name in filled for v in getattr(value.list, name))
+    if which not in _KIND or kind not in (None, _KIND[which]):
+        raise TypeError(f"the attribute holds a {_KIND.get(which, which)}, not a {kind or 'value'}")
     return _decode(_KIND[which], getattr(value, which))

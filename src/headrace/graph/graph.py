@@ -30,9 +30,8 @@ __all__ = ["Graph"]
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
 
-# The GraphDef version that TensorFlow 1.15.5 writes: producer 134, readable by consumers from 12
-# on.
-PRODUCER, MIN_CONSUMER = 134, 12
+# The GraphDef version that TensorFlow 1.15.5 writes, and the newest that it reads.
+PRODUCER = 134
 
 
 @export("Graph")
@@ -54,6 +53,8 @@ class Graph:
         self.scope = ScopeState()
         self.seed: int | None = None
         self.producer = PRODUCER
+        self.min_consumer = 0  # the oldest reader that understands the graph
+        self.bad_consumers: frozenset[int] = frozenset()
 
     # -- Operations --------------------------------------------------------------------------------
     # --------------------
@@ -185,7 +186,11 @@ class Graph:
     def graph_def_versions(self) -> proto.VersionDef:
         from headrace.core import proto
 
-        return proto.VersionDef(producer=self.producer, min_consumer=MIN_CONSUMER)
+        return proto.VersionDef(
+            producer=self.producer,
+            min_consumer=self.min_consumer,
+            bad_consumers=sorted(self.bad_consumers),
+        )
 
     def as_graph_def(
         self, from_version: int | None = None, add_shapes: bool = False
@@ -305,10 +310,8 @@ class Graph:
         return name.lower() in self._names_in_use
 
     def claim_name(self, name: str) -> None:
-        """Take `name` as it is (an imported node's); its scopes are taken with it."""
-        pieces = name.lower().split("/")
-        for i in range(1, len(pieces) + 1):
-            self._names_in_use.setdefault("/".join(pieces[:i]), 1)
+        """Take `name` as it is (an imported node's); its scopes stay free to be entered."""
+        self._names_in_use.setdefault(name.lower(), 1)
 
     @contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:

@@ -144,7 +144,7 @@ def test_xlogy_and_xdivy_take_complex_numbers():
 
 
 def test_wrong_dtypes_are_refused():
-    with pytest.raises(TypeError, match="erf takes .* got int64"):
+    with pytest.raises(TypeError, match=r"erf takes .* got int64"):
         special.erf(np.array([1], np.int64))
-    with pytest.raises(TypeError, match="igamma takes .* got float32, float64"):
+    with pytest.raises(TypeError, match=r"igamma takes .* got float32, float64"):
         special.igamma(np.float32(1), np.float64(1))

@@ -1,0 +1,122 @@
+"""Graphs as protocol buffers. In: a Graph. Out: the GraphDef that TensorFlow 1.15 writes for the same graph.
+
+A node lists all attributes of its op's schema, defaults included, and whatever else was set on it (`_class`, ...). Its
+inputs are `x` or `x:1`, then `^x` for control inputs: sorted by name in a GraphDef, in the order of their making in
+`Operation.node_def`, as in TensorFlow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.core import proto
+from headrace.graph.attributes import set_proto
+from headrace.graph.definition import Definition, definitions, lookup
+from headrace.graph.operation import Operation
+from headrace.graph.schema import MISSING, Argument, Attribute, Schema
+
+if TYPE_CHECKING:
+    from headrace.graph.graph import Graph
+
+__all__ = ["graph_def", "node_def", "op_def", "op_list", "strip_default_attributes"]
+
+
+def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> proto.GraphDef:
+    """Return the operations of `graph` (those made since its version was `from_version`) as a GraphDef.
+
+    `add_shapes` writes the outputs' static shapes to `_output_shapes`.
+    """
+    result = proto.GraphDef()
+    with graph._lock:
+        for op in graph._operations[from_version:]:
+            node = result.node.add()
+            _fill_node(node, op, sorted(c.name for c in op._control_inputs))
+            if add_shapes and op._outputs:
+                shapes = tuple(t._shape for t in op._outputs)
+                set_proto(node.attr["_output_shapes"], "list(shape)", shapes)
+        if graph._functions:
+            result.library.function.extend(graph._functions.values())
+        result.versions.CopyFrom(graph.graph_def_versions)
+    return result
+
+
+def node_def(op: Operation) -> proto.NodeDef:
+    """Return one operation as a NodeDef."""
+    result = proto.NodeDef()
+    _fill_node(result, op, [c.name for c in op._control_inputs])
+    return result
+
+
+def _fill_node(node: proto.NodeDef, op: Operation, controls: list[str]) -> None:
+    node.name = op.name
+    node.op = op.type
+    node.device = op._device
+    node.input.extend(t._as_node_def_input() for t in op._inputs)
+    node.input.extend(f"^{name}" for name in controls)
+    for name, value in op._attrs.items():
+        set_proto(node.attr[name], op._kind(name), value)
+
+
+def op_def(schema: Schema, definition: Definition) -> proto.OpDef:
+    """Return an op's interface as an OpDef, without its documentation."""
+    result = proto.OpDef(
+        name=schema.op_type,
+        is_stateful=definition.is_stateful,
+        is_commutative=definition.commutative,
+        allows_uninitialized_input=definition.accepts_uninitialized,
+    )
+    result.input_arg.extend(map(_argument_def, schema.inputs))
+    result.output_arg.extend(map(_argument_def, schema.outputs))
+    result.attr.extend(map(_attribute_def, schema.attributes.values()))
+    return result
+
+
+def _argument_def(argument: Argument) -> proto.OpDef.ArgDef:
+    result = proto.OpDef.ArgDef(
+        name=argument.name,
+        type_attr=argument.type_attr,
+        number_attr=argument.number_attr,
+        type_list_attr=argument.type_list_attr,
+        is_ref=argument.is_ref,
+    )
+    if argument.dtype is not None:
+        result.type = argument.dtype.enum  # type: ignore[assignment]
+    return result
+
+
+def _attribute_def(attribute: Attribute) -> proto.OpDef.AttrDef:
+    result = proto.OpDef.AttrDef(name=attribute.name, type=attribute.kind)
+    if attribute.default is not MISSING:
+        set_proto(result.default_value, attribute.kind, attribute.default)
+    if attribute.minimum is not None:
+        result.has_minimum = True
+        result.minimum = attribute.minimum
+    if attribute.allowed is not None:
+        set_proto(result.allowed_values, f"list({attribute.element})", attribute.allowed)
+    return result
+
+
+def op_list(graph_def: proto.GraphDef) -> proto.OpList:
+    """Return the OpDefs of all ops that `graph_def` and its functions use, by name; NotFoundError for an unknown one."""
+    own = {f.signature.name for f in graph_def.library.function}
+    used = sorted({node.op for node in _all_nodes(graph_def)} - own)
+    return proto.OpList(op=[op_def(d.schema, d) for d in map(lookup, used)])
+
+
+def strip_default_attributes(graph_def: proto.GraphDef) -> None:
+    """Remove from every node of a known op the attributes that have their default, so that older readers accept it."""
+    known = definitions()
+    for node in _all_nodes(graph_def):
+        definition = known.get(node.op)
+        for attribute in definition.schema.attributes.values() if definition else ():
+            if attribute.name in node.attr and attribute.default is not MISSING:
+                default = _attribute_def(attribute).default_value
+                if node.attr[attribute.name] == default:
+                    del node.attr[attribute.name]
+
+
+def _all_nodes(graph_def: proto.GraphDef) -> Iterable[proto.NodeDef]:
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def

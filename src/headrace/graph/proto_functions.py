@@ -1,0 +1,60 @@
+"""How collections of objects are saved: per collection, a message type and functions from and to it.
+
+`register_proto_function("variables", "VariableDef", to_proto=..., from_proto=...)` teaches it variables. The message type
+may be a name in `headrace.core.proto`, so that registering loads no protobuf.
+
+`to_proto(item, export_scope=...)` returns a message, or None to leave the item out; `from_proto(message,
+import_scope=...)` returns the item for the collection. Scopes are None or names without a last slash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headrace.core import proto
+
+__all__ = ["ProtoFunctions", "proto_functions", "register_proto_function"]
+
+
+class ProtoFunctions(NamedTuple):
+    """What is registered for one collection."""
+
+    proto_type: Any
+    to_proto: Callable[..., Any] | None
+    from_proto: Callable[..., Any] | None
+
+    @property
+    def message(self) -> type:
+        """The message class."""
+        if isinstance(self.proto_type, str):
+            return getattr(proto, self.proto_type)
+        return self.proto_type
+
+
+_registered: dict[str, ProtoFunctions] = {}
+
+
+def register_proto_function(
+    collection_name: str,
+    proto_type: Any = None,
+    to_proto: Callable[..., Any] | None = None,
+    from_proto: Callable[..., Any] | None = None,
+) -> None:
+    """Say how the items of a collection are saved and restored; each collection is registered once."""
+    for function in (to_proto, from_proto):
+        if function is not None and not callable(function):
+            raise TypeError(f"to_proto and from_proto must be callable, not {function!r}")
+    if from_proto is not None and proto_type is None:
+        raise ValueError(f"collection {collection_name}: from_proto needs a proto_type")
+    if collection_name in _registered:
+        raise KeyError(f"collection {collection_name} is registered twice")
+    _registered[collection_name] = ProtoFunctions(proto_type, to_proto, from_proto)
+
+
+def proto_functions(collection_name: str) -> ProtoFunctions:
+    """Return what is registered for a collection (functions of None if nothing is)."""
+    return _registered.get(collection_name, _NOTHING)
+
+
+_NOTHING = ProtoFunctions(None, None, None)

@@ -1,0 +1,82 @@
+"""tf.train.import_meta_graph: a MetaGraphDef, or a file of one, into the default graph with its collections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.core import proto
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.graph import Graph
+from headrace.graph.graph_io import read_message
+from headrace.graph.import_graph import all_or_nothing
+from headrace.graph.meta_graph import UNBOUND, restore_collections, unbound_inputs
+from headrace.ops.import_graph import as_message, import_under
+
+__all__ = ["import_meta_graph", "register_saver_from_proto"]
+
+_saver_from_proto: Callable[..., Any] | None = None
+
+
+def register_saver_from_proto(make: Callable[..., Any]) -> None:
+    """Say how imports make their Saver: `make(saver_def or None, import_scope or None)` returns one, or None."""
+    global _saver_from_proto
+    if _saver_from_proto is not None:
+        raise ValueError("a maker of savers is registered already")
+    _saver_from_proto = make
+
+
+@export("train.import_meta_graph")
+def import_meta_graph(
+    meta_graph_or_file: Any,
+    clear_devices: bool = False,
+    import_scope: str | None = None,
+    *,
+    graph: Graph | None = None,
+    input_map: Mapping[str, Any] | None = None,
+    unbound_inputs_col_name: str | None = UNBOUND,
+    restore_collections_predicate: Callable[[str], bool] | None = None,
+) -> Any:
+    """Add a MetaGraphDef (or the file's, binary or text) to the default graph: its nodes and its collections.
+
+    Names get `import_scope` as their prefix. Returns a Saver for the imported graph, or None if it has nothing to save, or
+    if no library of savers is loaded (see `register_saver_from_proto`).
+    """
+    meta_graph = _read(meta_graph_or_file)
+    graph = graph if graph is not None else get_default_graph()
+    unbound = unbound_inputs(meta_graph, unbound_inputs_col_name)
+    if missing := [name for name in unbound if name not in (input_map or {})]:
+        raise ValueError(
+            f"Graph contains unbound inputs: {', '.join(missing)}. Must provide these inputs "
+            "through input_map."
+        )
+    graph_def = meta_graph.graph_def
+    if clear_devices:
+        graph_def = proto.GraphDef()
+        graph_def.CopyFrom(meta_graph.graph_def)
+        for node in graph_def.node:
+            node.device = ""
+    wanted = restore_collections_predicate or (lambda key: True)
+    with all_or_nothing(graph):
+        ops = meta_graph.meta_info_def.stripped_op_list
+        prefix, _ = import_under(graph, graph_def, input_map, import_scope or "", ops)
+        with graph.as_default():
+            restore_collections(
+                graph,
+                meta_graph.collection_def,
+                prefix,
+                lambda key: key != unbound_inputs_col_name and wanted(key),
+            )
+            if _saver_from_proto is None:
+                return None
+            saver_def = meta_graph.saver_def if meta_graph.HasField("saver_def") else None
+            return _saver_from_proto(saver_def, prefix or None)
+
+
+def _read(meta_graph_or_file: Any) -> proto.MetaGraphDef:
+    if isinstance(meta_graph_or_file, str | os.PathLike):
+        return read_message(meta_graph_or_file, proto.MetaGraphDef)
+    wrong = f"Expected a MetaGraphDef or the name of a file, got {meta_graph_or_file!r}"
+    return as_message(meta_graph_or_file, proto.MetaGraphDef, wrong)

@@ -1,0 +1,203 @@
+"""Rewriting GraphDefs for use without training: cut out a part, drop what only training needs, freeze variables.
+
+Every function takes a GraphDef and returns a new one, with the versions and the function library of the old.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.core import proto
+from headrace.core.dtypes import int32
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.core.tensor_proto import to_proto
+from headrace.graph.graph import Graph
+
+__all__ = [
+    "convert_variables_to_constants",
+    "extract_sub_graph",
+    "remove_training_nodes",
+    "tensor_shape_from_node_def_name",
+]
+
+# These are names in files, which may hold ops that nobody here defines; so names are what is compared.
+_REFERENCE_VARIABLES = {"Variable", "VariableV2"}
+_RESOURCE_VARIABLES = {"VarHandleOp"}
+_PASS_THROUGH = {"Identity", "CheckNumerics"}
+
+
+@export("graph_util.extract_sub_graph")
+def extract_sub_graph(graph_def: proto.GraphDef, dest_nodes: Sequence[str]) -> proto.GraphDef:
+    """Return the part of `graph_def` that the nodes `dest_nodes` need, in the order of the whole."""
+    _check_graph_def(graph_def)
+    if isinstance(dest_nodes, str):
+        raise TypeError("dest_nodes must be a list.")
+    nodes = {node.name: node for node in graph_def.node}
+    for name in dest_nodes:
+        if name not in nodes:
+            raise AssertionError(f"{name} is not in graph")
+    needed = set(dest_nodes)
+    waiting = deque(dest_nodes)
+    while waiting:
+        name = waiting.popleft()
+        for source in map(_node_name, nodes[name].input):
+            if source not in nodes:
+                raise ValueError(f"Node '{name}': Unknown input node '{source}'")
+            if source not in needed:
+                needed.add(source)
+                waiting.append(source)
+    return _with_nodes(graph_def, (node for node in graph_def.node if node.name in needed))
+
+
+@export("graph_util.remove_training_nodes")
+def remove_training_nodes(
+    input_graph: proto.GraphDef, protected_nodes: Sequence[str] | None = None
+) -> proto.GraphDef:
+    """Return the graph without the nodes that only pass a value on: Identity and CheckNumerics.
+
+    Nodes with control edges, and `protected_nodes`, stay.
+    """
+    _check_graph_def(input_graph)
+    kept = set(protected_nodes or ())
+    for node in input_graph.node:
+        controls = [name[1:] for name in node.input if name.startswith("^")]
+        kept.update(controls)
+        if controls or node.op not in _PASS_THROUGH:
+            kept.add(node.name)
+    instead = {n.name: n.input[0] for n in input_graph.node if n.name not in kept}
+    result = _with_nodes(input_graph, (n for n in input_graph.node if n.name in kept))
+    for node in result.node:
+        for i, name in enumerate(node.input):
+            node.input[i] = _follow(name, instead)
+        _drop_colocation(node, instead)
+    return result
+
+
+def _follow(name: str, instead: dict[str, str]) -> str:
+    seen = set()
+    while not name.startswith("^") and _node_name(name) in instead:
+        if name in seen:
+            raise ValueError(f"'{name}' passes its own value on to itself")
+        seen.add(name)
+        name = instead[_node_name(name)]
+    return name
+
+
+def _drop_colocation(node: proto.NodeDef, removed: Container[str]) -> None:
+    """Forget groups that are named after nodes that are gone."""
+    if "_class" not in node.attr:
+        return
+    groups = node.attr["_class"].list.s
+    kept = [g for g in groups if g.decode().removeprefix("loc:@") not in removed]
+    del groups[:]
+    groups.extend(kept)
+    if not kept:
+        del node.attr["_class"]
+
+
+@export("graph_util.tensor_shape_from_node_def_name")
+def tensor_shape_from_node_def_name(graph: Graph, input_name: str) -> TensorShape:
+    """Return the static shape of the tensor that a NodeDef calls `input_name` (`x` or `x:1`)."""
+    name = input_name if ":" in input_name else f"{input_name}:0"
+    return graph.get_tensor_by_name(name).get_shape()
+
+
+@export("graph_util.convert_variables_to_constants")
+def convert_variables_to_constants(
+    sess: Any,
+    input_graph_def: proto.GraphDef,
+    output_node_names: Sequence[str],
+    variable_names_whitelist: Container[str] | None = None,
+    variable_names_blacklist: Container[str] | None = None,
+) -> proto.GraphDef:
+    """Return the part of the graph that the output nodes need, with variables replaced by their values in `sess`."""
+    graph_def = extract_sub_graph(input_graph_def, output_node_names)
+    variables = {
+        node.name: node
+        for node in graph_def.node
+        if node.op in _REFERENCE_VARIABLES | _RESOURCE_VARIABLES
+        and (variable_names_whitelist is None or node.name in variable_names_whitelist)
+        and (variable_names_blacklist is None or node.name not in variable_names_blacklist)
+    }
+    if not variables:
+        return graph_def
+    tensors = [_value_tensor(node, input_graph_def) for node in variables.values()]
+    values = dict(zip(variables, sess.run(tensors), strict=True))
+    nodes: list[proto.NodeDef] = []
+    for node in graph_def.node:
+        if node.name in variables:
+            nodes.append(_constant(node.name, values[node.name], node.attr["dtype"].type))
+        else:
+            nodes += _frozen(node, variables)
+    return _with_nodes(graph_def, nodes)
+
+
+def _value_tensor(node: proto.NodeDef, graph_def: proto.GraphDef) -> str:
+    """The name of a tensor with the variable's value."""
+    if node.op in _REFERENCE_VARIABLES:
+        return f"{node.name}:0"
+    for reader in graph_def.node:
+        if reader.op == "ReadVariableOp" and _node_name(reader.input[0]) == node.name:
+            return f"{reader.name}:0"
+    raise ValueError(f"nothing in the graph reads the variable '{node.name}'")
+
+
+def _frozen(node: proto.NodeDef, variables: Mapping[str, proto.NodeDef]) -> Iterable[proto.NodeDef]:
+    """A consumer of variables as a consumer of constants; other nodes as they are."""
+    handles = [name for name in node.input if _node_name(name) in variables]
+    reads = variables[_node_name(handles[0])].op if handles else ""
+    if reads not in _RESOURCE_VARIABLES or handles[0].startswith("^"):
+        return [node]
+    if node.op == "ReadVariableOp":
+        frozen = proto.NodeDef(name=node.name, op="Identity", device=node.device, input=node.input)
+        frozen.attr["T"].type = node.attr["dtype"].type
+        return [_with_class(frozen, node)]
+    if node.op == "ResourceGather":
+        axis = _constant(f"{node.name}/axis", 0, int32.enum)
+        data = [name for name in node.input if not name.startswith("^")]
+        inputs = [*data, axis.name, *node.input[len(data) :]]
+        frozen = proto.NodeDef(name=node.name, op="GatherV2", device=node.device, input=inputs)
+        frozen.attr["Tparams"].type = node.attr["dtype"].type
+        frozen.attr["Tindices"].type = node.attr["Tindices"].type
+        frozen.attr["Taxis"].type = int32.enum  # type: ignore[assignment]
+        frozen.attr["batch_dims"].i = node.attr["batch_dims"].i if "batch_dims" in node.attr else 0
+        return [axis, _with_class(frozen, node)]
+    raise ValueError(
+        f"'{node.name}' ({node.op}) uses the variable {handles[0]}, which can't be frozen"
+    )
+
+
+def _with_class(frozen: proto.NodeDef, node: proto.NodeDef) -> proto.NodeDef:
+    for key in node.attr:
+        if key.startswith("_"):
+            frozen.attr[key].CopyFrom(node.attr[key])
+    return frozen
+
+
+def _constant(name: str, value: Any, dtype: int) -> proto.NodeDef:
+    node = proto.NodeDef(name=name, op="Const")
+    node.attr["dtype"].type = dtype  # type: ignore[assignment]
+    node.attr["value"].tensor.CopyFrom(to_proto(value, dtype))
+    return node
+
+
+def _node_name(name: str) -> str:
+    """The node of an input: `x` of `x`, `x:1` and `^x`."""
+    return name.removeprefix("^").partition(":")[0]
+
+
+def _with_nodes(graph_def: proto.GraphDef, nodes: Iterable[proto.NodeDef]) -> proto.GraphDef:
+    result = proto.GraphDef(node=nodes)
+    if graph_def.HasField("versions"):
+        result.versions.CopyFrom(graph_def.versions)
+    if graph_def.HasField("library"):
+        result.library.CopyFrom(graph_def.library)
+    return result
+
+
+def _check_graph_def(graph_def: Any) -> None:
+    if not isinstance(graph_def, proto.GraphDef):
+        raise TypeError(f"graph_def must be a GraphDef proto, not {type(graph_def).__name__}.")
