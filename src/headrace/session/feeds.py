@@ -55,7 +55,8 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
             return _strings(value)
         array = np.asarray(value, dtype=dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
-        raise type(error)(
+        kind = TypeError if isinstance(error, OverflowError) else type(error)
+        raise kind(
             f"Cannot feed {value!r:.80} for Tensor '{tensor.name}' of type {dtype.name}: {error}"
             f"{_made_at(tensor)}"
         ) from None

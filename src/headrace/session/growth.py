@@ -50,7 +50,7 @@ class GrowthWatch:
             "changes; "
             "tf.get_default_graph().finalize() turns this mistake into an error.",
             GraphGrowthWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
 
     def same(self) -> None:

@@ -1,0 +1,32 @@
+"""The printed form of a small step after each pass: what ARCHITECTURE.md shows."""
+
+import headrace as tf
+from headrace.pipeline import compile_step
+
+PRUNED = """\
+feed  x:0 float32[?,3]
+w:0 float32[3] = Const()
+product:0 float32[?,3] = Mul(x:0, w:0)
+fetch product:0"""
+
+PLACED = """\
+feed  x:0 float32[?,3]
+w:0 float32[3] = Const() on /job:localhost/replica:0/task:0/device:CPU:0
+product:0 float32[?,3] = Mul(x:0, w:0) on /job:localhost/replica:0/task:0/device:CPU:0
+fetch product:0"""
+
+SCHEDULED = """\
+s0 = feed x:0
+s1 = Const()  # w
+s2 = Mul(s0, s1)  # product  free s0, s1
+fetch s2  # product:0"""
+
+
+def test_each_stage_prints():
+    with tf.Graph().as_default():
+        x = tf.placeholder("float32", [None, 3], name="x")
+        product = tf.multiply(x, tf.constant([1.0, 2.0, 3.0], name="w"), name="product")
+        tf.identity(product, name="not_needed")
+        seen = {}
+        compile_step([product], [], [x], watch=lambda name, form: seen.update({name: str(form)}))
+    assert seen == {"prune": PRUNED, "place": PLACED, "schedule": SCHEDULED}
