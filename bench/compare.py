@@ -1,7 +1,8 @@
 """Side by side: the same cases in several frameworks, interleaved in one run, as ratios.
 
-Each framework is a worker process of its own Python; a round asks every worker for one timing of a case before the next
-round starts, and the best over the rounds counts. A ratio is the peer's time divided by Headrace's.
+Each framework is a worker process of its own Python; a round asks every worker for one timing of a
+case before the next round starts, and the best over the rounds counts. A ratio is the peer's time
+divided by Headrace's.
 """
 
 from __future__ import annotations

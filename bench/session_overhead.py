@@ -1,4 +1,6 @@
-"""The cost of a cached Session.run, side by side with TensorFlow's: python bench/session_overhead.py"""
+"""The cost of a cached Session.run, side by side with TensorFlow's: python
+bench/session_overhead.py
+"""
 
 from compare import start, table
 from overhead_cases import CASES

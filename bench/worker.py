@@ -1,10 +1,13 @@
-"""One framework as a worker process: reads the name of a case per line, answers with seconds per call.
+"""One framework as a worker process: reads the name of a case per line, answers with seconds per
+call.
 
-Run by bench/compare.py with each peer's own Python (3.7 for TensorFlow 1.15.5), so this file stays valid Python 3.7:
+Run by bench/compare.py with each peer's own Python (3.7 for TensorFlow 1.15.5), so this file stays
+valid Python 3.7:
 
     python bench/worker.py headrace|tensorflow|numpy MODULE
 
-MODULE is a file of this folder with `CASES`: name -> function of (tf, np) that returns a function to time.
+MODULE is a file of this folder with `CASES`: name -> function of (tf, np) that returns a function
+to time.
 """
 
 import importlib
@@ -54,7 +57,9 @@ def seconds_per_call(call, budget):
 
 def main():
     name, module = sys.argv[1:3]
-    answers = os.fdopen(os.dup(1), "w")  # whatever the framework prints must not mix with the answers
+    answers = os.fdopen(
+        os.dup(1), "w"
+    )  # whatever the framework prints must not mix with the answers
     os.dup2(2, 1)
     tf = framework(name)
     cases = importlib.import_module(module).CASES
@@ -66,7 +71,11 @@ def main():
         try:
             if case not in calls:
                 calls[case] = cases[case](tf, np)
-            answer = "none" if calls[case] is None else repr(seconds_per_call(calls[case], float(budget)))
+            answer = (
+                "none"
+                if calls[case] is None
+                else repr(seconds_per_call(calls[case], float(budget)))
+            )
         except Exception as error:
             answer = "error %s: %s" % (type(error).__name__, str(error).split("\n")[0][:80])
         answers.write(answer + "\n")

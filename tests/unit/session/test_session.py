@@ -73,13 +73,17 @@ def test_unfed_placeholders_name_themselves_and_their_line(session):
 def test_feeds_are_checked(session):
     x = tf.placeholder("float32", [None, 3], name="x")
     y = tf.identity(x)
-    with pytest.raises(ValueError, match=r"shape \(2, 4\) for Tensor 'x:0', which has shape '\(\?, 3\)'"):
+    with pytest.raises(
+        ValueError, match=r"shape \(2, 4\) for Tensor 'x:0', which has shape '\(\?, 3\)'"
+    ):
         session.run(y, {x: np.zeros((2, 4))})
     with pytest.raises(ValueError, match="x:0"):
         session.run(y, {x: "text"})
     with pytest.raises(TypeError, match="cannot be a tf.Tensor"):
         session.run(y, {x: tf.constant(1.0)})
-    with pytest.raises(TypeError, match="not compatible with Tensor type|out of bounds|Cannot feed"):
+    with pytest.raises(
+        TypeError, match="not compatible with Tensor type|out of bounds|Cannot feed"
+    ):
         i = tf.placeholder("int8", [])
         session.run(tf.identity(i), {i: 1000})
 
