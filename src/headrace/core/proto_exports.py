@@ -1,4 +1,4 @@
-"""The messages that users know as tf.GraphDef, tf.train.Example and so on. They load when they are first asked for."""
+"""The messages that users know as tf.GraphDef, tf.train.Example and so on, loaded lazily."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from headrace.core.export import export_value
 __all__: list[str] = []
 
 _PUBLIC = {
-    "": "AttrValue ConfigProto Event GPUOptions GraphDef GraphOptions HistogramProto LogMessage MetaGraphDef "
-    "NameAttrList NodeDef OptimizerOptions RunMetadata RunOptions SessionLog Summary SummaryMetadata TensorInfo",
-    "train.": "BytesList ClusterDef Example Feature FeatureList FeatureLists Features FloatList Int64List JobDef "
-    "SaverDef SequenceExample ServerDef",
+    "": "AttrValue ConfigProto Event GPUOptions GraphDef GraphOptions HistogramProto LogMessage "
+    "MetaGraphDef NameAttrList NodeDef OptimizerOptions RunMetadata RunOptions SessionLog Summary "
+    "SummaryMetadata TensorInfo",
+    "train.": "BytesList ClusterDef Example Feature FeatureList FeatureLists Features FloatList "
+    "Int64List JobDef SaverDef SequenceExample ServerDef",
     "summary.": "Event SessionLog Summary SummaryDescription TaggedRunMetadata",
 }
 

@@ -1,8 +1,9 @@
-"""Graphs as protocol buffers. In: a Graph. Out: the GraphDef that TensorFlow 1.15 writes for the same graph.
+"""Graphs as protocol buffers. In: a Graph. Out: the GraphDef that TensorFlow 1.15 writes for the
+same graph.
 
-A node lists all attributes of its op's schema, defaults included, and whatever else was set on it (`_class`, ...). Its
-inputs are `x` or `x:1`, then `^x` for control inputs: sorted by name in a GraphDef, in the order of their making in
-`Operation.node_def`, as in TensorFlow.
+A node lists all attributes of its op's schema, defaults included, and whatever else was set on it
+(`_class`, ...). Its inputs are `x` or `x:1`, then `^x` for control inputs: sorted by name in a
+GraphDef, in the order of their making in `Operation.node_def`, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["graph_def", "node_def", "op_def", "op_list", "strip_default_attribut
 
 
 def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> proto.GraphDef:
-    """Return the operations of `graph` (those made since its version was `from_version`) as a GraphDef.
+    """Return the operations of `graph`, from number `from_version` on, as a GraphDef.
 
     `add_shapes` writes the outputs' static shapes to `_output_shapes`.
     """
@@ -98,14 +99,14 @@ def _attribute_def(attribute: Attribute) -> proto.OpDef.AttrDef:
 
 
 def op_list(graph_def: proto.GraphDef) -> proto.OpList:
-    """Return the OpDefs of all ops that `graph_def` and its functions use, by name; NotFoundError for an unknown one."""
+    """Return the OpDefs of the ops in `graph_def`, by name; NotFoundError if one is unknown."""
     own = {f.signature.name for f in graph_def.library.function}
     used = sorted({node.op for node in _all_nodes(graph_def)} - own)
     return proto.OpList(op=[op_def(d.schema, d) for d in map(lookup, used)])
 
 
 def strip_default_attributes(graph_def: proto.GraphDef) -> None:
-    """Remove from every node of a known op the attributes that have their default, so that older readers accept it."""
+    """Remove attributes that have their default, so that readers without them accept the graph."""
     known = definitions()
     for node in _all_nodes(graph_def):
         definition = known.get(node.op)

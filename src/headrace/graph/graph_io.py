@@ -22,7 +22,7 @@ Message = TypeVar("Message")
 def write_graph(
     graph_or_graph_def: Any, logdir: str | os.PathLike[str], name: str, as_text: bool = True
 ) -> str:
-    """Write a graph or GraphDef to `logdir`/`name`, as text or bytes; the directory is made. Returns the path."""
+    """Write a graph or GraphDef to `logdir`/`name` and return that path; the directory is made."""
     is_graph = isinstance(graph_or_graph_def, Graph)
     message = graph_or_graph_def.as_graph_def() if is_graph else graph_or_graph_def
     if not hasattr(message, "SerializeToString"):
@@ -61,7 +61,7 @@ def _umask() -> int:
 
 
 def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> Message:
-    """Read a message from a binary or text file; OSError if there is no such file or it holds no such message."""
+    """Read a message from a binary or text file; OSError if there is none in it."""
     from google.protobuf import text_format
     from google.protobuf.message import DecodeError
 

@@ -1,8 +1,10 @@
-"""Read a GraphDef into a graph. In: a GraphDef, a name prefix, tensors in place of some of its inputs. Out: operations.
+"""Read a GraphDef into a graph. In: a GraphDef, a name prefix, tensors in place of some of its
+inputs. Out: operations.
 
-It happens in two phases. First every node is read and checked against its op's definition, its inputs are resolved to
-outputs of other nodes or to mapped tensors, and an order is found in which each node follows what it needs (the file may have
-any). Then the operations are made. What fails in either phase leaves the graph as it was (`all_or_nothing`).
+It happens in two phases. First every node is read and checked against its op's definition, its
+inputs are resolved to outputs of other nodes or to mapped tensors, and an order is found in which
+each node follows what it needs (the file may have any). Then the operations are made. What fails in
+either phase leaves the graph as it was (`all_or_nothing`).
 
 Errors are ValueErrors that name the node, except for an op that nobody defines: NotFoundError.
 """
@@ -47,7 +49,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class InputMap:
-    """What stands in for outputs (`tensors`) and for control inputs (`controls`) of the file's nodes."""
+    """What stands in for outputs and for control inputs of the file's nodes."""
 
     tensors: Mapping[Port, Tensor] = field(default_factory=dict)
     controls: Mapping[str, Operation] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Imported:
     mapped: InputMap
 
     def element(self, name: str) -> Operation | Tensor:
-        """The operation `x` or the tensor `x:1` of the file; a mapped tensor is what it was mapped to."""
+        """The operation `x` or the tensor `x:1` of the file, or what the latter was mapped to."""
         if ":" not in name:
             if name not in self.operations:
                 raise ValueError(f"Requested return node '{name}' not found in graph def")
@@ -106,7 +108,7 @@ def parse_tensor_name(name: str) -> Port:
 
 @contextmanager
 def all_or_nothing(graph: Graph) -> Iterator[None]:
-    """Take back what was added to `graph` in the block if the block raises; other threads wait meanwhile."""
+    """Take back what the block added to `graph` if it raises; other threads wait meanwhile."""
     with graph._lock:
         version = len(graph._operations)
         names = dict(graph._names_in_use)
@@ -169,8 +171,8 @@ def import_nodes(
 def _check_versions(versions: proto.VersionDef) -> None:
     if versions.min_consumer > PRODUCER:
         raise ValueError(
-            f"GraphDef min consumer version {versions.min_consumer} above current version {PRODUCER}: "
-            "it was written for a newer reader than this one."
+            f"GraphDef min consumer version {versions.min_consumer} above current version "
+            f"{PRODUCER}: it was written for a newer reader than this one."
         )
     if PRODUCER in versions.bad_consumers:
         raise ValueError(f"GraphDef disallows consumer version {PRODUCER}, which is this one.")
@@ -249,7 +251,7 @@ def _read_attributes(
 
 
 def _is_new_default(key: str, value: proto.AttrValue, producer: proto.OpDef | None) -> bool:
-    """Whether a newer producer added the attribute, with this default, to an op that does the same without it."""
+    """Whether the producer's op has an attribute that is new to us, and this is its default."""
     for attribute in producer.attr if producer is not None else ():
         if attribute.name == key:
             return attribute.HasField("default_value") and attribute.default_value == value
@@ -271,7 +273,7 @@ def _read_inputs(names: Iterable[str]) -> tuple[list[Port], list[str]]:
 
 
 def _check_listed(node: _Node) -> None:
-    """What a node says of itself must agree: the number of its inputs, its shapes, its colocation."""
+    """Check what a node says of itself: the number of its inputs, its shapes, its colocation."""
     if len(node.inputs) != len(node.input_types):
         wanted = ", ".join(t.name for t in node.input_types)
         raise ValueError(
@@ -284,8 +286,8 @@ def _check_listed(node: _Node) -> None:
             raise ValueError("attr '_output_shapes' must be a list of shapes")
         if len(node.shapes) < len(node.output_types):
             raise ValueError(
-                f"it has {len(node.output_types)} outputs but the _output_shapes attribute specifies "
-                f"shapes for {len(node.shapes)} outputs"
+                f"it has {len(node.output_types)} outputs but the _output_shapes attribute "
+                f"specifies shapes for {len(node.shapes)} outputs"
             )
     groups = node.attrs.get("_class", ())
     if not isinstance(groups, tuple) or not all(isinstance(g, str) for g in groups):
@@ -301,7 +303,7 @@ def _colocation(node: _Node) -> list[str]:
 
 
 def _check_input_map(input_map: InputMap, nodes: Mapping[str, _Node]) -> None:
-    """Every key must be an output, or a node, or at least be used as one (an exported scope's unbound inputs are)."""
+    """Every key must exist, or be used as an input (as the unbound inputs of a scope are)."""
     used = {port for node in nodes.values() for port in node.inputs}
     used_controls = {name for node in nodes.values() for name in node.controls}
     missing = [
@@ -405,7 +407,7 @@ def _merge_versions(graph: Graph, versions: proto.VersionDef) -> None:
 
 
 def _new_names(graph: Graph, nodes: Mapping[str, _Node], prefix: str) -> dict[str, str]:
-    """Each node's name in the graph: with the prefix, and a number where an operation or a scope has that name."""
+    """Each node's name in the graph: with the prefix, and with a number if that is taken."""
     taken = set(graph._by_name)
     for name in graph._by_name:
         while slash := name.rfind("/") + 1:
@@ -444,8 +446,8 @@ def _make(
         input_map.controls[name] if name in input_map.controls else made[name]
         for name in node.controls
     ]
-    # Unlike an operation built inside a control_dependencies block, an imported one waits for the block's operations
-    # even where one of its inputs does so already.
+    # Unlike an operation built inside a control_dependencies block, an imported one waits for the
+    # block's operations even where one of its inputs does so already.
     scopes = graph.scope.controls
     controls += [op for entry in scopes for op in entry.inputs]
     attrs = node.attrs
@@ -477,7 +479,7 @@ def _renamed(group: str, names: Mapping[str, str]) -> str:
 
 
 def _place(graph: Graph, operations: Sequence[tuple[Operation, str]]) -> None:
-    """Give each operation its device: its own under the open device scopes, or that of its colocation group."""
+    """Give operations their own devices, under the open scopes, or those of their groups."""
     followers = []
     for op, device in operations:
         op._device = ""

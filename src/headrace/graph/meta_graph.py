@@ -1,8 +1,10 @@
-"""MetaGraphDefs. In: a graph with its collections. Out: a message that holds both, and what is needed to read it elsewhere.
+"""MetaGraphDefs. In: a graph with its collections. Out: a message that holds both, and what is
+needed to read it elsewhere.
 
-A collection is written as the kind of list that its first item asks for: messages by the functions of graph.proto_functions,
-else bytes, ints, floats, or names of graph elements. Exporting one scope strips it from all names; inputs from outside it
-become `$unbound_inputs_<name>`, which an import has to map.
+A collection is written as the kind of list that its first item asks for: messages by the functions
+of graph.proto_functions, else bytes, ints, floats, or names of graph elements. Exporting one scope
+strips it from all names; inputs from outside it become `$unbound_inputs_<name>`, which an import
+has to map.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ VERSION = "1.15.5"  # of TensorFlow, whose format this is
 UNBOUND = "unbound_inputs"
 _UNBOUND_PREFIX = "$unbound_inputs_"
 _SAVER_OPS = frozenset(
-    "Save SaveSlices SaveV2 Restore RestoreSlice RestoreV2 MergeV2Checkpoints ShardedFilename".split()
+    ["MergeV2Checkpoints", "Restore", "RestoreSlice", "RestoreV2", "Save", "SaveSlices", "SaveV2"]
 )
 
 
@@ -50,10 +52,11 @@ def export_meta_graph(
     *,
     unbound_inputs_col_name: str | None = UNBOUND,
 ) -> proto.MetaGraphDef:
-    """Return `graph` (the default one) with its collections as a MetaGraphDef, and write it to `filename` if given.
+    """Return `graph` and its collections as a MetaGraphDef; write it to `filename`, if given.
 
-    `graph_def` replaces the graph's own nodes, `collection_list` limits the collections, `export_scope` the nodes.
-    `clear_extraneous_savers` leaves out the nodes of every Saver but that of `saver_def`.
+    `graph_def` replaces the graph's own nodes, `collection_list` limits the collections,
+    `export_scope` the nodes. `clear_extraneous_savers` leaves out the nodes of every Saver but that
+    of `saver_def`.
     """
     if save_debug_info:
         raise UnimplementedError(None, None, "save_debug_info: debug information is not written")
@@ -152,7 +155,7 @@ def _strip(name: str, scope: str | None) -> str:
 
 
 def _extraneous_nodes(graph_def: proto.GraphDef, saver_def: proto.SaverDef | None) -> set[str]:
-    """All nodes in the scopes of saving and restoring operations, except those of the given saver."""
+    """All nodes in the scopes of saving and restoring ops, except those of the given saver."""
     scopes = {n.name.rpartition("/")[0] + "/" for n in graph_def.node if n.op in _SAVER_OPS}
     for name in (saver_def.save_tensor_name, saver_def.restore_op_name) if saver_def else ():
         scopes.discard(name.partition(":")[0].rpartition("/")[0] + "/")
@@ -215,7 +218,7 @@ def _fill_collection(
 
 def unbound_inputs(meta_graph: proto.MetaGraphDef, collection_name: str | None) -> list[str]:
     """The inputs that an import of `meta_graph` must map."""
-    if collection_name not in meta_graph.collection_def:
+    if collection_name is None or collection_name not in meta_graph.collection_def:
         return []
     listed = meta_graph.collection_def[collection_name]
     return [v.decode() for v in listed.bytes_list.value]
@@ -227,7 +230,7 @@ def restore_collections(
     prefix: str,
     is_wanted: Callable[[str], bool],
 ) -> None:
-    """Add the items of saved collections to those of `graph`; `prefix` is what the import put before all names."""
+    """Add saved items to the collections of `graph`; the import put `prefix` before all names."""
     for key in sorted(collections):
         if is_wanted(key):
             for item in _restored(graph, key, collections[key], prefix):

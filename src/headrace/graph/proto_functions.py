@@ -1,10 +1,12 @@
-"""How collections of objects are saved: per collection, a message type and functions from and to it.
+"""How collections of objects are saved: for each, a message type and functions from and to it.
 
-`register_proto_function("variables", "VariableDef", to_proto=..., from_proto=...)` teaches it variables. The message type
-may be a name in `headrace.core.proto`, so that registering loads no protobuf.
+`register_proto_function("variables", "VariableDef", to_proto=..., from_proto=...)` teaches it
+variables. The message type may be a name in `headrace.core.proto`, so that registering loads no
+protobuf.
 
-`to_proto(item, export_scope=...)` returns a message, or None to leave the item out; `from_proto(message,
-import_scope=...)` returns the item for the collection. Scopes are None or names without a last slash.
+`to_proto(item, export_scope=...)` returns a message, or None to leave the item out;
+`from_proto(message, import_scope=...)` returns the item for the collection. Scopes are None or
+names without a last slash.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ def register_proto_function(
     to_proto: Callable[..., Any] | None = None,
     from_proto: Callable[..., Any] | None = None,
 ) -> None:
-    """Say how the items of a collection are saved and restored; each collection is registered once."""
+    """Say how the items of a collection are saved and restored; once per collection."""
     for function in (to_proto, from_proto):
         if function is not None and not callable(function):
             raise TypeError(f"to_proto and from_proto must be callable, not {function!r}")

@@ -1,4 +1,4 @@
-"""tf.import_graph_def: what users give (any GraphDef, Python values for inputs, names) made ready for graph.import_graph."""
+"""tf.import_graph_def. In: a GraphDef, values for inputs, names. Out: operations of the graph."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def import_graph_def(
     op_dict: Any = None,
     producer_op_list: Any = None,
 ) -> list[Operation | Tensor] | None:
-    """Add the nodes of a GraphDef to the default graph, their names prefixed with `name` ("import"; "" for no prefix).
+    """Add the nodes of a GraphDef to the default graph under `name` ("import"; "" for no prefix).
 
-    `input_map` puts tensors (or values) in the place of outputs `x:0` or control inputs `^x` of the file's nodes.
-    `return_elements` are names in the file; their tensors and operations are returned in that order. `producer_op_list`
-    says which attributes that are unknown here have their default, and may be dropped. A failed import adds nothing.
+    `input_map` puts tensors (or values) in the place of outputs `x:0` or control inputs `^x` of the
+    file's nodes. `return_elements` are names in the file; their tensors and operations are returned
+    in that order. `producer_op_list` says which attributes that are unknown here have their
+    default, and may be dropped. A failed import adds nothing.
     """
     if op_dict is not None:
         raise ValueError("op_dict is not supported: ops are found among the defined ones")
@@ -53,7 +54,7 @@ def import_under(
     name: str | None,
     producer_op_list: Any,
 ) -> tuple[str, Imported]:
-    """Do the import, within `all_or_nothing(graph)`; returns the prefix that the names got, and the operations."""
+    """Import within `all_or_nothing(graph)`; returns the prefix of the names and the operations."""
     message = as_message(graph_def, proto.GraphDef, "graph_def must be a GraphDef proto.")
     graph._check_not_finalized()
     producer_ops = {}
@@ -67,7 +68,7 @@ def import_under(
 
 
 def as_message(value: Any, message_type: Any, wrong: str) -> Any:
-    """Return `value` as one of our messages; TensorFlow's own class of the same name may be given too."""
+    """Return `value` as one of our messages; it may be TensorFlow's own of the same name."""
     if isinstance(value, message_type):
         return value
     descriptor = getattr(value, "DESCRIPTOR", None)

@@ -1,4 +1,4 @@
-"""tf.train.import_meta_graph: a MetaGraphDef, or a file of one, into the default graph with its collections."""
+"""tf.train.import_meta_graph. In: a MetaGraphDef or its file. Out: operations and collections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _saver_from_proto: Callable[..., Any] | None = None
 
 
 def register_saver_from_proto(make: Callable[..., Any]) -> None:
-    """Say how imports make their Saver: `make(saver_def or None, import_scope or None)` returns one, or None."""
+    """Say how imports make a Saver: `make(saver_def, import_scope)`, where both may be None."""
     global _saver_from_proto
     if _saver_from_proto is not None:
         raise ValueError("a maker of savers is registered already")
@@ -39,10 +39,10 @@ def import_meta_graph(
     unbound_inputs_col_name: str | None = UNBOUND,
     restore_collections_predicate: Callable[[str], bool] | None = None,
 ) -> Any:
-    """Add a MetaGraphDef (or the file's, binary or text) to the default graph: its nodes and its collections.
+    """Add the nodes and collections of a MetaGraphDef (or of such a file) to the default graph.
 
-    Names get `import_scope` as their prefix. Returns a Saver for the imported graph, or None if it has nothing to save, or
-    if no library of savers is loaded (see `register_saver_from_proto`).
+    Names get `import_scope` as their prefix. Returns a Saver for the imported graph, or None if it
+    has nothing to save, or if no library of savers is loaded (see `register_saver_from_proto`).
     """
     meta_graph = _read(meta_graph_or_file)
     graph = graph if graph is not None else get_default_graph()

@@ -1,6 +1,7 @@
-"""Rewriting GraphDefs for use without training: cut out a part, drop what only training needs, freeze variables.
+"""Rewriting GraphDefs for inference: cut out a part, drop what training needs, freeze variables.
 
-Every function takes a GraphDef and returns a new one, with the versions and the function library of the old.
+Every function takes a GraphDef and returns a new one, with the versions and the function library of
+the old.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ __all__ = [
     "tensor_shape_from_node_def_name",
 ]
 
-# These are names in files, which may hold ops that nobody here defines; so names are what is compared.
+# These are names in files, which may hold ops that nobody here defines; so names are what is
+# compared.
 _REFERENCE_VARIABLES = {"Variable", "VariableV2"}
 _RESOURCE_VARIABLES = {"VarHandleOp"}
 _PASS_THROUGH = {"Identity", "CheckNumerics"}
@@ -31,7 +33,7 @@ _PASS_THROUGH = {"Identity", "CheckNumerics"}
 
 @export("graph_util.extract_sub_graph")
 def extract_sub_graph(graph_def: proto.GraphDef, dest_nodes: Sequence[str]) -> proto.GraphDef:
-    """Return the part of `graph_def` that the nodes `dest_nodes` need, in the order of the whole."""
+    """Return the part of `graph_def` that the nodes `dest_nodes` need, in the same order."""
     _check_graph_def(graph_def)
     if isinstance(dest_nodes, str):
         raise TypeError("dest_nodes must be a list.")
@@ -113,7 +115,7 @@ def convert_variables_to_constants(
     variable_names_whitelist: Container[str] | None = None,
     variable_names_blacklist: Container[str] | None = None,
 ) -> proto.GraphDef:
-    """Return the part of the graph that the output nodes need, with variables replaced by their values in `sess`."""
+    """Return what the output nodes need, with the values in `sess` in place of variables."""
     graph_def = extract_sub_graph(input_graph_def, output_node_names)
     variables = {
         node.name: node
