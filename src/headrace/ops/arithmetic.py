@@ -1,54 +1,370 @@
-"""Arithmetic, element by element with broadcasting."""
+"""Arithmetic of two numbers, element by element with broadcasting, and sums of many tensors.
+
+Every gradient comes back through `b.sum_to`, which undoes the broadcasting.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from headrace.core.export import export
-from headrace.graph.definition import Kind
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Tensor
 from headrace.ops import infer
-from headrace.ops.define import composed, define
-from headrace.ops.samples import pairs
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import pairs, r
 
-__all__ = ["multiply", "sum_to"]
+__all__ = ["binary_op"]
+
+# What most arithmetic takes.
+_SOME_NUMBERS = (
+    "{bfloat16|float16|float32|float64|uint8|int8|uint16|int16|int32|int64|complex64|complex128}"
+)
+_WIDE_NUMBERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
+_NARROWER_NUMBERS = "{float16|float32|float64|complex64|complex128}"
 
 
-@composed
-def sum_to(grad, like):
-    raise NotImplementedError
+def binary_op(
+    op_type: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    *,
+    signature: str = "x: T, y: T -> z: T",
+    samples: Any = None,
+    commutative: bool = False,
+) -> Any:
+    """Define an op of two tensors of one type that broadcast against each other."""
+    return define(
+        op_type,
+        signature,
+        f"T: {types}",
+        infer=infer.broadcasting,
+        kernel=kernel,
+        gradient=gradient,
+        kind=Kind.ELEMENTWISE,
+        samples=pairs() if samples is None else samples,
+        commutative=commutative,
+    )
 
 
-def _mul_gradient(b, op, dz):
+# Sums, differences, products
+
+
+def _add_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    return b.sum_to(dz, x), b.sum_to(dz, y)
+
+
+def _sub_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    return b.sum_to(dz, x), b.sum_to(b.negative(dz), y)
+
+
+def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     return b.sum_to(b.multiply(dz, b.conj(y)), x), b.sum_to(b.multiply(b.conj(x), dz), y)
 
 
-@export("multiply", "math.multiply")
-@define(
-    "Mul",
-    "x: T, y: T -> z: T",
-    "T: {bfloat16|float16|float32|float64|uint8|int8|uint16|int16|int32|int64|complex64|complex128}",
-    infer=infer.broadcasting,
-    kernel=np.multiply,
-    gradient=_mul_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=pairs(),
-    commutative=True,
+@export("add", "math.add")
+@binary_op(
+    "Add",
+    "{bfloat16|float16|float32|float64|uint8|int8|int16|int32|int64|complex64|complex128|string}",
+    np.add,
+    _add_gradient,
 )
-def multiply(x, y, name=None):
-    """Return x * y, element by element."""
+def add(x, y, name=None):
+    """Return x + y, element by element; strings are joined."""
 
 
-@define(
+@binary_op(
     "AddV2",
-    "x: T, y: T -> z: T",
-    "T: {bfloat16|float16|float32|float64|uint8|int8|int16|int32|int64|complex64|complex128}",
-    infer=infer.broadcasting,
-    kernel=np.add,
-    gradient=lambda b, op, dz: (b.sum_to(dz, op.inputs[0]), b.sum_to(dz, op.inputs[1])),
-    kind=Kind.ELEMENTWISE,
-    samples=pairs(),
+    "{bfloat16|float16|float32|float64|uint8|int8|int16|int32|int64|complex64|complex128}",
+    np.add,
+    _add_gradient,
     commutative=True,
 )
 def add_v2(x, y, name=None):
     """Return x + y, element by element."""
+
+
+@export("subtract", "math.subtract")
+@binary_op("Sub", _SOME_NUMBERS, np.subtract, _sub_gradient)
+def subtract(x, y, name=None):
+    """Return x - y, element by element."""
+
+
+@export("multiply", "math.multiply")
+@binary_op("Mul", _SOME_NUMBERS, np.multiply, _mul_gradient, commutative=True)
+def multiply(x, y, name=None):
+    """Return x * y, element by element."""
+
+
+def _mul_no_nan(x: Any, y: Any) -> Any:
+    return np.where(y == 0, np.zeros((), y.dtype), np.multiply(x, y))
+
+
+def _mul_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    return b.sum_to(b.mul_no_nan(dz, b.conj(y)), x), b.sum_to(b.mul_no_nan(b.conj(x), dz), y)
+
+
+@binary_op("MulNoNan", _NARROWER_NUMBERS, _mul_no_nan, _mul_no_nan_gradient)
+def mul_no_nan(x, y, name=None):
+    """Return x * y, and 0 where y is 0 even if x is infinite or NaN."""
+
+
+@composed
+@export("math.multiply_no_nan")
+def multiply_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x * y, and 0 where y is 0 even if x is infinite or NaN."""
+    with name_scope(name, "multiply_no_nan", [x, y]) as scope:
+        x = convert_to_tensor(x, name="x")
+        y = convert_to_tensor(y, name="y", dtype=x.dtype.base_dtype)
+        return mul_no_nan(x, y, name=scope)
+
+
+def _squared_difference(x: Any, y: Any) -> Any:
+    difference = np.subtract(x, y)
+    if difference.dtype.kind == "c":
+        return np.multiply(np.conj(difference), difference)
+    return np.multiply(difference, difference)
+
+
+def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    slope = b.multiply(b.multiply(b.constant(2, dz.dtype.base_dtype), dz), b.subtract(x, y))
+    return b.sum_to(slope, x), b.sum_to(b.negative(slope), y)
+
+
+@export("squared_difference", "math.squared_difference")
+@binary_op(
+    "SquaredDifference",
+    _WIDE_NUMBERS,
+    _squared_difference,
+    _squared_difference_gradient,
+    commutative=True,
+)
+def squared_difference(x, y, name=None):
+    """Return (x - y)², element by element; of complex numbers, the squared magnitude."""
+
+
+@composed
+@export("scalar_mul", "math.scalar_mul")
+def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Any:
+    """Return a tensor, or IndexedSlices, times a scalar."""
+    scalar = convert_to_tensor(scalar, dtype=x.dtype.base_dtype, name="scalar")
+    if scalar.shape.ndims not in (0, None):
+        raise ValueError(f"Only scalar multiply works, got shape {scalar.shape}")
+    if isinstance(x, IndexedSlices):
+        return IndexedSlices(multiply(scalar, x.values, name=name), x.indices, x.dense_shape)
+    return multiply(scalar, x, name=name)
+
+
+def _add_n_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
+    return infer.same_as_all(c, *shapes)
+
+
+def _add_n(inputs: tuple[Any, ...]) -> Any:
+    first = inputs[0]
+    for other in inputs[1:]:
+        if np.shape(other) != np.shape(first):
+            raise ValueError(
+                f"Inputs to operation must have the same size and shape. "
+                f"Input 0: {np.shape(first)} != input: {np.shape(other)}"
+            )
+    if len(inputs) == 1:
+        return first
+    total = np.add(first, inputs[1])
+    for other in inputs[2:]:
+        total += other
+    return total
+
+
+_SUM_SAMPLES = [
+    Sample([r(2, 3), r(2, 3)]),
+    Sample([r(), r(), r()]),
+    Sample([r(4)]),
+    Sample([r(0, 2), r(0, 2)]),
+]
+
+
+@define(
+    "AddN",
+    "inputs: N*T -> sum: T",
+    "N: int >= 1; T: {numbers|variant}",
+    infer=_add_n_infer,
+    kernel=_add_n,
+    gradient=lambda b, op, dy: [dy] * len(op.inputs),
+    kind=Kind.ELEMENTWISE,
+    samples=_SUM_SAMPLES,
+    commutative=True,
+)
+def add_n_op(inputs, name=None):
+    """Return the sum of tensors of one shape."""
+
+
+@composed
+@export("add_n", "math.add_n")
+def add_n(inputs: Any, name: str | None = None) -> Tensor:
+    """Return the sum of tensors of one shape; IndexedSlices among them are made dense."""
+    if not inputs or not isinstance(inputs, list | tuple):
+        raise ValueError(
+            "inputs must be a list of at least one Tensor/IndexedSlices with the same dtype and shape"
+        )
+    tensors = [convert_to_tensor(x) for x in inputs]
+    if len(tensors) == 1:
+        if isinstance(inputs[0], IndexedSlices):
+            values = tensors[0]
+        else:
+            values = inputs[0]
+        return b.identity(values, name=name) if name else values
+    return add_n_op(tensors, name=name)
+
+
+@define(
+    "AccumulateNV2",
+    "inputs: N*T -> sum: T",
+    "N: int >= 1; T: {numbers}; shape: shape",
+    infer=lambda c, shapes: c.attrs["shape"],
+    kernel=_add_n,
+    gradient=lambda b, op, dy: [dy] * len(op.inputs),
+    kind=Kind.ELEMENTWISE,
+    samples=[Sample(list(s.inputs[0]), shape=s.inputs[0][0].shape) for s in _SUM_SAMPLES],
+    commutative=True,
+)
+def accumulate_nv2(inputs, shape, name=None):
+    """Return the sum of tensors of the given shape."""
+
+
+@composed
+@export("accumulate_n", "math.accumulate_n")
+def accumulate_n(
+    inputs: Any, shape: Any = None, tensor_dtype: Any = None, name: str | None = None
+) -> Tensor:
+    """Return the sum of tensors of one shape, which `shape` or one of their static shapes must tell."""
+    message = "inputs must be a list of at least one Tensor with the same dtype and shape"
+    if not inputs or not isinstance(inputs, list | tuple):
+        raise ValueError(message)
+    tensors = [convert_to_tensor(x) for x in inputs]
+    if any(t.dtype.base_dtype is not tensors[0].dtype.base_dtype for t in tensors):
+        raise ValueError(message)
+    merged = as_shape(shape)
+    for t in tensors:
+        merged = merged.merge_with(t.shape)
+    if tensor_dtype is not None and tensors[0].dtype != tensor_dtype:
+        raise TypeError(f"tensor_dtype is {tensor_dtype}, but input is of type {tensors[0].dtype}")
+    if len(tensors) == 1 and name is None:
+        return tensors[0]
+    if len(tensors) == 1:
+        return b.identity(tensors[0], name=name)
+    return accumulate_nv2(tensors, shape=merged, name=name)
+
+
+# Comparison-like choices
+
+
+def _extremum_gradient(chosen: str) -> Any:
+    def gradient(b: Any, op: Any, dz: Any) -> Any:
+        x, y = op.inputs
+        takes_x = getattr(b, chosen)(x, y)
+        zeros = b.zeros_like(dz)
+        return (
+            b.sum_to(b.where(takes_x, dz, zeros), x),
+            b.sum_to(b.where(takes_x, zeros, dz), y),
+        )
+
+    return gradient
+
+
+@export("maximum", "math.maximum")
+@binary_op(
+    "Maximum",
+    "{bfloat16|float16|float32|float64|int32|int64}",
+    np.maximum,
+    _extremum_gradient("greater_equal"),
+)
+def maximum(x, y, name=None):
+    """Return the larger of x and y, element by element."""
+
+
+@export("minimum", "math.minimum")
+@binary_op(
+    "Minimum",
+    "{bfloat16|float16|float32|float64|int32|int64}",
+    np.minimum,
+    _extremum_gradient("less_equal"),
+)
+def minimum(x, y, name=None):
+    """Return the smaller of x and y, element by element."""
+
+
+# Powers and angles
+
+
+def _pow(x: Any, y: Any) -> Any:
+    if x.dtype.kind == "i" and np.any(y < 0):
+        raise ValueError("Integers to negative integer powers are not allowed")
+    return np.power(x, y)
+
+
+def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    z = op.outputs[0]
+    x, y, z = b.conj(x), b.conj(y), b.conj(z)
+    one = b.constant(1, y.dtype.base_dtype)
+    dx = b.multiply(b.multiply(dz, y), b.pow_op(x, b.subtract(y, one)))
+    # The slope in y is z log(x), taken as 0 where x is not positive (for complex x: where x is 0).
+    inside = (
+        b.not_equal(x, b.zeros_like(x)) if x.dtype.is_complex else b.greater(x, b.zeros_like(x))
+    )
+    log = b.where(inside, b.log(b.where(inside, x, b.ones_like(x))), b.zeros_like(x))
+    return b.sum_to(dx, op.inputs[0]), b.sum_to(b.multiply(b.multiply(dz, z), log), op.inputs[1])
+
+
+@binary_op(
+    "Pow",
+    "{bfloat16|float32|float16|float64|int32|int64|complex64|complex128}",
+    _pow,
+    _pow_gradient,
+    samples=[
+        Sample(r(2, 3, low=0.2, high=2), r(2, 3, low=0)),
+        Sample(r(2, 1, low=0.2, high=2), r(3, low=0)),
+        Sample(r(low=0.2, high=2), r(4, low=0)),
+        Sample(r(0, 2), r(2, low=0)),
+    ],
+)
+def pow_op(x, y, name=None):
+    """Return x to the power y, element by element."""
+
+
+@composed
+@export("pow", "math.pow")
+def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x to the power y, element by element."""
+    with name_scope(name, "Pow", [x]) as scope:
+        return pow_op(x, y, name=scope)
+
+
+def _atan2_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, x = op.inputs
+    scaled = b.realdiv(dz, b.add_v2(b.square(x), b.square(y)))
+    return b.sum_to(b.multiply(x, scaled), y), b.sum_to(b.negative(b.multiply(y, scaled)), x)
+
+
+@export("atan2", "math.atan2")
+@binary_op(
+    "Atan2",
+    "{floats}",
+    np.arctan2,
+    _atan2_gradient,
+    signature="y: T, x: T -> z: T",
+)
+def atan2(y, x, name=None):
+    """Return the angle of the point (x, y), in (-π, π]."""

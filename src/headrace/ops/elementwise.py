@@ -1,1 +1,342 @@
-"""Functions of one number, element by element."""
+"""Functions of one number, element by element: signs, powers, roundings, tests and the sigmoid.
+
+The gradients of functions that are cheaper to differentiate by their result have ops of their own (SqrtGrad and the like), as
+TensorFlow has; those are differentiable too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.accumulation import widened
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import composed, define
+from headrace.ops.samples import pairs, r, typed, unary
+
+__all__ = ["FLOAT_OR_COMPLEX", "in_float32", "unary_op"]
+
+FLOAT_OR_COMPLEX = "{float_or_complex}"
+_NUMBERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
+
+
+def unary_op(
+    op_type: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    *,
+    signature: str = "x: T -> y: T",
+    samples: Any = None,
+) -> Any:
+    """Define an op of one tensor whose result has its shape."""
+    return define(
+        op_type,
+        signature,
+        f"T: {types}",
+        infer=infer.same_as(0),
+        kernel=kernel,
+        gradient=gradient,
+        kind=Kind.ELEMENTWISE,
+        samples=unary() if samples is None else samples,
+    )
+
+
+def in_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a kernel of several steps compute 16-bit floats in float32 and round once."""
+
+    @wraps(kernel)
+    def run(*inputs: Any) -> Any:
+        dtype = inputs[0].dtype
+        if dtype.itemsize > 2:
+            return kernel(*inputs)
+        return kernel(*[widened(x) for x in inputs]).astype(dtype)
+
+    return run
+
+
+def _constant(b: Any, value: float, like: Tensor) -> Tensor:
+    return b.constant(value, like.dtype.base_dtype)
+
+
+# Signs
+
+
+@export("negative", "math.negative")
+@unary_op("Neg", _NUMBERS, np.negative, lambda b, op, dy: b.negative(dy))
+def negative(x, name=None):
+    """Return -x."""
+
+
+@unary_op(
+    "Abs",
+    "{bfloat16|float16|float32|float64|int8|int16|int32|int64}",
+    np.abs,
+    lambda b, op, dy: b.multiply(dy, b.sign(op.inputs[0])),
+)
+def abs_op(x, name=None):
+    """Return the magnitude of x."""
+
+
+def _complex_abs_gradient(b: Any, op: Any, dy: Any) -> Any:
+    return b.multiply(b.complex(dy, b.zeros_like(dy)), b.sign(op.inputs[0]))
+
+
+@define(
+    "ComplexAbs",
+    "x: T -> y: Tout",
+    "T: {complexes} = complex64; Tout: {float32|float64} = float32",
+    infer=infer.same_as(0),
+    kernel=lambda x, *, Tout: np.abs(x).astype(Tout.numpy, copy=False),
+    gradient=_complex_abs_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=[*unary(), Sample(r(3), T="complex128", Tout="float64")],
+)
+def complex_abs(x, Tout=None, name=None):  # noqa: N803
+    """Return the magnitude of complex numbers."""
+
+
+@composed
+@export("abs", "math.abs")
+def abs(x: Any, name: str | None = None) -> Any:
+    """Return the magnitude of real or complex numbers."""
+    with name_scope(name, "Abs", [x]) as scope:
+        x = convert_to_tensor(x, name="x")
+        if x.dtype.is_complex:
+            return complex_abs(x, Tout=x.dtype.real_dtype, name=scope)
+        return abs_op(x, name=scope)
+
+
+@export("sign", "math.sign")
+@unary_op("Sign", _NUMBERS, np.sign, lambda b, op, dy: b.zeros_like(op.inputs[0]))
+def sign(x, name=None):
+    """Return -1, 0 or 1, or, for complex numbers, x / |x| (0 for 0)."""
+
+
+# Powers
+
+
+def _square_gradient(b: Any, op: Any, dy: Any) -> Any:
+    x = op.inputs[0]
+    return b.multiply(dy, b.multiply(b.conj(x), _constant(b, 2, x)))
+
+
+@export("square", "math.square")
+@unary_op("Square", _NUMBERS, np.square, _square_gradient)
+def square(x, name=None):
+    """Return x²."""
+
+
+@export("sqrt", "math.sqrt")
+@unary_op(
+    "Sqrt",
+    FLOAT_OR_COMPLEX,
+    np.sqrt,
+    lambda b, op, dy: b.sqrt_grad(op.outputs[0], dy),
+    samples=unary(0.2, 4),
+)
+def sqrt(x, name=None):
+    """Return the square root of x."""
+
+
+@export("rsqrt", "math.rsqrt")
+@unary_op(
+    "Rsqrt",
+    FLOAT_OR_COMPLEX,
+    in_float32(lambda x: np.reciprocal(np.sqrt(x))),
+    lambda b, op, dy: b.rsqrt_grad(op.outputs[0], dy),
+    samples=unary(0.2, 4),
+)
+def rsqrt(x, name=None):
+    """Return 1 / √x."""
+
+
+def _reciprocal(x: Any) -> Any:
+    if x.dtype.kind == "i" and not np.all(x):
+        raise ValueError("Integer division by zero")
+    return np.reciprocal(x)
+
+
+@export("reciprocal", "math.reciprocal")
+@unary_op(
+    "Reciprocal",
+    _NUMBERS,
+    _reciprocal,
+    lambda b, op, dy: b.reciprocal_grad(op.outputs[0], dy),
+    samples=unary(1, 3),
+)
+def reciprocal(x, name=None):
+    """Return 1 / x."""
+
+
+@unary_op(
+    "Inv",
+    _NUMBERS,
+    _reciprocal,
+    lambda b, op, dy: b.inv_grad(op.outputs[0], dy),
+    samples=unary(1, 3),
+)
+def inv(x, name=None):
+    """Return 1 / x."""
+
+
+# Derivatives by their function's result
+
+
+def _slope_op(op_type: str, kernel: Callable[..., Any], gradient: Any, low: float = -2.0) -> Any:
+    """Define an op of a function's result `y` and the gradient `dy` that arrives at it."""
+    return define(
+        op_type,
+        "y: T, dy: T -> z: T",
+        f"T: {FLOAT_OR_COMPLEX}",
+        infer=infer.same_as_all,
+        kernel=in_float32(kernel),
+        gradient=gradient,
+        kind=Kind.ELEMENTWISE,
+        samples=[Sample(r(2, 3, low=low), r(2, 3)), Sample(r(low=low), r())],
+    )
+
+
+def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, dy = op.inputs
+    cy = b.conj(y)
+    slope = b.realdiv(b.multiply(dy, _constant(b, -0.5, dy)), b.square(cy))
+    return b.multiply(b.conj(dz), slope), b.sqrt_grad(cy, dz)
+
+
+@_slope_op("SqrtGrad", lambda y, dy: 0.5 * dy / np.conj(y), _sqrt_grad_gradient, low=0.2)
+def sqrt_grad(y, dy, name=None):
+    """Return dy times the derivative of the square root whose result is y."""
+
+
+def _rsqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, dy = op.inputs
+    cy = b.conj(y)
+    slope = b.multiply(b.multiply(dy, _constant(b, -1.5, dy)), b.square(cy))
+    return b.multiply(b.conj(dz), slope), b.rsqrt_grad(cy, dz)
+
+
+def _rsqrt_grad(y: Any, dy: Any) -> Any:
+    y = np.conj(y)
+    return dy * (y * y * y) * y.dtype.type(-0.5)
+
+
+@_slope_op("RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient)
+def rsqrt_grad(y, dy, name=None):
+    """Return dy times the derivative of the reciprocal square root whose result is y."""
+
+
+def _reciprocal_grad(y: Any, dy: Any) -> Any:
+    y = np.conj(y)
+    return -dy * y * y
+
+
+def _reciprocal_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, dy = op.inputs
+    cy = b.conj(y)
+    slope = b.multiply(b.multiply(dy, _constant(b, -2, dy)), cy)
+    return b.multiply(b.conj(dz), slope), b.reciprocal_grad(cy, dz)
+
+
+@_slope_op("ReciprocalGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+def reciprocal_grad(y, dy, name=None):
+    """Return dy times the derivative of the reciprocal whose result is y."""
+
+
+@_slope_op("InvGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+def inv_grad(y, dy, name=None):
+    """Return dy times the derivative of the reciprocal whose result is y."""
+
+
+# Rounding
+
+
+def _flat(b: Any, op: Any, dy: Any) -> Any:
+    """The gradient of steps: none."""
+    return None
+
+
+@export("ceil", "math.ceil")
+@unary_op("Ceil", "{floats}", np.ceil, _flat)
+def ceil(x, name=None):
+    """Return x rounded up to a whole number."""
+
+
+@export("floor", "math.floor")
+@unary_op("Floor", "{floats}", np.floor, _flat)
+def floor(x, name=None):
+    """Return x rounded down to a whole number."""
+
+
+@export("rint", "math.rint")
+@unary_op("Rint", "{floats}", np.rint, _flat)
+def rint(x, name=None):
+    """Return x rounded to the nearest whole number, halves to the even one."""
+
+
+@unary_op("Round", _NUMBERS, lambda x: x if x.dtype.kind == "i" else np.rint(x), _flat)
+def round_op(x, name=None):
+    """Return x rounded to the nearest whole number, halves to the even one."""
+
+
+@composed
+@export("round", "math.round")
+def round(x: Any, name: str | None = None) -> Tensor:
+    """Return x rounded to the nearest whole number, halves to the even one; integers as they are."""
+    x = convert_to_tensor(x, name="x")
+    return x if x.dtype.is_integer else round_op(x, name=name)
+
+
+@export("math.nextafter")
+@define(
+    "NextAfter",
+    "x1: T, x2: T -> output: T",
+    "T: {float64|float32} = float32",
+    infer=infer.broadcasting,
+    kernel=np.nextafter,
+    gradient=NOT_DIFFERENTIABLE,
+    kind=Kind.ELEMENTWISE,
+    samples=pairs(),
+)
+def nextafter(x1, x2, name=None):
+    """Return the number next to x1 in the direction of x2."""
+
+
+# Tests
+
+
+def _test_op(op_type: str, kernel: Callable[..., Any]) -> Any:
+    samples = [*unary(), *typed([Sample([np.nan, np.inf, -np.inf, 0.0])], "float32", "bfloat16")]
+    return unary_op(
+        op_type,
+        "{floats}",
+        kernel,
+        NOT_DIFFERENTIABLE,
+        signature="x: T -> y: bool",
+        samples=samples,
+    )
+
+
+@export("is_nan", "math.is_nan", "debugging.is_nan")
+@_test_op("IsNan", np.isnan)
+def is_nan(x, name=None):
+    """Return where x is not a number."""
+
+
+@export("is_inf", "math.is_inf", "debugging.is_inf")
+@_test_op("IsInf", np.isinf)
+def is_inf(x, name=None):
+    """Return where x is infinite."""
+
+
+@export("is_finite", "math.is_finite", "debugging.is_finite")
+@_test_op("IsFinite", np.isfinite)
+def is_finite(x, name=None):
+    """Return where x is neither infinite nor NaN."""

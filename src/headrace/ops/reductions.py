@@ -1,1 +1,390 @@
-"""Reductions over axes."""
+"""Reductions: sums, means, products, extremes and the like over some or all axes of a tensor.
+
+The axes are a tensor too. Their static value, if known, decides the static shape; no axes at all (`axis=None`) means all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.accumulation import lowest, widened
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+
+__all__ = ["reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum"]
+
+_SAMPLES = [
+    Sample(r(2, 3), [1]),
+    Sample(r(2, 3), 0, keep_dims=True),
+    Sample(r(2, 3, 2), [-1, 0]),
+    Sample(r(2, 3), [0, 1]),
+    Sample(r(2, 3), []),
+    Sample(r(), []),
+    Sample(r(2, 0), [0]),
+]
+
+
+def reduction_op(
+    op_type: str, kernel: Callable[..., Any], gradient: Any, samples: list[Sample] | None = None
+) -> Any:
+    """Define a reduction of numbers to numbers of the same type; `kernel(x, axes, keep_dims)`."""
+    return define(
+        op_type,
+        "input: T, reduction_indices: Tidx -> output: T",
+        "keep_dims: bool = False; T: {numbers}; Tidx: {index} = int32",
+        infer=infer.reduction,
+        kernel=_over_axes(kernel),
+        gradient=gradient,
+        kind=Kind.REDUCTION,
+        samples=_SAMPLES if samples is None else samples,
+    )
+
+
+def _over_axes(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
+        found = infer.resolve_axes(np.ravel(axes).tolist(), np.ndim(x))
+        return reduce(x, tuple(dict.fromkeys(found)), keep_dims)
+
+    return kernel
+
+
+# Kernels: array, tuple of axes, whether to keep them
+
+
+def _sum(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if not axes:
+        return x
+    wide = widened(x)
+    return np.sum(wide, axes, dtype=wide.dtype, keepdims=keep).astype(x.dtype, copy=False)
+
+
+def _prod(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if not axes:
+        return x
+    wide = widened(x)
+    return np.prod(wide, axes, dtype=wide.dtype, keepdims=keep).astype(x.dtype, copy=False)
+
+
+def _count(x: Any, axes: tuple[int, ...]) -> int:
+    return int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
+
+
+def _mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if not axes:
+        return x
+    count = _count(x, axes)
+    if x.dtype.kind in "iu":
+        # Whole numbers are rounded towards zero; their sum must not overflow.
+        total = np.sum(x, axes, keepdims=keep)
+        if not count:
+            return np.zeros_like(total, x.dtype)
+        return (np.sign(total) * (np.abs(total) // count)).astype(x.dtype)
+    wide = widened(x)
+    total = np.sum(wide, axes, dtype=wide.dtype, keepdims=keep)
+    return np.divide(total, wide.dtype.type(count)).astype(x.dtype, copy=False)
+
+
+def _max(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if x.size:
+        return np.max(x, axes, keepdims=keep) if axes else x
+    return np.max(x, axes, keepdims=keep, initial=_end(x.dtype, -1))
+
+
+def _min(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if x.size:
+        return np.min(x, axes, keepdims=keep) if axes else x
+    return np.min(x, axes, keepdims=keep, initial=_end(x.dtype, 1))
+
+
+def _end(dtype: np.dtype, sign: int) -> Any:
+    """The end of the number line that the extreme of nothing is."""
+    if dtype.kind not in "iu":
+        return dtype.type(sign * np.inf)
+    return dtype.type(lowest(dtype) if sign < 0 else np.iinfo(dtype).max)
+
+
+def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    wide = widened(x)
+    if wide.dtype.kind in "iu":
+        wide = wide.astype(np.float64)
+    squares = (wide * np.conj(wide)).real if wide.dtype.kind == "c" else wide * wide
+    return np.sqrt(np.sum(squares, axes, dtype=squares.dtype, keepdims=keep)).astype(x.dtype)
+
+
+# Gradients
+
+
+def _static_axes(op: Any) -> list[int] | None:
+    """The reduced axes, in order, if they and the input's rank are known."""
+    axes, rank = constant_value(op.inputs[1]), op.inputs[0].shape.ndims
+    if axes is None or rank is None:
+        return None
+    return sorted(set(infer.resolve_axes(axes.ravel().tolist(), rank)))
+
+
+def _restored(b: Any, op: Any, *tensors: Tensor) -> list[Tensor]:
+    """Tensors of the output's shape with the reduced axes put back, as axes of size 1."""
+    if op.get_attr("keep_dims"):
+        return list(tensors)
+    axes = _static_axes(op)
+    if axes is None:
+        shape = _kept_shape(b, b.shape(op.inputs[0]), op.inputs[1])
+        return [b.reshape(t, shape) for t in tensors]
+    restored = []
+    for t in tensors:
+        for axis in axes:
+            t = b.expand_dims(t, axis)
+        restored.append(t)
+    return restored
+
+
+def _kept_shape(b: Any, shape: Tensor, axes: Tensor) -> Tensor:
+    """`shape` with 1 at each of the axes, all of them known only in a step."""
+    shape = b.cast(shape, "int32")
+    rank = b.size(shape)
+    axes = b.reshape(b.floormod(b.add_v2(b.cast(axes, "int32"), rank), rank), [-1])
+    return b.dynamic_stitch([b.range(rank), axes], [shape, b.ones_like(axes)])
+
+
+def _sum_gradient(b: Any, op: Any, dy: Any) -> Any:
+    (dy,) = _restored(b, op, dy)
+    return b.broadcast_to(dy, b.shape(op.inputs[0])), None
+
+
+def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
+    x, y = op.inputs[0], op.outputs[0]
+    spread, _ = _sum_gradient(b, op, dy)
+    sizes = x.shape.num_elements(), y.shape.num_elements()
+    if None not in sizes:
+        factor = b.constant(sizes[0] // max(sizes[1], 1), dy.dtype.base_dtype)
+    else:
+        count = b.floor_div(b.size(x), b.maximum(b.size(y), 1))
+        factor = b.cast(count, dy.dtype.base_dtype)
+    return b.realdiv(spread, factor), None
+
+
+def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
+    """dy times the product of all other elements, which running products from both ends give even if some are 0."""
+    x = op.inputs[0]
+    (dy,) = _restored(b, op, dy)
+    rank = b.rank(x)
+    axes = b.reshape(b.floormod(b.add_v2(b.cast(op.inputs[1], "int32"), rank), rank), [-1])
+    reduced = b.unique(axes)[0]
+    others = b.setdiff1d(b.range(rank), reduced)[0]
+    order = b.concat([reduced, others], 0)
+    moved = b.transpose(x, order)
+    count = b.reduce_prod(b.gather(b.shape(x), reduced))
+    flat = b.reshape(moved, b.stack([count, b.reduce_prod(b.gather(b.shape(x), others))]))
+    before = b.cumprod(flat, axis=0, exclusive=True)
+    after = b.cumprod(flat, axis=0, exclusive=True, reverse=True)
+    rest = b.reshape(b.multiply(b.conj(before), b.conj(after)), b.shape(moved))
+    result = b.multiply(dy, b.transpose(rest, b.invert_permutation(order)))
+    return b.reshape(result, b.shape(x)), None
+
+
+def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
+    """dy goes to the elements that are the extreme, in equal shares if there are several."""
+    x = op.inputs[0]
+    y, dy = _restored(b, op, op.outputs[0], dy)
+    chosen = b.cast(b.equal(y, x), dy.dtype.base_dtype)
+    share = b.realdiv(chosen, b.reduce_sum(chosen, op.inputs[1], keepdims=True))
+    return b.multiply(share, dy), None
+
+
+def _norm_gradient(b: Any, op: Any, dy: Any) -> Any:
+    y, dy = _restored(b, op, op.outputs[0], dy)
+    return b.multiply(op.inputs[0], b.realdiv(dy, y)), None
+
+
+@reduction_op("Sum", _sum, _sum_gradient)
+def sum_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return the sum over the axes."""
+
+
+@reduction_op("Mean", _mean, _mean_gradient)
+def mean_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return the mean over the axes; integers are rounded towards zero."""
+
+
+@reduction_op("Prod", _prod, _prod_gradient)
+def prod_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return the product over the axes."""
+
+
+@reduction_op("Max", _max, _extreme_gradient)
+def max_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return the largest element over the axes; of nothing, the lowest number."""
+
+
+@reduction_op("Min", _min, _extreme_gradient)
+def min_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return the smallest element over the axes; of nothing, the highest number."""
+
+
+@reduction_op("EuclideanNorm", _euclidean_norm, _norm_gradient)
+def euclidean_norm(input, reduction_indices, keep_dims=None, name=None):
+    """Return the square root of the sum of squared magnitudes over the axes."""
+
+
+def _logical_reduction(op_type: str, reduce: Callable[..., Any]) -> Any:
+    return define(
+        op_type,
+        "input: bool, reduction_indices: Tidx -> output: bool",
+        "keep_dims: bool = False; Tidx: {index} = int32",
+        infer=infer.reduction,
+        kernel=_over_axes(lambda x, axes, keep: reduce(x, axes, keepdims=keep)),
+        kind=Kind.REDUCTION,
+        samples=_SAMPLES,
+    )
+
+
+@_logical_reduction("All", np.all)
+def all_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return whether all elements over the axes are true."""
+
+
+@_logical_reduction("Any", np.any)
+def any_op(input, reduction_indices, keep_dims=None, name=None):
+    """Return whether any element over the axes is true."""
+
+
+# What users call
+
+
+def all_axes(x: Any, axis: Any) -> Any:
+    """`axis`, or, if it is None, a tensor with all axes of x."""
+    if axis is not None:
+        return axis
+    if isinstance(x, Tensor) and x.shape.ndims is not None:
+        return b.constant(np.arange(x.shape.ndims, dtype=np.int32))
+    return b.range(0, b.rank(x))
+
+
+def either(name: str, value: Any, old_name: str, old_value: Any) -> Any:
+    """The value of an argument that has an older name too; ValueError if both are given."""
+    if old_value is None:
+        return value
+    if value is not None:
+        raise ValueError(f"Cannot specify both '{name}' and '{old_name}'")
+    return old_value
+
+
+def _reduce(
+    op: Callable[..., Any],
+    x: Any,
+    axis: Any,
+    keepdims: bool | None,
+    name: str | None,
+    reduction_indices: Any,
+    keep_dims: bool | None,
+) -> Tensor:
+    axis = either("axis", axis, "reduction_indices", reduction_indices)
+    keepdims = either("keepdims", keepdims, "keep_dims", keep_dims)
+    return op(x, all_axes(x, axis), keep_dims=bool(keepdims), name=name)
+
+
+@composed
+@export("reduce_sum", "math.reduce_sum")
+def reduce_sum(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the sum over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(sum_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_mean", "math.reduce_mean")
+def reduce_mean(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the mean over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(mean_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_prod", "math.reduce_prod")
+def reduce_prod(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the product over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(prod_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_max", "math.reduce_max")
+def reduce_max(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the largest element over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(max_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_min", "math.reduce_min")
+def reduce_min(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the smallest element over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(min_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_all", "math.reduce_all")
+def reduce_all(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return whether all elements are true, over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(all_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
+
+
+@composed
+@export("reduce_any", "math.reduce_any")
+def reduce_any(
+    input_tensor: Any,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    name: str | None = None,
+    reduction_indices: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return whether any element is true, over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    return _reduce(any_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)

@@ -1,0 +1,41 @@
+"""The public names of what `core` defines: element types, shapes, device names, errors and their codes.
+
+It stands apart so that the modules which define these things need not know how users call them.
+"""
+
+from __future__ import annotations
+
+from headrace.core import device, dtypes, errors, shapes
+from headrace.core.export import export_value
+
+_DTYPES = (
+    *("bfloat16", "float16", "half", "float32", "float64", "double", "complex64", "complex128"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("qint8", "qint16", "qint32", "quint8", "quint16"),
+    *("bool", "string", "resource", "variant"),
+    *("DType", "as_dtype", "QUANTIZED_DTYPES"),
+)
+_CODES = (
+    *("OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND"),
+    *("ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION"),
+    *("ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"),
+    *("UNAUTHENTICATED",),
+)
+_ERRORS = (
+    *("OpError", "AbortedError", "AlreadyExistsError", "CancelledError", "DataLossError"),
+    *("DeadlineExceededError", "FailedPreconditionError", "InternalError", "InvalidArgumentError"),
+    *("NotFoundError", "OutOfRangeError", "PermissionDeniedError", "ResourceExhaustedError"),
+    *("UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError"),
+    *("error_code_from_exception_type", "exception_type_from_error_code"),
+)
+
+for _name in _DTYPES:
+    export_value(dtypes.__name__, _name, _name, f"dtypes.{_name}")
+for _name in (*_CODES, *_ERRORS):
+    export_value(errors.__name__, _name, f"errors.{_name}")
+for _name in ("Dimension", "TensorShape"):
+    export_value(shapes.__name__, _name, _name)
+for _name in ("dimension_at_index", "dimension_value"):
+    export_value(shapes.__name__, _name, _name, f"compat.{_name}")
+export_value(errors.__name__, "OpError", "OpError")
+export_value(device.__name__, "DeviceSpec", "DeviceSpec")

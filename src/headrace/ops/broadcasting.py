@@ -1,0 +1,109 @@
+"""Broadcasting of shapes, and undoing it: the gradient of a broadcast input is a sum over the axes it was stretched along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.operation import Tensor
+from headrace.ops.define import b, composed, define
+
+__all__ = ["sum_to"]
+
+
+@composed
+def sum_to(grad: Tensor, like: Tensor) -> Tensor:
+    """Return `grad` summed over the axes along which `like` was broadcast to its shape."""
+    axes = _stretched_axes(like.shape.sizes, grad.shape.sizes)
+    if axes is None:
+        shape = b.shape(like)
+        reduced, _ = broadcast_gradient_args(shape, b.shape(grad))
+        return b.reshape(b.reduce_sum(grad, reduced), shape)
+    if not axes:
+        return grad
+    total = b.reduce_sum(grad, axes)
+    sizes = like.shape.as_list()
+    return total if len(axes) + len(sizes) == len(grad.shape) else b.reshape(total, sizes)
+
+
+def _stretched_axes(source: Any, target: Any) -> list[int] | None:
+    """The axes of `target` to sum over to come back to `source`, or None if the static shapes don't tell."""
+    if source is None or target is None:
+        return None
+    leading = len(target) - len(source)
+    axes = list(range(leading))
+    for axis, (m, n) in enumerate(zip(source, target[leading:]), leading):
+        if m == 1 and n != 1:
+            axes.append(axis)
+        elif m is None and n != 1:
+            return None
+    if len(axes) > leading and None in source:
+        return None  # a reshape will be needed, and only a step knows to what
+    return axes
+
+
+def _checked_vectors(*shapes: np.ndarray) -> None:
+    for shape in shapes:
+        if np.ndim(shape) != 1:
+            raise ValueError(f"a shape must be a vector, but has {np.ndim(shape)} dimensions")
+
+
+def _incompatible(s0: np.ndarray, s1: np.ndarray) -> ValueError:
+    return ValueError(f"Incompatible shapes: {s0.tolist()} vs. {s1.tolist()}")
+
+
+def _gradient_args(s0: np.ndarray, s1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    _checked_vectors(s0, s1)
+    axes = np.arange(max(len(s0), len(s1)), dtype=s0.dtype)
+    if np.array_equal(s0, s1):
+        return axes[:0], axes[:0]
+    m, n = (np.concatenate([np.ones(len(axes) - len(s), s.dtype), s]) for s in (s0, s1))
+    if np.any((m != n) & (m != 1) & (n != 1)):
+        raise _incompatible(s0, s1)
+    return axes[m == 1], axes[n == 1]
+
+
+def _gradient_args_infer(c: Any, s0: TensorShape, s1: TensorShape) -> list[Any]:
+    s0.assert_has_rank(1)
+    s1.assert_has_rank(1)
+    return [(None,), (None,)]
+
+
+@define(
+    "BroadcastGradientArgs",
+    "s0: T, s1: T -> r0: T, r1: T",
+    "T: {index} = int32",
+    infer=_gradient_args_infer,
+    kernel=_gradient_args,
+    samples=[Sample([2, 3], [3]), Sample([2, 1], [1, 3]), Sample([2], [2]), Sample([1], [1, 1])],
+)
+def broadcast_gradient_args(s0, s1, name=None):
+    """Return the axes to sum over, for each of two broadcast shapes, to come back to it."""
+
+
+def _broadcast_args(s0: np.ndarray, s1: np.ndarray) -> np.ndarray:
+    _checked_vectors(s0, s1)
+    try:
+        return np.array(np.broadcast_shapes(tuple(s0), tuple(s1)), s0.dtype)
+    except ValueError:
+        raise _incompatible(s0, s1) from None
+
+
+def _broadcast_args_infer(c: Any, s0: TensorShape, s1: TensorShape) -> Any:
+    lengths = [s.with_rank(1).sizes[0] for s in (s0, s1)]  # type: ignore[index]
+    return (None if None in lengths else max(lengths),)
+
+
+@define(
+    "BroadcastArgs",
+    "s0: T, s1: T -> r0: T",
+    "T: {index} = int32",
+    infer=_broadcast_args_infer,
+    kernel=_broadcast_args,
+    samples=[Sample([2, 1], [3]), Sample([], [4])],
+)
+def broadcast_args(s0, s1, name=None):
+    """Return the shape that two shapes broadcast to."""

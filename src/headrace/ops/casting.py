@@ -1,0 +1,180 @@
+"""Changing the element type of tensors."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType, as_dtype
+from headrace.core.export import export
+from headrace.graph.composite import IndexedSlices, SparseTensor
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+
+__all__ = ["cast", "saturate_cast"]
+
+_log = logging.getLogger("headrace")
+
+
+def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:  # noqa: N803
+    target = DstT.numpy
+    if target.kind in "OV" and target != ml_dtypes.bfloat16 or x.dtype == object:
+        raise TypeError(f"Cast {x.dtype} to {DstT.name} is not supported")
+    if x.dtype == target:
+        return x
+    if x.dtype.kind == "c" and target.kind not in "cb":
+        x = x.real
+    if Truncate:
+        x = _without_lowest_bits(x, target)
+    return x.astype(target)
+
+
+def _without_lowest_bits(x: Any, target: np.dtype) -> Any:
+    """`x` with the bits of its fractions cleared that `target` has no room for, so that casting can't round up."""
+    if not (_is_float(x.dtype) and _is_float(target)):
+        return x
+    lost = ml_dtypes.finfo(x.dtype).nmant - ml_dtypes.finfo(target).nmant
+    if lost <= 0:
+        return x
+    bits = np.asarray(x).view(f"u{x.dtype.itemsize}")
+    mask = bits.dtype.type((1 << lost) - 1)
+    return (bits & ~mask).view(x.dtype)
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
+
+
+def _cast_gradient(b: Any, op: Any, dy: Any) -> Any:
+    source, target = op.inputs[0].dtype.base_dtype, dy.dtype.base_dtype
+    if all(t.is_floating or t.is_complex for t in (source, target)):
+        return b.cast(dy, source)
+    return None
+
+
+_PAIRS = [
+    ("float32", "float64"),
+    ("float64", "float32"),
+    ("float64", "float64"),
+    ("float32", "bfloat16"),
+    ("bfloat16", "float32"),
+    ("float16", "int32"),
+    ("int32", "float16"),
+    ("int64", "uint8"),
+    ("bool", "float32"),
+    ("float32", "bool"),
+    ("complex64", "complex128"),
+    ("float64", "complex64"),
+    ("complex64", "bool"),
+]
+
+
+@define(
+    "Cast",
+    "x: SrcT -> y: DstT",
+    "SrcT: type; DstT: type; Truncate: bool = False",
+    infer=infer.same_as(0),
+    kernel=_cast,
+    gradient=_cast_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=[
+        *[Sample(r(2, 3), SrcT=s, DstT=d) for s, d in _PAIRS],
+        Sample(r(), SrcT="float32", DstT="int64"),
+        Sample(r(0, 2), SrcT="float64", DstT="float64"),
+        Sample([1.999999, -1.999999], SrcT="float32", DstT="bfloat16", Truncate=True),
+    ],
+)
+def cast_op(x, DstT, Truncate=None, name=None):  # noqa: N803
+    """Return x in another type."""
+
+
+@composed
+@export("cast", "dtypes.cast")
+def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
+    """Return a tensor, SparseTensor or IndexedSlices in another type; itself if it has that type."""
+    wanted = as_dtype(dtype).base_dtype
+    if isinstance(x, Tensor) and x.dtype == wanted:
+        return x
+    with name_scope(name, "Cast", [x]) as scope:
+        if isinstance(x, SparseTensor):
+            return SparseTensor(x.indices, cast(x.values, wanted, name=scope), x.dense_shape)
+        if isinstance(x, IndexedSlices):
+            return IndexedSlices(cast(x.values, wanted, name=scope), x.indices, x.dense_shape)
+        x = convert_to_tensor(x, name="x")
+        if x.dtype.is_complex and wanted.is_floating:
+            _log.warning("Casting complex to real discards imaginary part.")
+        return x if x.dtype.base_dtype is wanted else cast_op(x, wanted, name=scope)
+
+
+@composed
+@export("saturate_cast", "dtypes.saturate_cast")
+def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
+    """Return `value` in another type, first clipped to what that type can hold."""
+    with name_scope(name, "saturate_cast", [value]) as scope:
+        value = convert_to_tensor(value, name="value")
+        wanted = as_dtype(dtype).base_dtype
+        source = value.dtype.base_dtype
+        if source.min < wanted.min:
+            low = convert_to_tensor(wanted.min, dtype=source, name="min")
+            value = b.maximum(value, low)
+        if source.max > wanted.max:
+            high = convert_to_tensor(wanted.max, dtype=source, name="max")
+            value = b.minimum(value, high)
+        return cast(value, wanted, name=scope)
+
+
+@composed
+@export("to_float")
+def to_float(x: Any, name: str = "ToFloat") -> Any:
+    """Return x as float32."""
+    return cast(x, dtypes.float32, name=name)
+
+
+@composed
+@export("to_double")
+def to_double(x: Any, name: str = "ToDouble") -> Any:
+    """Return x as float64."""
+    return cast(x, dtypes.float64, name=name)
+
+
+@composed
+@export("to_int32")
+def to_int32(x: Any, name: str = "ToInt32") -> Any:
+    """Return x as int32."""
+    return cast(x, dtypes.int32, name=name)
+
+
+@composed
+@export("to_int64")
+def to_int64(x: Any, name: str = "ToInt64") -> Any:
+    """Return x as int64."""
+    return cast(x, dtypes.int64, name=name)
+
+
+@composed
+@export("to_bfloat16")
+def to_bfloat16(x: Any, name: str = "ToBFloat16") -> Any:
+    """Return x as bfloat16."""
+    return cast(x, dtypes.bfloat16, name=name)
+
+
+@composed
+@export("to_complex64")
+def to_complex64(x: Any, name: str = "ToComplex64") -> Any:
+    """Return x as complex64."""
+    return cast(x, dtypes.complex64, name=name)
+
+
+@composed
+@export("to_complex128")
+def to_complex128(x: Any, name: str = "ToComplex128") -> Any:
+    """Return x as complex128."""
+    return cast(x, dtypes.complex128, name=name)

@@ -1,0 +1,217 @@
+"""Division and remainders, element by element with broadcasting, in each of the roundings that users may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops import special
+from headrace.ops.arithmetic import binary_op
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed
+from headrace.ops.samples import r, typed
+
+__all__ = ["divide", "floordiv", "truediv"]
+
+_MOST_NUMBERS = (
+    "{bfloat16|float16|float32|float64|uint8|int8|uint16|int16|int32|int64|complex64|complex128}"
+)
+_SIGNED_REALS = "{int32|int64|bfloat16|float16|float32|float64}"
+_NO_NAN_TYPES = "{float16|float32|float64|complex64|complex128}"
+
+# Divisors that are neither zero nor a kink's distance from it.
+_SAMPLES = [
+    Sample(r(2, 3), r(2, 3, low=1, high=3)),
+    Sample(r(2, 1), r(3, low=1, high=3)),
+    Sample(r(), r(4, low=1, high=3)),
+    Sample(r(0, 2), r(2, low=1, high=3)),
+]
+_REAL_SAMPLES = typed(_SAMPLES, "float32", "float64", "bfloat16", "int32", "int8", "uint16")
+
+
+def _divisor(y: Any) -> Any:
+    """`y`, once it is known that no integer is divided by zero."""
+    if y.dtype.kind in "iu" and not np.all(y):
+        raise ValueError("Integer division by zero")
+    return y
+
+
+def _truncate_mod(x: Any, y: Any) -> Any:
+    return np.fmod(x, _divisor(y))
+
+
+def _floor_div(x: Any, y: Any) -> Any:
+    if x.dtype.kind in "iu":
+        return np.floor_divide(x, _divisor(y))
+    return np.floor(np.divide(x, y))
+
+
+def _floor_mod(x: Any, y: Any) -> Any:
+    return np.remainder(x, _divisor(y))
+
+
+def _div(x: Any, y: Any) -> Any:
+    if x.dtype.kind == "u":
+        return np.floor_divide(x, _divisor(y))
+    if x.dtype.kind == "i":
+        return np.floor_divide(x - _truncate_mod(x, y), y)
+    return np.divide(x, y)
+
+
+def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    dx = b.realdiv(dz, b.conj(y))
+    dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
+    return b.sum_to(dx, x), b.sum_to(dy, y)
+
+
+def _mod_gradient(b: Any, op: Any, dz: Any) -> Any:
+    """The slope of x - k y, where k, a whole number, is constant nearly everywhere."""
+    x, y = op.inputs
+    k = b.realdiv(b.subtract(x, op.outputs[0]), y)
+    return b.sum_to(dz, x), b.sum_to(b.negative(b.multiply(dz, k)), y)
+
+
+@export("realdiv")
+@binary_op("RealDiv", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES)
+def realdiv(x, y, name=None):
+    """Return x / y, element by element."""
+
+
+@binary_op("Div", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES)
+def div_op(x, y, name=None):
+    """Return x / y, element by element; integers are rounded towards zero."""
+
+
+@export("truncatediv")
+@binary_op("TruncateDiv", _MOST_NUMBERS, _div, NOT_DIFFERENTIABLE, samples=_SAMPLES)
+def truncatediv(x, y, name=None):
+    """Return x / y, element by element; integers are rounded towards zero."""
+
+
+@export("floor_div")
+@binary_op("FloorDiv", _MOST_NUMBERS, _floor_div, NOT_DIFFERENTIABLE, samples=_REAL_SAMPLES)
+def floor_div(x, y, name=None):
+    """Return x / y rounded down, element by element."""
+
+
+@export("mod", "floormod", "math.mod", "math.floormod")
+@binary_op("FloorMod", _SIGNED_REALS, _floor_mod, _mod_gradient, samples=_SAMPLES)
+def floormod(x, y, name=None):
+    """Return the remainder of x / y rounded down: it has the sign of y."""
+
+
+@export("truncatemod")
+@binary_op("TruncateMod", _SIGNED_REALS, _truncate_mod, _mod_gradient, samples=_SAMPLES)
+def truncatemod(x, y, name=None):
+    """Return the remainder of x / y rounded towards zero: it has the sign of x."""
+
+
+@binary_op("Mod", _SIGNED_REALS, _truncate_mod, _mod_gradient, samples=_SAMPLES)
+def mod_op(x, y, name=None):
+    """Return the remainder of x / y rounded towards zero: it has the sign of x."""
+
+
+def _div_no_nan(x: Any, y: Any) -> Any:
+    return np.where(y == 0, np.zeros((), x.dtype), np.divide(x, y))
+
+
+def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    dx = b.div_no_nan_op(dz, b.conj(y))
+    dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
+    return b.sum_to(dx, x), b.sum_to(dy, y)
+
+
+@binary_op("DivNoNan", _NO_NAN_TYPES, _div_no_nan, _div_no_nan_gradient, samples=_SAMPLES)
+def div_no_nan_op(x, y, name=None):
+    """Return x / y, and 0 where y is 0."""
+
+
+def _xdivy_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
+    dx = b.multiply(dz, b.conj(b.xdivy(nonzero, y)))
+    dy = b.multiply(dz, b.conj(b.xdivy(b.negative(x), b.square(y))))
+    return b.sum_to(dx, x), b.sum_to(dy, y)
+
+
+@export("math.xdivy")
+@binary_op("Xdivy", _NO_NAN_TYPES, special.xdivy, _xdivy_gradient, samples=_SAMPLES)
+def xdivy(x, y, name=None):
+    """Return x / y, and 0 where x is 0."""
+
+
+# What users call
+
+
+@composed
+@export("truediv", "math.truediv")
+def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x / y as Python 3 divides: integers as floating-point numbers."""
+    with name_scope(name, "truediv", [x, y]) as scope:
+        x = convert_to_tensor(x, name="x")
+        y = convert_to_tensor(y, name="y")
+        dtype = x.dtype.base_dtype
+        if y.dtype.base_dtype is not dtype:
+            raise TypeError(
+                f"x and y must have the same dtype, got {dtype!r} != {y.dtype.base_dtype!r}"
+            )
+        if dtype.is_integer:
+            wide = dtypes.float32 if dtype.size <= 2 else dtypes.float64
+            x, y = b.cast(x, wide), b.cast(y, wide)
+        elif not (dtype.is_floating or dtype.is_complex):
+            raise TypeError(f"Invalid dtype {dtype!r} in __truediv__.")
+        return realdiv(x, y, name=scope)
+
+
+@composed
+@export("divide", "math.divide")
+def divide(x: Any, y: Any, name: str | None = None) -> Any:
+    """Return x / y by Python's rules, whatever of them is a tensor."""
+    return x / y if name is None else truediv(x, y, name=name)
+
+
+@composed
+@export("div")
+def div(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x / y as Python 2 divides: integers rounded down."""
+    with name_scope(name, "div", [x, y]) as scope:
+        x = convert_to_tensor(x, name="x")
+        y = convert_to_tensor(y, name="y", dtype=x.dtype.base_dtype)
+        if x.dtype.is_floating or x.dtype.is_complex:
+            return realdiv(x, y, name=scope)
+        return floor_div(x, y, name=scope)
+
+
+@composed
+@export("div_no_nan", "math.divide_no_nan")
+def div_no_nan(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x / y, and 0 where y is 0."""
+    with name_scope(name, "div_no_nan", [x, y]) as scope:
+        x = convert_to_tensor(x, name="x")
+        y = convert_to_tensor(y, name="y", dtype=x.dtype.base_dtype)
+        return div_no_nan_op(x, y, name=scope)
+
+
+@composed
+@export("math.reciprocal_no_nan")
+def reciprocal_no_nan(x: Any, name: str | None = None) -> Tensor:
+    """Return 1 / x, and 0 where x is 0."""
+    with name_scope(name, "reciprocal_no_nan", [x]) as scope:
+        x = convert_to_tensor(x, name="x")
+        one = b.constant(1, x.dtype.base_dtype, name="one")
+        return div_no_nan_op(one, x, name=scope)
+
+
+@composed
+@export("floordiv", "math.floordiv")
+def floordiv(x: Any, y: Any, name: str | None = None) -> Tensor:
+    """Return x / y rounded down."""
+    with name_scope(name, "floordiv", [x, y]) as scope:
+        return floor_div(x, y, name=scope)

@@ -1,0 +1,106 @@
+"""Where the extreme elements of a tensor are along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops.define import composed, define
+from headrace.ops.reductions import either
+from headrace.ops.samples import r
+
+__all__ = ["argmax", "argmin"]
+
+
+def _checked_axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise ValueError(
+            f"Dimension ({axis}) must be in the range [{-rank}, {rank}), where {rank} is the number of "
+            "dimensions in the input."
+        )
+    return axis % rank
+
+
+def _infer(c: Any, x: TensorShape, dimension: TensorShape) -> Any:
+    dimension.assert_has_rank(0)
+    if x.sizes is None:
+        return None
+    if len(x.sizes) <= 1:
+        return ()
+    axis = c.value(1)
+    if axis is None:
+        return (None,) * (len(x.sizes) - 1)
+    axis = _checked_axis(int(axis), len(x.sizes))
+    return x.sizes[:axis] + x.sizes[axis + 1 :]
+
+
+def _kernel(find: Callable[..., Any]) -> Callable[..., Any]:
+    def kernel(x: Any, dimension: Any, *, output_type: DType) -> Any:
+        if np.ndim(dimension):
+            raise ValueError(f"dimension must be a scalar, but has shape {np.shape(dimension)}")
+        axis = _checked_axis(int(dimension), np.ndim(x))
+        if not x.shape[axis]:
+            raise ValueError(f"Reduction axis {axis} is empty in shape {list(x.shape)}")
+        return find(x, axis).astype(output_type.numpy, copy=False)
+
+    return kernel
+
+
+def _position_op(op_type: str, find: Callable[..., Any]) -> Any:
+    return define(
+        op_type,
+        "input: T, dimension: Tidx -> output: output_type",
+        "T: {numbers}; Tidx: {index} = int32; output_type: {index} = int64",
+        infer=_infer,
+        kernel=_kernel(find),
+        kind=Kind.REDUCTION,
+        samples=[Sample(r(3, 4), 1), Sample(r(3, 4), 0), Sample(r(2, 3, 2), -2), Sample(r(5), 0)],
+    )
+
+
+@export("arg_max")
+@_position_op("ArgMax", np.argmax)
+def arg_max(input, dimension, output_type=None, name=None):
+    """Return the index of the largest element along a dimension, the first if there are several."""
+
+
+@export("arg_min")
+@_position_op("ArgMin", np.argmin)
+def arg_min(input, dimension, output_type=None, name=None):
+    """Return the index of the smallest element along a dimension, the first if there are several."""
+
+
+@composed
+@export("argmax", "math.argmax")
+def argmax(
+    input: Any,
+    axis: Any = None,
+    name: str | None = None,
+    dimension: Any = None,
+    output_type: Any = dtypes.int64,
+) -> Tensor:
+    """Return the index of the largest element along `axis` (0 if None), the first if there are several."""
+    axis = either("axis", axis, "dimension", dimension)
+    return arg_max(input, 0 if axis is None else axis, output_type=output_type, name=name)
+
+
+@composed
+@export("argmin", "math.argmin")
+def argmin(
+    input: Any,
+    axis: Any = None,
+    name: str | None = None,
+    dimension: Any = None,
+    output_type: Any = dtypes.int64,
+) -> Tensor:
+    """Return the index of the smallest element along `axis` (0 if None), the first if there are several."""
+    axis = either("axis", axis, "dimension", dimension)
+    return arg_min(input, 0 if axis is None else axis, output_type=output_type, name=name)

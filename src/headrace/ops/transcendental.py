@@ -1,0 +1,313 @@
+"""Exponentials, logarithms, trigonometric and hyperbolic functions, element by element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.elementwise import FLOAT_OR_COMPLEX, in_float32, unary_op
+from headrace.ops.samples import r, typed, unary
+
+__all__ = ["exp", "log", "sigmoid", "tanh"]
+
+# The schemas of the inverse trigonometric functions list integers too, for which no result would be right.
+_WITH_INTEGERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
+_FLOATS = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
+
+
+def _floating(kernel: Any) -> Any:
+    def run(x: Any) -> Any:
+        if x.dtype.kind in "iu":
+            raise TypeError(f"needs floating-point numbers, not {x.dtype.name}")
+        return kernel(x)
+
+    return run
+
+
+def _one(b: Any, like: Tensor) -> Tensor:
+    return b.constant(1, like.dtype.base_dtype)
+
+
+# Exponentials and logarithms
+
+
+@export("exp", "math.exp")
+@unary_op("Exp", FLOAT_OR_COMPLEX, np.exp, lambda b, op, dy: b.multiply(dy, b.conj(op.outputs[0])))
+def exp(x, name=None):
+    """Return e to the power x."""
+
+
+@export("expm1", "math.expm1")
+@unary_op(
+    "Expm1",
+    FLOAT_OR_COMPLEX,
+    np.expm1,
+    lambda b, op, dy: b.multiply(dy, b.exp(b.conj(op.inputs[0]))),
+)
+def expm1(x, name=None):
+    """Return e to the power x, minus 1, accurate for small x."""
+
+
+@export("log", "math.log")
+@unary_op(
+    "Log",
+    FLOAT_OR_COMPLEX,
+    np.log,
+    lambda b, op, dy: b.realdiv(dy, b.conj(op.inputs[0])),
+    samples=unary(0.2, 4),
+)
+def log(x, name=None):
+    """Return the natural logarithm of x."""
+
+
+def _log1p_gradient(b: Any, op: Any, dy: Any) -> Any:
+    x = b.conj(op.inputs[0])
+    return b.realdiv(dy, b.add_v2(x, _one(b, x)))
+
+
+@export("log1p", "math.log1p")
+@unary_op("Log1p", FLOAT_OR_COMPLEX, np.log1p, _log1p_gradient, samples=unary(-0.8, 4))
+def log1p(x, name=None):
+    """Return the natural logarithm of 1 + x, accurate for small x."""
+
+
+# Trigonometry
+
+
+@export("sin", "math.sin")
+@unary_op(
+    "Sin",
+    FLOAT_OR_COMPLEX,
+    np.sin,
+    lambda b, op, dy: b.multiply(dy, b.cos(b.conj(op.inputs[0]))),
+)
+def sin(x, name=None):
+    """Return the sine of x."""
+
+
+@export("cos", "math.cos")
+@unary_op(
+    "Cos",
+    FLOAT_OR_COMPLEX,
+    np.cos,
+    lambda b, op, dy: b.negative(b.multiply(dy, b.sin(b.conj(op.inputs[0])))),
+)
+def cos(x, name=None):
+    """Return the cosine of x."""
+
+
+def _tan_gradient(b: Any, op: Any, dy: Any) -> Any:
+    y = b.conj(op.outputs[0])
+    return b.multiply(dy, b.add_v2(b.square(y), _one(b, y)))
+
+
+@export("tan", "math.tan")
+@unary_op(
+    "Tan",
+    _WITH_INTEGERS,
+    _floating(np.tan),
+    _tan_gradient,
+    samples=typed(unary(-1.2, 1.2), *_FLOATS),
+)
+def tan(x, name=None):
+    """Return the tangent of x."""
+
+
+def _asin_slope(b: Any, op: Any) -> Tensor:
+    x = b.conj(op.inputs[0])
+    return b.rsqrt(b.subtract(_one(b, x), b.square(x)))
+
+
+_INSIDE = typed(unary(-0.9, 0.9), *_FLOATS)
+
+
+@export("asin", "math.asin")
+@unary_op(
+    "Asin",
+    _WITH_INTEGERS,
+    _floating(np.arcsin),
+    lambda b, op, dy: b.multiply(dy, _asin_slope(b, op)),
+    samples=_INSIDE,
+)
+def asin(x, name=None):
+    """Return the angle whose sine is x."""
+
+
+@export("acos", "math.acos")
+@unary_op(
+    "Acos",
+    _WITH_INTEGERS,
+    _floating(np.arccos),
+    lambda b, op, dy: b.negative(b.multiply(dy, _asin_slope(b, op))),
+    samples=_INSIDE,
+)
+def acos(x, name=None):
+    """Return the angle whose cosine is x."""
+
+
+def _atan_gradient(b: Any, op: Any, dy: Any) -> Any:
+    x = b.conj(op.inputs[0])
+    return b.realdiv(dy, b.add_v2(b.square(x), _one(b, x)))
+
+
+@export("atan", "math.atan")
+@unary_op(
+    "Atan", _WITH_INTEGERS, _floating(np.arctan), _atan_gradient, samples=typed(unary(), *_FLOATS)
+)
+def atan(x, name=None):
+    """Return the angle whose tangent is x."""
+
+
+# Hyperbolic functions
+
+
+@export("sinh", "math.sinh")
+@unary_op(
+    "Sinh",
+    FLOAT_OR_COMPLEX,
+    np.sinh,
+    lambda b, op, dy: b.multiply(dy, b.cosh(b.conj(op.inputs[0]))),
+)
+def sinh(x, name=None):
+    """Return the hyperbolic sine of x."""
+
+
+@export("cosh", "math.cosh")
+@unary_op(
+    "Cosh",
+    FLOAT_OR_COMPLEX,
+    np.cosh,
+    lambda b, op, dy: b.multiply(dy, b.sinh(b.conj(op.inputs[0]))),
+)
+def cosh(x, name=None):
+    """Return the hyperbolic cosine of x."""
+
+
+@export("tanh", "math.tanh", "nn.tanh")
+@unary_op(
+    "Tanh",
+    FLOAT_OR_COMPLEX,
+    np.tanh,
+    lambda b, op, dy: b.tanh_grad(b.conj(op.outputs[0]), dy),
+)
+def tanh(x, name=None):
+    """Return the hyperbolic tangent of x."""
+
+
+@export("asinh", "math.asinh")
+@unary_op(
+    "Asinh",
+    FLOAT_OR_COMPLEX,
+    np.arcsinh,
+    lambda b, op, dy: b.realdiv(dy, b.cosh(b.conj(op.outputs[0]))),
+)
+def asinh(x, name=None):
+    """Return the number whose hyperbolic sine is x."""
+
+
+@export("acosh", "math.acosh")
+@unary_op(
+    "Acosh",
+    FLOAT_OR_COMPLEX,
+    np.arccosh,
+    lambda b, op, dy: b.realdiv(dy, b.sinh(b.conj(op.outputs[0]))),
+    samples=unary(1.1, 4),
+)
+def acosh(x, name=None):
+    """Return the number, not negative, whose hyperbolic cosine is x."""
+
+
+def _atanh_gradient(b: Any, op: Any, dy: Any) -> Any:
+    x = b.conj(op.inputs[0])
+    return b.realdiv(dy, b.subtract(_one(b, x), b.square(x)))
+
+
+@export("atanh", "math.atanh")
+@unary_op("Atanh", FLOAT_OR_COMPLEX, np.arctanh, _atanh_gradient, samples=unary(-0.9, 0.9))
+def atanh(x, name=None):
+    """Return the number whose hyperbolic tangent is x."""
+
+
+def _sigmoid(x: Any) -> Any:
+    result = np.exp(-x)
+    result = result + 1 if not result.ndim else np.add(result, 1, out=result)
+    return np.reciprocal(result) if not result.ndim else np.reciprocal(result, out=result)
+
+
+@unary_op(
+    "Sigmoid",
+    FLOAT_OR_COMPLEX,
+    in_float32(_sigmoid),
+    lambda b, op, dy: b.sigmoid_grad(b.conj(op.outputs[0]), dy),
+)
+def sigmoid_op(x, name=None):
+    """Return 1 / (1 + exp(-x))."""
+
+
+@composed
+@export("sigmoid", "math.sigmoid", "nn.sigmoid")
+def sigmoid(x: Any, name: str | None = None) -> Tensor:
+    """Return 1 / (1 + exp(-x))."""
+    with name_scope(name, "Sigmoid", [x]) as scope:
+        return sigmoid_op(convert_to_tensor(x, name="x"), name=scope)
+
+
+@composed
+@export("log_sigmoid", "math.log_sigmoid")
+def log_sigmoid(x: Any, name: str | None = None) -> Tensor:
+    """Return the logarithm of the sigmoid of x, without its loss of accuracy where that is near 0."""
+    with name_scope(name, "LogSigmoid", [x]) as scope:
+        return b.negative(b.softplus(b.negative(convert_to_tensor(x, name="x"))), name=scope)
+
+
+# Derivatives by their function's result
+
+
+def _tanh_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, dy = (b.conj(t) for t in op.inputs)
+    slope = b.multiply(b.multiply(dy, b.constant(-2, dy.dtype.base_dtype)), y)
+    return b.multiply(dz, slope), b.tanh_grad(y, dz)
+
+
+_SLOPE_SAMPLES = [Sample(r(2, 3), r(2, 3)), Sample(r(), r())]
+
+
+@define(
+    "TanhGrad",
+    "y: T, dy: T -> z: T",
+    "T: {float_or_complex}",
+    infer=infer.same_as_all,
+    kernel=in_float32(lambda y, dy: dy * (1 - y * y)),
+    gradient=_tanh_grad_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=_SLOPE_SAMPLES,
+)
+def tanh_grad(y, dy, name=None):
+    """Return dy times the derivative of the hyperbolic tangent whose result is y."""
+
+
+def _sigmoid_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+    y, dy = (b.conj(t) for t in op.inputs)
+    slope = b.subtract(_one(b, y), b.add_v2(y, y))
+    return b.multiply(dz, b.multiply(dy, slope)), b.sigmoid_grad(y, dz)
+
+
+@define(
+    "SigmoidGrad",
+    "y: T, dy: T -> z: T",
+    "T: {float_or_complex}",
+    infer=infer.same_as_all,
+    kernel=in_float32(lambda y, dy: dy * y * (1 - y)),
+    gradient=_sigmoid_grad_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=_SLOPE_SAMPLES,
+)
+def sigmoid_grad(y, dy, name=None):
+    """Return dy times the derivative of the sigmoid whose result is y."""
