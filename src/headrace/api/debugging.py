@@ -8,9 +8,17 @@ from headrace.ops.control import (
     check_numerics as check_numerics,
     verify_tensor_all_finite as assert_all_finite,
 )
+from headrace.ops.elementwise import (
+    is_finite as is_finite,
+    is_inf as is_inf,
+    is_nan as is_nan,
+)
 
 __all__ = [
     "Assert",
     "assert_all_finite",
     "check_numerics",
+    "is_finite",
+    "is_inf",
+    "is_nan",
 ]

@@ -1,4 +1,4 @@
-"""The public names of what `core` defines: element types, shapes, device names, errors and their codes.
+"""The public names of what `core` defines: element types, shapes, devices, errors and their codes.
 
 It stands apart so that the modules which define these things need not know how users call them.
 """

@@ -2,12 +2,16 @@
 
 from headrace.ops import activations as activations
 from headrace.ops import arithmetic as arithmetic
+from headrace.ops import bitwise as bitwise
+from headrace.ops import broadcasting as broadcasting
+from headrace.ops import casting as casting
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import control as control
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
+from headrace.ops import division as division
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
@@ -20,6 +24,7 @@ from headrace.ops import normalization as normalization
 from headrace.ops import operators as operators
 from headrace.ops import partitioning as partitioning
 from headrace.ops import pooling as pooling
+from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import rearranging as rearranging
@@ -33,3 +38,4 @@ from headrace.ops import sparse as sparse
 from headrace.ops import special_functions as special_functions
 from headrace.ops import state as state
 from headrace.ops import strings as strings
+from headrace.ops import transcendental as transcendental

@@ -216,7 +216,8 @@ def add_n(inputs: Any, name: str | None = None) -> Tensor:
     """Return the sum of tensors of one shape; IndexedSlices among them are made dense."""
     if not inputs or not isinstance(inputs, list | tuple):
         raise ValueError(
-            "inputs must be a list of at least one Tensor/IndexedSlices with the same dtype and shape"
+            "inputs must be a list of at least one Tensor/IndexedSlices with the same dtype "
+            "and shape"
         )
     tensors = [convert_to_tensor(x) for x in inputs]
     if len(tensors) == 1:
@@ -248,7 +249,7 @@ def accumulate_nv2(inputs, shape, name=None):
 def accumulate_n(
     inputs: Any, shape: Any = None, tensor_dtype: Any = None, name: str | None = None
 ) -> Tensor:
-    """Return the sum of tensors of one shape, which `shape` or one of their static shapes must tell."""
+    """Return the sum of tensors of one shape, known from `shape` or one of them."""
     message = "inputs must be a list of at least one Tensor with the same dtype and shape"
     if not inputs or not isinstance(inputs, list | tuple):
         raise ValueError(message)

@@ -62,7 +62,7 @@ def invert(x, name=None):
 
 
 def _clamped(y: Any) -> Any:
-    """Shifts by as many bits as the type has, or by negative amounts, are brought to the nearest sensible one."""
+    """The nearest amount that the bits of the type can be shifted by."""
     return np.clip(y, 0, y.dtype.itemsize * 8 - 1)
 
 

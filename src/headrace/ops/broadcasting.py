@@ -1,4 +1,7 @@
-"""Broadcasting of shapes, and undoing it: the gradient of a broadcast input is a sum over the axes it was stretched along."""
+"""Broadcasting of shapes, and undoing it.
+
+The gradient of a broadcast input is the sum over the axes that it was stretched along.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def sum_to(grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _stretched_axes(source: Any, target: Any) -> list[int] | None:
-    """The axes of `target` to sum over to come back to `source`, or None if the static shapes don't tell."""
+    """The axes of `target` to sum over to come back to `source`; None if only a step can tell."""
     if source is None or target is None:
         return None
     leading = len(target) - len(source)

@@ -24,9 +24,9 @@ __all__ = ["cast", "saturate_cast"]
 _log = logging.getLogger("headrace")
 
 
-def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:  # noqa: N803
+def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:
     target = DstT.numpy
-    if target.kind in "OV" and target != ml_dtypes.bfloat16 or x.dtype == object:
+    if (target.kind in "OV" and target != ml_dtypes.bfloat16) or x.dtype == object:
         raise TypeError(f"Cast {x.dtype} to {DstT.name} is not supported")
     if x.dtype == target:
         return x
@@ -38,7 +38,7 @@ def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:  # noqa: N803
 
 
 def _without_lowest_bits(x: Any, target: np.dtype) -> Any:
-    """`x` with the bits of its fractions cleared that `target` has no room for, so that casting can't round up."""
+    """`x` without the bits that `target` has no room for, so that casting can't round up."""
     if not (_is_float(x.dtype) and _is_float(target)):
         return x
     lost = ml_dtypes.finfo(x.dtype).nmant - ml_dtypes.finfo(target).nmant
@@ -92,14 +92,14 @@ _PAIRS = [
         Sample([1.999999, -1.999999], SrcT="float32", DstT="bfloat16", Truncate=True),
     ],
 )
-def cast_op(x, DstT, Truncate=None, name=None):  # noqa: N803
+def cast_op(x, DstT, Truncate=None, name=None):
     """Return x in another type."""
 
 
 @composed
 @export("cast", "dtypes.cast")
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    """Return a tensor, SparseTensor or IndexedSlices in another type; itself if it has that type."""
+    """Return a tensor, SparseTensor or IndexedSlices in another type, or itself if it has it."""
     wanted = as_dtype(dtype).base_dtype
     if isinstance(x, Tensor) and x.dtype == wanted:
         return x

@@ -12,8 +12,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
-from headrace.ops.convert import name_scope
-from headrace.ops.define import b, composed, define
+from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, unary
 
 __all__ = ["equal", "less", "logical_xor"]

@@ -20,7 +20,7 @@ __all__ = ["angle", "complex", "conj", "imag", "real"]
 
 
 def _part_op(op_type: str, kernel: Callable[..., Any], gradient: Callable[..., Any]) -> Any:
-    def run(x: Any, *, Tout: dtypes.DType) -> Any:  # noqa: N803
+    def run(x: Any, *, Tout: dtypes.DType) -> Any:
         return kernel(x).astype(Tout.numpy)
 
     return define(
@@ -50,17 +50,17 @@ def _angle_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @_part_op("Real", np.real, _along_real)
-def real_op(input, Tout=None, name=None):  # noqa: N803
+def real_op(input, Tout=None, name=None):
     """Return the real parts."""
 
 
 @_part_op("Imag", np.imag, _along_imaginary)
-def imag_op(input, Tout=None, name=None):  # noqa: N803
+def imag_op(input, Tout=None, name=None):
     """Return the imaginary parts."""
 
 
 @_part_op("Angle", np.angle, _angle_gradient)
-def angle_op(input, Tout=None, name=None):  # noqa: N803
+def angle_op(input, Tout=None, name=None):
     """Return the angles, in (-π, π]."""
 
 
@@ -78,7 +78,7 @@ def conj_op(input, name=None):
     """Return the complex conjugates."""
 
 
-def _complex(real: Any, imag: Any, *, Tout: dtypes.DType) -> Any:  # noqa: N803
+def _complex(real: Any, imag: Any, *, Tout: dtypes.DType) -> Any:
     result = np.empty(np.broadcast_shapes(np.shape(real), np.shape(imag)), Tout.numpy)
     result.real = real
     result.imag = imag
@@ -100,7 +100,7 @@ def _complex_gradient(b: Any, op: Any, dz: Any) -> Any:
     kind=Kind.ELEMENTWISE,
     samples=[*pairs(), *typed([Sample(r(2), r(2), Tout="complex128")], "float64")],
 )
-def complex_op(real, imag, Tout=None, name=None):  # noqa: N803
+def complex_op(real, imag, Tout=None, name=None):
     """Return complex numbers made of real and imaginary parts."""
 
 

@@ -1,4 +1,4 @@
-"""Division and remainders, element by element with broadcasting, in each of the roundings that users may ask for."""
+"""Division and remainders, element by element with broadcasting, in each of the usual roundings."""
 
 from __future__ import annotations
 

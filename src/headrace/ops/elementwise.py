@@ -1,7 +1,7 @@
 """Functions of one number, element by element: signs, powers, roundings, tests and the sigmoid.
 
-The gradients of functions that are cheaper to differentiate by their result have ops of their own (SqrtGrad and the like), as
-TensorFlow has; those are differentiable too.
+Functions that are cheaper to differentiate by their result have ops for that (SqrtGrad and others),
+as TensorFlow has; those are differentiable too.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _complex_abs_gradient(b: Any, op: Any, dy: Any) -> Any:
     kind=Kind.ELEMENTWISE,
     samples=[*unary(), Sample(r(3), T="complex128", Tout="float64")],
 )
-def complex_abs(x, Tout=None, name=None):  # noqa: N803
+def complex_abs(x, Tout=None, name=None):
     """Return the magnitude of complex numbers."""
 
 
@@ -289,7 +289,7 @@ def round_op(x, name=None):
 @composed
 @export("round", "math.round")
 def round(x: Any, name: str | None = None) -> Tensor:
-    """Return x rounded to the nearest whole number, halves to the even one; integers as they are."""
+    """Return x rounded to the nearest whole number, halves to even; integers as they are."""
     x = convert_to_tensor(x, name="x")
     return x if x.dtype.is_integer else round_op(x, name=name)
 

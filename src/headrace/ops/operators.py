@@ -1,7 +1,7 @@
 """Python's operators on tensors: `x + 1` is an AddV2 called "add" whose constant is "add/y".
 
-The operand that is not a tensor is converted to the type of the one that is, if it can be. `==` stays identity,
-as in TensorFlow 1, so that tensors can be keys of dictionaries.
+The operand that is not a tensor is converted to the type of the one that is, if it can be. `==`
+stays identity, as in TensorFlow 1, so that tensors can be keys of dictionaries.
 """
 
 from __future__ import annotations

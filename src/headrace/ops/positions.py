@@ -23,8 +23,8 @@ __all__ = ["argmax", "argmin"]
 def _checked_axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise ValueError(
-            f"Dimension ({axis}) must be in the range [{-rank}, {rank}), where {rank} is the number of "
-            "dimensions in the input."
+            f"Dimension ({axis}) must be in the range [{-rank}, {rank}), where {rank} is the "
+            "number of dimensions in the input."
         )
     return axis % rank
 
@@ -69,13 +69,13 @@ def _position_op(op_type: str, find: Callable[..., Any]) -> Any:
 @export("arg_max")
 @_position_op("ArgMax", np.argmax)
 def arg_max(input, dimension, output_type=None, name=None):
-    """Return the index of the largest element along a dimension, the first if there are several."""
+    """Return the index of the largest element along a dimension, the first of several."""
 
 
 @export("arg_min")
 @_position_op("ArgMin", np.argmin)
 def arg_min(input, dimension, output_type=None, name=None):
-    """Return the index of the smallest element along a dimension, the first if there are several."""
+    """Return the index of the smallest element along a dimension, the first of several."""
 
 
 @composed
@@ -87,7 +87,7 @@ def argmax(
     dimension: Any = None,
     output_type: Any = dtypes.int64,
 ) -> Tensor:
-    """Return the index of the largest element along `axis` (0 if None), the first if there are several."""
+    """Return the index of the largest element along `axis` (0 if None), the first of several."""
     axis = either("axis", axis, "dimension", dimension)
     return arg_max(input, 0 if axis is None else axis, output_type=output_type, name=name)
 
@@ -101,6 +101,6 @@ def argmin(
     dimension: Any = None,
     output_type: Any = dtypes.int64,
 ) -> Tensor:
-    """Return the index of the smallest element along `axis` (0 if None), the first if there are several."""
+    """Return the index of the smallest element along `axis` (0 if None), the first of several."""
     axis = either("axis", axis, "dimension", dimension)
     return arg_min(input, 0 if axis is None else axis, output_type=output_type, name=name)

@@ -1,6 +1,7 @@
 """Reductions: sums, means, products, extremes and the like over some or all axes of a tensor.
 
-The axes are a tensor too. Their static value, if known, decides the static shape; no axes at all (`axis=None`) means all of them.
+The axes are a tensor too. Their static value, if known, decides the static shape; `axis=None` means
+all of them. With `keepdims` they stay, as axes of size 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
-from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -173,7 +173,7 @@ def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
-    """dy times the product of all other elements, which running products from both ends give even if some are 0."""
+    """dy times the product of all other elements, by running products from both ends."""
     x = op.inputs[0]
     (dy,) = _restored(b, op, dy)
     rank = b.rank(x)
@@ -302,7 +302,7 @@ def reduce_sum(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return the sum over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return the sum over `axis` (all axes if None)."""
     return _reduce(sum_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -316,7 +316,7 @@ def reduce_mean(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return the mean over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return the mean over `axis` (all axes if None)."""
     return _reduce(mean_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -330,7 +330,7 @@ def reduce_prod(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return the product over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return the product over `axis` (all axes if None)."""
     return _reduce(prod_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -344,7 +344,7 @@ def reduce_max(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return the largest element over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return the largest element over `axis` (all axes if None)."""
     return _reduce(max_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -358,7 +358,7 @@ def reduce_min(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return the smallest element over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return the smallest element over `axis` (all axes if None)."""
     return _reduce(min_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -372,7 +372,7 @@ def reduce_all(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return whether all elements are true, over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return whether all elements are true, over `axis` (all axes if None)."""
     return _reduce(all_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)
 
 
@@ -386,5 +386,5 @@ def reduce_any(
     reduction_indices: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
-    """Return whether any element is true, over `axis` (all axes if None), which stay as axes of size 1 with `keepdims`."""
+    """Return whether any element is true, over `axis` (all axes if None)."""
     return _reduce(any_op, input_tensor, axis, keepdims, name, reduction_indices, keep_dims)

@@ -21,7 +21,17 @@ from headrace.graph.graph import Graph, complete_attributes
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING, Argument, Schema
 
-__all__ = ["Random", "Sample", "calls", "float32_calls", "pairs", "r", "type_choices", "typed", "unary"]
+__all__ = [
+    "Random",
+    "Sample",
+    "calls",
+    "float32_calls",
+    "pairs",
+    "r",
+    "type_choices",
+    "typed",
+    "unary",
+]
 
 # What an attribute of kind `type` without a list of choices is tried with.
 _ANY = (
@@ -106,7 +116,7 @@ def pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
 
 
 def typed(samples: Sequence[Sample], *types: str, attr: str = "T") -> list[Sample]:
-    """The samples for some dtypes only: for schemas that list more of them than any kernel takes."""
+    """The samples for some dtypes only: for schemas that list more than any kernel takes."""
     return [Sample(*s.inputs, **s.attrs, **{attr: t}) for t in types for s in samples]
 
 

@@ -17,7 +17,7 @@ from headrace.ops.samples import r, typed, unary
 
 __all__ = ["exp", "log", "sigmoid", "tanh"]
 
-# The schemas of the inverse trigonometric functions list integers too, for which no result would be right.
+# The schemas of these trigonometric functions list integers too, which no kernel takes.
 _WITH_INTEGERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
 _FLOATS = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
 
@@ -262,7 +262,7 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
 @composed
 @export("log_sigmoid", "math.log_sigmoid")
 def log_sigmoid(x: Any, name: str | None = None) -> Tensor:
-    """Return the logarithm of the sigmoid of x, without its loss of accuracy where that is near 0."""
+    """Return the logarithm of the sigmoid of x, accurate where that is near 0."""
     with name_scope(name, "LogSigmoid", [x]) as scope:
         return b.negative(b.softplus(b.negative(convert_to_tensor(x, name="x"))), name=scope)
 
