@@ -1,40 +1,39 @@
-"""Graphs that both TensorFlow 1.15 and Headrace build (`tf` is either), and GraphDefs that both refuse.
+"""Graphs that both TensorFlow 1.15 and Headrace build (`tf` is either one), and GraphDefs that both refuse.
 
 Python 3.7 reads this file too: see record_graphs.py.
 """
 
 
-def arithmetic(tf):
+def arithmetic(tf, graph):
     """Constants, placeholders, shapes, a scope."""
-    x = tf.placeholder(tf.float32, [None, 2], name="x")
+    x = tf.placeholder("float32", [None, 2], name="x")
     w = tf.constant([[1.0, 2.0], [3.0, 4.0]], name="w")
-    with tf.name_scope("layer"):
+    with graph.name_scope("layer"):
         y = tf.multiply(x, w, name="scaled")
         z = tf.identity(y)
     d = tf.placeholder_with_default(z, [None, None], name="d")
     tf.multiply(d, d, name="out")
 
 
-def order(tf):
+def order(tf, graph):
     """Control edges, devices, colocation."""
-    graph = tf.get_default_graph()
     late, early = tf.no_op("z_last"), tf.no_op("a_first")
-    with tf.device("/job:worker/task:1"), tf.device("/device:CPU:1"):
+    with graph.device("/job:worker/task:1"), graph.device("/device:CPU:1"):
         c = tf.constant([1, 2, 3], name="c")
-    with tf.control_dependencies([late, early]):
+    with graph.control_dependencies([late, early]):
         out = tf.multiply(c, c, name="out")
     with graph.colocate_with(c):
         tf.identity(out, name="beside")
 
 
-def types(tf):
+def types(tf, graph):
     """Constants of many types; scalars and empty ones."""
-    for dtype in (tf.float64, tf.float16, tf.int8, tf.uint16, tf.int64, tf.complex64, tf.bfloat16):
-        tf.identity(tf.constant([1, 2], dtype, name=dtype.name))
+    for dtype in ("float64", "float16", "int8", "uint16", "int64", "complex64", "bfloat16"):
+        tf.identity(tf.constant([1, 2], dtype, name=dtype))
     tf.constant(True, name="truth")
     tf.constant([[b"bytes", b"\xff"]], name="text")
-    tf.constant([], tf.int32, name="empty")
-    tf.placeholder(tf.string, name="unknown")
+    tf.constant([], "int32", name="empty")
+    tf.placeholder("string", name="unknown")
 
 
 def collections(graph):

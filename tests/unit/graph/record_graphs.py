@@ -33,12 +33,12 @@ def main():
     os.makedirs(FIXTURES, exist_ok=True)
     for name, build in graph_cases.GRAPHS.items():
         with tf.Graph().as_default() as graph:
-            build(tf)
+            build(tf, graph)
             shaped = graph.as_graph_def(add_shapes=True)
         write(name + ".pb", shaped.SerializeToString(deterministic=True))
         write(name + ".pbtxt", text_format.MessageToString(graph.as_graph_def()).encode())
     with tf.Graph().as_default() as graph:
-        graph_cases.order(tf)
+        graph_cases.order(tf, graph)
         for key, value in graph_cases.collections(graph).items():
             for item in value:
                 graph.add_to_collection(key, item)

@@ -1,0 +1,151 @@
+"""MetaGraphDefs: TensorFlow's files and ours are the same; scopes, collections, rewriting."""
+
+from pathlib import Path
+
+import graph_cases
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.core import proto
+from headrace.graph import proto_functions
+from headrace.graph.meta_graph import export_meta_graph
+from headrace.ops.import_meta_graph import import_meta_graph
+from headrace.session import graph_util
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "graphs" / "meta.meta"
+
+
+def ordered() -> tf.Graph:
+    with tf.Graph().as_default() as graph:
+        graph_cases.order(tf, graph)
+        for key, items in graph_cases.collections(graph).items():
+            for item in items:
+                graph.add_to_collection(key, item)
+    return graph
+
+
+def test_writes_what_tensorflow_writes():
+    ours = export_meta_graph(graph=ordered(), clear_devices=True, strip_default_attrs=True)
+    assert ours == proto.MetaGraphDef.FromString(FIXTURE.read_bytes())
+
+
+@pytest.mark.parametrize("scope", [None, "top"])
+def test_reads_what_tensorflow_wrote(scope):
+    with tf.Graph().as_default() as graph:
+        assert import_meta_graph(FIXTURE, import_scope=scope) is None
+    prefix = f"{scope}/" if scope else ""
+    found = {key: graph.get_collection(key) for key in graph.get_all_collection_keys()}
+    assert found == {
+        "tensors": [graph.get_tensor_by_name(f"{prefix}{n}:0") for n in ("c", "out")],
+        "ops": [graph.get_operation_by_name(f"{prefix}z_last")],
+        "ints": [3, 4],
+        "floats": [2.5, 1.0],
+        "texts": ["top/one", "top/two"] if scope else [b"one", b"two"],
+    }
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_files(as_text, tmp_path):
+    path = tmp_path / "graph.meta"
+    written = export_meta_graph(path, graph=ordered(), as_text=as_text)
+    with tf.Graph().as_default() as graph:
+        import_meta_graph(str(path), clear_devices=True)
+    assert {op.device for op in graph.get_operations()} == {""}
+    assert export_meta_graph(graph=ordered()) == written
+    with pytest.raises(OSError, match="does not exist"):
+        import_meta_graph(tmp_path / "none")
+    with pytest.raises(TypeError, match="Expected a MetaGraphDef"):
+        import_meta_graph(3)
+
+
+def test_a_scope_leaves_its_inputs_unbound():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", [2], name="x")
+        with graph.name_scope("s"):
+            y = tf.multiply(x, x, name="y")
+            with graph.colocate_with(y):
+                tf.identity(y, name="z")
+        graph.add_to_collection("tensors", x)
+        graph.add_to_collection("tensors", y)
+    scoped = export_meta_graph(graph=graph, export_scope="s")
+    assert [(n.name, list(n.input)) for n in scoped.graph_def.node] == [
+        ("y", ["$unbound_inputs_x", "$unbound_inputs_x"]),
+        ("z", ["y"]),
+    ]
+    with tf.Graph().as_default() as other:
+        with pytest.raises(ValueError, match=r"unbound inputs: \$unbound_inputs_x"):
+            import_meta_graph(scoped)
+        import_meta_graph(scoped, import_scope="T", input_map={"$unbound_inputs_x": [1.0, 2.0]})
+        assert other.get_collection("tensors") == [other.get_tensor_by_name("T/y:0")]
+        assert other.get_operation_by_name("T/z").colocation_groups() == [b"loc:@T/y"]
+        with tf.Session() as session:
+            np.testing.assert_array_equal(session.run("T/z:0"), [1, 4])
+
+
+def test_objects_go_through_their_proto_functions(monkeypatch):
+    monkeypatch.setattr(proto_functions, "_registered", {})
+    proto_functions.register_proto_function(
+        "things",
+        "TensorInfo",
+        to_proto=lambda thing, export_scope: proto.TensorInfo(name=thing["is"]),
+        from_proto=lambda message, import_scope: {"is": message.name, "in": import_scope},
+    )
+    with pytest.raises(KeyError, match="things"):
+        proto_functions.register_proto_function("things")
+    graph = ordered()
+    graph.add_to_collection("things", {"is": "here"})
+    with tf.Graph().as_default() as other:
+        import_meta_graph(export_meta_graph(graph=graph), import_scope="T")
+    assert other.get_collection("things") == [{"is": "here", "in": "T"}]
+
+
+def test_collections_that_cannot_be_written_are_left_out_with_a_warning():
+    graph = ordered()
+    graph.add_to_collection("objects", object())
+    with pytest.warns(UserWarning, match="'objects'"):
+        found = export_meta_graph(graph=graph)
+    assert "objects" not in found.collection_def and "ints" in found.collection_def
+    assert list(export_meta_graph(graph=graph, collection_list=["ints"]).collection_def) == ["ints"]
+
+
+def test_a_failed_import_adds_no_collections():
+    meta = export_meta_graph(graph=ordered())
+    meta.collection_def["tensors"].node_list.value.append("gone:0")
+    with tf.Graph().as_default() as graph:
+        with pytest.raises(KeyError, match="gone"):
+            import_meta_graph(meta)
+    assert graph.get_operations() == [] and graph.get_all_collection_keys() == []
+
+
+def test_extract_sub_graph():
+    graph_def = ordered().as_graph_def()
+    part = graph_util.extract_sub_graph(graph_def, ["out"])
+    assert [n.name for n in part.node] == ["z_last", "a_first", "c", "out"]
+    assert part.versions == graph_def.versions
+    with pytest.raises(AssertionError, match="nope is not in graph"):
+        graph_util.extract_sub_graph(graph_def, ["nope"])
+    with pytest.raises(TypeError, match="dest_nodes"):
+        graph_util.extract_sub_graph(graph_def, "out")
+
+
+def test_remove_training_nodes():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", name="x")
+        first = tf.identity(tf.identity(x, name="i"), name="j")
+        with graph.control_dependencies([tf.no_op("n")]):
+            waits = tf.identity(first, name="waits")
+        with graph.colocate_with(first):
+            tf.multiply(waits, first, name="y")
+    got = graph_util.remove_training_nodes(graph.as_graph_def())
+    assert [(n.name, list(n.input)) for n in got.node] == [
+        ("x", []),
+        ("n", []),
+        ("waits", ["x", "^n"]),
+        ("y", ["waits", "x"]),
+    ]
+    assert "_class" not in got.node[-1].attr, "the group's node is gone"
+    kept = graph_util.remove_training_nodes(graph.as_graph_def(), protected_nodes=["j"])
+    assert [n.name for n in kept.node] == ["x", "j", "n", "waits", "y"]
+    shape = graph_util.tensor_shape_from_node_def_name(graph, "x")
+    assert shape.ndims is None
