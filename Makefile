@@ -17,7 +17,7 @@ test check: $(VENV)/installed-dev
 	@VENV=$(VENV) scripts/check
 
 demo: $(VENV)/installed-demo
-	@$(PYTHON) examples/digits.py
+	@$(PYTHON) examples/digits.py $(ARGS)
 
 bench: $(VENV)/installed-bench
 	@$(PYTHON) -m bench
