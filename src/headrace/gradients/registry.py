@@ -58,7 +58,7 @@ def gradient_function(op: Operation) -> Gradient | None:
     if name in _registered:
         return _registered[name]
     definition = op.definition if name == op.type else definitions().get(name)
-    gradient = MISSING if definition is None else definition.gradient
+    gradient: Any = MISSING if definition is None else definition.gradient
     if gradient is NOT_DIFFERENTIABLE:
         return None
     if gradient is MISSING:

@@ -133,7 +133,7 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
     """Give `array` a shape; TensorFlow repeats the last value when there are too few."""
     if not shape.is_fully_defined():
         raise ValueError(f"the shape of a constant must be known, not {shape}")
-    sizes = tuple(shape.as_list())
+    sizes: Any = shape.sizes
     count = int(np.prod(sizes, dtype=np.int64))
     if verify and array.shape != sizes:
         raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")

@@ -29,7 +29,7 @@ def _const_infer(c: Any) -> TensorShape:
     kernel=lambda *, value: value,
     gradient=NOT_DIFFERENTIABLE,
     fold=lambda op: [op._attrs["value"]],
-    samples=[Sample(value=np.float32([1, 2]), dtype="float32")],
+    samples=[Sample(value=np.array([1, 2], np.float32), dtype="float32")],
 )
 def const(value, dtype, name=None):
     """Return a constant."""

@@ -31,8 +31,9 @@ class Executable:
         self._blank: list[Any] = [None] * (program.slots - feeds)
         constants = set()
         for i in program.instructions:
-            if _is_constant(i):
-                self._blank[i.output - feeds] = i.op.definition.fold(i.op)[0]
+            fold = i.op.definition.fold
+            if fold is not None and _is_constant(i):
+                self._blank[i.output - feeds] = fold(i.op)[0]
                 constants.add(i.output)
         self._code = [
             (

@@ -81,7 +81,7 @@ class Recorder:
             for i, (shape, nbytes) in enumerate(outputs):
                 output = node.output.add()
                 output.slot = i
-                description = output.tensor_description
+                description: Any = output.tensor_description
                 description.dtype = op._outputs[i].dtype.base_dtype.enum
                 for size in shape:
                     description.shape.dim.add().size = size
