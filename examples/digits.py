@@ -104,7 +104,9 @@ def main() -> None:
         seconds = time.perf_counter() - start
         guesses = session.run(tf.argmax(logits, 1), {images: test_x})
 
-    print(f"\nTest accuracy {score:.2%} on {len(test_x)} digits, after {seconds:.1f} s of training.")
+    print(
+        f"\nTest accuracy {score:.2%} on {len(test_x)} digits, after {seconds:.1f} s of training."
+    )
     show_mistakes(test_x, test_y, guesses)
     print(
         "What to try next:\n"

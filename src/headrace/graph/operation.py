@@ -151,7 +151,9 @@ class Operation:
         self._attrs = attrs
         self._control_inputs = control_inputs
         self._device = ""
-        self._original_op: Operation | None = None  # of a gradient's operation: what it differentiates
+        self._original_op: Operation | None = (
+            None  # of a gradient's operation: what it differentiates
+        )
         self.traceback_frames = source.capture()
         self._outputs = [
             Tensor(self, i, dtype) for i, dtype in enumerate(definition.schema.output_types(attrs))
