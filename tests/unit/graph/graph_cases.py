@@ -1,4 +1,4 @@
-"""Graphs that both TensorFlow 1.15 and Headrace build (`tf` is either one), and GraphDefs that both refuse.
+"""Graphs that TensorFlow 1.15 and Headrace build (`tf` is either), and GraphDefs that both refuse.
 
 Python 3.7 reads this file too: see record_graphs.py.
 """
@@ -54,14 +54,14 @@ _T = 'attr { key: "T" value { type: DT_FLOAT } }'
 
 
 def _identity(inputs="", attrs=_T, name="y"):
-    return 'node { name: "%s" op: "Identity" %s %s }' % (name, inputs, attrs)
+    return f'node {{ name: "{name}" op: "Identity" {inputs} {attrs} }}'
 
 
 def _shapes(shapes):
     return (
         'node { name: "y" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } '
         'attr { key: "shape" value { shape { dim { size: 2 } } } } '
-        'attr { key: "_output_shapes" value { list { %s } } } }' % shapes
+        f'attr {{ key: "_output_shapes" value {{ list {{ {shapes} }} }} }} }}'
     )
 
 

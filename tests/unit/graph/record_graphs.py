@@ -42,7 +42,7 @@ def main():
         for key, value in graph_cases.collections(graph).items():
             for item in value:
                 graph.add_to_collection(key, item)
-        meta = tf.train.export_meta_graph(clear_devices=True, strip_default_attrs=True)
+        meta = tf.train.export_meta_graph(strip_default_attrs=True)
     meta.meta_info_def.ClearField("tensorflow_git_version")
     write("meta.meta", meta.SerializeToString(deterministic=True))
     errors = {name: error_of(text) for name, text in graph_cases.REFUSED.items()}

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import graph_cases
 import pytest
 
 import headrace as tf
@@ -10,6 +9,7 @@ from headrace.core import proto
 from headrace.graph.definition import lookup
 from headrace.graph.graph_def import op_def, strip_default_attributes
 from headrace.graph.graph_io import read_message, write_graph
+from tests.unit.graph import graph_cases
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "graphs"
 

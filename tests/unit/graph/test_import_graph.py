@@ -4,7 +4,6 @@ import json
 import re
 from pathlib import Path
 
-import graph_cases
 import numpy as np
 import pytest
 from google.protobuf import text_format
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 import headrace as tf
 from headrace.core import errors, proto
 from headrace.ops.import_graph import import_graph_def
+from tests.unit.graph import graph_cases
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "graphs"
 ERRORS = json.loads((FIXTURES / "refused.json").read_text())
@@ -60,7 +60,7 @@ def test_refuses_what_tensorflow_refuses(case):
 
 
 def test_near_names_of_an_unknown_op():
-    with pytest.raises(errors.NotFoundError, match="Node 'y'.*'Idenity'.*Did you mean Identity"):
+    with pytest.raises(errors.NotFoundError, match=r"Node 'y'.*'Idenity'.*Did you mean Identity"):
         load('node { name: "y" op: "Idenity" }')
 
 
@@ -148,7 +148,7 @@ def test_a_new_attribute_with_its_default_is_dropped():
     text = 'node { name: "n" op: "NoOp" attr { key: "new" value { i: 5 } } }'
     newer = 'op { name: "NoOp" attr { name: "new" type: "int" default_value { i: %d } } }'
     ops = text_format.Parse(newer % 5, proto.OpList())
-    graph, (n,) = load(text, producer_op_list=ops, return_elements=["n"])
+    _, (n,) = load(text, producer_op_list=ops, return_elements=["n"])
     assert list(n.node_def.attr) == []
     with pytest.raises(ValueError, match="attr 'new'"):
         load(text, producer_op_list=text_format.Parse(newer % 6, proto.OpList()))
@@ -185,7 +185,7 @@ def test_functions_come_along():
 
 @st.composite
 def graphs(draw) -> tf.Graph:
-    """Random small graphs of one shape: sources, products and pass-through, with control edges and devices."""
+    """Random small graphs: sources, products and identities, with control edges and devices."""
     graph = tf.Graph()
     with graph.as_default():
         tensors = [tf.placeholder("float32", [2], name="source")]

@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-import graph_cases
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import headrace as tf
 from headrace.core import proto
+from headrace.core.tensor_proto import to_array
 from headrace.graph import proto_functions
 from headrace.graph.meta_graph import export_meta_graph
 from headrace.ops.import_meta_graph import import_meta_graph
 from headrace.session import graph_util
+from tests.unit.graph import graph_cases
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "graphs" / "meta.meta"
 
@@ -26,7 +28,7 @@ def ordered() -> tf.Graph:
 
 
 def test_writes_what_tensorflow_writes():
-    ours = export_meta_graph(graph=ordered(), clear_devices=True, strip_default_attrs=True)
+    ours = export_meta_graph(graph=ordered(), strip_default_attrs=True)
     assert ours == proto.MetaGraphDef.FromString(FIXTURE.read_bytes())
 
 
@@ -112,9 +114,8 @@ def test_collections_that_cannot_be_written_are_left_out_with_a_warning():
 def test_a_failed_import_adds_no_collections():
     meta = export_meta_graph(graph=ordered())
     meta.collection_def["tensors"].node_list.value.append("gone:0")
-    with tf.Graph().as_default() as graph:
-        with pytest.raises(KeyError, match="gone"):
-            import_meta_graph(meta)
+    with tf.Graph().as_default() as graph, pytest.raises(KeyError, match="gone"):
+        import_meta_graph(meta)
     assert graph.get_operations() == [] and graph.get_all_collection_keys() == []
 
 
@@ -149,3 +150,55 @@ def test_remove_training_nodes():
     assert [n.name for n in kept.node] == ["x", "j", "n", "waits", "y"]
     shape = graph_util.tensor_shape_from_node_def_name(graph, "x")
     assert shape.ndims is None
+
+
+FROZEN = """
+node { name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } } }
+node { name: "h" op: "VarHandleOp" attr { key: "dtype" value { type: DT_FLOAT } } }
+node { name: "r" op: "ReadVariableOp" input: "h" attr { key: "dtype" value { type: DT_FLOAT } } }
+node { name: "rows" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } }
+node {
+  name: "g" op: "ResourceGather" input: "h" input: "rows" input: "^v"
+  attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "Tindices" value { type: DT_INT32 } }
+}
+node { name: "sum" op: "AddV2" input: "v" input: "r" }
+node { name: "unused" op: "VariableV2" }
+"""
+
+
+class Values:
+    """A session that knows the values of some tensors."""
+
+    def run(self, fetches: list[str]) -> list[np.ndarray]:
+        known = {"v:0": np.float32([1, 2]), "r:0": np.float32([3, 4])}
+        return [known[name] for name in fetches]
+
+
+def test_convert_variables_to_constants():
+    graph_def = text_format.Parse(FROZEN, proto.GraphDef())
+    frozen = graph_util.convert_variables_to_constants(Values(), graph_def, ["sum", "g"])
+    assert [(n.name, n.op, list(n.input)) for n in frozen.node] == [
+        ("v", "Const", []),
+        ("h", "Const", []),
+        ("r", "Identity", ["h"]),
+        ("rows", "Const", []),
+        ("g/axis", "Const", []),
+        ("g", "GatherV2", ["h", "rows", "g/axis", "^v"]),
+        ("sum", "AddV2", ["v", "r"]),
+    ]
+    np.testing.assert_array_equal(to_array(frozen.node[1].attr["value"].tensor), [3, 4])
+
+    for limit in ({"variable_names_whitelist": ["v"]}, {"variable_names_blacklist": ["h"]}):
+        part = graph_util.convert_variables_to_constants(Values(), graph_def, ["sum"], **limit)
+        assert [n.op for n in part.node] == ["Const", "VarHandleOp", "ReadVariableOp", "AddV2"]
+
+
+def test_variables_that_cannot_be_frozen():
+    graph_def = text_format.Parse(FROZEN, proto.GraphDef())
+    graph_def.node.add(name="odd", op="Identity", input=["h"])
+    with pytest.raises(ValueError, match=r"'odd' \(Identity\) uses the variable h"):
+        graph_util.convert_variables_to_constants(Values(), graph_def, ["odd"])
+    unread = proto.GraphDef(node=graph_def.node[1:2])
+    with pytest.raises(ValueError, match="nothing in the graph reads the variable 'h'"):
+        graph_util.convert_variables_to_constants(Values(), unread, ["h"])
