@@ -40,11 +40,15 @@ from headrace.ops.casting import (
 from headrace.ops.complex_numbers import (
     complex as complex,
 )
+from headrace.ops.text_data import (
+    as_string as as_string,
+)
 
 __all__ = [
     "DType",
     "QUANTIZED_DTYPES",
     "as_dtype",
+    "as_string",
     "bfloat16",
     "bool",
     "cast",

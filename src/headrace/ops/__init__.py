@@ -38,4 +38,6 @@ from headrace.ops import sparse as sparse
 from headrace.ops import special_functions as special_functions
 from headrace.ops import state as state
 from headrace.ops import strings as strings
+from headrace.ops import text_data as text_data
 from headrace.ops import transcendental as transcendental
+from headrace.ops import unicode as unicode

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any
 
 from headrace.core.dtypes import DType
+from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
@@ -196,6 +197,8 @@ def _given_attributes(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
     attrs = {}
     for name, attribute in schema.attributes.items():
         value = values.get(name)
+        if value is None and attribute.kind == "shape" and name in values:
+            value = None if attribute.default is not MISSING else TensorShape(None)
         if value is not None:
             attrs[name] = as_attribute(attribute, value, schema.op_type)
     return attrs
