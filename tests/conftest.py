@@ -3,11 +3,18 @@
 In CI every run draws the same examples, so a red build is red again when it is run again. No
 example has a deadline, nor a limit on the time of its generation: test machines are shared, and
 pytest-timeout bounds each test as a whole.
+
+At the end of a run that included the laws, the count of ops and of law checks is printed.
 """
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.laws import count
+
+os.environ["HEADRACE_VERIFY"] = "1"  # every pass of the pipeline is verified in tests
 
 settings.register_profile(
     "headrace",
@@ -17,3 +24,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("headrace")
+
+_from_workers = 0
+
+
+def pytest_sessionfinish(session):
+    """A worker of pytest-xdist tells its count to the controller."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["law_checks"] = count.checks
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """The controller adds up what the workers counted."""
+    global _from_workers
+    _from_workers += getattr(node, "workeroutput", {}).get("law_checks", 0)
+
+
+def pytest_terminal_summary(terminalreporter):
+    checks = count.checks + _from_workers
+    if checks:
+        from headrace.graph.definition import definitions
+
+        terminalreporter.write_line(f"laws: {checks} checks of {len(definitions())} ops")

@@ -15,13 +15,13 @@ from headrace.core import dtypes
 from headrace.graph.definition import Effect, definitions
 from headrace.graph.schema import MISSING
 from headrace.ops.samples import calls, samples_of, type_choices
+from tests.laws.count import count_check
 
 # Ops whose meaning is in state that other ops make, or in being fed: their families test them
 # whole.
 WITHOUT_SAMPLES = {"Placeholder"}
 
 OPS = sorted(definitions())
-checks = {"count": 0}
 
 
 def variants(definition):
@@ -80,7 +80,7 @@ def test_shape_and_dtype_are_the_kernels(op_type):
                 if t.dtype.base_dtype.numpy.kind != "O":
                     assert value.dtype == t.dtype.numpy, f"{where}: kernel gave {value.dtype}"
                 assert t.shape.is_compatible_with(np.shape(value)), f"{where}: {np.shape(value)}"
-            checks["count"] += 1
+            count_check()
 
 
 @pytest.mark.parametrize("op_type", OPS)
@@ -133,7 +133,7 @@ def check_gradient(definition, sample, types):
                 assert got.shape == value.shape, where
                 expected = numeric(loss, x, value)
                 np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5, err_msg=where)
-                checks["count"] += 1
+                count_check()
 
 
 def numeric(loss, x, value):
@@ -168,7 +168,7 @@ def test_graph_def_round_trip(op_type):
         if op.outputs:
             for a, b in zip(run(op, arrays), run(again, arrays), strict=True):
                 assert same(a, b), f"{op_type} {sample}"
-        checks["count"] += 1
+        count_check()
 
 
 CLEAN = (tf.errors.OpError, ValueError, TypeError)
@@ -187,7 +187,7 @@ def test_bad_input_is_a_clean_exception(op_type):
                     run(op, changed)
                 except CLEAN as error:
                     assert not isinstance(error, tf.errors.InternalError), f"{op_type}: {error}"
-                checks["count"] += 1
+                count_check()
 
 
 def spoiled(array):
@@ -226,5 +226,5 @@ def test_native_kernel_agrees(op_type):
         for f, e in pairs:
             np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-4, err_msg=f"{op_type} {sample}")
         compared += 1
-        checks["count"] += 1
+        count_check()
     assert compared, f"the native kernel of {op_type} took none of its samples"

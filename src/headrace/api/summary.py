@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from headrace.core.proto import SummaryDescription as SummaryDescription
     from headrace.core.proto import TaggedRunMetadata as TaggedRunMetadata
 
-__all__ = []
+__all__ = [
+]
 
 _LAZY = {
     "Event": "Event",

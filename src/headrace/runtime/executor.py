@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.errors import OpError
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.kernels import bind, take, translate
@@ -70,7 +71,7 @@ class Executable:
         except Exception as error:
             if op is None:
                 op = self._fetched_op(slots)
-            raise translate(error, op) from _cause(error)
+            raise translate(error, op) from cause(error)
 
     def _fetched_op(self, slots: list[Any]) -> Any:
         """The operation whose fetched reference could not be read."""
@@ -100,8 +101,6 @@ def store(slots: list[Any], op: Any, output: int, result: Any) -> None:
     slots[output : output + count] = result
 
 
-def _cause(error: Exception) -> Exception | None:
-    """Keep the kernel's own traceback only where it isn't the error itself."""
-    from headrace.core.errors import OpError
-
-    return None if isinstance(error, OpError) else error
+def cause(error: Exception) -> BaseException | None:
+    """What the user should see as the cause: the kernel's own error, or the cause that it names."""
+    return error.__cause__ if isinstance(error, OpError) else error

@@ -18,7 +18,7 @@ import numpy as np
 from headrace.core import errors
 from headrace.graph.operation import Operation
 from headrace.graph.program import Program
-from headrace.runtime.executor import Executable, store
+from headrace.runtime.executor import Executable, cause, store
 from headrace.runtime.kernels import take, translate
 
 __all__ = ["Observer", "Step"]
@@ -158,7 +158,7 @@ class Step:
             elif instruction.width:
                 store(slots, op, instruction.output, result)
         except Exception as error:
-            raise translate(error, op) from error
+            raise translate(error, op) from cause(error)
         outputs = range(instruction.output, instruction.output + instruction.width)
         if self._observe is not None:
             self._observe(op, start, time.time(), [slots[s] for s in outputs])
