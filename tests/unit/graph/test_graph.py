@@ -181,7 +181,7 @@ def test_types_are_never_promoted_silently(graph):
 
 
 def test_unknown_op_types_have_near_names(graph):
-    with pytest.raises(tf.errors.NotFoundError, match="Did you mean .*Identity"):
+    with pytest.raises(tf.errors.NotFoundError, match=r"Did you mean .*Identity"):
         graph.create_op("Identiti", [])
 
 

@@ -79,10 +79,10 @@ def test_feeds_are_checked(session):
         session.run(y, {x: np.zeros((2, 4))})
     with pytest.raises(ValueError, match="x:0"):
         session.run(y, {x: "text"})
-    with pytest.raises(TypeError, match="cannot be a tf.Tensor"):
+    with pytest.raises(TypeError, match=r"cannot be a tf.Tensor"):
         session.run(y, {x: tf.constant(1.0)})
     with pytest.raises(
-        TypeError, match="not compatible with Tensor type|out of bounds|Cannot feed"
+        TypeError, match=r"not compatible with Tensor type|out of bounds|Cannot feed"
     ):
         i = tf.placeholder("int8", [])
         session.run(tf.identity(i), {i: 1000})
