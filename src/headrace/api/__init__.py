@@ -11,11 +11,14 @@ from headrace.api import debugging as debugging
 from headrace.api import dtypes as dtypes
 from headrace.api import errors as errors
 from headrace.api import graph_util as graph_util
+from headrace.api import image as image
 from headrace.api import io as io
 from headrace.api import keras as keras
+from headrace.api import linalg as linalg
 from headrace.api import math as math
 from headrace.api import nn as nn
 from headrace.api import python as python
+from headrace.api import random as random
 from headrace.api import sparse as sparse
 from headrace.api import strings as strings
 from headrace.api import summary as summary
@@ -183,6 +186,10 @@ from headrace.ops.elementwise import (
 from headrace.ops.import_graph import (
     import_graph_def as import_graph_def,
 )
+from headrace.ops.matrices import (
+    matmul as matmul,
+    sparse_matmul as sparse_matmul,
+)
 from headrace.ops.positions import (
     arg_max as arg_max,
     arg_min as arg_min,
@@ -192,6 +199,18 @@ from headrace.ops.positions import (
 from headrace.ops.python_functions import (
     numpy_function as numpy_function,
     py_func as py_func,
+)
+from headrace.ops.random_functions import (
+    get_seed as get_seed,
+    multinomial as multinomial,
+    random_crop as random_crop,
+    random_gamma as random_gamma,
+    random_normal as random_normal,
+    random_poisson as random_poisson,
+    random_shuffle as random_shuffle,
+    random_uniform as random_uniform,
+    set_random_seed as set_random_seed,
+    truncated_normal as truncated_normal,
 )
 from headrace.ops.reductions import (
     reduce_all as reduce_all,
@@ -357,6 +376,7 @@ __all__ = [
     "floor_div",
     "floordiv",
     "floormod",
+    "get_seed",
     "gradients",
     "graph_util",
     "greater",
@@ -366,6 +386,7 @@ __all__ = [
     "hessians",
     "identity",
     "imag",
+    "image",
     "import_graph_def",
     "int16",
     "int32",
@@ -378,6 +399,7 @@ __all__ = [
     "keras",
     "less",
     "less_equal",
+    "linalg",
     "log",
     "log1p",
     "log_sigmoid",
@@ -386,9 +408,11 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "math",
+    "matmul",
     "maximum",
     "minimum",
     "mod",
+    "multinomial",
     "multiply",
     "name_scope",
     "negative",
@@ -408,6 +432,13 @@ __all__ = [
     "qint8",
     "quint16",
     "quint8",
+    "random",
+    "random_crop",
+    "random_gamma",
+    "random_normal",
+    "random_poisson",
+    "random_shuffle",
+    "random_uniform",
     "real",
     "realdiv",
     "reciprocal",
@@ -427,11 +458,13 @@ __all__ = [
     "rsqrt",
     "saturate_cast",
     "scalar_mul",
+    "set_random_seed",
     "sigmoid",
     "sign",
     "sin",
     "sinh",
     "sparse",
+    "sparse_matmul",
     "sqrt",
     "square",
     "squared_difference",
@@ -458,6 +491,7 @@ __all__ = [
     "to_int64",
     "train",
     "truediv",
+    "truncated_normal",
     "truncatediv",
     "truncatemod",
     "tuple",

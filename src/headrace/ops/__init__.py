@@ -26,6 +26,7 @@ from headrace.ops import partitioning as partitioning
 from headrace.ops import pooling as pooling
 from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions
+from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions

@@ -29,6 +29,7 @@ from headrace.ops.philox import (
     draw_uniform,
     normal_from_words,
     output_size,
+    stateless_stream,
     uniform_from_words,
     words,
     words_at,
@@ -84,6 +85,22 @@ def multinomial(
     Logits that are not finite have probability zero. A row of nothing else yields the number of
     classes, an index out of range, as the original does.
     """
+    rows = _check_classes(logits, num_samples, dtype)
+    # A float64 takes two words; the reservation counts samples in whole groups of four.
+    stream = state.reserve(rows * (-(-num_samples // 4) * 4 * 2) * SAMPLES_PER_OUTPUT)
+    return _draw_classes(stream, logits, num_samples, dtype)
+
+
+def stateless_multinomial(
+    seed: ArrayLike, logits: np.ndarray, num_samples: int, dtype: DTypeLike = np.int64
+) -> np.ndarray:
+    """StatelessMultinomial: `multinomial` as a pure function of two integer seeds."""
+    _check_classes(logits, num_samples, dtype)
+    return _draw_classes(stateless_stream(seed), logits, num_samples, dtype)
+
+
+def _check_classes(logits: np.ndarray, num_samples: int, dtype: DTypeLike) -> int:
+    """The number of rows, once the arguments are known to be good."""
     if logits.ndim != 2:
         raise ValueError(f"logits should be a matrix, got shape {list(logits.shape)}")
     if num_samples < 0:
@@ -93,10 +110,14 @@ def multinomial(
     rows, classes = logits.shape
     if classes == 0:
         raise ValueError(f"num_classes should be positive, got {classes}")
-    # A float64 takes two words; the reservation counts samples in whole groups of four.
-    stream = state.reserve(rows * (-(-num_samples // 4) * 4 * 2) * SAMPLES_PER_OUTPUT)
+    return rows
+
+
+def _draw_classes(
+    stream: Stream, logits: np.ndarray, num_samples: int, dtype: DTypeLike
+) -> np.ndarray:
     cumulative = _cumulative_probabilities(logits)
-    wanted = draw_uniform(stream, (rows, num_samples), _FLOAT64) * cumulative[:, -1:]
+    wanted = draw_uniform(stream, (len(logits), num_samples), _FLOAT64) * cumulative[:, -1:]
     return _count_not_above(cumulative, wanted).astype(dtype)
 
 
@@ -176,7 +197,7 @@ def _per_parameter(
         # Invalid parameters give NaN or infinite numbers, as in the original, not warnings.
         with np.errstate(all="ignore"):
             out[start:stop] = sampler(_PerOutput(stream, start, stop), each)
-    return out.reshape(parameters.size, draws).T.reshape(*shape, *parameters.shape)
+    return out.reshape(parameters.size, draws).T.reshape((*shape, *parameters.shape))
 
 
 def random_gamma(state: PhiloxState, shape: Shape, alpha: np.ndarray) -> np.ndarray:

@@ -21,6 +21,8 @@ __all__ = [
     "same_as_all",
     "scalar",
     "unknown",
+    "with_rank",
+    "with_rank_at_least",
 ]
 
 SCALAR = TensorShape(())
@@ -56,6 +58,22 @@ def _unequal(a: TensorShape, b: TensorShape) -> str:
         if m is not None and n is not None and m != n and 1 not in (m, n):
             return f"Dimensions must be equal, but are {m} and {n}"
     return f"Shapes {a} and {b} can't be broadcast together"
+
+
+def with_rank(shape: TensorShape, rank: int) -> TensorShape:
+    """`shape`, which must have `rank` dimensions; unknown sizes if nothing is known of it."""
+    if shape.sizes is None:
+        return TensorShape.of((None,) * rank)
+    if len(shape.sizes) != rank:
+        raise ValueError(f"Shape must be rank {rank} but is rank {len(shape.sizes)}")
+    return shape
+
+
+def with_rank_at_least(shape: TensorShape, rank: int) -> TensorShape:
+    """`shape`, which must have `rank` dimensions or more."""
+    if shape.sizes is not None and len(shape.sizes) < rank:
+        raise ValueError(f"Shape must be at least rank {rank} but is rank {len(shape.sizes)}")
+    return shape
 
 
 def scalar(c: InferenceContext, *shapes: TensorShape) -> TensorShape:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import ml_dtypes
@@ -45,6 +45,10 @@ _KEY_SCHEDULE = np.outer(np.arange(_ROUNDS), [0x9E3779B9, 0xBB67AE85])[..., None
 # Samples made at once: the scratch arrays stay in L2, and NumPy's cost per call (about 60 calls
 # per chunk) is spread over enough words.
 _CHUNK = 1 << 14
+
+# Up to this many samples are made one by one with Python's integers: 3 us each, where NumPy's
+# calls cost 50 us however few samples they make.
+_FEW = 12
 
 # Key under which the seeds of a stateless op are themselves encrypted.
 _STATELESS_KEY = 0x02461E29_3EC8F720
@@ -125,12 +129,36 @@ def stateless_stream(seed: ArrayLike) -> Stream:
 def words_at(stream: Stream, offsets: np.ndarray) -> np.ndarray:
     """The samples at uint64 `offsets` (any shape) from `stream`: uint32 of shape [*offsets, 4]."""
     flat = offsets.reshape(-1)
+    if flat.size <= _FEW:
+        return _few_words(stream, flat.tolist()).reshape(*offsets.shape, 4)
     return _philox(stream, flat, _Scratch(flat.size)).reshape(*offsets.shape, 4)
 
 
 def words(stream: Stream, samples: int) -> np.ndarray:
     """The first `samples` samples of `stream`: uint32 of shape [samples, 4]."""
+    if samples <= _FEW:
+        return _few_words(stream, range(samples))
     return words_at(stream, np.arange(samples, dtype=np.uint64))
+
+
+def _few_words(stream: Stream, offsets: Iterable[int]) -> np.ndarray:
+    """The samples at a few offsets, uint32 [samples, 4]."""
+    key, start = stream
+    flat = [word for offset in offsets for word in _sample(key, (start + offset) & _MASK128)]
+    return np.array(flat, np.uint32).reshape(-1, 4)
+
+
+def _sample(key: int, counter: int) -> tuple[int, int, int, int]:
+    """The four words of one sample, by the textbook."""
+    k0, k1 = key & _MASK32, key >> 32
+    c0, c1 = counter & _MASK32, counter >> 32 & _MASK32
+    c2, c3 = counter >> 64 & _MASK32, counter >> 96
+    for _ in range(_ROUNDS):
+        left, right = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1 = right >> 32 ^ c1 ^ k0, right & _MASK32
+        c2, c3 = left >> 32 ^ c3 ^ k1, left & _MASK32
+        k0, k1 = k0 + 0x9E3779B9 & _MASK32, k1 + 0xBB67AE85 & _MASK32
+    return c0, c1, c2, c3
 
 
 class _Scratch:
@@ -190,6 +218,9 @@ def _chunks(stream: Stream, samples: int) -> Iterator[tuple[slice, np.ndarray]]:
 
     A piece is the caller's to overwrite, and valid until the next one is asked for.
     """
+    if samples <= _FEW:
+        yield slice(0, samples), words(stream, samples)
+        return
     scratch = _Scratch(min(samples, _CHUNK))
     offsets = np.arange(min(samples, _CHUNK), dtype=np.uint64)
     for start in range(0, samples, _CHUNK):

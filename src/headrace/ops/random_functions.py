@@ -1,0 +1,327 @@
+"""Random numbers for users: tf.random_normal and its like, and the seeds that their ops get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import as_dtype
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.ops import random_ops as ops
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed
+
+__all__ = ["get_seed", "set_random_seed"]
+
+_DEFAULT_GRAPH_SEED = 87654321
+_SEED_LIMIT = 2**31 - 1  # an attribute that GPU kernels may read as int32 holds less than this
+
+
+@export("set_random_seed", "random.set_random_seed")
+def set_random_seed(seed: int) -> None:
+    """Set the seed of the default graph, from which ops without a seed of their own get theirs."""
+    get_default_graph().seed = seed
+
+
+@composed
+@export("get_seed", "random.get_seed")
+def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
+    """Return the two seeds of a new op, from the graph's seed and the op's own.
+
+    With only a graph seed, the op's is the number of operations made so far: each op draws other
+    numbers, and the same program the same ones again. With neither, both are None.
+    """
+    graph = get_default_graph()
+    if graph.seed is None and op_seed is None:
+        return None, None
+    if graph.seed is None:
+        seeds = _DEFAULT_GRAPH_SEED, op_seed
+    else:
+        seeds = graph.seed, graph._last_id if op_seed is None else op_seed
+    first, second = (int(s) % _SEED_LIMIT for s in seeds)  # type: ignore[arg-type]
+    # Both zero would mean "not seeded" to the kernels.
+    return (0, _SEED_LIMIT) if first == second == 0 else (first, second)
+
+
+def _shape_tensor(shape: Any) -> Any:
+    """`shape` as an integer tensor; an empty list is int32, not float32."""
+    empty = isinstance(shape, list | tuple) and not shape
+    return convert_to_tensor(shape, dtypes.int32 if empty else None, "shape")
+
+
+def _scaled(numbers: Any, mean: Any, stddev: Any, scope: str) -> Any:
+    return b.add(b.multiply(numbers, stddev, name="mul"), mean, name=scope)
+
+
+@composed
+@export("random_normal", "random.normal")
+def random_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return normal numbers of the given mean and deviation, which broadcast."""
+    with name_scope(name, "random_normal", [shape, mean, stddev]) as scope:
+        sizes = _shape_tensor(shape)
+        mean = convert_to_tensor(mean, dtype, "mean")
+        stddev = convert_to_tensor(stddev, dtype, "stddev")
+        seed1, seed2 = get_seed(seed)
+        numbers = ops.random_standard_normal(sizes, dtype, seed1, seed2)
+        return _scaled(numbers, mean, stddev, scope)
+
+
+@composed
+@export("truncated_normal", "random.truncated_normal")
+def truncated_normal(
+    shape: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return normal numbers within two deviations of the mean: those outside are drawn again."""
+    with name_scope(name, "truncated_normal", [shape, mean, stddev]) as scope:
+        sizes = _shape_tensor(shape)
+        mean = convert_to_tensor(mean, dtype, "mean")
+        stddev = convert_to_tensor(stddev, dtype, "stddev")
+        seed1, seed2 = get_seed(seed)
+        numbers = ops.truncated_normal_op(sizes, dtype, seed1, seed2)
+        return _scaled(numbers, mean, stddev, scope)
+
+
+_UNIFORM_TYPES = (
+    dtypes.float16,
+    dtypes.bfloat16,
+    dtypes.float32,
+    dtypes.float64,
+    dtypes.int32,
+    dtypes.int64,
+)
+
+
+def _uniform_bounds(minval: Any, maxval: Any, dtype: Any) -> tuple[Any, Any, Any]:
+    dtype = as_dtype(dtype)
+    if dtype not in _UNIFORM_TYPES:
+        raise ValueError(f"Invalid dtype {dtype!r}")
+    if maxval is None:
+        if dtype.is_integer:
+            raise ValueError(f"Must specify maxval for integer dtype {dtype!r}")
+        maxval = 1
+    return minval, maxval, dtype
+
+
+@composed
+@export("random_uniform", "random.uniform")
+def random_uniform(
+    shape: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return numbers from [minval, maxval); maxval is 1 if not given, and must be for integers."""
+    minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
+    with name_scope(name, "random_uniform", [shape, minval, maxval]) as scope:
+        sizes = _shape_tensor(shape)
+        low = convert_to_tensor(minval, dtype, "min")
+        high = convert_to_tensor(maxval, dtype, "max")
+        seed1, seed2 = get_seed(seed)
+        if dtype.is_integer:
+            return ops.random_uniform_int(sizes, low, high, seed1, seed2, name=scope)
+        numbers = ops.random_uniform_op(sizes, dtype, seed1, seed2)
+        return _scaled(numbers, low, b.subtract(high, low, name="sub"), scope)
+
+
+@composed
+@export("random_shuffle", "random.shuffle")
+def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
+    """Return `value` with its first dimension in random order."""
+    seed1, seed2 = get_seed(seed)
+    return ops.random_shuffle_op(value, seed1, seed2, name=name)
+
+
+@composed
+@export("random_crop", "image.random_crop")
+def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Any:
+    """Return a slice of shape `size` from a random place in `value`; one that doesn't fit fails."""
+    with name_scope(name, "random_crop", [value, size]) as scope:
+        value = convert_to_tensor(value, name="value")
+        size = convert_to_tensor(size, dtypes.int32, "size")
+        shape = b.shape(value)
+        check = b.Assert(
+            b.reduce_all(b.greater_equal(shape, size)),
+            ["Need value.shape >= size, got ", shape, size],
+            summarize=1000,
+        )
+        shape = b.with_dependencies([check], shape)
+        limit = b.add_v2(b.subtract(shape, size, name="sub"), 1, name="add")
+        draws = random_uniform(b.shape(limit), dtype=size.dtype, maxval=size.dtype.max, seed=seed)
+        return b.slice(value, b.floormod(draws, limit, name="mod"), size, name=scope)
+
+
+@composed
+@export("multinomial", "random.multinomial")
+def multinomial(
+    logits: Any,
+    num_samples: Any,
+    seed: int | None = None,
+    name: str | None = None,
+    output_dtype: Any = None,
+) -> Any:
+    """Return `num_samples` class indices per row of `logits`: tf.random.categorical's old name."""
+    with name_scope(name, "multinomial", [logits]):
+        return _categorical(logits, num_samples, output_dtype, seed)
+
+
+@composed
+@export("random.categorical")
+def categorical(
+    logits: Any,
+    num_samples: Any,
+    dtype: Any = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return `num_samples` class indices per row of `logits`, unnormalised log-probabilities."""
+    with name_scope(name, "categorical", [logits]):
+        return _categorical(logits, num_samples, dtype, seed)
+
+
+def _categorical(logits: Any, num_samples: Any, dtype: Any, seed: int | None) -> Any:
+    logits = convert_to_tensor(logits, name="logits")
+    seed1, seed2 = get_seed(seed)
+    return ops.multinomial_op(logits, num_samples, seed1, seed2, dtype)
+
+
+@composed
+@export("random_gamma", "random.gamma")
+def random_gamma(
+    shape: Any,
+    alpha: Any,
+    beta: Any = None,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return Gamma numbers of shape `alpha` and inverse scale `beta`, `shape` of them for each."""
+    with name_scope(name, "random_gamma", [shape, alpha, beta]):
+        sizes = convert_to_tensor(shape, dtypes.int32, "shape")
+        alpha = convert_to_tensor(alpha, dtype, "alpha")
+        beta = convert_to_tensor(1 if beta is None else beta, dtype, "beta")
+        alpha = b.add_v2(alpha, b.zeros_like(beta), name="add")
+        seed1, seed2 = get_seed(seed)
+        numbers = ops.random_gamma_op(sizes, alpha, seed1, seed2)
+        least = np.finfo(as_dtype(dtype).numpy).tiny
+        return b.maximum(least, b.realdiv(numbers, beta, name="truediv"))
+
+
+@composed
+@export("random_poisson", "random.poisson")
+def random_poisson(
+    lam: Any,
+    shape: Any,
+    dtype: Any = dtypes.float32,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Return counts of events that occur `lam` times on average, `shape` of them for each."""
+    with name_scope(name, "random_poisson", [lam, shape]):
+        sizes = convert_to_tensor(shape, dtypes.int32, "shape")
+        seed1, seed2 = get_seed(seed)
+        return ops.random_poisson_v2(sizes, lam, seed1, seed2, dtype)
+
+
+@composed
+@export("random.stateless_uniform")
+def stateless_random_uniform(
+    shape: Any,
+    seed: Any,
+    minval: Any = 0,
+    maxval: Any = None,
+    dtype: Any = dtypes.float32,
+    name: str | None = None,
+) -> Any:
+    """Return numbers from [minval, maxval) that the two integers in `seed` decide."""
+    minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
+    with name_scope(name, "stateless_random_uniform", [shape, seed, minval, maxval]) as scope:
+        sizes = _shape_tensor(shape)
+        low = convert_to_tensor(minval, dtype, "min")
+        high = convert_to_tensor(maxval, dtype, "max")
+        if dtype.is_integer:
+            return ops.stateless_random_uniform_int(sizes, seed, low, high, name=scope)
+        numbers = ops.stateless_random_uniform_op(sizes, seed, dtype)
+        return _scaled(numbers, low, b.subtract(high, low, name="sub"), scope)
+
+
+@composed
+@export("random.stateless_normal")
+def stateless_random_normal(
+    shape: Any,
+    seed: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    name: str | None = None,
+) -> Any:
+    """Return normal numbers that the two integers in `seed` decide."""
+    with name_scope(name, "stateless_random_normal", [shape, seed, mean, stddev]) as scope:
+        sizes = _shape_tensor(shape)
+        mean = convert_to_tensor(mean, dtype, "mean")
+        stddev = convert_to_tensor(stddev, dtype, "stddev")
+        return _scaled(ops.stateless_random_normal_op(sizes, seed, dtype), mean, stddev, scope)
+
+
+@composed
+@export("random.stateless_truncated_normal")
+def stateless_truncated_normal(
+    shape: Any,
+    seed: Any,
+    mean: Any = 0.0,
+    stddev: Any = 1.0,
+    dtype: Any = dtypes.float32,
+    name: str | None = None,
+) -> Any:
+    """Return normal numbers within two deviations that the two integers in `seed` decide."""
+    with name_scope(name, "stateless_truncated_normal", [shape, seed, mean, stddev]) as scope:
+        sizes = _shape_tensor(shape)
+        mean = convert_to_tensor(mean, dtype, "mean")
+        stddev = convert_to_tensor(stddev, dtype, "stddev")
+        return _scaled(ops.stateless_truncated_normal_op(sizes, seed, dtype), mean, stddev, scope)
+
+
+@composed
+@export("random.stateless_multinomial")
+def stateless_multinomial(
+    logits: Any,
+    num_samples: Any,
+    seed: Any,
+    output_dtype: Any = dtypes.int64,
+    name: str | None = None,
+) -> Any:
+    """Return class indices that `seed` decides: tf.random.stateless_categorical's old name."""
+    with name_scope(name, "stateless_multinomial", [logits, seed]):
+        logits = convert_to_tensor(logits, name="logits")
+        return ops.stateless_multinomial_op(logits, num_samples, seed, output_dtype)
+
+
+@composed
+@export("random.stateless_categorical")
+def stateless_categorical(
+    logits: Any,
+    num_samples: Any,
+    seed: Any,
+    dtype: Any = dtypes.int64,
+    name: str | None = None,
+) -> Any:
+    """Return `num_samples` class indices per row of `logits` that `seed` decides."""
+    with name_scope(name, "stateless_categorical", [logits, seed]):
+        logits = convert_to_tensor(logits, name="logits")
+        return ops.stateless_multinomial_op(logits, num_samples, seed, dtype)
