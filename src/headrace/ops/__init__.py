@@ -5,6 +5,7 @@ from headrace.ops import arithmetic as arithmetic
 from headrace.ops import bitwise as bitwise
 from headrace.ops import broadcasting as broadcasting
 from headrace.ops import casting as casting
+from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import control as control
@@ -15,6 +16,7 @@ from headrace.ops import division as division
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
+from headrace.ops import histograms as histograms
 from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
 from headrace.ops import linalg as linalg
@@ -30,14 +32,17 @@ from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
+from headrace.ops import segments as segments
 from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
 from headrace.ops import slicing as slicing
 from headrace.ops import sorting as sorting
 from headrace.ops import source_ops as source_ops
 from headrace.ops import sparse as sparse
+from headrace.ops import sparse_segments as sparse_segments
 from headrace.ops import special_functions as special_functions
 from headrace.ops import state as state
+from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
 from headrace.ops import text_data as text_data
 from headrace.ops import transcendental as transcendental

@@ -369,3 +369,50 @@ def _atan2_gradient(b: Any, op: Any, dz: Any) -> Any:
 )
 def atan2(y, x, name=None):
     """Return the angle of the point (x, y), in (-π, π]."""
+
+
+# Products of vectors and polynomials
+
+
+def _cross_infer(c: Any, a: TensorShape, other: TensorShape) -> TensorShape:
+    merged = a.with_rank_at_least(1).merge_with(other.with_rank_at_least(1))
+    if merged.sizes is not None and merged.sizes[-1] not in (3, None):
+        raise ValueError(f"Dimension must be 3 but is {merged.sizes[-1]}")
+    return merged
+
+
+def _cross(a: Any, other: Any) -> Any:
+    if np.shape(a) != np.shape(other) or np.shape(a)[-1:] != (3,):
+        raise ValueError(
+            f"both inputs need one shape that ends in 3, but have {np.shape(a)}, {np.shape(other)}"
+        )
+    return np.cross(a, other)
+
+
+@export("cross", "linalg.cross")
+@define(
+    "Cross",
+    "a: T, b: T -> product: T",
+    "T: {reals}",
+    infer=_cross_infer,
+    kernel=_cross,
+    gradient=lambda b, op, dz: (b.cross(op.inputs[1], dz), b.cross(dz, op.inputs[0])),
+    samples=[Sample(r(3), r(3)), Sample(r(2, 3), r(2, 3)), Sample(r(0, 3), r(0, 3))],
+)
+def cross(a, b, name=None):
+    """Return the cross products of the vectors along the last axis."""
+
+
+@composed
+@export("math.polyval")
+def polyval(coeffs: Any, x: Any, name: str | None = None) -> Tensor:
+    """Return the polynomial with the given coefficients, that of the highest power first, at x."""
+    with name_scope(name, "polyval", [*coeffs, x]) as scope:
+        x = convert_to_tensor(x, name="x")
+        if not coeffs:
+            return b.zeros_like(x, name=scope)
+        terms = [convert_to_tensor(c, name=f"coeff_{i}") for i, c in enumerate(coeffs)]
+        value = terms[0]
+        for term in terms[1:]:
+            value = term + value * x
+        return value

@@ -12,7 +12,8 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
-from headrace.ops.define import composed, define
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r, unary
 
 __all__ = ["equal", "less", "logical_xor"]
@@ -169,3 +170,35 @@ def logical_not(x, name=None):
 def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
     """Return where exactly one of x and y is true."""
     return logical_and(logical_or(x, y), logical_not(logical_and(x, y)), name=name)
+
+
+def _differences(x: Any) -> Tensor:
+    """What each element of the flattened tensor exceeds the one before by."""
+    x = b.reshape(x, [-1])
+    short = less(b.size(x), 2)
+    length = b.shape(x) - 1
+    return b.cond(
+        short,
+        lambda: convert_to_tensor([], dtype=x.dtype),
+        lambda: b.strided_slice(x, [1], [1] + length) - b.strided_slice(x, [0], length),
+    )
+
+
+@composed
+@export("is_non_decreasing", "math.is_non_decreasing", "debugging.is_non_decreasing")
+def is_non_decreasing(x: Any, name: str | None = None) -> Tensor:
+    """Return whether no element of x is smaller than the one before it."""
+    with name_scope(name, "is_non_decreasing", [x]):
+        steps = _differences(x)
+        zero = convert_to_tensor(0, dtype=steps.dtype)
+        return b.reduce_all(less_equal(zero, steps))
+
+
+@composed
+@export("is_strictly_increasing", "math.is_strictly_increasing", "debugging.is_strictly_increasing")
+def is_strictly_increasing(x: Any, name: str | None = None) -> Tensor:
+    """Return whether every element of x is larger than the one before it."""
+    with name_scope(name, "is_strictly_increasing", [x]):
+        steps = _differences(x)
+        zero = convert_to_tensor(0, dtype=steps.dtype)
+        return b.reduce_all(less(zero, steps))

@@ -1,1 +1,180 @@
-"""Running sums and products, segments, bins."""
+"""Running sums, products and logarithms of sums of exponentials along an axis.
+
+`exclusive` leaves an element's own value out of its result; `reverse` runs from the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.operation import Tensor
+from headrace.ops.accumulation import lowest, widened
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import composed, define
+from headrace.ops.samples import r
+
+__all__ = ["cumprod", "cumsum", "cumulative_logsumexp"]
+
+
+def _checked_axis(axis: Any, rank: int) -> int:
+    if np.ndim(axis):
+        raise ValueError(f"ScanOp: axis must be a scalar, not {np.shape(axis)}")
+    if not -rank <= int(axis) < rank:
+        raise ValueError(
+            f"ScanOp: Expected scan axis in the range [{-rank}, {rank}), but got {int(axis)}"
+        )
+    return int(axis) % rank
+
+
+def _running(
+    accumulate: Callable[..., Any], first: Callable[[np.dtype], Any]
+) -> Callable[..., Any]:
+    """A kernel that accumulates; `first` gives what an exclusive run starts with."""
+
+    def kernel(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
+        axis = _checked_axis(axis, np.ndim(x))
+        whole = (slice(None),) * axis
+        backward = (*whole, slice(None, None, -1))
+        source = x[backward] if reverse else x
+        if exclusive and source.shape[axis]:
+            result = np.empty(x.shape, x.dtype)
+            result[(*whole, slice(0, 1))] = first(x.dtype)
+            last = source[(*whole, slice(0, -1))]
+            result[(*whole, slice(1, None))] = accumulate(widened(last), axis)
+        else:
+            wide = widened(source)
+            result = accumulate(wide, axis).astype(x.dtype, copy=False)
+        return result[backward] if reverse else result
+
+    return kernel
+
+
+def _infer(c: Any, x: TensorShape, axis: TensorShape) -> TensorShape:
+    axis.assert_has_rank(0)
+    return x
+
+
+def _scan_op(
+    op_type: str, types: str, kernel: Callable[..., Any], gradient: Callable[..., Any]
+) -> Any:
+    return define(
+        op_type,
+        "x: T, axis: Tidx -> out: T",
+        f"exclusive: bool = False; reverse: bool = False; T: {types}; Tidx: {{index}} = int32",
+        infer=_infer,
+        kernel=kernel,
+        gradient=gradient,
+        samples=[
+            Sample(r(2, 3), 1),
+            Sample(r(3, 2), 0, exclusive=True),
+            Sample(r(2, 3), -1, reverse=True),
+            Sample(r(2, 3, 2), 1, exclusive=True, reverse=True),
+            Sample(r(2, 0), 1, exclusive=True),
+        ],
+    )
+
+
+def _options(op: Any) -> dict[str, Any]:
+    """The arguments of the run in the other direction."""
+    return {
+        "axis": op.inputs[1],
+        "exclusive": op.get_attr("exclusive"),
+        "reverse": not op.get_attr("reverse"),
+    }
+
+
+def _cumsum_gradient(b: Any, op: Any, dy: Any) -> Any:
+    return b.cumsum(dy, **_options(op)), None
+
+
+@_scan_op(
+    "Cumsum",
+    "{numbers}",
+    _running(lambda x, axis: np.cumsum(x, axis, x.dtype), lambda dtype: dtype.type(0)),
+    _cumsum_gradient,
+)
+def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
+    """Return the running sum along an axis."""
+
+
+def _cumprod_gradient(b: Any, op: Any, dy: Any) -> Any:
+    """Element i is a factor of every product that it enters: sum dy * product / x_i over those."""
+    x, y = b.conj(op.inputs[0]), b.conj(op.outputs[0])
+    return b.realdiv(b.cumsum(b.multiply(y, dy), **_options(op)), x), None
+
+
+@_scan_op(
+    "Cumprod",
+    "{numbers}",
+    _running(lambda x, axis: np.cumprod(x, axis, x.dtype), lambda dtype: dtype.type(1)),
+    _cumprod_gradient,
+)
+def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
+    """Return the running product along an axis."""
+
+
+def _logsumexp_gradient(b: Any, op: Any, dy: Any) -> Any:
+    """The sum of dy_j * exp(x_i - y_j): its positive and negative parts, each as logarithms."""
+    x, y = op.inputs[0], op.outputs[0]
+    nothing = b.fill(b.shape(dy), b.constant(dy.dtype.min, dy.dtype.base_dtype))
+    zeros = b.zeros_like(dy)
+
+    def part(chosen: Tensor, amount: Tensor) -> Tensor:
+        logs = b.where(chosen, b.log(amount), nothing)
+        run = b.cumulative_logsumexp(b.subtract(logs, y), **_options(op))
+        return b.exp(b.add_v2(run, x))
+
+    positive = part(b.greater(dy, zeros), dy)
+    negative = part(b.less(dy, zeros), b.negative(dy))
+    return b.subtract(positive, negative), None
+
+
+@_scan_op(
+    "CumulativeLogsumexp",
+    "{float16|float32|float64}",
+    _running(np.logaddexp.accumulate, lowest),
+    _logsumexp_gradient,
+)
+def cumulative_logsumexp_op(x, axis, exclusive=None, reverse=None, name=None):
+    """Return the logarithm of the running sum of exponentials along an axis."""
+
+
+def _scan(
+    op: Callable[..., Any], default: str, x: Any, axis: Any, name: str | None, **way: bool
+) -> Tensor:
+    with name_scope(name, default, [x]) as scope:
+        return op(convert_to_tensor(x, name="x"), axis, name=scope, **way)
+
+
+@composed
+@export("cumsum", "math.cumsum")
+def cumsum(
+    x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Return the running sum of x along an axis."""
+    return _scan(cumsum_op, "Cumsum", x, axis, name, exclusive=exclusive, reverse=reverse)
+
+
+@composed
+@export("cumprod", "math.cumprod")
+def cumprod(
+    x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Return the running product of x along an axis."""
+    return _scan(cumprod_op, "Cumprod", x, axis, name, exclusive=exclusive, reverse=reverse)
+
+
+@composed
+@export("math.cumulative_logsumexp")
+def cumulative_logsumexp(
+    x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
+) -> Tensor:
+    """Return the logarithm of the running sum of the exponentials of x along an axis."""
+    way = {"exclusive": exclusive, "reverse": reverse}
+    return _scan(cumulative_logsumexp_op, "CumulativeLogsumexp", x, axis, name, **way)
