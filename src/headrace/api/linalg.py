@@ -13,10 +13,16 @@ from headrace.ops.matrices import (
     matmul as matmul,
     matvec as matvec,
 )
+from headrace.ops.permuting import (
+    matrix_transpose as matrix_transpose,
+    matrix_transpose as transpose,
+)
 
 __all__ = [
     "cross",
     "global_norm",
     "matmul",
+    "matrix_transpose",
     "matvec",
+    "transpose",
 ]

@@ -73,6 +73,9 @@ from headrace.ops.elementwise import (
 from headrace.ops.histograms import (
     bincount as bincount,
 )
+from headrace.ops.permuting import (
+    invert_permutation as invert_permutation,
+)
 from headrace.ops.positions import (
     argmax as argmax,
     argmin as argmin,
@@ -192,6 +195,7 @@ __all__ = [
     "igamma",
     "igammac",
     "imag",
+    "invert_permutation",
     "is_finite",
     "is_inf",
     "is_nan",

@@ -9,6 +9,7 @@ from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import control as control
+from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
@@ -16,6 +17,7 @@ from headrace.ops import division as division
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
+from headrace.ops import filling as filling
 from headrace.ops import histograms as histograms
 from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
@@ -24,7 +26,9 @@ from headrace.ops import losses as losses
 from headrace.ops import matrices as matrices
 from headrace.ops import normalization as normalization
 from headrace.ops import operators as operators
+from headrace.ops import padding as padding
 from headrace.ops import partitioning as partitioning
+from headrace.ops import permuting as permuting
 from headrace.ops import pooling as pooling
 from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions
@@ -32,7 +36,9 @@ from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
+from headrace.ops import scattering as scattering
 from headrace.ops import segments as segments
+from headrace.ops import selecting as selecting
 from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
 from headrace.ops import slicing as slicing

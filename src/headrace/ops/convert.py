@@ -137,6 +137,8 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
     count = int(np.prod(sizes, dtype=np.int64))
     if verify and array.shape != sizes:
         raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")
+    if not count:
+        return np.empty(sizes, array.dtype)  # whatever the value, there is no place for it
     if array.size > count:
         raise ValueError(
             f"Too many elements provided. Needed at most {count}, but received {array.size}"
@@ -156,8 +158,18 @@ def as_array(value: Any, dtype: DType | None = None) -> np.ndarray:
     numbers.
     """
     if isinstance(value, Dimension | TensorShape | list | tuple):
+        if dtype is None and isinstance(value, list | tuple) and _holds_dimension(value):
+            # As in TensorFlow, which nodes tf.stack makes of such a list depends on it.
+            raise TypeError(f"a list of dimensions needs a dtype to become a tensor: {value}")
         value = _plain_numbers(value)
     return tensor_proto.as_array(value, dtype)
+
+
+def _holds_dimension(values: Iterable[Any]) -> bool:
+    return any(
+        isinstance(v, Dimension) or (isinstance(v, list | tuple) and _holds_dimension(v))
+        for v in values
+    )
 
 
 def _plain_numbers(value: Any) -> Any:

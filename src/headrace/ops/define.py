@@ -40,8 +40,11 @@ b: Any = _Builder()
 
 
 def composed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function that builds several ops reachable as `b.<its name>`."""
-    name = function.__name__
+    """Make a function that builds several ops reachable as `b.<its name>`.
+
+    A last underscore, which leaves a Python builtin its name (`range_`), is not part of it.
+    """
+    name = function.__name__.rstrip("_")
     if name in vars(b):
         raise ValueError(f"two functions are called {name}")
     setattr(b, name, function)

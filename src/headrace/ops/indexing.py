@@ -1,1 +1,372 @@
-"""Reading and writing by index: gather, scatter, where, one_hot."""
+"""Reading and writing by index: gather, gather_nd, scatter_nd and their kin.
+
+Indices are always checked: NumPy would take a negative one for a place counted from the end, which
+in a graph is a mistake.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+
+__all__ = ["batch_gather", "gather", "gather_nd"]
+
+
+def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
+    """Indices as NumPy wants them; ValueError names the first that isn't in [0, size)."""
+    found = np.asarray(indices).astype(np.intp, copy=False)
+    # Seen as unsigned, a negative index is a huge one: one comparison tells both.
+    if found.size and found.view(np.uintp).max() >= size:
+        at = np.unravel_index(np.argmax(found.view(np.uintp) >= size), found.shape)
+        place = ",".join(map(str, at))
+        raise ValueError(f"indices[{place}] = {found[at]} is not in [0, {size})")
+    return found
+
+
+# -- Gather ----------------------------------------------------------------------------------------
+
+
+def _gather_shape(
+    params: TensorShape, indices: TensorShape, axis: int | None, batch_dims: int
+) -> Any:
+    if params.sizes is None or indices.sizes is None:
+        return None
+    rank = len(params.sizes)
+    batch = batch_dims + len(indices.sizes) if batch_dims < 0 else batch_dims
+    if axis is None:
+        return (None,) * (rank - 1 + len(indices.sizes) - batch)
+    at = _gather_axis(rank, axis, batch)
+    for m, n in zip(params.sizes[:batch], indices.sizes[:batch], strict=True):
+        if m != n and None not in (m, n):
+            raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
+    front = tuple(
+        n if m is None else m for m, n in zip(params.sizes[:batch], indices.sizes[:batch])
+    )
+    return front + params.sizes[batch:at] + indices.sizes[batch:] + params.sizes[at + 1 :]
+
+
+def _gather_axis(rank: int, axis: int, batch: int) -> int:
+    if not -rank <= axis < rank:
+        least = axis + 1 if axis >= 0 else -axis
+        raise ValueError(f"Shape must be at least rank {least} but is rank {rank}")
+    at = axis % rank
+    if not 0 <= batch <= at:
+        raise ValueError(f"batch_dims ({batch}) must be in [0, axis ({at})]")
+    return at
+
+
+def _gather_infer(c: Any, params: TensorShape, indices: TensorShape, axis: TensorShape) -> Any:
+    axis.with_rank(0)
+    at = c.value(2)
+    return _gather_shape(params, indices, None if at is None else int(at), c.attrs["batch_dims"])
+
+
+def _gather_kernel(
+    params: np.ndarray, indices: np.ndarray, axis: np.ndarray, *, batch_dims: int
+) -> np.ndarray:
+    if np.ndim(axis):
+        raise ValueError("axis must be scalar")
+    if not np.ndim(params):
+        raise ValueError("params must be at least 1 dimensional")
+    batch = batch_dims + np.ndim(indices) if batch_dims < 0 else batch_dims
+    at = _gather_axis(params.ndim, int(axis), batch)
+    if batch > np.ndim(indices):
+        raise ValueError(f"batch_dims ({batch}) is more than indices have: {np.ndim(indices)}")
+    found = check_indices(indices, params.shape[at])
+    if not batch:
+        # Clipping never happens after the check, but spares take's own.
+        return np.asarray(params.take(found, at, mode="clip"))
+    return _gather_batch(params, found, at, batch)
+
+
+def _gather_batch(params: np.ndarray, indices: np.ndarray, at: int, batch: int) -> np.ndarray:
+    front = params.shape[:batch]
+    if front != indices.shape[:batch]:
+        raise ValueError(
+            f"params.shape{list(params.shape)} and indices.shape{list(indices.shape)} differ in "
+            f"their first {batch} dimensions"
+        )
+    count, outer = math.prod(front), math.prod(params.shape[batch:at])
+    table = params.reshape(count, outer, params.shape[at], *params.shape[at + 1 :])
+    rows = np.arange(count)[:, None, None], np.arange(outer)[:, None]
+    result = table[(*rows, indices.reshape(count, 1, -1))]
+    return result.reshape(
+        front + params.shape[batch:at] + indices.shape[batch:] + params.shape[at + 1 :]
+    )
+
+
+def _gather_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    params, indices, axis = op.inputs
+    at = constant_value(axis)
+    if at is not None and int(at) == 0 and not op._attrs["batch_dims"]:
+        return _rows_gradient(b, params, indices, dy), None, None
+    dparams = _dense_gather_gradient(b, params, indices, axis, op._attrs["batch_dims"], dy)
+    return dparams, None, None
+
+
+def _rows_gradient(b: Any, params: Tensor, indices: Tensor, dy: Any) -> IndexedSlices:
+    """The gradient of some rows: just those rows, however many more there are."""
+    with params.graph.colocate_with(params.op):
+        shape = b.shape(params)
+    count = b.expand_dims(b.size(indices), 0)
+    rows = b.reshape(dy, b.concat([count, shape[1:]], 0))
+    return IndexedSlices(rows, b.reshape(indices, count), shape)
+
+
+def _dense_gather_gradient(
+    b: Any, params: Tensor, indices: Tensor, axis: Any, batch_dims: int, dy: Any
+) -> Tensor:
+    """Add up the gradients of each element: number all rows that were gathered from, then sum."""
+    shape, places = b.shape(params), b.shape(indices)
+    batch = batch_dims if batch_dims >= 0 else b.add(b.rank(indices), batch_dims)
+    rank = b.rank(params)
+    at = b.floormod(b.cast(axis, "int32"), rank)
+    size = shape[at]
+    count = b.reduce_prod(shape[:batch])
+    outer = b.reduce_prod(shape[batch:at])
+    each = b.reduce_prod(places[batch:])
+    inner = shape[at + 1 :]
+    starts = b.reshape(b.range(0, b.multiply(count, outer)), b.stack([count, outer, 1]))
+    within = b.reshape(b.cast(indices, "int32"), b.stack([count, 1, each]))
+    rows = b.reshape(b.add(b.multiply(starts, size), within), [-1])
+    pieces = b.reshape(
+        dy, b.concat([b.stack([b.multiply(count, b.multiply(outer, each))]), inner], 0)
+    )
+    total = b.multiply(b.multiply(count, outer), size)
+    return b.reshape(b.unsorted_segment_sum(pieces, rows, total), shape)
+
+
+@define(
+    "GatherV2",
+    "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams",
+    "batch_dims: int = 0; Tparams: type; Tindices: {index}; Taxis: {index}",
+    infer=_gather_infer,
+    kernel=_gather_kernel,
+    gradient=_gather_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(4, 3), [1, 0, 1], 0),
+        Sample(r(4, 3), 2, 0),
+        Sample(r(2, 3, 2), [[2, 0], [1, 1]], 1),
+        Sample(r(2, 3), [[1], [2]], -1, batch_dims=1),
+        Sample(r(2, 2, 3), [[1, 0], [2, 2]], 2, batch_dims=1),
+        Sample(r(4, 3), np.zeros(0), 0),
+    ],
+)
+def gather_v2(params, indices, axis, batch_dims=None, name=None):
+    """Take slices of `params` along an axis, in the order of `indices`."""
+
+
+def _gather_old_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    return _gather_kernel(params, indices, np.intp(0), batch_dims=0)
+
+
+@define(
+    "Gather",
+    "params: Tparams, indices: Tindices -> output: Tparams",
+    "validate_indices: bool = True; Tparams: type; Tindices: {index}",
+    infer=lambda c, params, indices: _gather_shape(params, indices, 0, 0),
+    kernel=_gather_old_kernel,
+    gradient=lambda b, op, dy: (_rows_gradient(b, *op.inputs, dy), None),
+    kind=Kind.MOVEMENT,
+    samples=[Sample(r(4, 3), [1, 0, 1]), Sample(r(4), [[2], [3]], validate_indices=False)],
+)
+def gather_old(params, indices, validate_indices=None, name=None):
+    """Take rows of `params`, in the order of `indices`."""
+
+
+@composed
+@export("gather")
+def gather(
+    params: Any,
+    indices: Any,
+    validate_indices: bool | None = None,
+    name: str | None = None,
+    axis: Any = None,
+    batch_dims: int = 0,
+) -> Tensor:
+    """Take slices of `params` along `axis` (by default the first that is no batch dimension).
+
+    validate_indices says nothing: indices are always checked.
+    """
+    if axis is None:
+        axis = batch_dims
+    static = constant_value(axis) if isinstance(axis, Tensor) else axis
+    read = getattr(params, "sparse_read", None)
+    if read is not None and static is not None and int(static) == 0 and not batch_dims:
+        return read(indices, name=name)
+    return gather_v2(params, indices, axis, batch_dims=batch_dims, name=name)
+
+
+@composed
+@export("batch_gather")
+def batch_gather(params: Any, indices: Any, name: str | None = None) -> Tensor:
+    """Gather from the last axis that `indices` has, row by row of all the axes before it."""
+    with name_scope(name, "BatchGather", [params, indices]):
+        indices = convert_to_tensor(indices, name="indices")
+        params = convert_to_tensor(params, name="params")
+        rank = indices.shape.rank
+        if rank is None:
+            raise ValueError("batch_gather does not allow indices with unknown shape.")
+        return _batch_gather(params, indices, rank)
+
+
+def _batch_gather(params: Tensor, indices: Tensor, rank: int) -> Tensor:
+    """Gather from the flattened `params`, with each row's start added to its indices."""
+    places = b.shape(indices)
+    sizes = b.shape(params)
+    dtype = indices.dtype
+    stride = b.ones([], dtype)
+    sizes_cast = _cast_always(sizes, dtype)
+    flat = indices
+    for axis in range(rank - 1, 0, -1):
+        length = sizes_cast[axis - 1]
+        stride = b.multiply(stride, sizes_cast[axis], name="mul")
+        starts = b.multiply(
+            b.range_op(b.zeros([], dtype), length, b.ones([], dtype)), stride, name="mul"
+        )
+        shape = b.stack([1] * (axis - 1) + [length] + [1] * (rank - axis))
+        flat = b.add_v2(flat, b.reshape(starts, shape), name="add")
+    flat = b.reshape(flat, [-1])
+    rest = sizes[rank:]
+    rows = b.reshape(params, b.concat([[b.reduce_prod(sizes[:rank], [0])], rest], 0))
+    result = b.reshape(gather(rows, flat), b.concat([places, rest], 0))
+    known = indices.shape[:rank].merge_with(params.shape[: rank - 1].concatenate([None]))
+    result.set_shape(known.concatenate(params.shape[rank:]))
+    return result
+
+
+def _cast_always(tensor: Tensor, dtype: Any) -> Tensor:
+    """A Cast node even where the type is right already: TensorFlow's graphs have it."""
+    return b.cast_op(tensor, DstT=dtype)
+
+
+# -- Gather and scatter by coordinates -------------------------------------------------------------
+
+
+def flat_places(indices: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """The row-major places of coordinates: one per row of `indices`, each row a prefix of a place.
+
+    ValueError names the first row that is outside of `shape`.
+    """
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not indices.ndim or depth > len(shape):
+        raise ValueError(
+            f"indices of shape {list(indices.shape)} have more coordinates than {what} "
+            f"{list(shape)} has dimensions"
+        )
+    rows = indices.reshape(math.prod(indices.shape[:-1]), depth).astype(np.intp, copy=False)
+    sizes = np.array(shape[:depth], np.intp)
+    outside = ((rows < 0) | (rows >= sizes)).any(1)
+    if outside.any():
+        first = int(np.argmax(outside))
+        at = np.unravel_index(first, indices.shape[:-1]) if indices.ndim > 1 else ()
+        place = f"[{','.join(map(str, at))}]" if at else ""
+        listed = ", ".join(map(str, rows[first].tolist()))
+        raise ValueError(
+            f"indices{place} = [{listed}] does not index into {what} [{','.join(map(str, shape))}]"
+        )
+    strides = np.array([math.prod(shape[i + 1 : depth]) for i in range(depth)], np.intp)
+    return rows @ strides
+
+
+def _gather_nd_infer(c: Any, params: TensorShape, indices: TensorShape) -> Any:
+    if indices.sizes is None:
+        return None
+    if not indices.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    depth = indices.sizes[-1]
+    if depth is None or params.sizes is None:
+        return None
+    if depth > len(params.sizes):
+        raise ValueError(
+            f"indices.shape[-1] must be <= params.rank, but saw indices shape: "
+            f"{list(indices.sizes)} and params shape: {list(params.sizes)}"
+        )
+    return indices.sizes[:-1] + params.sizes[depth:]
+
+
+def _gather_nd_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    indices = np.asarray(indices)
+    shape = np.shape(params)
+    rows = flat_places(indices, shape, "param shape")
+    inner = shape[indices.shape[-1] :]
+    flat = np.reshape(params, (math.prod(shape[: indices.shape[-1]]), *inner))
+    return flat[rows].reshape(indices.shape[:-1] + inner)
+
+
+def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    params, indices = op.inputs
+    shape = b.shape(params, out_type=indices.dtype)
+    if indices.shape.rank == 2 and indices.shape.sizes[-1] == 1:
+        return IndexedSlices(dy, b.squeeze(indices, -1), shape), None
+    return b.scatter_nd(indices, dy, shape), None
+
+
+@define(
+    "GatherNd",
+    "params: Tparams, indices: Tindices -> output: Tparams",
+    "Tparams: type; Tindices: {index}",
+    infer=_gather_nd_infer,
+    kernel=_gather_nd_kernel,
+    gradient=_gather_nd_gradient,
+    samples=[
+        Sample(r(4, 3), [[0, 1], [3, 2], [0, 1]]),
+        Sample(r(4, 3), [[2], [0]]),
+        Sample(r(4, 3), [1, 2]),
+        Sample(r(2), np.zeros((3, 0))),
+        Sample(r(2, 3), np.zeros((0, 2))),
+    ],
+)
+def gather_nd_op(params, indices, name=None):
+    """Take the slices of `params` that the rows of `indices` give the coordinates of."""
+
+
+@composed
+@export("gather_nd", "manip.gather_nd")
+def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
+    """Take the slices of `params` at coordinates; the first `batch_dims` axes go in step."""
+    static = constant_value(batch_dims) if isinstance(batch_dims, Tensor) else batch_dims
+    if static is None:
+        raise ValueError("tf.gather_nd needs to know batch_dims when the graph is built")
+    if int(static):
+        return _batch_gather_nd(params, indices, int(static), name)
+    read = getattr(params, "gather_nd", None)
+    if read is not None:
+        return read(indices, name=name)
+    return gather_nd_op(params, indices, name=name)
+
+
+def _batch_gather_nd(params: Any, indices: Any, batch: int, name: str | None) -> Tensor:
+    """Gather with the coordinates of the batch put in front of each row of indices."""
+    with name_scope(name, "BatchGatherND", [params, indices]):
+        indices = convert_to_tensor(indices, name="indices")
+        params = convert_to_tensor(params, name="params")
+        rank = indices.shape.rank
+        if rank is None:
+            raise ValueError("tf.gather_nd does not allow indices of unknown rank with batch_dims")
+        if not 0 <= batch < rank:
+            raise ValueError(f"batch_dims = {batch} must be less than rank(indices) = {rank}")
+        if params.shape.rank is not None and batch >= params.shape.rank:
+            raise ValueError(f"batch_dims = {batch} must be less than rank(params)")
+        places = b.shape(indices)
+        between = rank - 1 - batch
+        ranges = [b.cast(b.range_op(0, n, 1), indices.dtype) for n in b.unstack(places[:batch])]
+        grids = [b.reshape(grid, [-1]) for grid in b.meshgrid(*ranges, indexing="ij")]
+        rows = b.reshape(
+            b.transpose(b.stack(grids)), b.concat([places[:batch], [1] * between, [batch]], 0)
+        )
+        tiled = b.tile(rows, b.concat([[1] * batch, places[batch:-1], [1]], 0))
+        return gather_nd_op(params, b.concat([tiled, indices], -1))

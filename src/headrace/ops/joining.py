@@ -1,1 +1,599 @@
-"""Joining and cutting: concat, stack, split, tile, pad."""
+"""Joining and cutting: stack, unstack, concat, split, tile.
+
+Each op's gradient is its counterpart: what joined is cut again, what was cut is joined.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.accumulation import widened
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import composed, define
+from headrace.ops.samples import r
+from headrace.ops.shapes import expand_dims, shape
+from headrace.ops.source_ops import identity
+
+__all__ = ["concat", "pack", "parallel_stack", "split", "stack", "tile", "unstack"]
+
+
+def _axis(axis: Any, rank: int, what: str = "axis") -> int:
+    """A checked, non-negative axis."""
+    value = int(np.asarray(axis).item()) if np.size(axis) == 1 else None
+    if value is None:
+        raise ValueError(f"{what} must be a scalar, not of shape {list(np.shape(axis))}")
+    if not -rank <= value < rank:
+        raise ValueError(f"{what} = {value} not in [{-rank}, {rank})")
+    return value % rank
+
+
+def _show(sizes: Any) -> str:
+    return "[" + ",".join("?" if n is None else str(n) for n in sizes) + "]"
+
+
+# -- Pack and Unpack -------------------------------------------------------------------------------
+
+
+def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
+    merged = shapes[0]
+    for i, other in enumerate(shapes[1:], 1):
+        try:
+            merged = merged.merge_with(other)
+        except ValueError:
+            if merged.rank != other.rank:
+                ranks = f"{merged.rank} and {other.rank}"
+                raise ValueError(f"Shapes must be equal rank, but are {ranks}") from None
+            raise ValueError(
+                f"Shapes of all inputs must match: values[0].shape = {_show(merged.sizes)} "
+                f"!= values[{i}].shape = {_show(other.sizes)}"
+            ) from None
+    if merged.sizes is None:
+        return None
+    axis = _axis(c.attrs["axis"], len(merged.sizes) + 1)
+    return (*merged.sizes[:axis], len(shapes), *merged.sizes[axis:])
+
+
+def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
+    first = values[0]
+    for i, value in enumerate(values):
+        if value.shape != first.shape:
+            raise ValueError(
+                f"Shapes of all inputs must match: values[0].shape = {_show(first.shape)} "
+                f"!= values[{i}].shape = {_show(value.shape)}"
+            )
+    axis = _axis(axis, len(first.shape) + 1)
+    result = np.empty((*first.shape[:axis], len(values), *first.shape[axis:]), first.dtype)
+    before = (slice(None),) * axis
+    for i, value in enumerate(values):
+        result[(*before, i, ...)] = value
+    return result
+
+
+@define(
+    "Pack",
+    "values: N*T -> output: T",
+    "N: int >= 1; T: type; axis: int = 0",
+    infer=_pack_infer,
+    kernel=_pack_kernel,
+    gradient=lambda b, op, dy: b.unstack(dy, len(op.inputs), op._attrs["axis"]),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample([r(2, 3), r(2, 3)]),
+        Sample([r(2, 3), r(2, 3), r(2, 3)], axis=-1),
+        Sample([r(2), r(2)], axis=1),
+        Sample([r()]),
+        Sample([r(0), r(0)]),
+    ],
+)
+def pack(values, axis=None, name=None):
+    """Join tensors of one shape along a new axis."""
+
+
+def _unpack_infer(c: Any, value: TensorShape) -> Any:
+    count, sizes = c.attrs["num"], value.sizes
+    if sizes is None:
+        return [None] * count
+    axis = _axis(c.attrs["axis"], len(sizes))
+    if sizes[axis] not in (count, None):
+        raise ValueError(f"Dimension must be {count} but is {sizes[axis]}")
+    return [(*sizes[:axis], *sizes[axis + 1 :])] * count
+
+
+def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray]:
+    axis = _axis(axis, np.ndim(value))
+    if value.shape[axis] != num:
+        raise ValueError(
+            f"Input shape axis {axis} must equal {num}, got shape {_show(value.shape)}"
+        )
+    before = (slice(None),) * axis
+    return [value[(*before, i, ...)] for i in range(num)]
+
+
+@define(
+    "Unpack",
+    "value: T -> output: num*T",
+    "num: int >= 0; T: type; axis: int = 0",
+    infer=_unpack_infer,
+    kernel=_unpack_kernel,
+    gradient=lambda b, op, *grads: b.stack(grads, op._attrs["axis"]),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(2, 3), num=2),
+        Sample(r(2, 3), num=3, axis=-1),
+        Sample(r(2), num=2),
+        Sample(r(0, 2), num=0),
+    ],
+)
+def unpack(value, num, axis=None, name=None):
+    """Cut a tensor into its rows along an axis."""
+
+
+@composed
+@export("stack")
+def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
+    """Join tensors of one shape along a new axis."""
+    if axis == 0:
+        try:  # numbers become one constant, tensors (perhaps in nested lists) one Pack
+            return convert_to_tensor(values, name=name)
+        except (TypeError, ValueError):
+            pass  # the op's own words are clearer
+    rank = convert_to_tensor(values[0], name=name).shape.rank
+    if rank is not None and not -rank - 1 <= axis < rank + 1:
+        raise ValueError(f"axis = {axis} not in [{-rank - 1}, {rank + 1})")
+    return pack(values, axis=axis, name=name)
+
+
+@composed
+@export("unstack")
+def unstack(
+    value: Any, num: int | None = None, axis: int = 0, name: str = "unstack"
+) -> list[Tensor]:
+    """Cut a tensor into its rows along an axis; `num` is needed where the size isn't known."""
+    if num is None:
+        value = convert_to_tensor(value)
+        sizes = value.shape.sizes
+        if sizes is not None:
+            if not -len(sizes) <= axis < len(sizes):
+                raise ValueError(f"axis = {axis} not in [{-len(sizes)}, {len(sizes)})")
+            num = sizes[axis]
+        if num is None:
+            raise ValueError(f"Cannot infer num from shape {value.shape}")
+    return unpack(value, num=num, axis=axis, name=name)
+
+
+def _parallel_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
+    whole = c.attrs["shape"]
+    if not whole.is_fully_defined():
+        raise ValueError(f"shape attr must be fully defined, not {whole}")
+    if whole.sizes[0] != len(shapes):
+        raise ValueError(f"shape attr asks for {whole.sizes[0]} rows of {len(shapes)} inputs")
+    for each in shapes:
+        each.merge_with((1, *whole.sizes[1:]))
+    return whole
+
+
+def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
+    return b.split(dy, len(op.inputs), 0)
+
+
+@define(
+    "ParallelConcat",
+    "values: N*T -> output: T",
+    "N: int >= 1; T: type; shape: shape",
+    infer=_parallel_infer,
+    kernel=lambda values: _concat(values, 0),
+    gradient=_parallel_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[Sample([r(1, 2), r(1, 2)], shape=[2, 2])],
+)
+def parallel_concat(values, shape, name=None):
+    """Join rows of known shape."""
+
+
+@composed
+@export("parallel_stack")
+def parallel_stack(values: Any, name: str = "parallel_stack") -> Tensor:
+    """Join tensors of one, known shape along a new first axis."""
+    with name_scope(name):
+        shape_of_one = convert_to_tensor(values[0]).shape
+        whole = TensorShape([len(values)]).concatenate(shape_of_one)
+        return parallel_concat([expand_dims(v, 0) for v in values], shape=whole)
+
+
+# -- Concat ----------------------------------------------------------------------------------------
+
+
+def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
+    known = [s for s in shapes if s.sizes is not None]
+    if not known:
+        return None
+    rank = known[0].rank or 0
+    for s in known:
+        if not s.sizes:
+            raise ValueError("Can't concatenate scalars (use tf.stack instead)")
+        if s.rank != rank:
+            raise ValueError(f"Shapes must be equal rank, but are {rank} and {s.rank}")
+    if axis is None:
+        return (None,) * rank
+    axis = int(axis)
+    if not -rank <= axis < rank:
+        least = axis + 1 if axis >= 0 else -axis
+        raise ValueError(f"Shape must be at least rank {least} but is rank {rank}")
+    axis %= rank
+    sizes: list[int | None] = [None] * rank
+    for s in known:
+        for i, n in enumerate(s.sizes or ()):
+            if i != axis and n is not None:
+                if sizes[i] not in (n, None):
+                    raise ValueError(
+                        f"Dimension {i} in both shapes must be equal, but are {n} and {sizes[i]}. "
+                        f"Shapes are {_show(known[0].sizes)} and {_show(s.sizes)}."
+                    )
+                sizes[i] = n
+    joined = [s.sizes[axis] if s.sizes is not None else None for s in shapes]
+    sizes[axis] = None if None in joined else sum(joined)  # type: ignore[arg-type]
+    return tuple(sizes)
+
+
+def _concat_v2_infer(c: Any, shapes: list[TensorShape], axis: TensorShape) -> Any:
+    axis.with_rank(0)
+    return _concat_shape(shapes, c.value(len(shapes)))
+
+
+def _concat(values: Any, axis: Any) -> np.ndarray:
+    try:
+        return np.concatenate(values, _axis(axis, np.ndim(values[0]), "concat_dim"))
+    except ValueError as error:
+        first = np.shape(values[0])
+        for i, value in enumerate(values):
+            if len(np.shape(value)) != len(first) or not first:
+                raise ValueError(
+                    f"ConcatOp : Ranks of all input tensors should match: shape[0] = "
+                    f"{_show(first)} vs. shape[{i}] = {_show(np.shape(value))}"
+                ) from None
+        shapes = " vs. ".join(_show(np.shape(v)) for v in values)
+        raise ValueError(
+            f"ConcatOp : Dimensions of inputs should match: {shapes} ({error})"
+        ) from None
+
+
+def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Tensor]:
+    """`dy` in pieces of the sizes that `values` have along an axis."""
+    known = convert_to_tensor(axis)
+    static = _static_sizes(values, known)
+    if static is not None:
+        return b.split(dy, static, axis=axis)
+    sizes = b.stack([shape(v)[axis] for v in values])
+    return b.split(dy, sizes, axis=axis, num=len(values))
+
+
+def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:
+    from headrace.graph.inference import constant_value
+
+    at = constant_value(axis)
+    if at is None:
+        return None
+    sizes = [v.shape.sizes[int(at)] if v.shape.sizes else None for v in values]
+    return None if None in sizes else sizes  # type: ignore[return-value]
+
+
+def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    *values, axis = op.inputs
+    return (*_cut_apart(b, values, axis, dy), None)
+
+
+@define(
+    "ConcatV2",
+    "values: N*T, axis: Tidx -> output: T",
+    "N: int >= 2; T: type; Tidx: {index} = int32",
+    infer=_concat_v2_infer,
+    kernel=_concat,
+    gradient=_concat_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample([r(2, 3), r(1, 3)], 0),
+        Sample([r(2, 3), r(2, 2), r(2, 0)], -1),
+        Sample([r(0), r(0)], 0),
+    ],
+)
+def concat_v2(values, axis, name=None):
+    """Join tensors along an axis."""
+
+
+def _concat_old_infer(c: Any, axis: TensorShape, shapes: list[TensorShape]) -> Any:
+    axis.with_rank(0)
+    return _concat_shape(shapes, c.value(0))
+
+
+def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    axis, *values = op.inputs
+    return (None, *_cut_apart(b, values, axis, dy))
+
+
+@define(
+    "Concat",
+    "concat_dim: int32, values: N*T -> output: T",
+    "N: int >= 2; T: type",
+    infer=_concat_old_infer,
+    kernel=lambda axis, values: _concat(values, axis),
+    gradient=_concat_old_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[Sample(0, [r(2, 3), r(1, 3)]), Sample(1, [r(2, 3), r(2, 2)])],
+)
+def concat_old(concat_dim, values, name=None):
+    """Join tensors along an axis; the axis is the first input."""
+
+
+def _offset_kernel(axis: Any, shapes: Any) -> list[np.ndarray]:
+    table = np.stack(shapes)
+    if table.ndim != 2:
+        raise ValueError("shapes must be vectors of one length")
+    axis = _axis(axis, table.shape[1], "concat_dim")
+    others = np.arange(table.shape[1]) != axis
+    if (table[:, others] != table[0, others]).any():
+        raise ValueError(f"All dimensions except {axis} must match: {table.tolist()}")
+    offsets = np.zeros_like(table)
+    offsets[1:, axis] = np.cumsum(table[:-1, axis])
+    return list(offsets)
+
+
+@define(
+    "ConcatOffset",
+    "concat_dim: int32, shape: N*int32 -> offset: N*int32",
+    "N: int >= 2",
+    infer=lambda c, axis, shapes: shapes,
+    kernel=_offset_kernel,
+    samples=[Sample(1, [[2, 3], [2, 5], [2, 1]]), Sample(-1, [[4], [0]])],
+)
+def concat_offset(concat_dim, shape, name=None):
+    """Return where tensors of given shapes begin in their concatenation."""
+
+
+@composed
+@export("concat")
+def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
+    """Join tensors along an axis."""
+    if not isinstance(values, list | tuple):
+        values = [values]
+    if len(values) == 1:
+        with name_scope(name):
+            convert_to_tensor(axis, dtypes.int32, "concat_dim").shape.assert_has_rank(0)
+            return identity(values[0], name=name)
+    return concat_v2(values, axis, name=name)
+
+
+# -- Split -----------------------------------------------------------------------------------------
+
+
+def _split_infer(c: Any, axis: TensorShape, value: TensorShape) -> Any:
+    count, sizes, at = c.attrs["num_split"], value.sizes, c.value(0)
+    if sizes is None:
+        return [None] * count
+    if at is None:
+        return [(None,) * len(sizes)] * count
+    at = _axis(at, len(sizes), "split_dim")
+    whole = sizes[at]
+    if whole is not None and whole % count:
+        raise ValueError(f"Dimension size must be evenly divisible by {count} but is {whole}")
+    piece = None if whole is None else whole // count
+    return [(*sizes[:at], piece, *sizes[at + 1 :])] * count
+
+
+def _pieces(value: np.ndarray, axis: int, sizes: list[int]) -> list[np.ndarray]:
+    before = (slice(None),) * axis
+    ends = np.cumsum(sizes).tolist()
+    return [value[(*before, slice(end - n, end))] for end, n in zip(ends, sizes, strict=True)]
+
+
+def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> list[np.ndarray]:
+    at = _axis(axis, np.ndim(value), "split_dim")
+    if value.shape[at] % num_split:
+        raise ValueError(
+            "Number of ways to split should evenly divide the split dimension, but got split_dim "
+            f"{at} (size = {value.shape[at]}) and num_split {num_split}"
+        )
+    return _pieces(value, at, [value.shape[at] // num_split] * num_split)
+
+
+@define(
+    "Split",
+    "split_dim: int32, value: T -> output: num_split*T",
+    "num_split: int >= 1; T: type",
+    infer=_split_infer,
+    kernel=_split_kernel,
+    gradient=lambda b, op, *grads: (None, b.concat(list(grads), op.inputs[0])),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(0, r(4, 3), num_split=2),
+        Sample(-1, r(2, 3), num_split=3),
+        Sample(0, r(2), num_split=1),
+    ],
+)
+def split_op(split_dim, value, num_split, name=None):
+    """Cut a tensor into pieces of one size."""
+
+
+def _split_v_infer(c: Any, value: TensorShape, _: TensorShape, axis: TensorShape) -> Any:
+    count, sizes = c.attrs["num_split"], value.sizes
+    pieces, at = c.ints(1), c.value(2)
+    if sizes is None:
+        return [None] * count
+    if at is None:
+        return [(None,) * len(sizes)] * count
+    at = _axis(at, len(sizes), "split_dim")
+    if pieces is None:
+        pieces = [None] * count
+    elif None not in pieces:
+        pieces = _resolved_sizes(pieces, count, sizes[at])
+    found = [None if n is None or n < 0 else n for n in pieces]
+    return [(*sizes[:at], n, *sizes[at + 1 :]) for n in found]
+
+
+def _resolved_sizes(pieces: Any, count: int, whole: int | None) -> list[int]:
+    """The sizes of the pieces, with -1 replaced by what is left of `whole`."""
+    if len(pieces) != count:
+        raise ValueError(f"size_splits has {len(pieces)} sizes for {count} pieces")
+    if pieces.count(-1) > 1 or any(n < -1 for n in pieces):
+        raise ValueError(f"size_splits may have one -1 and no other negative size, unlike {pieces}")
+    if whole is None:
+        return pieces
+    used = sum(n for n in pieces if n >= 0)
+    if used > whole or (-1 not in pieces and used != whole):
+        raise ValueError(f"can't split axis of size {whole} into pieces of size {_show(pieces)}")
+    return [whole - used if n == -1 else n for n in pieces]
+
+
+def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) -> list[np.ndarray]:
+    at = _axis(axis, np.ndim(value), "split_dim")
+    if np.ndim(size_splits) != 1:
+        raise ValueError(f"size_splits must be a vector, not of shape {np.shape(size_splits)}")
+    sizes = _resolved_sizes(size_splits.tolist(), num_split, value.shape[at])
+    return _pieces(value, at, sizes)
+
+
+@define(
+    "SplitV",
+    "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split*T",
+    "num_split: int >= 1; T: type; Tlen: {index} = int64",
+    infer=_split_v_infer,
+    kernel=_split_v_kernel,
+    gradient=lambda b, op, *grads: (b.concat(list(grads), op.inputs[2]), None, None),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(4, 3), [1, 3], 0, num_split=2),
+        Sample(r(2, 5), [1, -1, 2], -1, num_split=3),
+        Sample(r(2, 3), [0, 3], 1, num_split=2),
+    ],
+)
+def split_v(value, size_splits, split_dim, num_split, name=None):
+    """Cut a tensor into pieces of given sizes."""
+
+
+@composed
+@export("split")
+def split(
+    value: Any,
+    num_or_size_splits: Any,
+    axis: Any = 0,
+    num: int | None = None,
+    name: str = "split",
+) -> list[Tensor]:
+    """Cut a tensor along an axis: into a number of equal pieces, or into pieces of given sizes.
+
+    num: how many sizes there are, where that isn't known.
+    """
+    sizes = convert_to_tensor(num_or_size_splits)
+    if sizes.shape.rank == 0 and sizes.dtype.is_integer:
+        return split_op(axis, value, num_split=num_or_size_splits, name=name)
+    if num is None:
+        if not sizes.shape.sizes or sizes.shape.sizes[0] is None:
+            raise ValueError(f"Cannot infer num from shape {num_or_size_splits}")
+        num = sizes.shape.sizes[0]
+    return split_v(value, sizes, axis, num_split=num, name=name)
+
+
+# -- Tile ------------------------------------------------------------------------------------------
+
+
+def _tile_infer(c: Any, x: TensorShape, multiples: TensorShape) -> Any:
+    times = c.ints(1)
+    if times is None:
+        return None if x.sizes is None else (None,) * len(x.sizes)
+    if x.sizes is None:
+        return (None,) * len(times)
+    if len(times) != len(x.sizes):
+        raise ValueError(f"Shape must be rank {len(x.sizes)} but is rank {len(times)}")
+    _check_multiples(times)
+    return tuple(None if None in (n, m) else n * m for n, m in zip(x.sizes, times, strict=True))
+
+
+def _check_multiples(times: list[Any]) -> None:
+    if any(m is not None and m < 0 for m in times):
+        raise ValueError(f"Expected multiples >= 0, but got {times}")
+
+
+def _tile_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
+    times = np.asarray(multiples).tolist()
+    if np.ndim(multiples) != 1 or len(times) != np.ndim(x):
+        raise ValueError(
+            f"Expected multiples argument to be a vector of length {np.ndim(x)} but got {times}"
+        )
+    _check_multiples(times)
+    apart = np.reshape(x, [n for size in x.shape for n in (1, size)])
+    whole = [n for pair in zip(times, x.shape, strict=True) for n in pair]
+    return np.broadcast_to(apart, whole).reshape(
+        [n * m for n, m in zip(x.shape, times, strict=True)]
+    )
+
+
+def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    x, multiples = op.inputs
+    sizes = b.shape(x, out_type=multiples.dtype)
+    apart = b.reshape(b.transpose(b.stack([multiples, sizes])), [-1])
+    axes = b.range(0, b.size(apart), 2)
+    if isinstance(dy, IndexedSlices):
+        dy = convert_to_tensor(dy)
+    return b.reshape(b.reduce_sum(b.reshape(dy, apart), axes), b.shape(x)), None
+
+
+@export("tile", "manip.tile")
+@define(
+    "Tile",
+    "input: T, multiples: Tmultiples -> output: T",
+    "T: type; Tmultiples: {index} = int32",
+    infer=_tile_infer,
+    kernel=_tile_kernel,
+    gradient=_tile_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(2, 3), [2, 1]),
+        Sample(r(2), [3]),
+        Sample(r(2), [0]),
+        Sample(r(1, 2), [3, 2]),
+    ],
+)
+def tile(input, multiples, name=None):
+    """Repeat a tensor `multiples` times along each axis."""
+
+
+def _tile_grad_infer(c: Any, x: TensorShape, multiples: TensorShape) -> Any:
+    times = c.ints(1)
+    if times is None or x.sizes is None:
+        return None if x.sizes is None else (None,) * len(x.sizes)
+    if len(times) != len(x.sizes):
+        raise ValueError(f"Shape must be rank {len(x.sizes)} but is rank {len(times)}")
+    if any(m is not None and m < 1 for m in times):
+        raise ValueError(f"Expected multiples > 0, but got {times}")
+    return tuple(None if None in (n, m) else n // m for n, m in zip(x.sizes, times, strict=True))
+
+
+def _tile_grad_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
+    times = np.asarray(multiples).tolist()
+    if np.ndim(multiples) != 1 or len(times) != np.ndim(x):
+        raise ValueError(f"multiples must be a vector of length {np.ndim(x)}, not {times}")
+    if any(m < 1 or n % m for n, m in zip(x.shape, times, strict=True)):
+        raise ValueError(f"multiples {times} don't divide the shape {list(x.shape)}")
+    apart = x.reshape([k for n, m in zip(x.shape, times, strict=True) for k in (m, n // m)])
+    axes = tuple(range(0, apart.ndim, 2))
+    return widened(apart).sum(axes, dtype=widened(apart[:0]).dtype).astype(x.dtype)
+
+
+@define(
+    "TileGrad",
+    "input: T, multiples: int32 -> output: T",
+    "T: type",
+    infer=_tile_grad_infer,
+    kernel=_tile_grad_kernel,
+    gradient=lambda b, op, dy: (b.tile(dy, op.inputs[1]), None),
+    samples=[Sample(r(4, 3), [2, 1], T="float64"), Sample(r(4), [4], T="float32")],
+)
+def tile_grad(input, multiples, name=None):
+    """Add up the repetitions that Tile made; the gradient of Tile in old graphs."""

@@ -1,1 +1,448 @@
-"""Slices."""
+"""Slices: contiguous ones, and those of Python's `x[1:, ..., ::-1, tf.newaxis]`.
+
+`resolve_strided_slice` is the one place that knows what the masks of a strided slice mean; shape
+rule, kernels and sliced assignments all ask it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export, export_value
+from headrace.core.shapes import Dimension, TensorShape
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import convert
+from headrace.ops.convert import name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.filling import zero_array
+from headrace.ops.samples import r
+
+__all__ = ["newaxis", "resolve_strided_slice", "slice_", "slice_tensor", "strided_slice"]
+
+newaxis = None
+export_value(__name__, "newaxis", "newaxis")
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+# -- Contiguous slices -----------------------------------------------------------------------------
+
+
+def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) -> Any:
+    begins, sizes = c.ints(1), c.ints(2)
+    length = next((len(v) for v in (begins, sizes, x.sizes) if v is not None), None)
+    if length is None:
+        return None
+    begins = [None] * length if begins is None else begins
+    sizes = [None] * length if sizes is None else sizes
+    whole = (None,) * length if x.sizes is None else x.sizes
+    if not len(begins) == len(sizes) == len(whole):
+        raise ValueError(f"Shape must be rank {len(begins)} but is rank {len(whole)}")
+    return tuple(
+        _slice_size(i, *entry) for i, entry in enumerate(zip(whole, begins, sizes, strict=True))
+    )
+
+
+def _slice_size(i: int, whole: int | None, begin: int | None, size: int | None) -> int | None:
+    """The size of axis i of a slice, as far as it's known; ValueError if there is no such slice."""
+    if begin is not None and whole is not None and not 0 <= begin <= whole:
+        raise ValueError(f"Expected begin[{i}] in [0, {whole}], but got {begin}")
+    if size == -1:
+        return None if whole is None or begin is None else whole - begin
+    if size is not None and whole is not None:
+        most = whole - (begin or 0)
+        if not 0 <= size <= most:
+            raise ValueError(f"Expected size[{i}] in [0, {most}], but got {size}")
+    return size
+
+
+def _slice_kernel(x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndarray:
+    if not np.shape(begin) == np.shape(size) == (np.ndim(x),):
+        raise ValueError(
+            f"Expected begin and size arguments to be 1-D tensors of size {np.ndim(x)}, but got "
+            f"shapes {list(np.shape(begin))} and {list(np.shape(size))} instead."
+        )
+    index = []
+    for i, (whole, first, count) in enumerate(zip(x.shape, begin.tolist(), size.tolist())):
+        count = _slice_size(i, whole, first, count)
+        index.append(slice(first, first + count))  # type: ignore[operator]
+    return x[tuple(index)]
+
+
+def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    x, begin, _ = op.inputs
+    dtype = begin.dtype.base_dtype
+    after = b.subtract(b.subtract(b.shape(x, out_type=dtype), b.shape(dy, out_type=dtype)), begin)
+    return b.pad(dy, b.stack([begin, after], 1)), None, None
+
+
+@define(
+    "Slice",
+    "input: T, begin: Index, size: Index -> output: T",
+    "T: type; Index: {index}",
+    infer=_slice_infer,
+    kernel=_slice_kernel,
+    gradient=_slice_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(3, 4), [1, 0], [2, 3]),
+        Sample(r(3, 4), [0, 2], [-1, -1]),
+        Sample(r(3), [3], [0]),
+    ],
+)
+def slice_op(input, begin, size, name=None):
+    """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
+
+
+@composed
+@export("slice")
+def slice_(input_: Any, begin: Any, size: Any, name: str | None = None) -> Tensor:
+    """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
+    return slice_op(input_, begin, size, name=name)
+
+
+# -- Strided slices --------------------------------------------------------------------------------
+
+
+def resolve_strided_slice(
+    shape: Any, begin: Any, end: Any, strides: Any, masks: tuple[int, int, int, int, int]
+) -> tuple[tuple[Any, ...], tuple[int | None, ...]]:
+    """Return a NumPy index for a strided slice of a tensor of `shape`, and the slice's shape.
+
+    masks: begin, end, ellipsis, new axis, shrink axis. Sizes, begins and ends may be None where
+    they are not known; then the index is good for nothing, and the shape says what is known.
+    """
+    begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask = masks
+    if not len(begin) == len(end) == len(strides):
+        raise ValueError(
+            f"Expected begin, end and strides of one length, not {len(begin)}, {len(end)} and "
+            f"{len(strides)}"
+        )
+    if ellipsis_mask & (ellipsis_mask - 1):
+        raise ValueError("Multiple ellipses in slice spec not allowed")
+    index: list[Any] = []
+    result: list[int | None] = []
+    axis = 0
+    taken = sum(not (ellipsis_mask | new_axis_mask) >> i & 1 for i in range(len(begin)))
+    for i in range(len(begin)):
+        if ellipsis_mask >> i & 1:
+            for _ in range(len(shape) - taken):
+                index.append(slice(None))
+                result.append(shape[axis])
+                axis += 1
+            continue
+        if new_axis_mask >> i & 1:
+            index.append(None)
+            result.append(1)
+            continue
+        if axis >= len(shape):
+            raise ValueError(
+                f"Index out of range using input dim {axis}; input has only {len(shape)} dims"
+            )
+        if strides[i] == 0:
+            raise ValueError(f"strides[{i}] must be non-zero")
+        if shrink_mask >> i & 1:
+            index.append(_shrink(shape[axis], begin[i], strides[i], axis))
+        else:
+            first = None if begin_mask >> i & 1 else (begin[i],)
+            last = None if end_mask >> i & 1 else (end[i],)
+            piece, count = _piece(shape[axis], first, last, strides[i])
+            index.append(piece)
+            result.append(count)
+        axis += 1
+    result.extend(shape[axis:])
+    # An index that ends with an ellipsis gives an array even where all axes are shrunk.
+    return (*index, ...), tuple(result)
+
+
+def _shrink(size: int | None, at: int | None, stride: int | None, axis: int) -> int:
+    """The place of the one element that is taken from an axis."""
+    if stride is not None and stride <= 0:
+        raise ValueError("only stride 1 allowed on non-range indexing.")
+    if at is None or size is None:
+        return 0
+    if not -size <= at < size:
+        raise ValueError(f"slice index {at} of dimension {axis} out of bounds.")
+    return at % size
+
+
+def _piece(
+    size: int | None, first: tuple | None, last: tuple | None, stride: int | None
+) -> tuple[slice, int | None]:
+    """The slice of one axis and its length; `first` and `last` are None where they're left out."""
+    start = first[0] if first else None
+    stop = last[0] if last else None
+    if size is None and stride is not None and first and last and None not in (start, stop):
+        # Both ends of the same sign: their distance bounds the length, but clipping may reduce it.
+        return slice(0, 0), 0 if start == stop else None
+    if size is None or stride is None or first == (None,) or last == (None,):
+        whole = size if first is None and last is None and stride == 1 else None
+        return slice(0, 0), whole
+    piece = slice(start, stop, stride)
+    return piece, len(range(*piece.indices(size)))
+
+
+def _masks(attrs: Any) -> tuple[int, int, int, int, int]:
+    return tuple(attrs[name] for name in MASKS)  # type: ignore[return-value]
+
+
+def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
+    lengths = {s.with_rank(1).sizes[0] for s in ends} - {None}  # type: ignore[index]
+    if len(lengths) > 1:
+        a, other = sorted(lengths)  # type: ignore[type-var]
+        raise ValueError(
+            f"Dimension 0 in both shapes must be equal, but are {a} and {other}. "
+            f"Shapes are [{a}] and [{other}]."
+        )
+    if x.sizes is None or not lengths:
+        return None
+    begin, end, strides = (c.ints(i) or [None] * max(lengths) for i in (1, 2, 3))
+    return resolve_strided_slice(x.sizes, begin, end, strides, _masks(c.attrs))[1]
+
+
+def _strided_kernel(
+    x: np.ndarray,
+    begin: np.ndarray,
+    end: np.ndarray,
+    strides: np.ndarray,
+    *,
+    begin_mask: int,
+    end_mask: int,
+    ellipsis_mask: int,
+    new_axis_mask: int,
+    shrink_axis_mask: int,
+) -> np.ndarray:
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    index, _ = resolve_strided_slice(np.shape(x), *_vectors(begin, end, strides), masks)
+    return np.asarray(x)[index]
+
+
+def _vectors(*values: np.ndarray) -> list[list[int]]:
+    if any(np.ndim(v) != 1 for v in values):
+        raise ValueError(
+            f"begin, end and strides must be vectors, not of shapes {[np.shape(v) for v in values]}"
+        )
+    return [v.tolist() for v in values]
+
+
+def _strided_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    x, begin, end, strides = op.inputs
+    shape = b.shape(x, out_type=begin.dtype)
+    masks = dict(zip(MASKS, _masks(op._attrs), strict=True))
+    return b.strided_slice_grad(shape, begin, end, strides, dy, **masks), None, None, None
+
+
+_ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in MASKS]])
+
+
+@define(
+    "StridedSlice",
+    "input: T, begin: Index, end: Index, strides: Index -> output: T",
+    _ATTRS,
+    infer=_strided_infer,
+    kernel=_strided_kernel,
+    gradient=_strided_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(3, 4), [1, 0], [3, 4], [1, 2]),
+        Sample(r(3, 4), [-1], [0], [-1], end_mask=1),
+        Sample(r(3, 4, 2), [0, 1], [0, 2], [1, 1], ellipsis_mask=1, shrink_axis_mask=2),
+        Sample(r(3), [0, 1], [0, 3], [1, 1], new_axis_mask=1),
+        Sample(r(3, 4), [-1, 2], [0, 3], [1, 1], shrink_axis_mask=3),
+        Sample(r(3), [2], [1], [1]),
+        Sample(r(3), [-9], [9], [2]),
+    ],
+)
+def strided_slice_op(
+    input,
+    begin,
+    end,
+    strides,
+    begin_mask=None,
+    end_mask=None,
+    ellipsis_mask=None,
+    new_axis_mask=None,
+    shrink_axis_mask=None,
+    name=None,
+):
+    """Return input[begin:end:strides]; bit i of a mask changes what entry i means."""
+
+
+def _grad_infer(c: Any, *shapes: TensorShape) -> TensorShape:
+    return c.shape_from(0)
+
+
+def _grad_kernel(
+    shape: np.ndarray,
+    begin: np.ndarray,
+    end: np.ndarray,
+    strides: np.ndarray,
+    dy: np.ndarray,
+    *,
+    begin_mask: int,
+    end_mask: int,
+    ellipsis_mask: int,
+    new_axis_mask: int,
+    shrink_axis_mask: int,
+) -> np.ndarray:
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    sizes, *ends = _vectors(shape, begin, end, strides)
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"shape has a negative size: {sizes}")
+    index, wanted = resolve_strided_slice(sizes, *ends, masks)
+    if tuple(np.shape(dy)) != wanted:
+        raise ValueError(f"shape of dy was {list(np.shape(dy))} instead of {list(wanted)}")
+    whole = zero_array(sizes, dy.dtype)
+    whole[index] = dy
+    return whole
+
+
+def _grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
+    _, begin, end, strides, _ = op.inputs
+    masks = dict(zip(MASKS, _masks(op._attrs), strict=True))
+    return None, None, None, None, b.strided_slice_op(dx, begin, end, strides, **masks)
+
+
+@define(
+    "StridedSliceGrad",
+    "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T",
+    _ATTRS,
+    infer=_grad_infer,
+    kernel=_grad_kernel,
+    gradient=_grad_gradient,
+    samples=[
+        Sample([3, 4], [1, 0], [3, 4], [1, 2], r(2, 2)),
+        Sample([3], [-1], [0], [-1], r(3), end_mask=1),
+        Sample([3, 4], [1, 0], [2, 1], [1, 1], r(1), shrink_axis_mask=1, new_axis_mask=0),
+    ],
+)
+def strided_slice_grad(
+    shape,
+    begin,
+    end,
+    strides,
+    dy,
+    begin_mask=None,
+    end_mask=None,
+    ellipsis_mask=None,
+    new_axis_mask=None,
+    shrink_axis_mask=None,
+    name=None,
+):
+    """Return zeros of `shape` with `dy` where the slice was taken from."""
+
+
+@composed
+@export("strided_slice")
+def strided_slice(
+    input_: Any,
+    begin: Any,
+    end: Any,
+    strides: Any = None,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+    var: Any = None,
+    name: str | None = None,
+) -> Tensor:
+    """Return input_[begin:end:strides]; bit i of a mask changes what entry i means.
+
+    var: the variable that is sliced; the result then has a method `assign` that sets the slice.
+    """
+    if strides is None:
+        strides = b.ones_like(begin)
+    masks = {
+        "begin_mask": begin_mask,
+        "end_mask": end_mask,
+        "ellipsis_mask": ellipsis_mask,
+        "new_axis_mask": new_axis_mask,
+        "shrink_axis_mask": shrink_axis_mask,
+    }
+    result = strided_slice_op(input_, begin, end, strides, **masks, name=name)
+    if var is not None:
+        scope = f"{result.op.name}_assign"
+
+        def assign(value: Any, name: str | None = None) -> Any:
+            """Return an operation that sets the slice of the variable to `value`."""
+            target = name or scope
+            return var._strided_slice_assign(begin, end, strides, value, target, **masks)
+
+        result.assign = assign
+    return result
+
+
+# -- x[...] ----------------------------------------------------------------------------------------
+
+
+def _check_index(index: Any) -> None:
+    if isinstance(index, int | np.integer | Dimension) and not isinstance(index, bool):
+        return
+    dtype = getattr(index, "dtype", None)
+    rank = index.shape.rank if isinstance(index, Tensor) else np.ndim(index)
+    name = getattr(getattr(dtype, "base_dtype", dtype), "name", None)
+    if name not in ("int32", "int64") or rank not in (0, None):
+        raise TypeError(
+            "Only integers, slices (`:`), ellipsis (`...`), tf.newaxis (`None`) and scalar "
+            f"tf.int32/tf.int64 tensors are valid indices, got {index!r}"
+        )
+
+
+def _is_mask(key: Any) -> bool:
+    dtype = getattr(key, "dtype", None)
+    return isinstance(key, bool) or dtype is dtypes.bool or dtype == np.bool_
+
+
+@composed
+def slice_tensor(tensor: Any, key: Any, var: Any = None) -> Any:
+    """Return tensor[key] by Python's rules: numbers, slices, tf.newaxis, `...`, scalar tensors."""
+    if _is_mask(key):
+        return b.boolean_mask(tensor, key)
+    begin: list[Any] = []
+    end: list[Any] = []
+    strides: list[Any] = []
+    masks = dict.fromkeys(MASKS, 0)
+    for i, item in enumerate(key if isinstance(key, list | tuple) else (key,)):
+        bit = 1 << i
+        if isinstance(item, slice):
+            begin.append(_bound(item.start, "begin_mask", bit, masks))
+            end.append(_bound(item.stop, "end_mask", bit, masks))
+            if item.step is not None:
+                _check_index(item.step)
+            strides.append(1 if item.step is None else item.step)
+            continue
+        strides.append(1)
+        if item is Ellipsis or item is newaxis:
+            masks["ellipsis_mask" if item is Ellipsis else "new_axis_mask"] |= bit
+            begin.append(0)
+            end.append(0)
+        else:
+            _check_index(item)
+            masks["shrink_axis_mask"] |= bit
+            begin.append(item)
+            end.append(item + 1)
+    with name_scope(None, "strided_slice", [tensor, *begin, *end, *strides]) as scope:
+        if begin:
+            ends = [b.stack(v) for v in (begin, end, strides)]
+            if any(t.dtype is dtypes.int64 for t in ends):
+                ends = [b.cast(t, dtypes.int64) for t in ends]
+        else:
+            ends = [convert.constant([], dtypes.int32)] * 3
+        return strided_slice(tensor, *ends, **masks, var=var, name=scope)
+
+
+def _bound(value: Any, mask: str, bit: int, masks: dict[str, int]) -> Any:
+    """One end of a slice; one that is left out is marked in its mask."""
+    if value is not None and (isinstance(value, Tensor) or value != sys.maxsize):
+        _check_index(value)
+        return value
+    masks[mask] |= bit
+    return 0
+
+
+Tensor.__getitem__ = slice_tensor  # type: ignore[attr-defined]

@@ -1,4 +1,7 @@
-"""Constants, placeholders and the ops that only pass values on or order the others."""
+"""Constants, placeholders and the ops that only pass values on.
+
+A placeholder is a promise that every step will feed it; its kernel says which one was forgotten.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,20 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
 from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
 
-__all__ = ["constant", "identity", "placeholder", "placeholder_with_default"]
+__all__ = [
+    "constant",
+    "ensure_shape",
+    "identity",
+    "identity_n",
+    "placeholder",
+    "placeholder_with_default",
+    "stop_gradient",
+]
 
 
 def _const_infer(c: Any) -> TensorShape:
@@ -44,7 +55,7 @@ def constant(
     name: str = "Const",
     verify_shape: bool = False,
 ) -> Any:
-    """Return a constant tensor; a value with too few elements for `shape` is filled with its last one."""
+    """Return a constant; its last element fills the rest of a `shape` that asks for more."""
     return convert.constant(value, dtype, shape, name, verify_shape)
 
 
@@ -67,6 +78,18 @@ def _unfed(*, op: Any) -> Any:
 )
 def placeholder_op(dtype, shape=None, name=None):
     """Return a tensor that every step must feed."""
+
+
+@define(
+    "PlaceholderV2",
+    "-> output: dtype",
+    "dtype: type; shape: shape",
+    infer=lambda c: c.attrs["shape"],
+    kernel=_unfed,
+    gradient=NOT_DIFFERENTIABLE,
+)
+def placeholder_v2(dtype, shape, name=None):
+    """Return a tensor that every step must feed; an old form of Placeholder."""
 
 
 @composed
@@ -93,7 +116,7 @@ def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     fold=lambda op: None,
     samples=[Sample(r(2, 3), shape=[None, 3])],
 )
-def placeholder_with_default(input, shape, name=None):  # noqa: A002
+def placeholder_with_default(input, shape, name=None):
     """Return a tensor that has the value of `input` in steps that don't feed it."""
 
 
@@ -108,5 +131,98 @@ def placeholder_with_default(input, shape, name=None):  # noqa: A002
     kind=Kind.MOVEMENT,
     samples=unary(),
 )
-def identity(input, name=None):  # noqa: A002
+def identity(input, name=None):
     """Return a tensor with the same value."""
+
+
+@export("identity_n")
+@define(
+    "IdentityN",
+    "input: *T -> output: *T",
+    "T: list(type) >= 1",
+    infer=lambda c, shapes: shapes,
+    kernel=lambda inputs: inputs,
+    gradient=lambda b, op, *grads: grads,
+    kind=Kind.MOVEMENT,
+    samples=[Sample([r(2), r(3)], T=["float64", "int32"])],
+)
+def identity_n(input, name=None):
+    """Return tensors with the same values, all of which wait for all inputs."""
+
+
+@export("stop_gradient")
+@define(
+    "StopGradient",
+    "input: T -> output: T",
+    "T: type",
+    infer=infer.same_as(0),
+    kernel=lambda x: x,
+    gradient=NOT_DIFFERENTIABLE,
+    kind=Kind.MOVEMENT,
+    samples=unary(),
+)
+def stop_gradient(input, name=None):
+    """Return the same value, but a constant as far as gradients are concerned."""
+
+
+def _prevented(b: Any, op: Any, dy: Any) -> Any:
+    raise LookupError(f"Gradient explicitly disabled. Reason: {op._attrs['message']}")
+
+
+@define(
+    "PreventGradient",
+    "input: T -> output: T",
+    "T: type; message: string = ''",
+    infer=infer.same_as(0),
+    kernel=lambda x: x,
+    gradient=_prevented,
+    kind=Kind.MOVEMENT,
+    samples=[Sample([1.5, 2.5], message="not here", T="float32")],
+)
+def prevent_gradient(input, message=None, name=None):
+    """Return the same value; asking for a gradient through it is an error that says `message`."""
+
+
+@export("guarantee_const")
+@define(
+    "GuaranteeConst",
+    "input: T -> output: T",
+    "T: type",
+    infer=infer.same_as(0),
+    kernel=lambda x: x,
+    gradient=lambda b, op, dy: dy,
+    effect=Effect.READS,
+    samples=unary(),
+)
+def guarantee_const(input, name=None):
+    """Return the same value, which the caller promises never changes from step to step."""
+
+
+def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
+    if not shape.is_compatible_with(np.shape(x)):
+        sizes = ",".join("?" if n is None else str(n) for n in shape.sizes or ())
+        raise ValueError(
+            f"Shape of tensor {op._inputs[0].op.name} {list(np.shape(x))} is not compatible with "
+            f"expected shape [{sizes}]."
+        )
+    return x
+
+
+@define(
+    "EnsureShape",
+    "input: T -> output: T",
+    "shape: shape; T: type",
+    infer=lambda c, x: x.merge_with(c.attrs["shape"]),
+    kernel=_ensure_kernel,
+    gradient=lambda b, op, dy: dy,
+    samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(), shape=[])],
+)
+def ensure_shape_op(input, shape, name=None):
+    """Return the input, after checking that it has a shape; the static shape knows it too."""
+
+
+@composed
+@export("ensure_shape")
+def ensure_shape(x: Any, shape: Any, name: str | None = None) -> Any:
+    """Return `x`; the step fails if its shape isn't `shape`, which may be known in part."""
+    return ensure_shape_op(input=x, shape=TensorShape(shape), name=name)

@@ -1,0 +1,220 @@
+"""Padding: with a constant, or with a mirror image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.accumulation import widened
+from headrace.ops.define import composed, define
+from headrace.ops.filling import zero_array
+from headrace.ops.samples import r
+
+__all__ = ["pad"]
+
+
+def _pad_infer(c: Any, x: TensorShape, paddings: TensorShape, *rest: TensorShape) -> Any:
+    paddings = paddings.with_rank(2)
+    rank, width = paddings.sizes  # type: ignore[misc]
+    if width not in (2, None):
+        raise ValueError(f"Dimension must be 2 but is {width}")
+    if x.sizes is not None and rank is not None and rank != len(x.sizes):
+        raise ValueError(f"Shape must be rank {rank} but is rank {len(x.sizes)}")
+    amounts = c.value(1)
+    if x.sizes is None:
+        return None if rank is None else (None,) * rank
+    if amounts is None:
+        return (None,) * len(x.sizes)
+    added = _checked(amounts, len(x.sizes)).sum(1).tolist()
+    return tuple(None if n is None else n + k for n, k in zip(x.sizes, added, strict=True))
+
+
+def _checked(paddings: np.ndarray, rank: int) -> np.ndarray:
+    if np.shape(paddings) != (rank, 2):
+        raise ValueError(
+            f"paddings must be a matrix with 2 columns and a row per dimension of the input "
+            f"({rank}), not of shape {list(np.shape(paddings))}"
+        )
+    if paddings.size and paddings.min() < 0:
+        raise ValueError(f"Paddings must be non-negative: {paddings.tolist()}")
+    return paddings
+
+
+def _pad_kernel(x: np.ndarray, paddings: np.ndarray, value: Any = None) -> np.ndarray:
+    amounts = _checked(paddings, np.ndim(x)).tolist()
+    shape = [n + before + after for n, (before, after) in zip(np.shape(x), amounts, strict=True)]
+    if value is None:
+        result = zero_array(shape, x.dtype)
+    else:
+        if np.ndim(value):
+            raise ValueError(f"constant_values must be a scalar, not {np.shape(value)}")
+        result = np.full(shape, value, x.dtype)
+    inside = [
+        slice(before, before + n) for n, (before, _) in zip(np.shape(x), amounts, strict=True)
+    ]
+    result[(*inside, ...)] = x
+    return result
+
+
+def _pad_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    x, paddings, *value = op.inputs
+    begin = paddings[:, 0]
+    dx = b.slice(dy, begin, b.shape(x, out_type=begin.dtype))
+    around = [b.subtract(b.reduce_sum(dy), b.reduce_sum(dx)) for _ in value]
+    return (dx, None, *around)
+
+
+@define(
+    "Pad",
+    "input: T, paddings: Tpaddings -> output: T",
+    "T: type; Tpaddings: {index} = int32",
+    infer=_pad_infer,
+    kernel=_pad_kernel,
+    gradient=_pad_gradient,
+    samples=[
+        Sample(r(2, 3), [[1, 0], [2, 1]]),
+        Sample(r(0), [[1, 1]]),
+        Sample(r(), np.zeros((0, 2))),
+    ],
+)
+def pad_op(input, paddings, name=None):
+    """Surround a tensor with zeros."""
+
+
+@define(
+    "PadV2",
+    "input: T, paddings: Tpaddings, constant_values: T -> output: T",
+    "T: type; Tpaddings: {index} = int32",
+    infer=_pad_infer,
+    kernel=_pad_kernel,
+    gradient=_pad_gradient,
+    samples=[
+        Sample(r(2, 3), [[1, 0], [2, 1]], r()),
+        Sample(r(0), [[1, 1]], r()),
+    ],
+)
+def pad_v2(input, paddings, constant_values, name=None):
+    """Surround a tensor with a constant."""
+
+
+def _mirror_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
+    """Which elements of an axis stand where in the padded one; REFLECT doesn't repeat the edge."""
+    edge = 1 if mode == "REFLECT" else 0
+    if max(before, after) > size - edge:
+        less = "less" if edge else "no greater"
+        raise ValueError(
+            f"paddings must be {less} than the dimension size: {before}, {after} not {less} than "
+            f"{size}"
+        )
+    return np.concatenate(
+        [
+            np.arange(before - 1 + edge, edge - 1, -1),
+            np.arange(size),
+            np.arange(size - 1 - edge, size - 1 - edge - after, -1),
+        ]
+    )
+
+
+def _mirror_kernel(x: np.ndarray, paddings: np.ndarray, *, mode: str) -> np.ndarray:
+    for axis, (before, after) in enumerate(_checked(paddings, np.ndim(x)).tolist()):
+        index = _mirror_index(x.shape[axis], before, after, mode)
+        if before or after:
+            x = x.take(index, axis)
+    return x
+
+
+def _mirror_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return b.mirror_pad_grad(dy, op.inputs[1], mode=op._attrs["mode"]), None
+
+
+@define(
+    "MirrorPad",
+    "input: T, paddings: Tpaddings -> output: T",
+    "T: type; Tpaddings: {index} = int32; mode: {'REFLECT'|'SYMMETRIC'}",
+    infer=_pad_infer,
+    kernel=_mirror_kernel,
+    gradient=_mirror_gradient,
+    samples=[
+        Sample(r(2, 3), [[1, 0], [2, 1]], mode="REFLECT"),
+        Sample(r(2, 3), [[2, 1], [3, 0]], mode="SYMMETRIC"),
+    ],
+)
+def mirror_pad(input, paddings, mode, name=None):
+    """Surround a tensor with its mirror image."""
+
+
+def _mirror_grad_infer(c: Any, y: TensorShape, paddings: TensorShape) -> Any:
+    amounts = c.value(1)
+    if y.sizes is None or amounts is None:
+        return None if y.sizes is None else (None,) * len(y.sizes)
+    taken = _checked(amounts, len(y.sizes)).sum(1).tolist()
+    return tuple(None if n is None else n - k for n, k in zip(y.sizes, taken, strict=True))
+
+
+def _mirror_grad_kernel(y: np.ndarray, paddings: np.ndarray, *, mode: str) -> np.ndarray:
+    edge = 1 if mode == "REFLECT" else 0
+    dtype = y.dtype
+    y = widened(y)
+    for axis, (before, after) in enumerate(_checked(paddings, np.ndim(y)).tolist()):
+        size = y.shape[axis] - before - after
+        _mirror_index(size, before, after, mode)  # checks the amounts
+        if not (before or after):
+            continue
+        y = y.swapaxes(0, axis)
+        inside = np.array(y[before : before + size])
+        inside[edge : edge + before] += y[:before][::-1]
+        inside[size - edge - after : size - edge] += y[before + size :][::-1]
+        y = inside.swapaxes(0, axis)
+    return y.astype(dtype, copy=False)
+
+
+def _mirror_grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
+    return b.mirror_pad(dx, op.inputs[1], mode=op._attrs["mode"]), None
+
+
+@define(
+    "MirrorPadGrad",
+    "input: T, paddings: Tpaddings -> output: T",
+    "T: type; Tpaddings: {index} = int32; mode: {'REFLECT'|'SYMMETRIC'}",
+    infer=_mirror_grad_infer,
+    kernel=_mirror_grad_kernel,
+    gradient=_mirror_grad_gradient,
+    samples=[
+        Sample(r(3, 6), [[1, 0], [2, 1]], mode="REFLECT", T="float64"),
+        Sample(r(5, 6), [[2, 1], [3, 0]], mode="SYMMETRIC", T="float32"),
+    ],
+)
+def mirror_pad_grad(input, paddings, mode, name=None):
+    """Add each mirrored element to the one it is an image of; the gradient of MirrorPad."""
+
+
+@composed
+@export("pad")
+def pad(
+    tensor: Any,
+    paddings: Any,
+    mode: str = "CONSTANT",
+    name: str | None = None,
+    constant_values: Any = 0,
+) -> Tensor:
+    """Surround a tensor: `paddings[i]` says how much before and after along axis i.
+
+    mode: CONSTANT pads with `constant_values`; REFLECT mirrors without the edge, SYMMETRIC with it.
+    """
+    kind = mode.upper()
+    if kind == "CONSTANT":
+        is_zero = not hasattr(constant_values, "graph") and np.all(np.asarray(constant_values) == 0)
+        if is_zero:
+            result = pad_op(tensor, paddings, name=name)
+        else:
+            result = pad_v2(tensor, paddings, constant_values, name=name)
+    elif kind in ("REFLECT", "SYMMETRIC"):
+        result = mirror_pad(tensor, paddings, mode=kind, name=name)
+    else:
+        raise ValueError(f"Unknown padding mode: {mode}")
+    return result

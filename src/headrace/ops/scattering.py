@@ -1,0 +1,200 @@
+"""Writing by coordinates: scatter_nd and copies of a tensor with some elements changed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.operation import Operation
+from headrace.ops.accumulation import widened
+from headrace.ops.define import define
+from headrace.ops.filling import zero_array
+from headrace.ops.indexing import flat_places
+from headrace.ops.samples import r
+
+__all__ = ["add_at", "scatter_nd", "tensor_scatter_add", "tensor_scatter_sub"]
+
+
+def add_at(rows: np.ndarray, places: np.ndarray, updates: np.ndarray, ufunc: Any = np.add) -> None:
+    """rows[places[i]] += updates[i], for every i, also where a place comes more than once."""
+    if rows.ndim == 1 or rows.dtype.hasobject:
+        ufunc.at(rows, places, updates)
+        return
+    if not places.size:
+        return
+    # Bring the updates of each row together and add them up before they meet the rows.
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    sums = updates[order] if len(starts) == len(order) else np.add.reduceat(updates[order], starts)
+    unique = ordered[starts]
+    rows[unique] = ufunc(rows[unique], sums)
+
+
+def _scatter(
+    base: np.ndarray, indices: np.ndarray, updates: np.ndarray, ufunc: Any | None
+) -> np.ndarray:
+    """`base` with updates at coordinates: in place of what is there, or joined by `ufunc`."""
+    indices = np.asarray(indices)
+    shape = base.shape
+    places = flat_places(indices, shape, "shape")
+    depth = indices.shape[-1]
+    wanted = indices.shape[:-1] + shape[depth:]
+    if np.shape(updates) != wanted:
+        raise ValueError(
+            f"Must have updates.shape = indices.shape[:-1] + shape[{depth}:], got updates.shape: "
+            f"{list(np.shape(updates))}, indices.shape: {list(indices.shape)}, shape: {list(shape)}"
+        )
+    flat = (math.prod(shape[:depth]), *shape[depth:])
+    pieces = np.reshape(updates, (len(places), *shape[depth:]))
+    if ufunc is None:
+        result = np.array(base).reshape(flat)
+        result[places] = pieces
+        return result.reshape(shape)
+    wide = widened(base)
+    result = (np.array(wide) if wide is base else wide).reshape(flat)
+    add_at(result, places, widened(pieces), ufunc)
+    return result.reshape(shape).astype(base.dtype, copy=False)
+
+
+def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
+    if None in (shape.sizes, indices.sizes, updates.sizes):
+        return
+    assert shape.sizes is not None and indices.sizes is not None
+    if not indices.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    depth = indices.sizes[-1]
+    if depth is None:
+        return
+    if depth > len(shape.sizes):
+        raise ValueError(f"indices have {depth} coordinates, the shape {shape} fewer dimensions")
+    wanted = TensorShape.of(indices.sizes[:-1] + shape.sizes[depth:])
+    if not wanted.is_compatible_with(updates):
+        raise ValueError(f"updates of shape {updates} must have shape {wanted}")
+
+
+def _scatter_nd_infer(
+    c: Any, indices: TensorShape, updates: TensorShape, _: TensorShape
+) -> TensorShape:
+    shape = c.shape_from(2)
+    _checked_updates(shape, indices, updates)
+    return shape
+
+
+def _scatter_nd_kernel(indices: np.ndarray, updates: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    sizes = np.asarray(shape).tolist()
+    if np.ndim(shape) != 1 or min(sizes, default=0) < 0:
+        raise ValueError(f"shape must be a vector of sizes, not {sizes}")
+    return _scatter(zero_array(sizes, updates.dtype), indices, updates, np.add)
+
+
+def _scatter_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return None, b.gather_nd(dy, op.inputs[0]), None
+
+
+@export("scatter_nd", "manip.scatter_nd")
+@define(
+    "ScatterNd",
+    "indices: Tindices, updates: T, shape: Tindices -> output: T",
+    "T: type; Tindices: {index}",
+    infer=_scatter_nd_infer,
+    kernel=_scatter_nd_kernel,
+    gradient=_scatter_nd_gradient,
+    samples=[
+        Sample([[1], [3], [1]], r(3), [5]),
+        Sample([[0, 1], [1, 0], [0, 1]], r(3, 2), [2, 2, 2]),
+        Sample([[1], [0]], r(2, 2), [3, 2]),
+        Sample(np.zeros((0, 1)), r(0), [3]),
+    ],
+)
+def scatter_nd(indices, updates, shape, name=None):
+    """Return zeros of `shape` with the updates added at their coordinates."""
+
+
+def _tensor_infer(c: Any, x: TensorShape, indices: TensorShape, updates: TensorShape) -> Any:
+    _checked_updates(x, indices, updates)
+    return x
+
+
+_TENSOR_SAMPLES = [
+    Sample(r(4), [[1], [3]], r(2)),
+    Sample(r(4, 2), [[2], [0]], r(2, 2)),
+    Sample(r(2, 2), [[0, 1]], r(1)),
+    Sample(r(3), np.zeros((0, 1)), r(0)),
+]
+
+
+def _update_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    _, indices, updates = op.inputs
+    dx = b.tensor_scatter_update(b.identity(dy), indices, b.zeros_like(updates))
+    return dx, None, b.gather_nd(dy, indices)
+
+
+@export("tensor_scatter_update", "tensor_scatter_nd_update")
+@define(
+    "TensorScatterUpdate",
+    "tensor: T, indices: Tindices, updates: T -> output: T",
+    "T: type; Tindices: {index}",
+    infer=_tensor_infer,
+    kernel=lambda x, indices, updates: _scatter(x, indices, updates, None),
+    gradient=_update_gradient,
+    samples=_TENSOR_SAMPLES,
+)
+def tensor_scatter_update(tensor, indices, updates, name=None):
+    """Return a copy of a tensor with the updates at their coordinates."""
+
+
+def _add_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return dy, None, b.gather_nd(dy, op.inputs[1])
+
+
+@export("tensor_scatter_add", "tensor_scatter_nd_add")
+@define(
+    "TensorScatterAdd",
+    "tensor: T, indices: Tindices, updates: T -> output: T",
+    "T: type; Tindices: {index}",
+    infer=_tensor_infer,
+    kernel=lambda x, indices, updates: _scatter(x, indices, updates, np.add),
+    gradient=_add_gradient,
+    samples=[*_TENSOR_SAMPLES, Sample(r(4, 2), [[2], [2]], r(2, 2))],
+)
+def tensor_scatter_add(tensor, indices, updates, name=None):
+    """Return a copy of a tensor with the updates added at their coordinates."""
+
+
+def _sub_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return dy, None, b.negative(b.gather_nd(dy, op.inputs[1]))
+
+
+@export("tensor_scatter_sub", "tensor_scatter_nd_sub")
+@define(
+    "TensorScatterSub",
+    "tensor: T, indices: Tindices, updates: T -> output: T",
+    "T: type; Tindices: {index}",
+    infer=_tensor_infer,
+    kernel=lambda x, indices, updates: _scatter(x, indices, updates, np.subtract),
+    gradient=_sub_gradient,
+    samples=[
+        Sample(*s.inputs, T=t) for s in _TENSOR_SAMPLES for t in ("float64", "int32", "float16")
+    ],
+)
+def tensor_scatter_sub(tensor, indices, updates, name=None):
+    """Return a copy of a tensor with the updates subtracted at their coordinates."""
+
+
+@define(
+    "ScatterNdNonAliasingAdd",
+    "input: T, indices: Tindices, updates: T -> output: T",
+    "T: {numbers|bool}; Tindices: {index}",
+    infer=_tensor_infer,
+    kernel=lambda x, indices, updates: _scatter(x, indices, updates, np.add),
+    gradient=_add_gradient,
+    samples=[*_TENSOR_SAMPLES, Sample(r(4, 2), [[2], [2]], r(2, 2))],
+)
+def scatter_nd_non_aliasing_add(input, indices, updates, name=None):
+    """Return a copy of the input with the updates added at their coordinates."""
