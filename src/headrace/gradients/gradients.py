@@ -207,7 +207,7 @@ class _Walk:
     def _between(self, ys: Sequence[Tensor]) -> list[Operation]:
         """The operations on paths from xs to ys, those near ys first."""
         found: dict[Operation, None] = {}
-        stack = [y.op for y in ys if y in self._reached]
+        stack = [y.op for y in ys if y in self._reached and y not in self._stops]
         while stack:
             op = stack.pop()
             if op in found:
@@ -217,7 +217,7 @@ class _Walk:
         return sorted(found, key=lambda op: -op._id)
 
     def _visit(self, op: Operation) -> None:
-        if not any(t in self._reached and t not in self._stops for t in op._inputs):
+        if not any(t in self._reached for t in op._inputs):
             return
         arrived = [self.total(t) for t in op._outputs]
         if all(g is None for g in arrived):
@@ -243,7 +243,7 @@ class _Walk:
             for made in op.graph._operations[before:]:
                 made._original_op = op
         for t, gradient in zip(op._inputs, results, strict=True):
-            if gradient is None or t in self._stops or t not in self._reached:
+            if gradient is None or t not in self._reached:
                 continue
             _check_gradient(op, t, gradient)
             self._grads.setdefault(t, []).append(gradient)
@@ -261,7 +261,7 @@ class _Walk:
 
 
 def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
-    """All tensors that depend on xs, and xs."""
+    """The tensors xs, and those that depend on them by a path that no stop cuts."""
     found: set[Tensor] = set()
     stack = list(xs)
     while stack:
@@ -269,10 +269,8 @@ def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
         if t in found:
             continue
         found.add(t)
-        if t in stops:
-            continue
         for consumer in t._consumers:
-            stack.extend(consumer._outputs)
+            stack.extend(o for o in consumer._outputs if o not in stops)
     return found
 
 
