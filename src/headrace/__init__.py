@@ -7,11 +7,16 @@ with tf.Session() as session:
     print(session.run(x * 2 + 1, {x: [1, 2, 3]}))
 """
 
+import sys
+
 from headrace import api
 from headrace.api import *  # noqa: F403
 from headrace.api import __all__ as __all__
 
 __version__ = "0.1.0"
+
+# tf.compat.v1 is TensorFlow 1.15's own name for its interface: all of this module.
+api.compat.v1 = sys.modules[__name__]  # type: ignore[attr-defined]
 
 
 def __getattr__(name: str) -> object:

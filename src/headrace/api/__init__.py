@@ -24,6 +24,7 @@ from headrace.api import sparse as sparse
 from headrace.api import strings as strings
 from headrace.api import summary as summary
 from headrace.api import train as train
+from headrace.api import version as version
 from headrace.core.device import (
     DeviceSpec as DeviceSpec,
 )
@@ -66,6 +67,11 @@ from headrace.core.shapes import (
     dimension_at_index as dimension_at_index,
     dimension_value as dimension_value,
 )
+from headrace.core.text import (
+    COMPILER_VERSION as COMPILER_VERSION,
+    GIT_VERSION as GIT_VERSION,
+    VERSION as VERSION,
+)
 from headrace.gradients.custom import (
     custom_gradient as custom_gradient,
 )
@@ -91,6 +97,13 @@ from headrace.graph.graph import (
 )
 from headrace.graph.keys import (
     GraphKeys as GraphKeys,
+)
+from headrace.graph.mode import (
+    disable_control_flow_v2 as disable_control_flow_v2,
+    disable_eager_execution as disable_eager_execution,
+    disable_v2_behavior as disable_v2_behavior,
+    disable_v2_tensorshape as disable_v2_tensorshape,
+    executing_eagerly as executing_eagerly,
 )
 from headrace.graph.operation import (
     Operation as Operation,
@@ -157,6 +170,7 @@ from headrace.ops.control import (
     group as group,
     no_op as no_op,
     print_tensors as print,
+    timestamp as timestamp,
     tuple_tensors as tuple,
     verify_tensor_all_finite as verify_tensor_all_finite,
 )
@@ -431,9 +445,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AggregationMethod",
     "Assert",
+    "COMPILER_VERSION",
     "DType",
     "DeviceSpec",
     "Dimension",
+    "GIT_VERSION",
     "Graph",
     "GraphKeys",
     "IndexedSlices",
@@ -451,6 +467,7 @@ __all__ = [
     "Tensor",
     "TensorShape",
     "UnconnectedGradients",
+    "VERSION",
     "abs",
     "accumulate_n",
     "acos",
@@ -514,6 +531,10 @@ __all__ = [
     "digamma",
     "dimension_at_index",
     "dimension_value",
+    "disable_control_flow_v2",
+    "disable_eager_execution",
+    "disable_v2_behavior",
+    "disable_v2_tensorshape",
     "div",
     "div_no_nan",
     "divide",
@@ -525,6 +546,7 @@ __all__ = [
     "erf",
     "erfc",
     "errors",
+    "executing_eagerly",
     "exp",
     "expand_dims",
     "expm1",
@@ -705,6 +727,7 @@ __all__ = [
     "tensor_scatter_sub",
     "tensor_scatter_update",
     "tile",
+    "timestamp",
     "to_bfloat16",
     "to_complex128",
     "to_complex64",
@@ -732,6 +755,7 @@ __all__ = [
     "unstack",
     "variant",
     "verify_tensor_all_finite",
+    "version",
     "where",
     "where_v2",
     "zeros",

@@ -18,7 +18,7 @@ __all__ = ["IndexedSlices", "IndexedSlicesValue", "SparseTensor", "SparseTensorV
 
 IndexedSlicesValue = namedtuple("IndexedSlicesValue", ["values", "indices", "dense_shape"])
 SparseTensorValue = namedtuple("SparseTensorValue", ["indices", "values", "dense_shape"])
-export("SparseTensorValue", "compat.v1.SparseTensorValue")(SparseTensorValue)
+export("SparseTensorValue")(SparseTensorValue)
 
 
 @export("IndexedSlices")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
-from headrace.graph.definition import Effect, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor, graph_of, name_scope
@@ -223,6 +224,23 @@ def add_check_numerics_ops() -> Operation:
                 with graph.control_dependencies(checks[-1:]):
                     checks.append(check_numerics(output, message=f"{op.name}:{output.value_index}"))
     return group(*checks)
+
+
+def _now() -> np.float64:
+    return np.float64(time.time())
+
+
+@export("timestamp")
+@define(
+    "Timestamp",
+    "-> ts: float64",
+    infer=infer.scalar,
+    kernel=_now,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+)
+def timestamp(name=None):
+    """Return the seconds since 1970, when the step gets here."""
 
 
 # -- Printing --------------------------------------------------------------------------------------

@@ -1,0 +1,42 @@
+"""Bytes and text as TF1 programs convert them, and the version of the interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.export import export, export_value
+
+__all__ = ["COMPILER_VERSION", "GIT_VERSION", "VERSION", "as_bytes", "as_str_any", "as_text"]
+
+# Programs compare these to decide which of TensorFlow's interfaces to use: ours are 1.15's.
+VERSION = "1.15.5"
+GIT_VERSION = "unknown"
+COMPILER_VERSION = "none"
+for _name in ("VERSION", "GIT_VERSION", "COMPILER_VERSION"):
+    export_value(__name__, _name, _name, f"version.{_name}")
+
+
+@export("compat.as_bytes")
+def as_bytes(bytes_or_text: str | bytes, encoding: str = "utf-8") -> bytes:
+    """Return text encoded, and bytes as they are."""
+    if isinstance(bytes_or_text, str):
+        return bytes_or_text.encode(encoding)
+    if isinstance(bytes_or_text, bytes):
+        return bytes_or_text
+    raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
+
+
+@export("compat.as_text", "compat.as_str")
+def as_text(bytes_or_text: str | bytes, encoding: str = "utf-8") -> str:
+    """Return bytes decoded, and text as it is."""
+    if isinstance(bytes_or_text, bytes):
+        return bytes_or_text.decode(encoding)
+    if isinstance(bytes_or_text, str):
+        return bytes_or_text
+    raise TypeError(f"Expected binary or unicode string, got {bytes_or_text!r}")
+
+
+@export("compat.as_str_any")
+def as_str_any(value: Any) -> str:
+    """Return bytes decoded, and the `str` of anything else."""
+    return value.decode() if isinstance(value, bytes) else str(value)
