@@ -88,7 +88,7 @@ def _as_int(value: Any) -> int:
 def _as_float(value: Any) -> float:
     if isinstance(value, str | bytes):
         raise TypeError("a string is not a float")
-    return float(value)
+    return float(np.float32(value))  # what a GraphDef can hold
 
 
 def _as_bool(value: Any) -> bool:

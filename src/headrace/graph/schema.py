@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
 
@@ -232,5 +234,5 @@ def _parse_default(kind: str, text: str) -> Any:
         return TensorShape(None) if text == "<unknown>" else TensorShape(ast.literal_eval(text))
     value = ast.literal_eval(text)
     if kind == "float":
-        return float(value)
+        return float(np.float32(value))  # what a GraphDef can hold
     return tuple(value) if isinstance(value, list) else value

@@ -9,11 +9,13 @@ from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import control as control
+from headrace.ops import conv_layers as conv_layers
 from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
 from headrace.ops import division as division
+from headrace.ops import dropout as dropout
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
@@ -29,6 +31,7 @@ from headrace.ops import operators as operators
 from headrace.ops import padding as padding
 from headrace.ops import partitioning as partitioning
 from headrace.ops import permuting as permuting
+from headrace.ops import pool_layers as pool_layers
 from headrace.ops import pooling as pooling
 from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions

@@ -1,1 +1,522 @@
-"""Activations: the relu family, softmax and their like, dropout, bias_add."""
+"""Activation functions, element by element, and softmax along an axis.
+
+Gradient ops take the incoming gradient first, then what their forward op knows: its input
+(`features`) or, where that is cheaper, its output.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.export import export
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Tensor
+from headrace.ops import infer, nn_native
+from headrace.ops.accumulation import widened
+from headrace.ops.arguments import renamed_argument
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r, unary
+
+__all__ = ["crelu", "elu", "leaky_relu", "log_softmax", "relu", "relu6", "selu", "softmax"]
+
+_SELU_SCALE = 1.0507009873554805
+_SELU_SCALE_ALPHA = 1.7580993408473768  # what selu tends to, negated, far on the left
+
+
+def _same(c: Any, gradients: Any, features: Any) -> Any:
+    return infer.same_as_all(c, gradients, features)
+
+
+def _pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
+    """Samples of a gradient op: gradients, and features or outputs of the same shape."""
+    return [
+        Sample(r(2, 3), r(2, 3, low=low, high=high)),
+        Sample(r(), r(low=low, high=high)),
+        Sample(r(0, 2), r(0, 2)),
+    ]
+
+
+def _checked(gradients: np.ndarray, other: np.ndarray) -> None:
+    """Gradient kernels don't broadcast."""
+    if np.shape(gradients) != np.shape(other):
+        raise ValueError(
+            f"the gradients have shape {np.shape(gradients)}, the values {np.shape(other)}"
+        )
+
+
+def _piecewise_constant_slope(name: str) -> Any:
+    """The gradient of `<name>(gradients, features)`, which is linear in the first input and does
+    not move with the second.
+    """
+
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        features = op.inputs[1]
+        return getattr(b, name)(grad, features), b.zeros_like(features)
+
+    return gradient
+
+
+# ---- relu and its kin --------------------------------------------------------------------------
+
+
+@export("nn.relu")
+@define(
+    "Relu",
+    "features: T -> activations: T",
+    "T: {reals|qint8}",
+    infer=infer.same_as(0),
+    kernel=lambda x: np.maximum(x, x.dtype.type(0)),
+    gradient=lambda b, op, dy: b.relu_grad(dy, op.outputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(),
+)
+def relu(features, name=None):
+    """Return max(features, 0)."""
+
+
+def _relu_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
+    _checked(gradients, features)
+    return np.multiply(gradients, features > 0, dtype=features.dtype)
+
+
+@define(
+    "ReluGrad",
+    "gradients: T, features: T -> backprops: T",
+    "T: {reals}",
+    infer=_same,
+    kernel=_relu_grad,
+    gradient=_piecewise_constant_slope("relu_grad"),
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(),
+)
+def relu_grad(gradients, features, name=None):
+    """Return the gradients where features (or relu's outputs) are positive, else 0."""
+
+
+@define(
+    "Relu6",
+    "features: T -> activations: T",
+    "T: {reals}",
+    infer=infer.same_as(0),
+    kernel=lambda x: np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6)),
+    gradient=lambda b, op, dy: b.relu6_grad(dy, op.outputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(-3.0, 9.0),
+)
+def relu6_op(features, name=None):
+    """Return min(max(features, 0), 6)."""
+
+
+@composed
+@export("nn.relu6")
+def relu6(features: Any, name: str | None = None) -> Tensor:
+    """Return min(max(features, 0), 6)."""
+    with name_scope(name, "Relu6", [features]) as scope:
+        return relu6_op(convert_to_tensor(features, name="features"), name=scope)
+
+
+def _relu6_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
+    _checked(gradients, features)
+    return np.multiply(gradients, (features > 0) & (features < 6), dtype=features.dtype)
+
+
+@define(
+    "Relu6Grad",
+    "gradients: T, features: T -> backprops: T",
+    "T: {reals}",
+    infer=_same,
+    kernel=_relu6_grad,
+    gradient=_piecewise_constant_slope("relu6_grad"),
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(-3.0, 9.0),
+)
+def relu6_grad(gradients, features, name=None):
+    """Return the gradients where features (or relu6's outputs) are between 0 and 6, else 0."""
+
+
+def _leaky_relu(x: np.ndarray, *, alpha: float) -> np.ndarray:
+    scaled = x * x.dtype.type(alpha)
+    return np.maximum(x, scaled) if alpha <= 1 else np.where(x > 0, x, scaled)
+
+
+@define(
+    "LeakyRelu",
+    "features: T -> activations: T",
+    "alpha: float = 0.2; T: {floats} = float32",
+    infer=infer.same_as(0),
+    kernel=_leaky_relu,
+    gradient=lambda b, op, dy: b.leaky_relu_grad(dy, op.inputs[0], alpha=op.get_attr("alpha")),
+    kind=Kind.ELEMENTWISE,
+    samples=[*unary(), Sample(r(4), alpha=0.5)],
+)
+def leaky_relu_op(features, alpha=0.2, name=None):
+    """Return features, times alpha where they are negative."""
+
+
+@composed
+@export("nn.leaky_relu")
+def leaky_relu(features: Any, alpha: Any = 0.2, name: str | None = None) -> Tensor:
+    """Return features, times alpha where they are negative; integers become float32."""
+    with name_scope(name, "LeakyRelu", [features, alpha]) as scope:
+        features = convert_to_tensor(features, name="features")
+        if features.dtype.is_integer:
+            features = b.cast(features, "float32")
+        if isinstance(alpha, np.ndarray):
+            alpha = alpha.item()
+        return leaky_relu_op(features, alpha=alpha, name=scope)
+
+
+def _leaky_relu_grad(gradients: np.ndarray, features: np.ndarray, *, alpha: float) -> np.ndarray:
+    _checked(gradients, features)
+    return np.where(features > 0, gradients, gradients * gradients.dtype.type(alpha))
+
+
+def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    features = op.inputs[1]
+    alpha = op.get_attr("alpha")
+    return b.leaky_relu_grad(grad, features, alpha=alpha), b.zeros_like(features)
+
+
+@define(
+    "LeakyReluGrad",
+    "gradients: T, features: T -> backprops: T",
+    "alpha: float = 0.2; T: {floats} = float32",
+    infer=_same,
+    kernel=_leaky_relu_grad,
+    gradient=_leaky_relu_grad_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=[*_pairs(), Sample(r(4), r(4), alpha=0.5)],
+)
+def leaky_relu_grad(gradients, features, alpha=0.2, name=None):
+    """Return the gradients, times alpha where features are not positive."""
+
+
+@composed
+@export("nn.crelu")
+def crelu(features: Any, name: str | None = None, axis: int = -1) -> Tensor:
+    """Return relu of features and of their negation, side by side along `axis`."""
+    with name_scope(name, "CRelu", [features]) as scope:
+        features = convert_to_tensor(features, name="features")
+        both = b.concat([features, b.negative(features)], axis, name=scope)
+        return relu(both)
+
+
+# ---- elu and selu ------------------------------------------------------------------------------
+
+
+def _elu(x: np.ndarray) -> np.ndarray:
+    wide = widened(x)
+    return np.where(wide < 0, np.expm1(wide), wide).astype(x.dtype, copy=False)
+
+
+@export("nn.elu")
+@define(
+    "Elu",
+    "features: T -> activations: T",
+    "T: {floats}",
+    infer=infer.same_as(0),
+    kernel=_elu,
+    gradient=lambda b, op, dy: b.elu_grad(dy, op.outputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(),
+)
+def elu(features, name=None):
+    """Return exp(features) - 1 where features are negative, else features."""
+
+
+def _elu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    _checked(gradients, outputs)
+    return np.where(outputs < 0, (outputs + outputs.dtype.type(1)) * gradients, gradients)
+
+
+def _exponential_grad_gradient(name: str) -> Any:
+    """The gradient of elu_grad and selu_grad: left of 0 the slope grows as the output does."""
+
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        gradients, outputs = op.inputs
+        curved = b.where(b.less(outputs, 0), b.multiply(grad, gradients), b.zeros_like(outputs))
+        return getattr(b, name)(grad, outputs), curved
+
+    return gradient
+
+
+@define(
+    "EluGrad",
+    "gradients: T, outputs: T -> backprops: T",
+    "T: {floats}",
+    infer=_same,
+    kernel=_elu_grad,
+    gradient=_exponential_grad_gradient("elu_grad"),
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(),
+)
+def elu_grad(gradients, outputs, name=None):
+    """Return the gradients times the slope of elu where it has the given outputs."""
+
+
+def _selu(x: np.ndarray) -> np.ndarray:
+    wide = widened(x)
+    result = np.where(wide < 0, _SELU_SCALE_ALPHA * np.expm1(wide), _SELU_SCALE * wide)
+    return result.astype(x.dtype, copy=False)
+
+
+@export("nn.selu")
+@define(
+    "Selu",
+    "features: T -> activations: T",
+    "T: {floats}",
+    infer=infer.same_as(0),
+    kernel=_selu,
+    gradient=lambda b, op, dy: b.selu_grad(dy, op.outputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(),
+)
+def selu(features, name=None):
+    """Return the scaled exponential linear function, under which activations keep mean 0 and
+    variance 1.
+    """
+
+
+def _selu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    _checked(gradients, outputs)
+    y, dy = widened(outputs), widened(gradients)
+    return np.where(y < 0, dy * (y + _SELU_SCALE_ALPHA), dy * _SELU_SCALE).astype(
+        gradients.dtype, copy=False
+    )
+
+
+@define(
+    "SeluGrad",
+    "gradients: T, outputs: T -> backprops: T",
+    "T: {floats}",
+    infer=_same,
+    kernel=_selu_grad,
+    gradient=_exponential_grad_gradient("selu_grad"),
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(),
+)
+def selu_grad(gradients, outputs, name=None):
+    """Return the gradients times the slope of selu where it has the given outputs."""
+
+
+# ---- softplus and softsign ---------------------------------------------------------------------
+
+
+def _softplus(x: np.ndarray) -> np.ndarray:
+    wide = widened(x)
+    return np.logaddexp(wide, wide.dtype.type(0)).astype(x.dtype, copy=False)
+
+
+@export("nn.softplus", "math.softplus")
+@define(
+    "Softplus",
+    "features: T -> activations: T",
+    "T: {floats}",
+    infer=infer.same_as(0),
+    kernel=_softplus,
+    gradient=lambda b, op, dy: b.softplus_grad(dy, op.inputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(),
+)
+def softplus(features, name=None):
+    """Return log(exp(features) + 1)."""
+
+
+def _softplus_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
+    _checked(gradients, features)
+    return (widened(gradients) / (np.exp(-widened(features)) + 1)).astype(
+        gradients.dtype, copy=False
+    )
+
+
+def _softplus_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    gradients, features = op.inputs
+    width = b.add(b.add(b.exp(b.negative(features)), 2.0), b.exp(features))
+    return b.softplus_grad(grad, features), b.divide(b.multiply(grad, gradients), width)
+
+
+@define(
+    "SoftplusGrad",
+    "gradients: T, features: T -> backprops: T",
+    "T: {floats}",
+    infer=_same,
+    kernel=_softplus_grad,
+    gradient=_softplus_grad_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(),
+)
+def softplus_grad(gradients, features, name=None):
+    """Return the gradients times the slope of softplus at features."""
+
+
+@export("nn.softsign", "math.softsign")
+@define(
+    "Softsign",
+    "features: T -> activations: T",
+    "T: {floats}",
+    infer=infer.same_as(0),
+    kernel=lambda x: x / (np.abs(x) + x.dtype.type(1)),
+    gradient=lambda b, op, dy: b.softsign_grad(dy, op.inputs[0]),
+    kind=Kind.ELEMENTWISE,
+    samples=unary(),
+)
+def softsign(features, name=None):
+    """Return features / (|features| + 1)."""
+
+
+def _softsign_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
+    _checked(gradients, features)
+    return gradients / np.square(np.abs(features) + features.dtype.type(1))
+
+
+def _softsign_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    gradients, features = op.inputs
+    slope = b.softsign_grad(grad, features)
+    bend = b.divide(b.multiply(b.sign(features), -2.0), b.add(b.abs(features), 1.0))
+    return slope, b.multiply(b.multiply(slope, gradients), bend)
+
+
+@define(
+    "SoftsignGrad",
+    "gradients: T, features: T -> backprops: T",
+    "T: {floats}",
+    infer=_same,
+    kernel=_softsign_grad,
+    gradient=_softsign_grad_gradient,
+    kind=Kind.ELEMENTWISE,
+    samples=_pairs(),
+)
+def softsign_grad(gradients, features, name=None):
+    """Return the gradients times the slope of softsign at features."""
+
+
+# ---- softmax -----------------------------------------------------------------------------------
+
+
+def shifted_exp(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits less their row's maximum, the exponentials of that, and these summed per row."""
+    wide = widened(logits)
+    shifted = wide - wide.max(axis=-1, keepdims=True, initial=-np.inf)
+    exponentials = np.exp(shifted)
+    return shifted, exponentials, exponentials.sum(axis=-1, keepdims=True)
+
+
+def _require_rank(logits: np.ndarray) -> None:
+    if not np.ndim(logits):
+        raise ValueError("logits must have at least one dimension, got a scalar")
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    _require_rank(logits)
+    _, exponentials, total = shifted_exp(logits)
+    exponentials /= total
+    return exponentials.astype(logits.dtype, copy=False)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    _require_rank(logits)
+    shifted, _, total = shifted_exp(logits)
+    shifted -= np.log(total)
+    return shifted.astype(logits.dtype, copy=False)
+
+
+def _at_least_a_vector(c: Any, logits: Any) -> Any:
+    if logits.ndims == 0:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    return logits
+
+
+def _softmax_gradient(b: Any, op: Any, grad: Any) -> Any:
+    y = op.outputs[0]
+    mean = b.reduce_sum(b.multiply(grad, y), -1, keepdims=True)
+    return b.multiply(b.subtract(grad, mean), y)
+
+
+def _log_softmax_gradient(b: Any, op: Any, grad: Any) -> Any:
+    total = b.reduce_sum(grad, -1, keepdims=True)
+    return b.subtract(grad, b.multiply(total, b.exp(op.outputs[0])))
+
+
+_SOFTMAX_SAMPLES = [Sample(r(3, 4)), Sample(r(5)), Sample(r(2, 3, 4)), Sample(r(0, 3))]
+
+
+@define(
+    "Softmax",
+    "logits: T -> softmax: T",
+    "T: {floats}",
+    infer=_at_least_a_vector,
+    kernel=_softmax,
+    native=nn_native.softmax,
+    gradient=_softmax_gradient,
+    samples=_SOFTMAX_SAMPLES,
+)
+def softmax_op(logits, name=None):
+    """Return exp(logits), scaled so that each row (along the last axis) sums to 1."""
+
+
+@define(
+    "LogSoftmax",
+    "logits: T -> logsoftmax: T",
+    "T: {floats}",
+    infer=_at_least_a_vector,
+    kernel=_log_softmax,
+    gradient=_log_softmax_gradient,
+    samples=_SOFTMAX_SAMPLES,
+)
+def log_softmax_op(logits, name=None):
+    """Return the logarithm of softmax along the last axis."""
+
+
+def _swapped(x: Tensor, axis: Any, last: Any, name: str | None = None) -> Tensor:
+    """Exchange `axis` with the `last` one, whose number may be known only in the step."""
+    order = [b.range(axis), [last], b.range(axis + 1, last), [axis]]
+    return b.transpose(x, b.concat(order, 0), name=name)
+
+
+def _along(compute: Any, logits: Any, axis: Any, name: str | None) -> Tensor:
+    """Apply `compute`, which works on the last axis, along `axis`."""
+    logits = convert_to_tensor(logits)
+    shape = logits.shape
+    if axis == -1 or (shape.ndims is not None and axis == shape.ndims - 1):
+        return compute(logits, name=name)
+    known = constant_value(axis) if isinstance(axis, Tensor) else axis
+    rank = shape.ndims
+    if known is not None and rank is not None and not -rank <= known < rank:
+        raise InvalidArgumentError(
+            None, None, f"Dimension ({known}) must be in the range [{-rank}, {rank})"
+        )
+    if rank is None:
+        raise ValueError("softmax along an axis other than the last needs logits of known rank")
+    count = b.rank(logits)  # made even where it isn't used: the names of later nodes count on it
+    if isinstance(axis, int) and axis < 0:
+        axis = axis + count
+    count = b.rank(logits)
+    axis = axis % rank
+    swapped = _swapped(logits, axis, b.subtract(count, 1))
+    result = compute(swapped)
+    result = _swapped(result, axis, b.subtract(count, 1), name=name)
+    result.set_shape(shape)
+    return result
+
+
+@composed
+@export("nn.softmax", "math.softmax")
+def softmax(logits: Any, axis: Any = None, name: str | None = None, dim: Any = None) -> Tensor:
+    """Return exp(logits), scaled to sum to 1 along `axis` (default: the last; `dim` is its old
+    name).
+    """
+    axis = renamed_argument("axis", axis, "dim", dim)
+    return _along(softmax_op, logits, -1 if axis is None else axis, name)
+
+
+@composed
+@export("nn.log_softmax", "math.log_softmax")
+def log_softmax(logits: Any, axis: Any = None, name: str | None = None, dim: Any = None) -> Tensor:
+    """Return the logarithm of softmax along `axis` (default: the last; `dim` is its old name)."""
+    axis = renamed_argument("axis", axis, "dim", dim)
+    return _along(log_softmax_op, logits, -1 if axis is None else axis, name)

@@ -1,1 +1,558 @@
-"""Pooling."""
+"""Max and average pooling, 2-D and 3-D, with their gradients to second order.
+
+The public functions that build these ops are in `pool_layers`; fractional pooling is in
+`fractional_pooling`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.ops import infer, nn_native, pool_kernels
+from headrace.ops.define import define
+from headrace.ops.samples import r
+from headrace.ops.windows import pool_geometry
+
+__all__ = ["avg_pool3d_op", "avg_pool_op", "max_pool3d_op", "max_pool_op", "max_pool_v2_op"]
+
+_WINDOW_2D = "ksize: list(int) >= 4; strides: list(int) >= 4; padding: {'SAME'|'VALID'}"
+_WINDOW_3D = "ksize: list(int) >= 5; strides: list(int) >= 5; padding: {'SAME'|'VALID'}"
+_FORMAT_2D = "data_format: {'NHWC'|'NCHW'} = 'NHWC'"
+_FORMAT_3D = "data_format: {'NDHWC'|'NCDHW'} = 'NDHWC'"
+_MAX_POOL_TYPES = (
+    "{float16|bfloat16|float32|float64|int32|int64|uint8|int16|int8|uint16|qint8} = float32"
+)
+
+
+def _pooled(c: Any, x: TensorShape, ksize: Any, strides: Any) -> Any:
+    data_format = c.attrs.get("data_format", "NHWC")
+    rank = len(data_format) if data_format != "NCHW_VECT_C" else 5
+    sizes = x.with_rank(rank).sizes or (None,) * rank
+    return pool_geometry(
+        sizes,
+        ksize=ksize,
+        strides=strides,
+        padding=c.attrs["padding"],
+        data_format=data_format,
+    ).output_shape
+
+
+def _pool_infer(c: Any, x: TensorShape) -> Any:
+    return _pooled(c, x, c.attrs["ksize"], c.attrs["strides"])
+
+
+def _options(op: Any, *without: str) -> dict[str, Any]:
+    """The attributes that a pooling shares with its gradients."""
+    names = ("ksize", "strides", "padding", "data_format", "include_batch_in_index")
+    return {k: op._attrs[k] for k in names if k in op._attrs and k not in without}
+
+
+def _samples(rank: int, *build: Any, depth: bool = True) -> list[Sample]:
+    """One sample per way to pool, from `build`'s (input, output) sizes."""
+    if rank == 5:
+        ways: list[Any] = [
+            ((1, 3, 4, 2, 2), (1, 2, 2, 1, 2), [1, 2, 3, 2, 1], [1, 2, 2, 2, 1], "SAME", None),
+            ((1, 3, 2, 3, 1), (1, 2, 1, 2, 1), [1, 2, 2, 2, 1], [1, 1, 1, 1, 1], "VALID", None),
+            ((1, 2, 2, 3, 2), (1, 2, 1, 1, 1), [1, 1, 2, 2, 2], [1, 1, 1, 2, 2], "VALID", "NCDHW"),
+            ((0, 2, 2, 2, 1), (0, 1, 1, 1, 1), [1, 2, 2, 2, 1], [1, 2, 2, 2, 1], "SAME", None),
+        ]
+    else:
+        ways = [
+            ((2, 5, 4, 3), (2, 3, 2, 3), [1, 2, 3, 1], [1, 2, 2, 1], "SAME", None),
+            ((1, 4, 5, 2), (1, 3, 3, 2), [1, 2, 3, 1], [1, 1, 1, 1], "VALID", None),
+            ((1, 2, 4, 4), (1, 2, 2, 2), [1, 1, 2, 2], [1, 1, 2, 2], "VALID", "NCHW"),
+            ((0, 4, 4, 1), (0, 2, 2, 1), [1, 2, 2, 1], [1, 2, 2, 1], "SAME", None),
+        ]
+        if depth:
+            ways.append(((1, 2, 2, 4), (1, 2, 2, 2), [1, 1, 1, 2], [1, 1, 1, 2], "VALID", None))
+    return [
+        Sample(
+            *(piece(x, y) for piece in build),
+            ksize=ksize,
+            strides=strides,
+            padding=padding,
+            **({"data_format": data_format} if data_format else {}),
+        )
+        for x, y, ksize, strides, padding, data_format in ways
+    ]
+
+
+def _x(x: Any, y: Any) -> Any:
+    return r(*x)
+
+
+def _y(x: Any, y: Any) -> Any:
+    return r(*y)
+
+
+def _x_shape(x: Any, y: Any) -> Any:
+    return list(x)
+
+
+def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
+    """The samples of a maximum's gradient, from those of the maximum itself: with real inputs and
+    outputs, because second-order ops find a maximum by comparing the two.
+    """
+    rng = np.random.default_rng(5)
+    result = []
+    for sample in samples:
+        x = rng.permutation(math.prod(sample.inputs[0].shape)).reshape(sample.inputs[0].shape) / 8
+        y = pool(x, **sample.attrs)
+        result.append(Sample(x, y, r(*y.shape), **sample.attrs))
+    return result
+
+
+# ---- 2-D maximum ---------------------------------------------------------------------------------
+
+
+@define(
+    "MaxPool",
+    "input: T -> output: T",
+    f"T: {_MAX_POOL_TYPES}; {_WINDOW_2D}; data_format: {{'NHWC'|'NCHW'|'NCHW_VECT_C'}} = 'NHWC'",
+    infer=_pool_infer,
+    kernel=pool_kernels.max_pool,
+    native=nn_native.max_pool,
+    gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **_options(op)),
+    samples=lambda: _samples(4, _x),
+)
+def max_pool_op(input, ksize, strides, padding, data_format="NHWC", name=None):
+    """Return the largest element of each window."""
+
+
+def _grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_: Any) -> Any:
+    return x.with_rank(len(c.attrs["data_format"]))
+
+
+def _grad_grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_: Any) -> Any:
+    x.merge_with(dy)
+    return y.with_rank(len(c.attrs["data_format"]))
+
+
+def _zeros(b: Any, *tensors: Any) -> list[Any]:
+    """Zeros for inputs that only decide where the gradient goes."""
+    return [b.zeros_like(t) for t in tensors]
+
+
+def _max_pool_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _ = op.inputs
+    return *_zeros(b, x, y), b.max_pool_grad_grad(x, y, grad, **_options(op))
+
+
+@define(
+    "MaxPoolGrad",
+    "orig_input: T, orig_output: T, grad: T -> output: T",
+    f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{reals}} = float32",
+    infer=_grad_infer,
+    kernel=pool_kernels.max_pool_grad,
+    native=nn_native.max_pool_grad,
+    gradient=_max_pool_grad_gradient,
+    samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
+)
+def max_pool_grad(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
+):
+    """Return zeros of orig_input's shape with each window's grad added at its first maximum."""
+
+
+def _max_pool_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _ = op.inputs
+    return *_zeros(b, x, y), b.max_pool_grad(x, y, grad, **_options(op))
+
+
+# The maxima of these inputs: the second-order op finds them by comparing with orig_output.
+_PLANE = (np.arange(16.0) * 7 % 16 / 4).reshape(1, 4, 4, 1)
+_PLANE_MAXIMA = _PLANE.reshape(1, 2, 2, 2, 2, 1).max(axis=(2, 4))
+_TILES = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+
+
+@define(
+    "MaxPoolGradGrad",
+    "orig_input: T, orig_output: T, grad: T -> output: T",
+    f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{reals}}",
+    infer=_grad_grad_infer,
+    kernel=pool_kernels.max_pool_grad_grad,
+    gradient=_max_pool_grad_grad_gradient,
+    samples=[Sample(_PLANE, _PLANE_MAXIMA, r(1, 4, 4, 1), **_TILES)],
+)
+def max_pool_grad_grad(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
+):
+    """Return, for each window, grad at the place of its maximum."""
+
+
+# ---- 2-D maximum, windows given as tensors -------------------------------------------------------
+
+
+def _vector(values: np.ndarray) -> tuple[int, ...]:
+    if values.ndim != 1 or len(values) != 4:
+        raise ValueError(f"ksize and strides must have 4 elements, got {values.tolist()}")
+    return tuple(values.tolist())
+
+
+def _max_pool_v2_infer(c: Any, x: TensorShape, k: TensorShape, s: TensorShape) -> Any:
+    ksize, strides = c.value(1), c.value(2)
+    if ksize is None or strides is None:
+        return (None,) * 4
+    return _pooled(c, x, _vector(ksize), _vector(strides))
+
+
+def _max_pool_v2(x, ksize, strides, *, padding, data_format):
+    return pool_kernels.max_pool(
+        x, ksize=_vector(ksize), strides=_vector(strides), padding=padding, data_format=data_format
+    )
+
+
+def _max_pool_v2_native(x, ksize, strides, *, padding, data_format):
+    return nn_native.max_pool(
+        x, ksize=_vector(ksize), strides=_vector(strides), padding=padding, data_format=data_format
+    )
+
+
+def _samples_v2(samples: list[Sample]) -> list[Sample]:
+    """The samples with ksize and strides as inputs."""
+    moved = []
+    for sample in samples:
+        attrs = dict(sample.attrs)
+        windows = attrs.pop("ksize"), attrs.pop("strides")
+        moved.append(Sample(*sample.inputs, *windows, **attrs))
+    return moved
+
+
+@define(
+    "MaxPoolV2",
+    "input: T, ksize: int32, strides: int32 -> output: T",
+    f"T: {_MAX_POOL_TYPES}; padding: {{'SAME'|'VALID'}}; "
+    "data_format: {'NHWC'|'NCHW'|'NCHW_VECT_C'} = 'NHWC'",
+    infer=_max_pool_v2_infer,
+    kernel=_max_pool_v2,
+    native=_max_pool_v2_native,
+    gradient=lambda b, op, dy: (
+        b.max_pool_grad_v2(
+            op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **_options(op)
+        ),
+        None,
+        None,
+    ),
+    samples=lambda: _samples_v2(_samples(4, _x)),
+)
+def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None):
+    """Return the largest element of each window, whose size is given by tensors."""
+
+
+def _max_pool_grad_v2(x, y, dy, ksize, strides, *, padding, data_format):
+    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
+    return pool_kernels.max_pool_grad(x, y, dy, **window, data_format=data_format)
+
+
+def _max_pool_grad_v2_native(x, y, dy, ksize, strides, *, padding, data_format):
+    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
+    return nn_native.max_pool_grad(x, y, dy, **window, data_format=data_format)
+
+
+def _max_pool_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _, ksize, strides = op.inputs
+    back = b.max_pool_grad_grad_v2(x, y, grad, ksize, strides, **_options(op))
+    return *_zeros(b, x, y), back, None, None
+
+
+@define(
+    "MaxPoolGradV2",
+    "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T",
+    f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}} = float32",
+    infer=_grad_infer,
+    kernel=_max_pool_grad_v2,
+    native=_max_pool_grad_v2_native,
+    gradient=_max_pool_grad_v2_gradient,
+    samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
+)
+def max_pool_grad_v2(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
+):
+    """As MaxPoolGrad, with the window's size given by tensors."""
+
+
+def _max_pool_grad_grad_v2(x, y, dy, ksize, strides, *, padding, data_format):
+    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
+    return pool_kernels.max_pool_grad_grad(x, y, dy, **window, data_format=data_format)
+
+
+def _max_pool_grad_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _, ksize, strides = op.inputs
+    forth = b.max_pool_grad_v2(x, y, grad, ksize, strides, **_options(op))
+    return *_zeros(b, x, y), forth, None, None
+
+
+@define(
+    "MaxPoolGradGradV2",
+    "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T",
+    f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}}",
+    infer=_grad_grad_infer,
+    kernel=_max_pool_grad_grad_v2,
+    gradient=_max_pool_grad_grad_v2_gradient,
+    samples=[
+        Sample(_PLANE, _PLANE_MAXIMA, r(1, 4, 4, 1), [1, 2, 2, 1], [1, 2, 2, 1], padding="VALID")
+    ],
+)
+def max_pool_grad_grad_v2(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
+):
+    """As MaxPoolGradGrad, with the window's size given by tensors."""
+
+
+# ---- 2-D maximum and its place -------------------------------------------------------------------
+
+
+def _max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_in_index):
+    return pool_kernels.max_pool_with_argmax(
+        x,
+        ksize=ksize,
+        strides=strides,
+        padding=padding,
+        Targmax=Targmax.numpy,
+        include_batch_in_index=include_batch_in_index,
+    )
+
+
+def _with_argmax_infer(c: Any, x: TensorShape) -> Any:
+    return [_pool_infer(c, x)] * 2
+
+
+def _with_argmax_samples(*build: Any) -> list[Sample]:
+    plain = [s for s in _samples(4, *build, depth=False) if "data_format" not in s.attrs]
+    return [*plain, Sample(*plain[0].inputs, **plain[0].attrs, include_batch_in_index=True)]
+
+
+@define(
+    "MaxPoolWithArgmax",
+    "input: T -> output: T, argmax: Targmax",
+    "ksize: list(int) >= 4; strides: list(int) >= 4; Targmax: {index} = int64; "
+    "padding: {'SAME'|'VALID'}; include_batch_in_index: bool = False; T: {reals}",
+    infer=_with_argmax_infer,
+    kernel=_max_pool_with_argmax,
+    gradient=lambda b, op, dy, _: b.max_pool_grad_with_argmax(
+        op.inputs[0], dy, op.outputs[1], **_options(op)
+    ),
+    samples=lambda: _with_argmax_samples(_x),
+)
+def max_pool_with_argmax_op(
+    input,
+    ksize,
+    strides,
+    padding,
+    Targmax="int64",
+    include_batch_in_index=False,
+    name=None,
+):
+    """Return the largest element of each window and its flat index in its image or in the batch."""
+
+
+def _at_argmax_gradient(name: str) -> Any:
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        x, _, argmax = op.inputs
+        return b.zeros_like(x), getattr(b, name)(x, grad, argmax, **_options(op)), None
+
+    return gradient
+
+
+_ARGMAX = np.array([2, 3, 8, 13]).reshape(1, 2, 2, 1)  # a place in each 2 x 2 tile of a 4 x 4 plane
+_AT_ARGMAX = f"{_WINDOW_2D}; include_batch_in_index: bool = False; Targmax: {{index}}; T: {{reals}}"
+
+
+@define(
+    "MaxPoolGradWithArgmax",
+    "input: T, grad: T, argmax: Targmax -> output: T",
+    _AT_ARGMAX,
+    infer=infer.same_as(0),
+    kernel=pool_kernels.max_pool_grad_with_argmax,
+    gradient=_at_argmax_gradient("max_pool_grad_grad_with_argmax"),
+    samples=[
+        Sample(r(1, 4, 4, 1), r(1, 2, 2, 1), _ARGMAX, **_TILES),
+        Sample(r(1, 4, 4, 1), r(1, 2, 2, 1), _ARGMAX, **_TILES, include_batch_in_index=True),
+    ],
+)
+def max_pool_grad_with_argmax(
+    input,
+    grad,
+    argmax,
+    ksize,
+    strides,
+    padding,
+    include_batch_in_index=False,
+    name=None,
+):
+    """Return zeros of input's shape with grad added at the places that argmax names."""
+
+
+@define(
+    "MaxPoolGradGradWithArgmax",
+    "input: T, grad: T, argmax: Targmax -> output: T",
+    _AT_ARGMAX,
+    infer=lambda c, x, grad, argmax: _pool_infer(c, x.merge_with(grad)),
+    kernel=pool_kernels.max_pool_grad_grad_with_argmax,
+    gradient=_at_argmax_gradient("max_pool_grad_with_argmax"),
+    samples=[Sample(r(1, 4, 4, 1), r(1, 4, 4, 1), _ARGMAX, **_TILES)],
+)
+def max_pool_grad_grad_with_argmax(
+    input,
+    grad,
+    argmax,
+    ksize,
+    strides,
+    padding,
+    include_batch_in_index=False,
+    name=None,
+):
+    """Return grad at the places that argmax names."""
+
+
+# ---- 3-D maximum ---------------------------------------------------------------------------------
+
+
+@define(
+    "MaxPool3D",
+    "input: T -> output: T",
+    f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{float16|bfloat16|float32}}",
+    infer=_pool_infer,
+    kernel=pool_kernels.max_pool3d,
+    native=nn_native.max_pool,
+    gradient=lambda b, op, dy: b.max_pool3d_grad(op.inputs[0], op.outputs[0], dy, **_options(op)),
+    samples=lambda: _samples(5, _x),
+)
+def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
+    """Return the largest element of each window."""
+
+
+def _max_pool3d_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _ = op.inputs
+    return *_zeros(b, x, y), b.max_pool3d_grad_grad(x, y, grad, **_options(op))
+
+
+@define(
+    "MaxPool3DGrad",
+    "orig_input: TInput, orig_output: TInput, grad: T -> output: T",
+    f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{float16|bfloat16|float32}} = float32; "
+    "TInput: {float16|bfloat16|float32} = float32",
+    infer=_grad_infer,
+    kernel=pool_kernels.max_pool3d_grad,
+    gradient=_max_pool3d_grad_gradient,
+    samples=lambda: _with_maxima(_samples(5, _x), pool_kernels.max_pool3d),
+)
+def max_pool3d_grad(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NDHWC", name=None
+):
+    """Return zeros of orig_input's shape with each window's grad added at its maxima."""
+
+
+def _max_pool3d_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+    x, y, _ = op.inputs
+    return *_zeros(b, x, y), b.max_pool3d_grad(x, y, grad, **_options(op))
+
+
+@define(
+    "MaxPool3DGradGrad",
+    "orig_input: T, orig_output: T, grad: T -> output: T",
+    f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{reals}}",
+    infer=_grad_grad_infer,
+    kernel=pool_kernels.max_pool3d_grad_grad,
+    gradient=_max_pool3d_grad_grad_gradient,
+    samples=[
+        Sample(
+            _PLANE[:, None],
+            _PLANE_MAXIMA[:, None],
+            r(1, 1, 4, 4, 1),
+            ksize=[1, 1, 2, 2, 1],
+            strides=[1, 1, 2, 2, 1],
+            padding="VALID",
+            T=dtype,
+        )
+        for dtype in ("float32", "bfloat16", "int32", "uint8")
+    ],
+)
+def max_pool3d_grad_grad(
+    orig_input, orig_output, grad, ksize, strides, padding, data_format="NDHWC", name=None
+):
+    """Return, for each window, grad at the place of its first maximum."""
+
+
+# ---- averages ------------------------------------------------------------------------------------
+
+
+def _avg_gradient(name: str) -> Any:
+    def gradient(b: Any, op: Any, dy: Any) -> Any:
+        return getattr(b, name)(b.shape(op.inputs[0]), dy, **_options(op))
+
+    return gradient
+
+
+def _avg_grad_gradient(name: str) -> Any:
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        return None, getattr(b, name)(grad, **_options(op))
+
+    return gradient
+
+
+def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
+    return c.shape_from(0).with_rank(len(c.attrs["data_format"]))
+
+
+@define(
+    "AvgPool",
+    "value: T -> output: T",
+    f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
+    infer=_pool_infer,
+    kernel=pool_kernels.avg_pool,
+    native=nn_native.avg_pool,
+    gradient=_avg_gradient("avg_pool_grad"),
+    samples=lambda: _samples(4, _x, depth=False),
+)
+def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
+    """Return the mean of each window's elements; padding is not counted."""
+
+
+@define(
+    "AvgPoolGrad",
+    "orig_input_shape: int32, grad: T -> output: T",
+    f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
+    infer=_avg_grad_infer,
+    kernel=pool_kernels.avg_pool_grad,
+    native=nn_native.avg_pool_grad,
+    gradient=_avg_grad_gradient("avg_pool_op"),
+    samples=lambda: _samples(4, _x_shape, _y, depth=False),
+)
+def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="NHWC", name=None):
+    """Return each window's grad, spread evenly over its elements."""
+
+
+@define(
+    "AvgPool3D",
+    "input: T -> output: T",
+    f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
+    infer=_pool_infer,
+    kernel=pool_kernels.avg_pool3d,
+    native=nn_native.avg_pool,
+    gradient=_avg_gradient("avg_pool3d_grad"),
+    samples=lambda: _samples(5, _x),
+)
+def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
+    """Return the mean of each window's elements; padding is not counted."""
+
+
+@define(
+    "AvgPool3DGrad",
+    "orig_input_shape: int32, grad: T -> output: T",
+    f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
+    infer=_avg_grad_infer,
+    kernel=pool_kernels.avg_pool3d_grad,
+    native=nn_native.avg_pool_grad,
+    gradient=_avg_grad_gradient("avg_pool3d_op"),
+    samples=lambda: _samples(5, _x_shape, _y),
+)
+def avg_pool3d_grad(
+    orig_input_shape, grad, ksize, strides, padding, data_format="NDHWC", name=None
+):
+    """Return each window's grad, spread evenly over its elements."""

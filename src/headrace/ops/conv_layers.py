@@ -1,0 +1,556 @@
+"""The public functions that build convolutions, by TensorFlow 1.15's names and arguments.
+
+Each makes one of the ops of `convolution`, with what it takes to bring the data into that op's
+form: a dimension more for 1-D data, blocks dealt out over the batch for dilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph.operation import Tensor
+from headrace.ops.arguments import renamed_argument
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.convolution import (
+    conv2d_backprop_filter_op,
+    conv2d_backprop_input_op,
+    conv2d_op,
+    conv3d_backprop_input_v2,
+    conv3d_op,
+    depthwise_conv2d_native,
+)
+from headrace.ops.define import b, composed
+from headrace.ops.window_arguments import (
+    full_window,
+    padding_pairs,
+    strides_and_rates,
+    with_space_to_batch,
+)
+
+__all__ = ["conv1d", "conv2d", "conv3d", "convolution", "depthwise_conv2d", "separable_conv2d"]
+
+
+def _channel_axis(data_format: str, spatial: int) -> int:
+    return 1 if data_format.startswith("NC") else spatial + 1
+
+
+# ---- forward -------------------------------------------------------------------------------------
+
+
+@composed
+@export("nn.conv2d")
+def conv2d(
+    input: Any,
+    filter: Any = None,
+    strides: Any = None,
+    padding: Any = None,
+    use_cudnn_on_gpu: bool = True,
+    data_format: str | None = "NHWC",
+    dilations: Any = (1, 1, 1, 1),
+    name: str | None = None,
+    filters: Any = None,
+) -> Tensor:
+    """Return the correlation of images with filters [height, width, in, out].
+
+    padding: 'SAME', 'VALID', or a (before, after) pair per dimension. strides and dilations: a
+    number, one per spatial dimension, or one per dimension.
+    """
+    filter = renamed_argument("filters", filters, "filter", filter)
+    padding, explicit = padding_pairs(padding)
+    data_format = data_format or "NHWC"
+    axis = _channel_axis(data_format, 2)
+    return conv2d_op(
+        input,
+        filter,
+        strides=full_window(strides, 2, axis, "strides"),
+        padding=padding,
+        use_cudnn_on_gpu=use_cudnn_on_gpu,
+        explicit_paddings=explicit,
+        data_format=data_format,
+        dilations=full_window(dilations, 2, axis, "dilations"),
+        name=name,
+    )
+
+
+@composed
+@export("nn.conv1d")
+def conv1d(
+    value: Any = None,
+    filters: Any = None,
+    stride: Any = None,
+    padding: Any = None,
+    use_cudnn_on_gpu: bool | None = None,
+    data_format: str | None = None,
+    name: str | None = None,
+    input: Any = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return the correlation of sequences with filters [width, in, out]."""
+    value = renamed_argument("input", input, "value", value)
+    with name_scope(name, "conv1d", [value, filters]) as scope:
+        spatial, data_format_2d = _as_2d(data_format)
+        axis = 2 if spatial == 1 else 1
+        result = conv2d_op(
+            b.expand_dims(value, spatial),
+            b.expand_dims(filters, 0),
+            strides=[1, *full_window(stride, 1, axis, "stride")],
+            padding=padding,
+            use_cudnn_on_gpu=use_cudnn_on_gpu,
+            data_format=data_format_2d,
+            dilations=[1, *full_window(dilations, 1, axis, "dilations")],
+            name=scope,
+        )
+        return b.squeeze(result, [spatial])
+
+
+def _as_2d(data_format: str | None) -> tuple[int, str]:
+    """Where 1-D data gets its second spatial dimension, and the 2-D format that it then has."""
+    if data_format in (None, "NHWC", "NWC"):
+        return 1, "NHWC"
+    if data_format in ("NCHW", "NCW"):
+        return 2, "NCHW"
+    raise ValueError('data_format must be "NWC" or "NCW".')
+
+
+@composed
+@export("nn.conv3d")
+def conv3d(
+    input: Any,
+    filter: Any = None,
+    strides: Any = None,
+    padding: Any = None,
+    data_format: str = "NDHWC",
+    dilations: Any = (1, 1, 1, 1, 1),
+    name: str | None = None,
+    filters: Any = None,
+) -> Tensor:
+    """Return the correlation of volumes with filters [depth, height, width, in, out]."""
+    filter = renamed_argument("filters", filters, "filter", filter)
+    return conv3d_op(
+        input,
+        filter,
+        strides=strides,
+        padding=padding,
+        data_format=data_format,
+        dilations=dilations,
+        name=name,
+    )
+
+
+@composed
+@export("nn.convolution")
+def convolution(
+    input: Any,
+    filter: Any,
+    padding: str,
+    strides: Any = None,
+    dilation_rate: Any = None,
+    name: str | None = None,
+    data_format: str | None = None,
+    filters: Any = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return a convolution over 1, 2 or 3 spatial dimensions, strided or dilated.
+
+    A dilated one is a plain one on data whose space has been dealt out over the batch.
+    """
+    filter = renamed_argument("filters", filters, "filter", filter)
+    dilation_rate = renamed_argument("dilations", dilations, "dilation_rate", dilation_rate)
+    with name_scope(name, "convolution", [input, filter]) as scope:
+        input = input if hasattr(input, "shape") else convert_to_tensor(input, name="input")
+        filter = filter if hasattr(filter, "shape") else convert_to_tensor(filter, name="filter")
+        filter_shape = as_shape(filter.shape)
+        spatial = _spatial_count(as_shape(input.shape), filter_shape)
+        stride, rate = strides_and_rates(spatial, strides, dilation_rate)
+
+        def apply(x: Any, _: int, padding: str) -> Tensor:
+            return _plain(x, filter, padding, stride, data_format, scope)
+
+        if (rate == 1).all():
+            return apply(input, spatial, padding)
+        return with_space_to_batch(
+            input,
+            rate,
+            padding,
+            apply,
+            filter_shape=filter_shape if filter_shape.is_fully_defined() else b.shape(filter),
+            data_format=data_format,
+        )
+
+
+def _spatial_count(x: TensorShape, w: TensorShape) -> int:
+    rank = w.ndims if w.ndims is not None else x.ndims
+    if rank is None:
+        raise ValueError("rank of input or filter must be known")
+    if x.ndims is not None and x.ndims != rank:
+        raise ValueError(f"input must have rank {rank}, as the filter has, not {x.ndims}")
+    if not 1 <= rank - 2 <= 3:
+        raise ValueError(f"num_spatial_dims must be 1, 2, or 3, not {rank - 2}.")
+    return rank - 2
+
+
+def _plain(
+    x: Any,
+    w: Any,
+    padding: str,
+    stride: np.ndarray,
+    data_format: str | None,
+    name: str,
+) -> Tensor:
+    """The undilated convolution with 1, 2 or 3 spatial dimensions."""
+    if len(stride) == 1:
+        return conv1d(x, w, int(stride[0]), padding, data_format=data_format or "NWC", name=name)
+    formats = {2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}[len(stride)]
+    data_format = formats[0] if data_format is None else data_format
+    if data_format not in formats:
+        raise ValueError(
+            f'data_format must be "{formats[0]}" or "{formats[1]}". Have: {data_format}'
+        )
+    strides = full_window(stride, len(stride), _channel_axis(data_format, len(stride)), "strides")
+    build = conv2d_op if len(stride) == 2 else conv3d_op
+    return build(x, w, strides=strides, padding=padding, data_format=data_format, name=name)
+
+
+@composed
+@export("nn.atrous_conv2d")
+def atrous_conv2d(
+    value: Any, filters: Any, rate: int, padding: str, name: str | None = None
+) -> Tensor:
+    """Return a convolution whose filter has `rate - 1` holes between neighbouring elements."""
+    return convolution(value, filters, padding, dilation_rate=[rate, rate], name=name)
+
+
+@composed
+@export("nn.depthwise_conv2d")
+def depthwise_conv2d(
+    input: Any,
+    filter: Any,
+    strides: Any,
+    padding: str,
+    rate: Any = None,
+    name: str | None = None,
+    data_format: str | None = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return each channel's correlation with its own filters: [height, width, in, multiplier]."""
+    rate = renamed_argument("dilations", dilations, "rate", rate)
+    with name_scope(name, "depthwise", [input, filter]) as scope:
+        input = convert_to_tensor(input, name="tensor_in")
+        filter = convert_to_tensor(filter, name="filter_in")
+        return _depthwise(input, filter, strides, padding, rate, data_format, scope)
+
+
+def _depthwise(
+    x: Tensor, w: Tensor, strides: Any, padding: str, rate: Any, data_format: Any, name: str
+) -> Tensor:
+    def apply(x: Tensor, _: int, padding: str) -> Tensor:
+        return depthwise_conv2d_native(
+            x, w, strides=strides, padding=padding, data_format=data_format, name=name
+        )
+
+    return with_space_to_batch(
+        x,
+        [1, 1] if rate is None else rate,
+        padding,
+        apply,
+        filter_shape=b.shape(w),
+        data_format=data_format,
+    )
+
+
+@composed
+@export("nn.separable_conv2d")
+def separable_conv2d(
+    input: Any,
+    depthwise_filter: Any,
+    pointwise_filter: Any,
+    strides: Any,
+    padding: str,
+    rate: Any = None,
+    name: str | None = None,
+    data_format: str | None = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return a depthwise convolution followed by one that mixes channels: [1, 1, in * multiplier,
+    out].
+    """
+    rate = renamed_argument("dilations", dilations, "rate", rate)
+    with name_scope(name, "separable_conv2d", [input, depthwise_filter, pointwise_filter]) as scope:
+        input = convert_to_tensor(input, name="tensor_in")
+        depthwise_filter = convert_to_tensor(depthwise_filter, name="depthwise_filter")
+        pointwise_filter = convert_to_tensor(pointwise_filter, name="pointwise_filter")
+        window = pointwise_filter.shape.with_rank(4)[:2]
+        if not window.is_compatible_with([1, 1]):
+            raise ValueError(f"pointwise_filter must be [1, 1, in, out], not {window} at first")
+        depthwise = _depthwise(
+            input, depthwise_filter, strides, padding, rate, data_format, "depthwise"
+        )
+        return conv2d_op(
+            depthwise,
+            pointwise_filter,
+            strides=[1, 1, 1, 1],
+            padding="VALID",
+            data_format=data_format,
+            name=scope,
+        )
+
+
+# ---- transposed ----------------------------------------------------------------------------------
+
+
+@composed
+@export("nn.conv2d_transpose")
+def conv2d_transpose(
+    value: Any = None,
+    filter: Any = None,
+    output_shape: Any = None,
+    strides: Any = None,
+    padding: str = "SAME",
+    data_format: str | None = "NHWC",
+    name: str | None = None,
+    input: Any = None,
+    filters: Any = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return the transpose of conv2d: from its output's shape to its input's, `output_shape`.
+
+    The filter is [height, width, out, in], as for the convolution whose transpose this is.
+    """
+    value = renamed_argument("input", input, "value", value)
+    filter = renamed_argument("filters", filters, "filter", filter)
+    with name_scope(name, "conv2d_transpose", [value, filter, output_shape]) as scope:
+        data_format = data_format or "NHWC"
+        axis = _channel_axis(data_format, 2)
+        return conv2d_backprop_input_op(
+            output_shape,
+            filter,
+            value,
+            strides=full_window(strides, 2, axis, "strides"),
+            padding=padding,
+            data_format=data_format,
+            dilations=full_window(dilations, 2, axis, "dilations"),
+            name=scope,
+        )
+
+
+@composed
+@export("nn.conv1d_transpose")
+def conv1d_transpose(
+    input: Any,
+    filters: Any,
+    output_shape: Any,
+    strides: Any,
+    padding: str = "SAME",
+    data_format: str | None = "NWC",
+    dilations: Any = None,
+    name: str | None = None,
+) -> Tensor:
+    """Return the transpose of conv1d, with filters [width, out, in]."""
+    with name_scope(name, "conv1d_transpose", [input, filters, output_shape]) as scope:
+        spatial, data_format_2d = _as_2d(data_format)
+        axis = 2 if spatial == 1 else 1
+        strides = [1, *full_window(strides, 1, axis, "strides")]
+        dilations = [1, *full_window(dilations, 1, axis, "dilations")]
+        input = b.expand_dims(input, spatial)
+        filters = b.expand_dims(filters, 0)
+        if not isinstance(output_shape, Tensor):
+            output_shape = list(output_shape)
+        shape = b.concat([output_shape[:spatial], [1], output_shape[spatial:]], 0)
+        result = conv2d_backprop_input_op(
+            shape,
+            filters,
+            input,
+            strides=strides,
+            padding=padding,
+            data_format=data_format_2d,
+            dilations=dilations,
+            name=scope,
+        )
+        return b.squeeze(result, [spatial])
+
+
+@composed
+@export("nn.conv3d_transpose")
+def conv3d_transpose(
+    value: Any,
+    filter: Any = None,
+    output_shape: Any = None,
+    strides: Any = None,
+    padding: str = "SAME",
+    data_format: str | None = "NDHWC",
+    name: str | None = None,
+    input: Any = None,
+    filters: Any = None,
+    dilations: Any = None,
+) -> Tensor:
+    """Return the transpose of conv3d, with a filter [depth, height, width, out, in]."""
+    value = renamed_argument("input", input, "value", value)
+    filter = renamed_argument("filters", filters, "filter", filter)
+    with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as scope:
+        data_format = data_format or "NDHWC"
+        axis = _channel_axis(data_format, 3)
+        return conv3d_backprop_input_v2(
+            output_shape,
+            filter,
+            value,
+            strides=full_window(strides, 3, axis, "strides"),
+            padding=padding,
+            data_format=data_format,
+            dilations=full_window(dilations, 3, axis, "dilations"),
+            name=scope,
+        )
+
+
+@composed
+@export("nn.conv_transpose")
+def conv_transpose(
+    input: Any,
+    filters: Any,
+    output_shape: Any,
+    strides: Any,
+    padding: str = "SAME",
+    data_format: str | None = None,
+    dilations: Any = None,
+    name: str | None = None,
+) -> Tensor:
+    """Return the transpose of a convolution over 1, 2 or 3 spatial dimensions."""
+    with name_scope(name, "conv_transpose", [input, filters, output_shape]) as scope:
+        if isinstance(output_shape, Tensor):
+            spatial = output_shape.shape.as_list()[0] - 2  # type: ignore[operator]
+        elif isinstance(output_shape, Sized):
+            spatial = len(output_shape) - 2
+        else:
+            raise ValueError("output_shape must be a tensor or sized collection.")
+        if not 1 <= spatial <= 3:
+            raise ValueError(f"output_shape must be of length 3, 4 or 5 but was {spatial + 2}.")
+        options = {"data_format": data_format, "dilations": dilations, "name": scope}
+        if spatial == 1:
+            return conv1d_transpose(input, filters, output_shape, strides, padding, **options)
+        transpose = conv2d_transpose if spatial == 2 else conv3d_transpose
+        return transpose(input, filters, output_shape, strides, padding, **options)
+
+
+@composed
+@export("nn.atrous_conv2d_transpose")
+def atrous_conv2d_transpose(
+    value: Any,
+    filters: Any,
+    output_shape: Any,
+    rate: int,
+    padding: str,
+    name: str | None = None,
+) -> Tensor:
+    """Return the transpose of atrous_conv2d, with filters [height, width, out, in]."""
+    with name_scope(name, "atrous_conv2d_transpose", [value, filters, output_shape]) as scope:
+        value = convert_to_tensor(value, name="value")
+        filters = convert_to_tensor(filters, name="filters")
+        if rate < 1:
+            raise ValueError(f"rate {rate} cannot be less than one")
+        if rate == 1:
+            return conv2d_transpose(
+                value, filters, output_shape, [1, 1, 1, 1], padding, "NHWC", name=scope
+            )
+        sizes_tensor = convert_to_tensor(output_shape, name="output_shape")
+        if not sizes_tensor.shape.is_compatible_with([4]):
+            raise ValueError(f"output_shape must have shape (4,), got {sizes_tensor.shape}")
+        sizes = list(output_shape) if isinstance(output_shape, Sequence) else sizes_tensor
+        pads = _dilated_pads(filters, rate, padding)
+        inner = [sizes[i + 1] + sum(pads[i]) for i in range(2)]
+        extra = [(rate - inner[i] % rate) % rate for i in range(2)]
+        dealt = b.space_to_batch_nd(
+            value, block_shape=[rate, rate], paddings=[[0, extra[0]], [0, extra[1]]]
+        )
+        result = conv2d_backprop_input_op(
+            [
+                rate * rate * sizes[0],
+                (inner[0] + extra[0]) // rate,
+                (inner[1] + extra[1]) // rate,
+                sizes[3],
+            ],
+            filters,
+            dealt,
+            strides=[1, 1, 1, 1],
+            padding="VALID",
+        )
+        crops = [[pads[i][0], pads[i][1] + extra[i]] for i in range(2)]
+        return b.batch_to_space_nd(result, block_shape=[rate, rate], crops=crops)
+
+
+def _dilated_pads(filters: Tensor, rate: int, padding: str) -> list[tuple[Any, Any]]:
+    """(before, after) for height and width of a dilated window."""
+    if padding == "VALID":
+        return [(0, 0), (0, 0)]
+    if padding != "SAME":
+        raise ValueError("padding must be either VALID or SAME")
+    sizes = filters.shape.with_rank(4).as_list()
+    window = [b.shape(filters)[i] if sizes[i] is None else sizes[i] for i in range(2)]
+    totals = [(n - 1) * rate for n in window]
+    return [(total // 2, total - total // 2) for total in totals]
+
+
+# ---- gradients, as public functions --------------------------------------------------------------
+
+
+@composed
+@export("nn.conv2d_backprop_input")
+def conv2d_backprop_input(
+    input_sizes: Any,
+    filter: Any = None,
+    out_backprop: Any = None,
+    strides: Any = None,
+    padding: Any = None,
+    use_cudnn_on_gpu: bool = True,
+    data_format: str = "NHWC",
+    dilations: Any = (1, 1, 1, 1),
+    name: str | None = None,
+    filters: Any = None,
+) -> Tensor:
+    """Return the gradient of conv2d for its input, whose shape was input_sizes."""
+    filter = renamed_argument("filters", filters, "filter", filter)
+    padding, explicit = padding_pairs(padding)
+    return conv2d_backprop_input_op(
+        input_sizes,
+        filter,
+        out_backprop,
+        strides=strides,
+        padding=padding,
+        use_cudnn_on_gpu=use_cudnn_on_gpu,
+        explicit_paddings=explicit,
+        data_format=data_format,
+        dilations=dilations,
+        name=name,
+    )
+
+
+@composed
+@export("nn.conv2d_backprop_filter")
+def conv2d_backprop_filter(
+    input: Any,
+    filter_sizes: Any,
+    out_backprop: Any,
+    strides: Any,
+    padding: Any,
+    use_cudnn_on_gpu: bool = True,
+    data_format: str = "NHWC",
+    dilations: Any = (1, 1, 1, 1),
+    name: str | None = None,
+) -> Tensor:
+    """Return the gradient of conv2d for its filter, whose shape was filter_sizes."""
+    padding, explicit = padding_pairs(padding)
+    return conv2d_backprop_filter_op(
+        input,
+        filter_sizes,
+        out_backprop,
+        strides=strides,
+        padding=padding,
+        use_cudnn_on_gpu=use_cudnn_on_gpu,
+        explicit_paddings=explicit,
+        data_format=data_format,
+        dilations=dilations,
+        name=name,
+    )
