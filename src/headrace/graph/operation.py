@@ -30,6 +30,16 @@ class Tensor:
     __slots__ = ("__dict__", "__weakref__", "_consumers", "_shape", "dtype", "op", "value_index")
     __array_priority__ = 100  # NumPy must ask us first in `array + tensor`.
 
+    if TYPE_CHECKING:
+        # Python's operators come from ops.operators, indexing from ops.slicing.
+        def _installed(self, *operands: Any) -> Any: ...
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _installed
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _installed
+        __pow__ = __matmul__ = __and__ = __or__ = __xor__ = __lt__ = __le__ = _installed
+        __rpow__ = __rmatmul__ = __rand__ = __ror__ = __rxor__ = __gt__ = __ge__ = _installed
+        __neg__ = __invert__ = __abs__ = __getitem__ = _installed
+
     def __init__(self, op: Operation, value_index: int, dtype: DType) -> None:
         self.op = op
         self.value_index = value_index

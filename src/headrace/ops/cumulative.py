@@ -17,7 +17,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
-from headrace.ops.samples import r
+from headrace.ops.samples import r, typed
 
 __all__ = ["cumprod", "cumsum", "cumulative_logsumexp"]
 
@@ -60,8 +60,20 @@ def _infer(c: Any, x: TensorShape, axis: TensorShape) -> TensorShape:
     return x
 
 
+_INCLUSIVE = [Sample(r(2, 3), 1), Sample(r(2, 3), -1, reverse=True)]
+_EXCLUSIVE = [
+    Sample(r(3, 2), 0, exclusive=True),
+    Sample(r(2, 3, 2), 1, exclusive=True, reverse=True),
+    Sample(r(2, 0), 1, exclusive=True),
+]
+
+
 def _scan_op(
-    op_type: str, types: str, kernel: Callable[..., Any], gradient: Callable[..., Any]
+    op_type: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Callable[..., Any],
+    samples: list[Sample],
 ) -> Any:
     return define(
         op_type,
@@ -70,13 +82,7 @@ def _scan_op(
         infer=_infer,
         kernel=kernel,
         gradient=gradient,
-        samples=[
-            Sample(r(2, 3), 1),
-            Sample(r(3, 2), 0, exclusive=True),
-            Sample(r(2, 3), -1, reverse=True),
-            Sample(r(2, 3, 2), 1, exclusive=True, reverse=True),
-            Sample(r(2, 0), 1, exclusive=True),
-        ],
+        samples=samples,
     )
 
 
@@ -98,6 +104,7 @@ def _cumsum_gradient(b: Any, op: Any, dy: Any) -> Any:
     "{numbers}",
     _running(lambda x, axis: np.cumsum(x, axis, x.dtype), lambda dtype: dtype.type(0)),
     _cumsum_gradient,
+    _INCLUSIVE + _EXCLUSIVE,
 )
 def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running sum along an axis."""
@@ -114,6 +121,7 @@ def _cumprod_gradient(b: Any, op: Any, dy: Any) -> Any:
     "{numbers}",
     _running(lambda x, axis: np.cumprod(x, axis, x.dtype), lambda dtype: dtype.type(1)),
     _cumprod_gradient,
+    _INCLUSIVE + _EXCLUSIVE,
 )
 def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running product along an axis."""
@@ -140,6 +148,8 @@ def _logsumexp_gradient(b: Any, op: Any, dy: Any) -> Any:
     "{float16|float32|float64}",
     _running(np.logaddexp.accumulate, lowest),
     _logsumexp_gradient,
+    # Exclusive runs start with a number so low that finite differences can't stand it.
+    _INCLUSIVE + typed(_EXCLUSIVE, "float32", "float16"),
 )
 def cumulative_logsumexp_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the logarithm of the running sum of exponentials along an axis."""

@@ -116,7 +116,7 @@ def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     wide = widened(x)
     if wide.dtype.kind in "iu":
         wide = wide.astype(np.float64)
-    squares = (wide * np.conj(wide)).real if wide.dtype.kind == "c" else wide * wide
+    squares = np.real(wide * np.conj(wide)) if wide.dtype.kind == "c" else wide * wide
     return np.sqrt(np.sum(squares, axes, dtype=squares.dtype, keepdims=keep)).astype(x.dtype)
 
 
@@ -176,19 +176,31 @@ def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
     """dy times the product of all other elements, by running products from both ends."""
     x = op.inputs[0]
     (dy,) = _restored(b, op, dy)
-    rank = b.rank(x)
-    axes = b.reshape(b.floormod(b.add_v2(b.cast(op.inputs[1], "int32"), rank), rank), [-1])
-    reduced = b.unique(axes)[0]
-    others = b.setdiff1d(b.range(rank), reduced)[0]
+    shape = b.shape(x)
+    reduced, others = _split_axes(b, op)
     order = b.concat([reduced, others], 0)
     moved = b.transpose(x, order)
-    count = b.reduce_prod(b.gather(b.shape(x), reduced))
-    flat = b.reshape(moved, b.stack([count, b.reduce_prod(b.gather(b.shape(x), others))]))
+    rows = b.reduce_prod(b.gather(shape, reduced))
+    columns = b.reduce_prod(b.gather(shape, others))
+    flat = b.reshape(moved, b.stack([rows, columns]))
     before = b.cumprod(flat, axis=0, exclusive=True)
     after = b.cumprod(flat, axis=0, exclusive=True, reverse=True)
     rest = b.reshape(b.multiply(b.conj(before), b.conj(after)), b.shape(moved))
-    result = b.multiply(dy, b.transpose(rest, b.invert_permutation(order)))
-    return b.reshape(result, b.shape(x)), None
+    rest = b.transpose(rest, b.invert_permutation(order))
+    return b.multiply(dy, b.reshape(rest, shape)), None
+
+
+def _split_axes(b: Any, op: Any) -> tuple[Tensor, Tensor]:
+    """The axes that are reduced, and the others."""
+    known, rank = _static_axes(op), op.inputs[0].shape.ndims
+    if known is not None:
+        rest = [i for i in range(rank) if i not in known]
+        return b.constant(known, "int32"), b.constant(rest, "int32")
+    rank = b.rank(op.inputs[0])
+    every = b.range(rank)
+    axes = b.reshape(b.floormod(b.add_v2(b.cast(op.inputs[1], "int32"), rank), rank), [-1])
+    others = b.setdiff1d(every, axes)[0]
+    return b.setdiff1d(every, others)[0], others  # twice: the axes may be given twice
 
 
 def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
@@ -278,6 +290,13 @@ def either(name: str, value: Any, old_name: str, old_value: Any) -> Any:
     return old_value
 
 
+def scalar_if_all(axis: Any, keepdims: bool | None, result: Tensor) -> Tensor:
+    """The result, with what is known of its shape if all axes were reduced: whatever they are."""
+    if axis is None and not keepdims:
+        result.set_shape(())
+    return result
+
+
 def _reduce(
     op: Callable[..., Any],
     x: Any,
@@ -289,7 +308,9 @@ def _reduce(
 ) -> Tensor:
     axis = either("axis", axis, "reduction_indices", reduction_indices)
     keepdims = either("keepdims", keepdims, "keep_dims", keep_dims)
-    return op(x, all_axes(x, axis), keep_dims=bool(keepdims), name=name)
+    return scalar_if_all(
+        axis, keepdims, op(x, all_axes(x, axis), keep_dims=bool(keepdims), name=name)
+    )
 
 
 @composed

@@ -18,7 +18,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
-from headrace.ops.samples import r
+from headrace.ops.samples import r, typed
 
 __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorted_segment_sqrt_n"]
 
@@ -271,7 +271,19 @@ def segment_prod(data, segment_ids, name=None):
     """Return the product of each segment's rows; 1 for a segment without any."""
 
 
-def _unsorted_op(op_type: str, types: str, kernel: Callable[..., Any], gradient: Any) -> Any:
+_FULL = [Sample(r(4, 2), [1, 0, 1, 0], 2), Sample(r(3), [1, -1, 0], 2)]
+_WITH_GAPS = [
+    Sample(r(4, 2), [2, 0, 2, 0], 3),
+    Sample(r(2, 2, 2), [[0, 1], [1, 1]], 2),
+    Sample(r(2, 0), [0, 1], 2),
+]
+# The extreme of no rows is a number so low or high that finite differences can't stand it.
+_EXTREMES = _FULL + typed(_WITH_GAPS, "float32", "int32")
+
+
+def _unsorted_op(
+    op_type: str, types: str, kernel: Callable[..., Any], gradient: Any, samples: list[Sample]
+) -> Any:
     return define(
         op_type,
         "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T",
@@ -279,12 +291,7 @@ def _unsorted_op(op_type: str, types: str, kernel: Callable[..., Any], gradient:
         infer=_unsorted_infer,
         kernel=kernel,
         gradient=gradient,
-        samples=[
-            Sample(r(4, 2), [1, 0, 1, 0], 3),
-            Sample(r(3), [2, -1, 0], 3),
-            Sample(r(2, 2, 2), [[0, 1], [1, 1]], 2),
-            Sample(r(2, 0), [0, 1], 2),
-        ],
+        samples=samples,
     )
 
 
@@ -298,6 +305,7 @@ def _constant(value: int) -> Callable[[np.dtype], int]:
     "{numbers}",
     _unsorted_kernel(np.add, _constant(0)),
     _unsorted_sum_gradient,
+    _FULL + _WITH_GAPS,
 )
 def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     """Return the sum of each segment's rows."""
@@ -309,6 +317,7 @@ def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     "{reals}",
     _unsorted_kernel(np.maximum, lowest),
     _unsorted_extreme_gradient,
+    _EXTREMES,
 )
 def unsorted_segment_max(data, segment_ids, num_segments, name=None):
     """Return the largest elements of each segment's rows; the lowest number if there are none."""
@@ -320,6 +329,7 @@ def unsorted_segment_max(data, segment_ids, num_segments, name=None):
     "{reals}",
     _unsorted_kernel(np.minimum, _highest),
     _unsorted_extreme_gradient,
+    _EXTREMES,
 )
 def unsorted_segment_min(data, segment_ids, num_segments, name=None):
     """Return the smallest elements of each segment's rows; the highest number if there are none."""
@@ -331,6 +341,7 @@ def unsorted_segment_min(data, segment_ids, num_segments, name=None):
     "{numbers}",
     _unsorted_kernel(np.multiply, _constant(1)),
     _unsorted_prod_gradient,
+    _FULL + _WITH_GAPS,
 )
 def unsorted_segment_prod(data, segment_ids, num_segments, name=None):
     """Return the product of each segment's rows."""

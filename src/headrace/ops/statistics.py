@@ -11,7 +11,7 @@ from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
-from headrace.ops.reductions import all_axes, either, euclidean_norm
+from headrace.ops.reductions import all_axes, either, euclidean_norm, scalar_if_all
 
 __all__ = ["confusion_matrix", "count_nonzero", "reduce_logsumexp", "reduce_variance"]
 
@@ -29,6 +29,7 @@ def reduce_logsumexp(
     """Return log(sum(exp(x))) over `axis` (all axes if None), without overflow."""
     axis = either("axis", axis, "reduction_indices", reduction_indices)
     keepdims = bool(either("keepdims", keepdims, "keep_dims", keep_dims))
+    input_tensor = convert_to_tensor(input_tensor)
     with name_scope(name, "ReduceLogSumExp", [input_tensor]):
         highest = b.reduce_max(input_tensor, axis=axis, keepdims=True)
         finite = b.where(b.is_finite(highest), highest, b.zeros_like(highest))
@@ -37,7 +38,7 @@ def reduce_logsumexp(
         result = b.log(total)
         if not keepdims:
             shift = b.reshape(shift, b.shape(result))
-        return b.add(result, shift)
+        return scalar_if_all(axis, keepdims, b.add(result, shift))
 
 
 @composed
@@ -68,9 +69,9 @@ def reduce_euclidean_norm(
     input_tensor: Any, axis: Any = None, keepdims: bool = False, name: str | None = None
 ) -> Tensor:
     """Return the Euclidean norm over `axis` (all axes if None)."""
-    return euclidean_norm(
-        input_tensor, all_axes(input_tensor, axis), keep_dims=bool(keepdims), name=name
-    )
+    axes = all_axes(input_tensor, axis)
+    result = euclidean_norm(input_tensor, axes, keep_dims=bool(keepdims), name=name)
+    return scalar_if_all(axis, keepdims, result)
 
 
 @composed
