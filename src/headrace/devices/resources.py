@@ -60,17 +60,31 @@ class VariableState:
         return value
 
     def writable(self) -> np.ndarray:
-        """Return the value's array for changing in place (a copy replaces it if anyone else holds
-        it); call with `lock` held.
+        """Return the value's array, C-contiguous, for changing in place; call with `lock` held.
+
+        A copy replaces the array if anyone else holds it.
         """
         self.read()
-        if (
+        if self._is_shared():
+            self.value = np.array(self.value, order="C")
+        return self.value
+
+    def update(self, function: Callable[..., Any], operand: Any) -> None:
+        """Replace the value by the ufunc `function(value, operand)`, in place if nobody looks."""
+        with self.lock:
+            self.read()
+            if self._is_shared():
+                self.value = np.asarray(function(self.value, operand))
+            else:
+                function(self.value, operand, out=self.value)
+
+    def _is_shared(self) -> bool:
+        """Whether a write to the value's array could be seen through anything but this variable."""
+        return (
             self._references() > _ALONE
             or self.value.base is not None
             or not self.value.flags.writeable
-        ):
-            self.value = np.array(self.value)
-        return self.value
+        )
 
     def assign(self, value: Any) -> None:
         """Replace the value by a copy of `value`, reusing memory where nobody else looks at it."""
@@ -81,7 +95,7 @@ class VariableState:
             if same and self._references() <= _ALONE and self.value.flags.writeable:
                 np.copyto(self.value, value)
             else:
-                self.value = np.array(value)
+                self.value = np.array(value, order="C")
 
     def __repr__(self) -> str:
         return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"

@@ -89,6 +89,8 @@ class Graph:
             if scope.gradient_overrides and definition.op_type in scope.gradient_overrides:
                 override = scope.gradient_overrides[definition.op_type]
                 attrs = {**attrs, "_gradient_op_type": override}
+            if scope.container and attrs.get("container") == "":
+                attrs = {**attrs, "container": scope.container}
             op = Operation(
                 self, definition, name, list(inputs), attrs, controls, len(self._operations)
             )

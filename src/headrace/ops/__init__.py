@@ -39,6 +39,8 @@ from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
+from headrace.ops import resource_state as resource_state
+from headrace.ops import scatter as scatter
 from headrace.ops import scattering as scattering
 from headrace.ops import segments as segments
 from headrace.ops import selecting as selecting

@@ -1,0 +1,420 @@
+"""Resource variables: a handle says where the value is; reading and writing are ops of their own.
+
+The runtime value of a handle is a ResourceHandle. A variable comes to be when it's first assigned.
+What is known of it before any step runs (dtype and shape) is the `handle_data` of its tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.core.shapes import TensorShape
+from headrace.devices.resources import ResourceHandle, VariableState
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.define import define
+from headrace.ops.scatter_kernels import check_indices
+from headrace.ops.state import count_up, equal_shapes, show_shape, update_dense
+
+__all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
+
+
+@dataclass(frozen=True)
+class HandleData:
+    """What is known of the variable behind a handle."""
+
+    dtype: DType
+    shape: TensorShape
+
+
+def handle_data(handle: Tensor) -> HandleData | None:
+    """What is known of the variable behind `handle`, which other ops may have passed on."""
+    while True:
+        found = getattr(handle, "_handle_data", None)
+        if found is not None:
+            return found
+        passed = [t for t in handle.op._inputs if t.dtype.base_dtype is dtypes.resource]
+        if len(passed) != 1:
+            return None
+        handle = passed[0]
+
+
+def handle_shape(c: Any, index: int = 0) -> TensorShape:
+    """For shape rules: the shape of the variable behind the handle that is input `index`."""
+    found = handle_data(c.op._inputs[index])
+    return infer.UNKNOWN if found is None else found.shape
+
+
+def variable_behind(handle: Any) -> VariableState:
+    """The variable that a handle leads to; NotFoundError before it's initialised."""
+    try:
+        return handle.get()
+    except NotFoundError:
+        raise NotFoundError(
+            None,
+            None,
+            f"Could not find resource: {_place(handle)}",
+            hint="the variable has no value yet: run its initializer",
+        ) from None
+
+
+def _place(handle: ResourceHandle) -> str:
+    return f"{handle.container or 'localhost'}/{handle.name}"
+
+
+def _check_dtype(state: VariableState, dtype: DType, action: str) -> None:
+    if state.dtype is not dtype:
+        raise InvalidArgumentError(
+            None,
+            None,
+            _wrong_dtype(action, state.dtype, dtype),
+        )
+
+
+def _expect_dtype(c: Any, action: str) -> None:
+    """For shape rules: the `dtype` attribute must be that of the variable behind the handle."""
+    found = handle_data(c.op._inputs[0])
+    dtype = c.attrs["dtype"]
+    if found is not None and found.dtype is not dtype:
+        raise ValueError(_wrong_dtype(action, found.dtype, dtype))
+
+
+def _wrong_dtype(action: str, expected: DType, found: DType) -> str:
+    return (
+        f"Trying to {action} variable with wrong dtype. Expected {expected.name} got {found.name}"
+    )
+
+
+# -- Handles --------------------------------------------------------------------------------------
+
+
+def _handle_infer(c: Any) -> TensorShape:
+    c.op._outputs[0]._handle_data = HandleData(c.attrs["dtype"], c.attrs["shape"])
+    return infer.SCALAR
+
+
+def _handle_kernel(*, ctx, container, shared_name):
+    return ResourceHandle(ctx.resources, container, shared_name or ctx.name, VariableState)
+
+
+@define(
+    "VarHandleOp",
+    "-> resource: resource",
+    "container: string = ''; shared_name: string = ''; dtype: type; shape: shape",
+    infer=_handle_infer,
+    kernel=_handle_kernel,
+    effect=Effect.READS,
+)
+def var_handle_op(dtype, shape, container="", shared_name="", name=None):
+    """Return a handle to a variable."""
+
+
+def _is_initialized(handle):
+    if not handle.resources.has(handle.container, handle.name):
+        return np.False_
+    return np.bool_(handle.get().value is not None)
+
+
+@define(
+    "VarIsInitializedOp",
+    "resource: resource -> is_initialized: bool",
+    infer=infer.scalar,
+    kernel=_is_initialized,
+    effect=Effect.READS,
+)
+def var_is_initialized_op(resource, name=None):
+    """Return whether the variable behind a handle has a value."""
+
+
+def _shape_infer(c: Any, handle: TensorShape) -> Any:
+    shape = handle_shape(c)
+    return (None if shape.sizes is None else len(shape.sizes),)
+
+
+def _shape_fold(op: Any) -> Any:
+    found = handle_data(op._inputs[0])
+    if found is None or found.shape.sizes is None:
+        return None
+    if found.shape.is_fully_defined():
+        return [np.array(found.shape.sizes, op._attrs["out_type"].numpy)]
+    return [np.array([*found.shape.sizes], object)]
+
+
+@define(
+    "VariableShape",
+    "input: resource -> output: out_type",
+    "out_type: {index} = int32",
+    infer=_shape_infer,
+    kernel=lambda handle, *, out_type: np.array(
+        variable_behind(handle).read().shape, out_type.numpy
+    ),
+    effect=Effect.READS,
+    fold=_shape_fold,
+)
+def variable_shape(input, out_type=None, name=None):
+    """Return the shape of the variable behind a handle."""
+
+
+def _destroy_kernel(handle, *, ignore_lookup_error):
+    if not handle.resources.delete(handle.container, handle.name) and not ignore_lookup_error:
+        raise NotFoundError(None, None, f"Could not find resource: {_place(handle)}")
+
+
+@define(
+    "DestroyResourceOp",
+    "resource: resource ->",
+    "ignore_lookup_error: bool = True",
+    infer=infer.no_outputs,
+    kernel=_destroy_kernel,
+    effect=Effect.WRITES,
+)
+def destroy_resource_op(resource, ignore_lookup_error=True, name=None):
+    """Forget the resource behind a handle."""
+
+
+# -- Reading --------------------------------------------------------------------------------------
+
+
+def _read_infer(c: Any, handle: TensorShape) -> TensorShape:
+    _expect_dtype(c, "read")
+    return handle_shape(c)
+
+
+def _read_kernel(handle, *, dtype):
+    try:
+        state = handle.get()
+    except NotFoundError:
+        raise FailedPreconditionError(
+            None,
+            None,
+            f"Error while reading resource variable {handle.name} from Container: "
+            f"{handle.container or 'localhost'}. This could mean that the variable was "
+            f"uninitialized. Not found: {_place(handle)} does not exist.",
+        ) from None
+    _check_dtype(state, dtype, "read")
+    return state.read()
+
+
+@define(
+    "ReadVariableOp",
+    "resource: resource -> value: dtype",
+    "dtype: type",
+    infer=_read_infer,
+    kernel=_read_kernel,
+    gradient=lambda b, op, dvalue: dvalue,
+    effect=Effect.READS,
+)
+def read_variable_op(resource, dtype, name=None):
+    """Return the value of the variable behind a handle."""
+
+
+def _gather_infer(c: Any, handle: TensorShape, indices: TensorShape) -> Any:
+    _expect_dtype(c, "gather from")
+    batch = c.attrs["batch_dims"]
+    shape = handle_shape(c)
+    if batch < 0:
+        raise ValueError(f"batch_dims is negative ({batch})")
+    if shape.sizes is None or indices.sizes is None:
+        return None
+    if len(shape.sizes) < batch + 1:
+        raise ValueError(f"Shape must be at least rank {batch + 1} but is rank {len(shape.sizes)}")
+    return (*shape.sizes[:batch], *indices.sizes[batch:], *shape.sizes[batch + 1 :])
+
+
+def _gather_kernel(handle, indices, *, dtype, batch_dims):
+    state = variable_behind(handle)
+    _check_dtype(state, dtype, "gather from")
+    params, indices = state.read(), np.asarray(indices)
+    if params.ndim <= batch_dims:
+        raise ValueError(f"params must be at least {batch_dims + 1} dimensional")
+    check_indices(indices, params.shape[batch_dims])
+    if not batch_dims:
+        return params.take(indices, axis=0)
+    if params.shape[:batch_dims] != indices.shape[:batch_dims]:
+        raise ValueError(
+            f"the first {batch_dims} dimensions of params.shape {show_shape(params.shape)} and "
+            f"indices.shape {show_shape(indices.shape)} must be equal"
+        )
+    batches = int(np.prod(params.shape[:batch_dims], dtype=np.int64))
+    tables = params.reshape(batches, *params.shape[batch_dims:])
+    rows = indices.reshape(batches, -1)
+    found = tables[np.arange(batches)[:, None], rows]
+    return found.reshape(indices.shape + params.shape[batch_dims + 1 :])
+
+
+def _gather_gradient(b, op, doutput):
+    handle, indices = op.inputs
+    shape = b.variable_shape(handle)
+    batch = op._attrs["batch_dims"]
+    flat = b.reshape(indices, [-1])
+    values_shape = b.concat([b.shape(flat), shape[batch + 1 :]], 0)
+    values = b.reshape(doutput, values_shape)
+    if not batch:
+        return IndexedSlices(values, flat, shape), None
+    # Number the rows of all batches through, add up the gradients of each, and restore the shape.
+    length = b.cast(shape[batch], flat.dtype)
+    batches = b.cast(b.reduce_prod(shape[:batch]), flat.dtype)
+    first = b.expand_dims(b.range(batches) * length, 1)
+    rows = b.reshape(b.reshape(flat, b.stack([batches, -1])) + first, [-1])
+    sums = b.unsorted_segment_sum(values, rows, batches * length)
+    return b.reshape(sums, shape), None
+
+
+@define(
+    "ResourceGather",
+    "resource: resource, indices: Tindices -> output: dtype",
+    "batch_dims: int = 0; validate_indices: bool = True; dtype: type; Tindices: {index}",
+    infer=_gather_infer,
+    kernel=_gather_kernel,
+    gradient=_gather_gradient,
+    effect=Effect.READS,
+)
+def resource_gather(resource, indices, dtype, batch_dims=0, validate_indices=True, name=None):
+    """Return rows of the variable behind a handle; indices are always checked."""
+
+
+def _gather_nd_infer(c: Any, handle: TensorShape, indices: TensorShape) -> Any:
+    _expect_dtype(c, "gather from")
+    shape = handle_shape(c)
+    if shape.sizes is None or indices.sizes is None:
+        return None
+    if not indices.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    depth = indices.sizes[-1]
+    if depth is None:
+        return None
+    if depth > len(shape.sizes):
+        raise ValueError(f"indices.shape[-1] must be <= params.rank, but saw {depth}")
+    return (*indices.sizes[:-1], *shape.sizes[depth:])
+
+
+def _gather_nd_kernel(handle, indices, *, dtype):
+    state = variable_behind(handle)
+    _check_dtype(state, dtype, "gather from")
+    params, indices = state.read(), np.asarray(indices)
+    depth = indices.shape[-1]
+    if depth > params.ndim:
+        raise ValueError(f"index innermost dimension length must be <= params rank; saw: {depth}")
+    coordinates = indices.reshape(-1, depth)
+    bad = ((coordinates < 0) | (coordinates >= np.array(params.shape[:depth]))).any(axis=1)
+    if bad.any():
+        first = int(np.argmax(bad))
+        found = ", ".join(map(str, coordinates[first].tolist()))
+        raise ValueError(
+            f"indices[{first}] = [{found}] does not index into param shape "
+            f"{show_shape(params.shape)}"
+        )
+    return params[tuple(np.moveaxis(indices, -1, 0))]
+
+
+@define(
+    "ResourceGatherNd",
+    "resource: resource, indices: Tindices -> output: dtype",
+    "dtype: type; Tindices: {index}",
+    infer=_gather_nd_infer,
+    kernel=_gather_nd_kernel,
+    gradient=lambda b, op, doutput: (
+        b.scatter_nd(
+            op.inputs[1],
+            doutput,
+            b.variable_shape(op.inputs[0], out_type=op.inputs[1].dtype.base_dtype),
+        ),
+        None,
+    ),
+    effect=Effect.READS,
+)
+def resource_gather_nd(resource, indices, dtype, name=None):
+    """Return slices of the variable behind a handle, one per row of coordinates."""
+
+
+# -- Writing --------------------------------------------------------------------------------------
+
+
+def _write_infer(c: Any, handle: TensorShape, value: TensorShape) -> list[TensorShape]:
+    _expect_dtype(c, "assign")
+    equal_shapes(handle_shape(c), value)
+    return []
+
+
+def _assign_kernel(handle, value, *, dtype):
+    state = handle.resources.get_or_create(
+        handle.container,
+        handle.name,
+        VariableState,
+        lambda: VariableState(handle.name, dtype, infer.UNKNOWN),
+    )
+    _check_dtype(state, dtype, "assign")
+    state.assign(value)
+
+
+@define(
+    "AssignVariableOp",
+    "resource: resource, value: dtype ->",
+    "dtype: type",
+    infer=_write_infer,
+    kernel=_assign_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+)
+def assign_variable_op(resource, value, name=None):
+    """Give the variable behind a handle a value."""
+
+
+_UNEQUAL = (
+    "Cannot update variable with shape {} using a Tensor with shape {}, shapes must be equal."
+)
+
+
+def _updating(function: Any) -> Any:
+    def kernel(handle, value, *, dtype):
+        state = variable_behind(handle)
+        _check_dtype(state, dtype, "assign")
+        update_dense(state, function, value, _UNEQUAL)
+
+    return kernel
+
+
+@define(
+    "AssignAddVariableOp",
+    "resource: resource, value: dtype ->",
+    "dtype: type",
+    infer=_write_infer,
+    kernel=_updating(np.add),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+)
+def assign_add_variable_op(resource, value, name=None):
+    """Add to the variable behind a handle."""
+
+
+@define(
+    "AssignSubVariableOp",
+    "resource: resource, value: dtype ->",
+    "dtype: type",
+    infer=_write_infer,
+    kernel=_updating(np.subtract),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+)
+def assign_sub_variable_op(resource, value, name=None):
+    """Subtract from the variable behind a handle."""
+
+
+@define(
+    "ResourceCountUpTo",
+    "resource: resource -> output: T",
+    "limit: int; T: {index}",
+    infer=lambda c, handle: handle_shape(c).with_rank(0),
+    kernel=lambda handle, *, limit: count_up(variable_behind(handle), limit),
+    effect=Effect.WRITES,
+)
+def resource_count_up_to(resource, limit, T, name=None):
+    """Return the value of the variable behind a handle and add 1 to it, until it is `limit`."""

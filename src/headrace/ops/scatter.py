@@ -1,0 +1,278 @@
+"""Ops that change parts of a variable, by index, coordinates or slice, by reference or handle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.ops.define import define
+from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
+from headrace.ops.scatter_kernels import scatter, scatter_nd
+from headrace.ops.state import equal_shapes, show_shape, state_of
+
+__all__ = ["resource_scatter_add", "scatter_add_op", "scatter_nd_add_op"]
+
+
+# -- By index -------------------------------------------------------------------------------------
+
+
+def _check_rows(params: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
+    """updates is a scalar, or has the shape indices.shape + params.shape[1:]."""
+    if params.sizes is not None and not params.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    if updates.sizes == () or indices.sizes is None or params.sizes is None:
+        return
+    equal_shapes(updates, TensorShape.of(indices.sizes + params.sizes[1:]))
+
+
+def _scatter_infer(c: Any, ref: TensorShape, indices: TensorShape, updates: TensorShape) -> Any:
+    _check_rows(ref, indices, updates)
+    return ref
+
+
+def _resource_scatter_infer(
+    c: Any, handle: TensorShape, indices: TensorShape, updates: TensorShape
+) -> Any:
+    _check_handle_dtype(c, "dtype")
+    _check_rows(handle_shape(c), indices, updates)
+    return []
+
+
+def _check_handle_dtype(c: Any, attribute: str) -> None:
+    found = handle_data(c.op._inputs[0])
+    if found is not None and found.dtype is not c.attrs[attribute]:
+        raise ValueError(
+            f"the variable is {found.dtype.name}, but the updates are {c.attrs[attribute].name}"
+        )
+
+
+def _reference(op_type: str, types: str, locking: bool) -> Callable[..., Any]:
+    """Define the op `Scatter<how>` on references."""
+    how = op_type.removeprefix("Scatter")
+
+    def kernel(ref, indices, updates):
+        state = state_of(ref)
+        with state.lock:
+            scatter(state.writable(), indices, updates, how)
+        return state
+
+    return define(
+        op_type,
+        "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)",
+        f"T: {types}; Tindices: {{index}}; use_locking: bool = {locking}",
+        infer=_scatter_infer,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.WRITES,
+    )
+
+
+def _resource(op_type: str, types: str) -> Callable[..., Any]:
+    """Define the op `ResourceScatter<how>` on handles."""
+    how = op_type.removeprefix("ResourceScatter")
+
+    def kernel(handle, indices, updates):
+        state = variable_behind(handle)
+        with state.lock:
+            scatter(state.writable(), indices, updates, how)
+
+    return define(
+        op_type,
+        "resource: resource, indices: Tindices, updates: dtype ->",
+        f"dtype: {types}; Tindices: {{index}}",
+        infer=_resource_scatter_infer,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.WRITES,
+    )
+
+
+@_reference("ScatterUpdate", "type", locking=True)
+def scatter_update_op(ref, indices, updates, use_locking=True, name=None):
+    """Replace rows of a variable; of several for one row, the last stays."""
+
+
+@_reference("ScatterAdd", "{numbers}", locking=False)
+def scatter_add_op(ref, indices, updates, use_locking=False, name=None):
+    """Add to rows of a variable."""
+
+
+@_reference("ScatterSub", "{numbers}", locking=False)
+def scatter_sub_op(ref, indices, updates, use_locking=False, name=None):
+    """Subtract from rows of a variable."""
+
+
+@_reference("ScatterMul", "{numbers}", locking=False)
+def scatter_mul_op(ref, indices, updates, use_locking=False, name=None):
+    """Multiply rows of a variable."""
+
+
+@_reference("ScatterDiv", "{numbers}", locking=False)
+def scatter_div_op(ref, indices, updates, use_locking=False, name=None):
+    """Divide rows of a variable; integers are rounded toward zero."""
+
+
+@_reference("ScatterMin", "{float16|bfloat16|float32|float64|int32|int64}", locking=False)
+def scatter_min_op(ref, indices, updates, use_locking=False, name=None):
+    """Keep the smaller of a variable's rows and `updates`."""
+
+
+@_reference("ScatterMax", "{float16|bfloat16|float32|float64|int32|int64}", locking=False)
+def scatter_max_op(ref, indices, updates, use_locking=False, name=None):
+    """Keep the larger of a variable's rows and `updates`."""
+
+
+@_resource("ResourceScatterUpdate", "type")
+def resource_scatter_update(resource, indices, updates, name=None):
+    """Replace rows of the variable behind a handle; of several for one row, the last stays."""
+
+
+@_resource("ResourceScatterAdd", "{numbers}")
+def resource_scatter_add(resource, indices, updates, name=None):
+    """Add to rows of the variable behind a handle."""
+
+
+@_resource("ResourceScatterSub", "{numbers}")
+def resource_scatter_sub(resource, indices, updates, name=None):
+    """Subtract from rows of the variable behind a handle."""
+
+
+@_resource("ResourceScatterMul", "{numbers}")
+def resource_scatter_mul(resource, indices, updates, name=None):
+    """Multiply rows of the variable behind a handle."""
+
+
+@_resource("ResourceScatterDiv", "{numbers}")
+def resource_scatter_div(resource, indices, updates, name=None):
+    """Divide rows of the variable behind a handle; integers are rounded toward zero."""
+
+
+@_resource("ResourceScatterMin", "{numbers}")
+def resource_scatter_min(resource, indices, updates, name=None):
+    """Keep the smaller of the rows of the variable behind a handle and `updates`."""
+
+
+@_resource("ResourceScatterMax", "{numbers}")
+def resource_scatter_max(resource, indices, updates, name=None):
+    """Keep the larger of the rows of the variable behind a handle and `updates`."""
+
+
+# -- By coordinates -------------------------------------------------------------------------------
+
+
+def _check_slices(params: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
+    """updates has the shape indices.shape[:-1] + params.shape[indices.shape[-1]:]."""
+    if indices.sizes is None or updates.sizes is None:
+        return
+    if not indices.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    outer = len(indices.sizes) - 1
+    _match(
+        f"The outer {outer} dimensions of indices.shape={show_shape(indices)} must match the outer "
+        f"{outer} dimensions of updates.shape={show_shape(updates)}",
+        indices[:outer],
+        updates[:outer],
+    )
+    depth = indices.sizes[-1]
+    if depth is None or params.sizes is None:
+        return
+    inner = max(len(params.sizes) - depth, 0)
+    _match(
+        f"The inner {inner} dimensions of input.shape={show_shape(params)} must match the inner "
+        f"{len(updates.sizes) - outer} dimensions of updates.shape={show_shape(updates)}",
+        params[depth:],
+        updates[outer:],
+    )
+
+
+def _match(what: str, a: TensorShape, b: TensorShape) -> None:
+    try:
+        equal_shapes(a, b)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _nd_infer(c: Any, ref: TensorShape, indices: TensorShape, updates: TensorShape) -> Any:
+    _check_slices(ref, indices, updates)
+    return ref
+
+
+def _resource_nd_infer(
+    c: Any, handle: TensorShape, indices: TensorShape, updates: TensorShape
+) -> Any:
+    _check_handle_dtype(c, "T")
+    _check_slices(handle_shape(c), indices, updates)
+    return []
+
+
+def _reference_nd(op_type: str, types: str, locking: bool) -> Callable[..., Any]:
+    """Define the op `ScatterNd<how>` on references."""
+    how = op_type.removeprefix("ScatterNd")
+
+    def kernel(ref, indices, updates):
+        state = state_of(ref)
+        with state.lock:
+            scatter_nd(state.writable(), indices, updates, how)
+        return state
+
+    return define(
+        op_type,
+        "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)",
+        f"T: {types}; Tindices: {{index}}; use_locking: bool = {locking}",
+        infer=_nd_infer,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.WRITES,
+    )
+
+
+def _resource_nd(op_type: str) -> Callable[..., Any]:
+    """Define the op `ResourceScatterNd<how>` on handles."""
+    how = op_type.removeprefix("ResourceScatterNd")
+
+    def kernel(handle, indices, updates):
+        state = variable_behind(handle)
+        with state.lock:
+            scatter_nd(state.writable(), indices, updates, how)
+
+    return define(
+        op_type,
+        "ref: resource, indices: Tindices, updates: T ->",
+        "T: type; Tindices: {index}; use_locking: bool = True",
+        infer=_resource_nd_infer,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.WRITES,
+    )
+
+
+@_reference_nd("ScatterNdUpdate", "type", locking=True)
+def scatter_nd_update_op(ref, indices, updates, use_locking=True, name=None):
+    """Replace slices of a variable."""
+
+
+@_resource_nd("ResourceScatterNdUpdate")
+def resource_scatter_nd_update(ref, indices, updates, use_locking=True, name=None):
+    """Replace slices of the variable behind a handle."""
+
+
+@_reference_nd("ScatterNdAdd", "{numbers}", locking=False)
+def scatter_nd_add_op(ref, indices, updates, use_locking=False, name=None):
+    """Add to slices of a variable."""
+
+
+@_resource_nd("ResourceScatterNdAdd")
+def resource_scatter_nd_add(ref, indices, updates, use_locking=True, name=None):
+    """Add to slices of the variable behind a handle."""
+
+
+@_reference_nd("ScatterNdSub", "{numbers}", locking=False)
+def scatter_nd_sub_op(ref, indices, updates, use_locking=False, name=None):
+    """Subtract from slices of a variable."""
+
+
+@_resource_nd("ResourceScatterNdSub")
+def resource_scatter_nd_sub(ref, indices, updates, use_locking=True, name=None):
+    """Subtract from slices of the variable behind a handle."""

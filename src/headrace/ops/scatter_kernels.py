@@ -1,0 +1,161 @@
+"""Changing rows of an array. In: a C-contiguous array, indices, updates. Out: the array, changed.
+
+`scatter` takes indices of any shape into the first axis; `scatter_nd` takes rows of coordinates
+into the first few axes. Repeated indices are handled in order: the last update wins, sums and
+products take all of them. Nothing is written if any index is out of range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["UPDATES", "check_indices", "scatter", "scatter_nd", "truncated_divide"]
+
+
+def truncated_divide(x: Any, y: Any) -> Any:
+    """x / y as C divides: integers round toward zero; ValueError if an integer divisor is zero."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.dtype.kind not in "iu":
+        return np.divide(x, y)
+    if not y.all():
+        raise ValueError("Integer division by zero")
+    quotient = np.floor_divide(x, y)
+    if x.dtype.kind == "i":
+        quotient += ((x % y) != 0) & ((x < 0) != (y < 0))
+    return quotient
+
+
+# What the ops of the family do with an old and a new value; None replaces the old one.
+UPDATES: dict[str, Callable[..., Any] | None] = {
+    "Update": None,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": truncated_divide,
+    "Min": np.minimum,
+    "Max": np.maximum,
+}
+
+
+def check_indices(indices: np.ndarray, limit: int) -> None:
+    """ValueError names the first index that is not in [0, limit)."""
+    bad = (indices < 0) | (indices >= limit)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), indices.shape)
+        place = "[" + ",".join(map(str, where)) + "]" if where else ""
+        raise ValueError(f"indices{place} = {indices[where]} is not in [0, {limit})")
+
+
+def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: str) -> None:
+    """Change the rows `indices` of `params` by `updates`, one row (or one scalar for all) each."""
+    indices, updates = np.asarray(indices), np.asarray(updates)
+    if not params.ndim:
+        raise ValueError("params must be at least 1-D, got shape []")
+    if updates.ndim and updates.shape != indices.shape + params.shape[1:]:
+        raise ValueError(
+            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got "
+            f"updates.shape {_show(updates.shape)}, indices.shape {_show(indices.shape)}, "
+            f"params.shape {_show(params.shape)}"
+        )
+    check_indices(indices, params.shape[0])
+    flat = indices.ravel()
+    rows = (
+        updates.reshape(flat.shape + params.shape[1:])
+        if updates.ndim
+        else np.broadcast_to(updates, flat.shape + params.shape[1:])
+    )
+    _change(params, flat, rows, how)
+
+
+def scatter_nd(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: str) -> None:
+    """Change the slices of `params` at the coordinates `indices[..., :]` by those of `updates`."""
+    indices, updates = np.asarray(indices), np.asarray(updates)
+    if not indices.ndim:
+        raise ValueError("Indices shape must have rank at least one. Found:[]")
+    depth = indices.shape[-1]
+    batch = indices.shape[:-1]
+    if updates.shape[:1] != indices.shape[:1] and batch:
+        raise ValueError(
+            "The outermost dimension of updates and indices must match. Got indices.shape "
+            f"{_show(indices.shape)}, updates.shape {_show(updates.shape)}"
+        )
+    if depth > params.ndim or updates.shape != batch + params.shape[depth:]:
+        raise ValueError(
+            "Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got "
+            f"updates.shape: {_show(updates.shape)}, indices.shape: {_show(indices.shape)}, "
+            f"params_shape: {_show(params.shape)}, slice_dim: {depth}, and batch_dim: {len(batch)}"
+        )
+    rows, count = _flat_coordinates(indices.reshape(-1, depth), params.shape[:depth], params.shape)
+    tail = params.shape[depth:]
+    _change(params.reshape((count, *tail)), rows, updates.reshape(rows.shape + tail), how)
+
+
+def _flat_coordinates(
+    coordinates: np.ndarray, limits: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[np.ndarray, int]:
+    """Row numbers in an array whose first axes are merged into one, and that axis's length."""
+    bad = ((coordinates < 0) | (coordinates >= np.array(limits, np.int64))).any(axis=1)
+    if bad.any():
+        first = int(np.argmax(bad))
+        found = ", ".join(map(str, coordinates[first].tolist()))
+        raise ValueError(f"indices[{first}] = [{found}] does not index into shape {_show(shape)}")
+    count = 1
+    rows = np.zeros(len(coordinates), np.int64)
+    for axis in reversed(range(len(limits))):
+        rows += coordinates[:, axis] * count
+        count *= limits[axis]
+    return rows, count
+
+
+def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str) -> None:
+    function = UPDATES[how]
+    if not rows.size:
+        return
+    if function is None:
+        params[rows] = updates
+    elif not _has_repeats(rows, params.shape[0]):
+        params[rows] = function(params[rows], updates)
+    elif isinstance(function, np.ufunc):
+        _combine(params, rows, updates, function)
+    elif params.dtype.kind in "iu":
+        _in_rounds(params, rows, updates, function)
+    else:
+        np.divide.at(params, rows, updates)
+
+
+def _has_repeats(rows: np.ndarray, count: int) -> bool:
+    if rows.size > count:
+        return True
+    ordered = np.sort(rows)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _combine(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, function: np.ufunc) -> None:
+    """Apply a ufunc with repeated rows: first among the updates of a row, then on the row."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    among = np.add if function is np.subtract else function
+    totals = among.reduceat(updates[order], starts, axis=0, dtype=updates.dtype)
+    kept = ordered[starts]
+    params[kept] = function(params[kept], totals)
+
+
+def _in_rounds(
+    params: np.ndarray, rows: np.ndarray, updates: np.ndarray, function: Callable[..., Any]
+) -> None:
+    """Apply one update per row at a time: truncating divisions can't be combined beforehand."""
+    order = np.argsort(rows, kind="stable")
+    while order.size:
+        ordered = rows[order]
+        first = np.r_[True, ordered[1:] != ordered[:-1]]
+        now = order[first]
+        params[rows[now]] = function(params[rows[now]], updates[now])
+        order = order[~first]
+
+
+def _show(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
