@@ -103,6 +103,10 @@ class Schema:
         return any(a.is_list for a in self.inputs)
 
     @cached_property
+    def has_ref_inputs(self) -> bool:
+        return any(a.is_ref for a in self.inputs)
+
+    @cached_property
     def has_list_outputs(self) -> bool:
         return any(a.is_list for a in self.outputs)
 

@@ -30,6 +30,8 @@ class ScopeState(threading.local):
         self.attrs: dict[str, Any] = {}
         self.gradient_overrides: dict[str, str] = {}
         self.container = ""
+        self.variable_scope: Any = None  # the innermost tf.variable_scope's VariableScope
+        self.variable_creators: tuple[Callable[..., Any], ...] = ()  # outermost first
 
 
 class DeviceScope:

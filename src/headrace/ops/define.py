@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import collections
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -183,8 +184,23 @@ def _apply_in(
             attrs[attribute.name] = attribute.default
         elif attribute.name in schema.inferred:
             attrs[attribute.name] = as_attribute(attribute, attrs[attribute.name], schema.op_type)
-    op = graph.add_operation(definition, flat, attrs, full_name)
-    return results(op)
+    if schema.has_ref_inputs:
+        with _beside_references(graph, schema, flat, attrs):
+            return results(graph.add_operation(definition, flat, attrs, full_name))
+    return results(graph.add_operation(definition, flat, attrs, full_name))
+
+
+@contextmanager
+def _beside_references(
+    graph: Graph, schema: Schema, flat: list[Tensor], attrs: dict[str, Any]
+) -> Iterator[None]:
+    """Colocate an operation with the variables that it gets references to."""
+    wants = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, attrs))]
+    with ExitStack() as scopes:
+        for tensor, is_ref in zip(flat, wants, strict=True):
+            if is_ref:
+                scopes.enter_context(graph.colocate_with(tensor.op))
+        yield
 
 
 def _unique(graph: Graph, name: str) -> str:

@@ -1,0 +1,528 @@
+"""Variable scopes: names, defaults and sharing for tf.get_variable.
+
+State: the current VariableScope, one per graph and thread, in the graph's ScopeState. A scope's
+settings are inherited by the scopes opened inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+from headrace.core import dtypes
+from headrace.core.dtypes import as_dtype
+from headrace.core.export import export, export_value
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.ops.convert import convert_to_tensor, graph_of, name_scope
+from headrace.variables.options import VariableAggregation, VariableSynchronization
+from headrace.variables.store import ReuseMode, VariableStore, default_variable_store
+
+__all__ = ["VariableScope", "get_variable", "get_variable_scope", "variable_scope"]
+
+export_value("headrace.variables.store", "AUTO_REUSE", "AUTO_REUSE")
+
+
+@export("no_regularizer")
+def no_regularizer(_: Any) -> None:
+    """The regularizer that keeps an outer scope's one from being used."""
+    return None
+
+
+@export("VariableScope")
+class VariableScope:
+    """What tf.get_variable uses where it isn't told: name prefix, reuse, initializer and so on."""
+
+    def __init__(
+        self,
+        reuse: Any,
+        name: str = "",
+        initializer: Any = None,
+        regularizer: Any = None,
+        caching_device: Any = None,
+        partitioner: Any = None,
+        custom_getter: Any = None,
+        name_scope: str = "",
+        dtype: Any = dtypes.float32,
+        use_resource: bool | None = None,
+        constraint: Any = None,
+    ) -> None:
+        self._name = name
+        self._reuse = reuse
+        self._initializer = initializer
+        self._regularizer = regularizer
+        self._caching_device = caching_device
+        self._partitioner = partitioner
+        self._custom_getter = custom_getter
+        self._name_scope = name_scope
+        self._dtype = dtype
+        self._use_resource = use_resource
+        self._constraint = constraint
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def original_name_scope(self) -> str:
+        """The name scope that was opened with this scope, as a prefix."""
+        return self._name_scope
+
+    @property
+    def reuse(self) -> Any:
+        return self._reuse
+
+    @property
+    def initializer(self) -> Any:
+        return self._initializer
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    @property
+    def use_resource(self) -> bool | None:
+        return self._use_resource
+
+    @property
+    def regularizer(self) -> Any:
+        return self._regularizer
+
+    @property
+    def caching_device(self) -> Any:
+        return self._caching_device
+
+    @property
+    def partitioner(self) -> Any:
+        return self._partitioner
+
+    @property
+    def custom_getter(self) -> Any:
+        return self._custom_getter
+
+    @property
+    def constraint(self) -> Any:
+        return self._constraint
+
+    def reuse_variables(self) -> None:
+        """Reuse variables from now on: none is made."""
+        self._reuse = True
+
+    def set_initializer(self, initializer: Any) -> None:
+        """Set the initializer of variables that are given none."""
+        self._initializer = initializer
+
+    def set_dtype(self, dtype: Any) -> None:
+        """Set the dtype of variables that are given none."""
+        self._dtype = dtype
+
+    def set_use_resource(self, use_resource: bool | None) -> None:
+        """Set whether variables are resource variables."""
+        self._use_resource = use_resource
+
+    def set_regularizer(self, regularizer: Any) -> None:
+        """Set the regularizer of variables that are given none."""
+        self._regularizer = regularizer
+
+    def set_caching_device(self, caching_device: Any) -> None:
+        """Set where values of variables are cached."""
+        self._caching_device = caching_device
+
+    def set_partitioner(self, partitioner: Any) -> None:
+        """Set the partitioner of variables that are given none."""
+        self._partitioner = partitioner
+
+    def set_custom_getter(self, custom_getter: Any) -> None:
+        """Set the function that get_variable asks for variables."""
+        self._custom_getter = custom_getter
+
+    def get_collection(self, name: str) -> list[Any]:
+        """Return what of a graph collection lies in this scope."""
+        return get_default_graph().get_collection(name, f"{self._name}/" if self._name else "")
+
+    def trainable_variables(self) -> list[Any]:
+        """Return the trainable variables in this scope."""
+        return self.get_collection(GraphKeys.TRAINABLE_VARIABLES)
+
+    def global_variables(self) -> list[Any]:
+        """Return the global variables in this scope."""
+        return self.get_collection(GraphKeys.GLOBAL_VARIABLES)
+
+    def local_variables(self) -> list[Any]:
+        """Return the local variables in this scope."""
+        return self.get_collection(GraphKeys.LOCAL_VARIABLES)
+
+    def get_variable(
+        self,
+        var_store: VariableStore,
+        name: str,
+        shape: Any = None,
+        dtype: Any = None,
+        initializer: Any = None,
+        regularizer: Any = None,
+        reuse: Any = None,
+        trainable: bool | None = None,
+        collections: Any = None,
+        caching_device: Any = None,
+        partitioner: Any = None,
+        validate_shape: bool = True,
+        use_resource: bool | None = None,
+        custom_getter: Any = None,
+        constraint: Any = None,
+        synchronization: Any = VariableSynchronization.AUTO,
+        aggregation: Any = VariableAggregation.NONE,
+    ) -> Any:
+        """Return the variable `name` of this scope from `var_store`, with the scope's settings."""
+        # Variables are named by variable scopes alone: name scopes don't matter.
+        with name_scope(None):
+            given = initializer is not None and not callable(initializer)
+            if dtype is not None and given:
+                found = convert_to_tensor(initializer).dtype.base_dtype
+                if found is not as_dtype(dtype).base_dtype:
+                    raise ValueError(
+                        f"Initializer type '{found}' and explicit dtype '{as_dtype(dtype)}' don't "
+                        "match."
+                    )
+            initializer = self._initializer if initializer is None else initializer
+            return var_store.get_variable(
+                f"{self._name}/{name}" if self._name else name,
+                shape=shape,
+                dtype=self._dtype if dtype is None else dtype,
+                initializer=initializer,
+                regularizer=self._regularizer if regularizer is None else regularizer,
+                reuse=self._reuse if reuse is None else reuse,
+                trainable=trainable,
+                collections=collections,
+                caching_device=self._caching_device if caching_device is None else caching_device,
+                partitioner=self._partitioner if partitioner is None else partitioner,
+                validate_shape=validate_shape,
+                use_resource=self._use_resource if use_resource is None else use_resource,
+                custom_getter=self._custom_getter if custom_getter is None else custom_getter,
+                constraint=self._constraint if constraint is None else constraint,
+                synchronization=synchronization,
+                aggregation=aggregation,
+            )
+
+
+@export("get_variable_scope")
+def get_variable_scope() -> VariableScope:
+    """Return the current variable scope."""
+    state = get_default_graph().scope
+    if state.variable_scope is None:
+        state.variable_scope = VariableScope(False)
+    return state.variable_scope
+
+
+def _get_default_variable_store() -> VariableStore:
+    return default_variable_store()
+
+
+@export("get_variable")
+def get_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool | None = None,
+    collections: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    custom_getter: Any = None,
+    constraint: Any = None,
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+) -> Any:
+    """Return the variable `name` of the current variable scope, made or reused as the scope says.
+
+    What isn't given comes from the scope. Without any initializer, floats get the Glorot uniform
+    one and other types zeros.
+    """
+    return get_variable_scope().get_variable(
+        default_variable_store(),
+        name,
+        shape=shape,
+        dtype=dtype,
+        initializer=initializer,
+        regularizer=regularizer,
+        trainable=trainable,
+        collections=collections,
+        caching_device=caching_device,
+        partitioner=partitioner,
+        validate_shape=validate_shape,
+        use_resource=use_resource,
+        custom_getter=custom_getter,
+        constraint=constraint,
+        synchronization=synchronization,
+        aggregation=aggregation,
+    )
+
+
+@export("get_local_variable")
+def get_local_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = False,
+    collections: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    validate_shape: bool = True,
+    use_resource: bool | None = None,
+    custom_getter: Any = None,
+    constraint: Any = None,
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+) -> Any:
+    """Return a variable as `get_variable` does; a new one is local and isn't trained."""
+    if trainable:
+        raise ValueError(f"the local variable {name} can't be trainable")
+    return get_variable(
+        name,
+        shape=shape,
+        dtype=dtype,
+        initializer=initializer,
+        regularizer=regularizer,
+        trainable=False,
+        collections=[*(collections or ()), GraphKeys.LOCAL_VARIABLES],
+        caching_device=caching_device,
+        partitioner=partitioner,
+        validate_shape=validate_shape,
+        use_resource=use_resource,
+        custom_getter=custom_getter,
+        constraint=constraint,
+        synchronization=synchronization,
+        aggregation=aggregation,
+    )
+
+
+# -- Opening scopes --------------------------------------------------------------------------------
+
+
+@export("variable_scope")
+class variable_scope:
+    """A context manager that opens a variable scope, and a name scope of the same name.
+
+    name_or_scope is a name inside the current scope, or a VariableScope to open again, from
+    anywhere. If it's None, `default_name` is made unique. `reuse` is True (variables must exist),
+    AUTO_REUSE (they may), or None (as the outer scope says). `values` are tensors whose graph is
+    used. `auxiliary_name_scope=False` leaves the name scope as it is.
+    """
+
+    def __init__(
+        self,
+        name_or_scope: str | VariableScope | None,
+        default_name: str | None = None,
+        values: Iterable[Any] | None = None,
+        initializer: Any = None,
+        regularizer: Any = None,
+        caching_device: Any = None,
+        partitioner: Any = None,
+        custom_getter: Any = None,
+        reuse: Any = None,
+        dtype: Any = None,
+        use_resource: bool | None = None,
+        constraint: Any = None,
+        auxiliary_name_scope: bool = True,
+    ) -> None:
+        if default_name is None and name_or_scope is None:
+            raise TypeError("If default_name is None then name_or_scope is required")
+        if name_or_scope is not None and not isinstance(name_or_scope, str | VariableScope):
+            raise TypeError("VariableScope: name_or_scope must be a string or VariableScope.")
+        if not (reuse is None or isinstance(reuse, bool | ReuseMode)):
+            raise ValueError("The reuse parameter must be True or False or None.")
+        if name_or_scope is None and reuse:
+            raise ValueError("reuse=True cannot be used without a name_or_scope")
+        if not isinstance(auxiliary_name_scope, bool):
+            raise TypeError(
+                "The auxiliary_name_scope must be `True` or `False`, while get "
+                f"{auxiliary_name_scope}"
+            )
+        self._name_or_scope = name_or_scope
+        self._default_name = default_name
+        self._values = [] if values is None else list(values)
+        self._reuse = reuse or None  # False can't undo an outer True
+        self._settings = {
+            "initializer": initializer,
+            "regularizer": regularizer,
+            "caching_device": caching_device,
+            "partitioner": partitioner,
+            "custom_getter": custom_getter,
+            "dtype": dtype,
+            "use_resource": use_resource,
+            "constraint": constraint,
+        }
+        self._with_name_scope = auxiliary_name_scope
+        self._open: list[ExitStack] = []
+
+    def __enter__(self) -> VariableScope:
+        with ExitStack() as stack:
+            graph = graph_of(self._values)
+            if graph is not None:
+                stack.enter_context(graph.as_default())
+            scope = stack.enter_context(self._opened())
+            self._open.append(stack.pop_all())
+        return scope
+
+    def __exit__(self, *details: Any) -> None:
+        self._open.pop().__exit__(*details)
+
+    def _opened(self) -> AbstractContextManager[VariableScope]:
+        target = self._name_or_scope
+        if target is None:
+            return self._open_default()
+        return self._open_named(target)
+
+    @contextmanager
+    def _open_default(self) -> Iterator[VariableScope]:
+        default_name = self._default_name or ""
+        with ExitStack() as stack:
+            prefix = ""
+            if self._with_name_scope:
+                prefix = stack.enter_context(name_scope(default_name))
+            unique = _unique_scope_name(default_name)
+            yield stack.enter_context(_pure_scope(unique, prefix, self._reuse, self._settings))
+
+    @contextmanager
+    def _open_named(self, target: str | VariableScope) -> Iterator[VariableScope]:
+        own = target if isinstance(target, str) else target.name.split("/")[-1]
+        with ExitStack() as stack:
+            prefix = ""
+            if own and self._with_name_scope:
+                prefix = stack.enter_context(name_scope(own))
+            if isinstance(target, VariableScope):
+                prefix = target.original_name_scope
+            yield stack.enter_context(_pure_scope(target, prefix, self._reuse, self._settings))
+
+
+def _unique_scope_name(name: str) -> str:
+    """`name`, or `name_1` and so on if the current scope had such a scope already."""
+    counts = default_variable_store().scope_counts
+    outer = get_variable_scope().name
+    full = f"{outer}/{name}" if outer else name
+    if not counts.get(full):
+        return name
+    i = 1
+    while counts.get(f"{full}_{i}"):
+        i += 1
+    return f"{name}_{i}"
+
+
+@contextmanager
+def _pure_scope(
+    target: str | VariableScope, prefix: str, reuse: Any, settings: dict[str, Any]
+) -> Iterator[VariableScope]:
+    """Open a variable scope without a name scope."""
+    state = get_default_graph().scope
+    store = default_variable_store()
+    outer = get_variable_scope()
+    again = isinstance(target, VariableScope)
+    base = target if isinstance(target, VariableScope) else outer
+    if again:
+        name = target.name
+        counts = dict(store.scope_counts)
+    else:
+        name = f"{outer.name}/{target}" if outer.name else str(target)
+        counts = {}
+    scope = _derived(base, name, prefix, reuse if reuse else base.reuse, settings)
+    store.open_scope(name)
+    state.variable_scope = scope
+    try:
+        yield scope
+    finally:
+        store.close_subscopes(name)
+        if again:
+            store.scope_counts = counts
+        state.variable_scope = outer
+
+
+def _derived(
+    base: VariableScope, name: str, prefix: str, reuse: Any, settings: dict[str, Any]
+) -> VariableScope:
+    """A scope with the settings of `base`, except where others are given."""
+    merged = {
+        key: getattr(base, key) if value is None else value for key, value in settings.items()
+    }
+    own_getter = settings["custom_getter"]
+    if own_getter is not None and base.custom_getter is not None:
+        merged["custom_getter"] = _chained(own_getter, base.custom_getter)
+    return VariableScope(reuse, name, name_scope=prefix, **merged)
+
+
+def _chained(inner: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
+    """A custom getter that asks `inner`, whose getter is `outer`."""
+
+    def custom_getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return inner(partial(outer, getter), *args, **kwargs)
+
+    return custom_getter
+
+
+@export("variable_op_scope")
+@contextmanager
+def variable_op_scope(
+    values: Iterable[Any],
+    name_or_scope: str | VariableScope | None,
+    default_name: str | None = None,
+    initializer: Any = None,
+    regularizer: Any = None,
+    caching_device: Any = None,
+    partitioner: Any = None,
+    custom_getter: Any = None,
+    reuse: Any = None,
+    dtype: Any = None,
+    use_resource: bool | None = None,
+    constraint: Any = None,
+) -> Iterator[VariableScope]:
+    """Open a variable scope: `variable_scope` with the arguments in their old order."""
+    with variable_scope(
+        name_or_scope,
+        default_name,
+        values,
+        initializer,
+        regularizer,
+        caching_device,
+        partitioner,
+        custom_getter,
+        reuse,
+        dtype,
+        use_resource,
+        constraint,
+    ) as scope:
+        yield scope
+
+
+@export("create_partitioned_variables")
+def create_partitioned_variables(
+    shape: Any,
+    slicing: list[int],
+    initializer: Any,
+    dtype: Any = dtypes.float32,
+    trainable: bool = True,
+    collections: Any = None,
+    name: str | None = None,
+    reuse: Any = None,
+) -> list[Any]:
+    """Return the parts of a new variable of `shape`, cut into `slicing[i]` pieces along axis i."""
+    if len(shape) != len(slicing):
+        raise ValueError(
+            "The 'shape' and 'slicing' of a partitioned Variable must have the length: shape: "
+            f"{shape}, slicing: {slicing}"
+        )
+    with variable_scope(name, "PartitionedVariable", reuse=reuse):
+        partitioned = get_variable(
+            "",
+            shape=None if not callable(initializer) else shape,
+            dtype=dtype,
+            initializer=initializer,
+            trainable=trainable,
+            partitioner=lambda **unused: slicing,
+            collections=collections,
+        )
+    return list(partitioned)

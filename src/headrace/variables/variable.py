@@ -1,0 +1,358 @@
+"""Variable: a tensor that keeps its value between steps. Here is what all kinds of variables share.
+
+`tf.Variable(...)` asks the open creator scopes, then makes a RefVariable or a ResourceVariable. A
+variable behaves as the tensor of its value in every operator and wherever a tensor is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headrace.core.dtypes import DType
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph import default
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.default import get_default_graph
+from headrace.graph.graph import Graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor, register_tensor_conversion_function
+from headrace.variables.options import (
+    VariableAggregation,
+    VariableSynchronization,
+    resource_variables_enabled,
+)
+from headrace.variables.slice_info import SaveSliceInfo
+
+__all__ = ["Variable", "variable_creator_scope"]
+
+
+class _Creating(type):
+    """Makes `Variable(...)` go through the creator scopes, and the kinds of variables directly."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is Variable:
+            return _create(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
+
+
+def _create(
+    initial_value: Any = None,
+    trainable: bool | None = None,
+    collections: Any = None,
+    validate_shape: bool = True,
+    caching_device: Any = None,
+    name: str | None = None,
+    variable_def: Any = None,
+    dtype: Any = None,
+    expected_shape: Any = None,
+    import_scope: str | None = None,
+    constraint: Callable[..., Any] | None = None,
+    use_resource: bool | None = None,
+    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+    aggregation: VariableAggregation = VariableAggregation.NONE,
+    shape: Any = None,
+) -> Variable:
+    settings = dict(locals())
+    create: Callable[..., Variable] = _default_creator
+    for creator in get_default_graph().scope.variable_creators:
+        create = partial(creator, create)
+    return create(**settings)
+
+
+def _default_creator(**settings: Any) -> Variable:
+    use_resource = settings.pop("use_resource")
+    if use_resource is None:
+        scope = get_default_graph().scope.variable_scope
+        use_resource = None if scope is None else scope.use_resource
+    if use_resource is None:
+        use_resource = resource_variables_enabled()
+    kind = Variable._kinds["resource" if use_resource else "ref"]
+    return kind(**settings)
+
+
+@export("variable_creator_scope")
+@contextmanager
+def variable_creator_scope(variable_creator: Callable[..., Any]) -> Iterator[None]:
+    """Let `variable_creator(next_creator, **kwargs)` make the variables; inner ones run first."""
+    scope = get_default_graph().scope
+    outer = scope.variable_creators
+    scope.variable_creators = (*outer, variable_creator)
+    try:
+        yield
+    finally:
+        scope.variable_creators = outer
+
+
+@export("Variable")
+class Variable(metaclass=_Creating):
+    """State that steps read and write, with an initial value, a dtype and a shape.
+
+    initial_value  a tensor, what can be converted to one, or a function that returns one
+    trainable      whether optimizers change it by default: puts it in TRAINABLE_VARIABLES
+    collections    graph collections to join, GLOBAL_VARIABLES by default
+    validate_shape whether the shape must be known and stay
+    caching_device where to keep a copy of the value for readers
+    constraint     a function from an updated value to the value to keep, for optimizers
+    use_resource   whether to make a resource variable
+    shape          the static shape, where it's to be wider than the initial value's
+    """
+
+    SaveSliceInfo = SaveSliceInfo
+    __array_priority__ = 100  # NumPy must ask us first in `array + variable`.
+
+    # The classes that `Variable(...)` makes; each adds itself.
+    _kinds: ClassVar[dict[str, type[Variable]]] = {}
+
+    _initial_value: Any
+    _initializer_op: Any
+    _save_slice_info: SaveSliceInfo | None = None
+    _constraint: Callable[..., Any] | None
+    _trainable: bool
+    _synchronization: VariableSynchronization
+    _aggregation: VariableAggregation
+
+    if TYPE_CHECKING:
+
+        def __init__(self, initial_value: Any = None, **settings: Any) -> None: ...
+        def __add__(self, other: Any) -> Any: ...
+        def __sub__(self, other: Any) -> Any: ...
+        def __mul__(self, other: Any) -> Any: ...
+
+    # -- What it is --------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def op(self) -> Operation:
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> DType:
+        raise NotImplementedError
+
+    @property
+    def shape(self) -> TensorShape:
+        raise NotImplementedError
+
+    def get_shape(self) -> TensorShape:
+        """Return the static shape."""
+        return self.shape
+
+    @property
+    def device(self) -> str:
+        return self.op.device
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+    @property
+    def initializer(self) -> Operation:
+        """The operation that gives the variable its initial value."""
+        return self._initializer_op
+
+    @property
+    def initial_value(self) -> Tensor:
+        """The tensor that the initializer assigns."""
+        return self._initial_value
+
+    @property
+    def constraint(self) -> Callable[..., Any] | None:
+        return self._constraint
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable
+
+    @property
+    def synchronization(self) -> VariableSynchronization:
+        return self._synchronization
+
+    @property
+    def aggregation(self) -> VariableAggregation:
+        return self._aggregation
+
+    @property
+    def _shared_name(self) -> str:
+        return self.op.name
+
+    def _set_save_slice_info(self, save_slice_info: SaveSliceInfo) -> None:
+        """Say which part of a partitioned variable this is."""
+        self._save_slice_info = save_slice_info
+
+    def _get_save_slice_info(self) -> SaveSliceInfo | None:
+        return self._save_slice_info
+
+    def _as_graph_element(self) -> Tensor:
+        """The tensor that a session fetches (or feeds) for this variable."""
+        raise NotImplementedError
+
+    def _gradient_source(self) -> Tensor:
+        """The tensor that gradients with respect to this variable are taken by."""
+        raise NotImplementedError
+
+    # -- Its value ---------------------------------------------------------------------------------
+
+    def value(self) -> Tensor:
+        """Return the value as a tensor, which may be one that was read once for the whole step."""
+        raise NotImplementedError
+
+    def read_value(self) -> Tensor:
+        """Return the value as of when this read runs, under the control dependencies open now."""
+        raise NotImplementedError
+
+    def initialized_value(self) -> Tensor:
+        """Return a value for initialising other variables: this variable's initial value.
+
+        In the step that runs the initializers of both, it is what this variable gets.
+        """
+        return self.initial_value
+
+    def eval(self, session: Any = None) -> Any:
+        """Return the value in `session`, or in the default session."""
+        return self._as_graph_element().eval(session=session)
+
+    def load(self, value: Any, session: Any = None) -> None:
+        """Give the variable a value in `session`, without adding to the graph."""
+        session = session or default.default_session()
+        if session is None:
+            raise ValueError(
+                "Either session argument should be provided or default session should be "
+                "established"
+            )
+        session.run(self.initializer, {self.initializer.inputs[1]: value})
+
+    # -- As a tensor -------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Tensor:
+        """Return a slice of the value; `v[1:].assign(x)` changes that part of the variable."""
+        part = Tensor.__getitem__(self.value(), key)  # type: ignore[attr-defined]
+        if "begin_mask" in part.op._attrs:
+            part.assign = partial(self._assign_slice, part.op)
+        return part
+
+    def _assign_slice(self, slice_op: Operation, value: Any, name: str | None = None) -> Any:
+        masks = {k: v for k, v in slice_op._attrs.items() if k.endswith("_mask")}
+        _, begin, end, strides = slice_op.inputs
+        return self._strided_slice_assign(
+            begin, end, strides, value, name or f"{slice_op.name}/_assign", **masks
+        )
+
+    def _strided_slice_assign(
+        self, begin: Any, end: Any, strides: Any, value: Any, name: str, **masks: int
+    ) -> Any:
+        raise NotImplementedError
+
+    def __iter__(self) -> Any:
+        raise TypeError("'Variable' object is not iterable.")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __repr__(self) -> str:
+        return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
+
+    # -- Files -------------------------------------------------------------------------------------
+
+    def to_proto(self, export_scope: str | None = None) -> Any:
+        """Return a VariableDef, or None if the variable lies outside of `export_scope`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def from_proto(variable_def: Any, import_scope: str | None = None) -> Variable:
+        """Return the variable of the default graph that a VariableDef describes."""
+        kind = Variable._kinds["resource" if variable_def.is_resource else "ref"]
+        return kind(variable_def=variable_def, import_scope=import_scope)
+
+
+# -- Behaving as the value -------------------------------------------------------------------------
+
+_OPERATORS = (
+    *("add", "sub", "mul", "div", "truediv", "floordiv", "mod", "pow", "matmul"),
+    *("and", "or", "xor"),
+)
+_COMPARISONS = ("lt", "le", "gt", "ge", "neg", "invert", "abs")
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def method(self: Variable, *others: Any) -> Any:
+        return getattr(Tensor, name)(self.value(), *others)
+
+    method.__name__ = name
+    method.__qualname__ = f"Variable.{name}"
+    return method
+
+
+for _name in (*_OPERATORS, *(f"r{_n}" for _n in _OPERATORS), *_COMPARISONS):
+    setattr(Variable, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def _convert(
+    value: Variable, dtype: DType | None = None, name: str | None = None, as_ref: bool = False
+) -> Tensor:
+    if dtype is not None and not dtype.base_dtype.is_compatible_with(value.dtype):
+        raise ValueError(
+            f"Incompatible type conversion requested to type {dtype.name!r} for variable of type "
+            f"{value.dtype.name!r}"
+        )
+    return value._gradient_source() if as_ref else value.value()
+
+
+register_tensor_conversion_function(Variable, _convert)
+
+
+# -- For the kinds of variables --------------------------------------------------------------------
+
+
+def check_arguments(
+    initial_value: Any, collections: Any, constraint: Any, trainable: bool
+) -> list[Any]:
+    """Check what constructors share; return the collections to join."""
+    if initial_value is None:
+        raise ValueError("initial_value must be specified.")
+    if collections is None:
+        collections = [GraphKeys.GLOBAL_VARIABLES]
+    if not isinstance(collections, list | tuple | set):
+        raise ValueError(
+            "collections argument to Variable constructor must be a list, tuple, or set. Got "
+            f"{collections} of type {type(collections)}"
+        )
+    if constraint is not None and not callable(constraint):
+        raise ValueError("The `constraint` argument must be a callable.")
+    if trainable and GraphKeys.TRAINABLE_VARIABLES not in collections:
+        return [*collections, GraphKeys.TRAINABLE_VARIABLES]
+    return list(collections)
+
+
+def check_expected_shape(initial_value: Tensor, expected_shape: Any) -> None:
+    """Honour the old argument `expected_shape`: what the initial value's shape has to fit."""
+    if expected_shape is not None and not initial_value.shape.is_compatible_with(
+        as_shape(expected_shape)
+    ):
+        raise ValueError(
+            f"the initial value has shape {initial_value.shape}, not the expected {expected_shape}"
+        )
+
+
+def slices(sparse_delta: Any) -> IndexedSlices:
+    """The argument of a scatter method; TypeError if it isn't IndexedSlices."""
+    if not isinstance(sparse_delta, IndexedSlices):
+        raise TypeError(f"sparse_delta is not IndexedSlices: {sparse_delta}")
+    return sparse_delta
+
+
+def initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
+    """The initial value as a tensor, made in the scopes that are open now."""
+    if callable(initial_value):
+        initial_value = initial_value()
+    return convert_to_tensor(initial_value, dtype, name="initial_value")
