@@ -190,6 +190,14 @@ from headrace.ops.cumulative import (
     cumprod as cumprod,
     cumsum as cumsum,
 )
+from headrace.ops.diagonals import (
+    diag as diag,
+    diag_part as diag_part,
+    matrix_band_part as matrix_band_part,
+    matrix_diag as matrix_diag,
+    matrix_diag_part as matrix_diag_part,
+    matrix_set_diag as matrix_set_diag,
+)
 from headrace.ops.division import (
     div as div,
     div_no_nan as div_no_nan,
@@ -622,6 +630,8 @@ __all__ = [
     "decode_compressed",
     "decode_csv",
     "decode_raw",
+    "diag",
+    "diag_part",
     "digamma",
     "dimension_at_index",
     "dimension_value",
@@ -723,6 +733,10 @@ __all__ = [
     "manip",
     "math",
     "matmul",
+    "matrix_band_part",
+    "matrix_diag",
+    "matrix_diag_part",
+    "matrix_set_diag",
     "matrix_transpose",
     "maximum",
     "meshgrid",

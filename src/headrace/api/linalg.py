@@ -9,6 +9,14 @@ from headrace.ops.arithmetic import (
 from headrace.ops.clipping import (
     global_norm as global_norm,
 )
+from headrace.ops.diagonals import (
+    diag as tensor_diag,
+    diag_part as tensor_diag_part,
+    matrix_band_part as band_part,
+    matrix_diag as diag,
+    matrix_diag_part as diag_part,
+    matrix_set_diag as set_diag,
+)
 from headrace.ops.matrices import (
     matmul as matmul,
     matvec as matvec,
@@ -19,10 +27,16 @@ from headrace.ops.permuting import (
 )
 
 __all__ = [
+    "band_part",
     "cross",
+    "diag",
+    "diag_part",
     "global_norm",
     "matmul",
     "matrix_transpose",
     "matvec",
+    "set_diag",
+    "tensor_diag",
+    "tensor_diag_part",
     "transpose",
 ]
