@@ -16,6 +16,19 @@ def dynamic(tf, value, shape=None):
     return tf.placeholder_with_default(value, shape)
 
 
+def raw_ops(tf):
+    """The ops by their types: TensorFlow's tf.raw_ops, or builders of ours."""
+    if hasattr(tf, "raw_ops"):
+        return tf.raw_ops
+    from headrace.ops.define import build
+
+    class Ours:
+        def __getattr__(self, op_type):
+            return lambda **values: build(op_type, **values)
+
+    return Ours()
+
+
 @case
 def shape_static(tf):
     x = ramp(tf, 2, 3)
@@ -381,6 +394,7 @@ def gather_nd(tf):
         tf.gather_nd(x, [1, 2, 0], "one"),
         tf.gather_nd(x, np.zeros([2, 0], np.int32)),
         tf.gather_nd(x, [[1], [0], [2], [1]], batch_dims=1),
+        tf.gather_nd(x, np.ones([4, 3, 5, 1], np.int64), batch_dims=2),
     ]
 
 
@@ -633,6 +647,127 @@ def bitcast(tf):
 
 
 @case
+def old_ops(tf):
+    x = ramp(tf, 1, 4, 4, 4)
+    g = raw_ops(tf)
+    return [
+        g.SpaceToBatch(input=x, paddings=[[1, 1], [0, 2]], block_size=2),
+        g.BatchToSpace(input=ramp(tf, 4, 2, 2, 1), crops=[[0, 1], [1, 0]], block_size=2),
+        g.Reverse(tensor=x, dims=[False, True, False, True]),
+        g.InTopK(predictions=ramp(tf, 2, 3), targets=[2, 0], k=1),
+        g.NthElement(input=ramp(tf, 2, 3), n=1, reverse=False),
+        g.NthElement(input=ramp(tf, 2, 3), n=0, reverse=True),
+        g.UniqueV2(x=[[1, 2], [3, 4], [1, 2]], axis=[0]),
+        g.UniqueWithCountsV2(x=[[1, 1, 2], [3, 3, 2]], axis=[1]),
+        g.ParallelDynamicStitch(indices=[[0, 2], [1]], data=[[1.0, 3.0], [2.0]]),
+        g.ConcatOffset(concat_dim=1, shape=[[2, 3], [2, 5]]),
+        g.TensorScatterSub(tensor=ramp(tf, 4), indices=[[1], [1]], updates=[1.0, 2.0]),
+        g.ScatterNdNonAliasingAdd(input=ramp(tf, 4), indices=[[1], [1]], updates=[1.0, 2.0]),
+        g.Gather(params=ramp(tf, 4, 2), indices=[1, 1]),
+        g.OnesLike(x=x),
+        g.MirrorPadGrad(input=ramp(tf, 4, 5), paddings=[[1, 1], [2, 0]], mode="REFLECT"),
+        g.MirrorPadGrad(input=ramp(tf, 4, 5), paddings=[[1, 1], [2, 0]], mode="SYMMETRIC"),
+        g.StridedSliceGrad(
+            shape=[3, 4],
+            begin=[0, 1],
+            end=[0, 3],
+            strides=[1, 2],
+            dy=[[1.0], [2.0], [3.0]],
+            begin_mask=0,
+            end_mask=1,
+        ),
+    ]
+
+
+@case
+def in_top_k_of_odd_values(tf):
+    p = tf.constant([[1.0, 2.0, 2.0], [np.inf, 1.0, 0.0], [3.0, 2.0, 1.0]])
+    return [tf.nn.in_top_k(p, t, k) for t, k in [([0, 1, 2], 2), ([1, 0, 5], 1), ([2, 2, 0], 1)]]
+
+
+@case
+def ties(tf):
+    x = tf.constant([[1.0, 3.0, 3.0, 1.0, 2.0, 3.0] * 4, [0.0] * 24])
+    return [tf.nn.top_k(x, k) for k in (1, 2, 4, 13, 24)] + [
+        tf.argsort(x),
+        tf.argsort(x, direction="DESCENDING"),
+    ]
+
+
+@case
+def half_precision(tf):
+    x = tf.constant([[1.5, -2.0, 0.25], [3.0, 3.0, 1.0]], tf.float16)
+    return [
+        tf.nn.top_k(x, 2),
+        tf.scatter_nd([[1], [1]], tf.constant([1.5, 2.5], tf.float16), [3]),
+        tf.unique(x[1]),
+        tf.one_hot([1], 2, dtype=tf.float16),
+        tf.pad(x, [[0, 0], [1, 1]], "REFLECT"),
+        tf.where(x > 1.0),
+    ]
+
+
+@case
+def strings(tf):
+    x = tf.constant([["a", "b"], ["c", "d"]])
+    return [
+        tf.transpose(x),
+        tf.gather(x, [1]),
+        tf.concat([x, x], 1),
+        tf.stack([x, x]),
+        tf.tile(x, [1, 2]),
+        tf.reverse(x, [0]),
+        x[0, 1],
+        x[:, 0],
+        tf.unique(["b", "a", "b"]),
+        tf.setdiff1d(["b", "a"], ["b"]),
+        tf.dynamic_partition(["x", "y"], [1, 0], 2),
+        tf.fill([2], "z"),
+        tf.where([True, False], ["p", "q"], ["r", "s"]),
+        tf.one_hot([1], 2, "on", "off"),
+        tf.zeros_like(dynamic(tf, x)),
+        tf.slice(x, [0, 1], [2, 1]),
+        tf.gather_nd(x, [[0, 1]]),
+    ]
+
+
+@case
+def empty_arrays(tf):
+    x = tf.zeros([0, 3])
+    return [
+        tf.concat([x, ramp(tf, 1, 3)], 0),
+        tf.transpose(x),
+        tf.reshape(x, [-1, 3]),
+        tf.gather(ramp(tf, 3, 2), np.zeros([0], np.int32)),
+        tf.unique(tf.zeros([0])),
+        tf.where(tf.zeros([0, 2])),
+        tf.dynamic_partition(x, np.zeros([0], np.int32), 2),
+        tf.pad(x, [[1, 0], [0, 0]]),
+        tf.tile(x, [2, 2]),
+        tf.scatter_nd(np.zeros([0, 1], np.int32), tf.zeros([0]), [2]),
+        tf.boolean_mask(x, np.zeros([0], bool)),
+        tf.sequence_mask(np.zeros([0], np.int32), 2),
+        tf.one_hot(np.zeros([0], np.int32), 2),
+        tf.split(x, 3, 1),
+        tf.range(3, 3),
+    ]
+
+
+@case(graph=False, rtol=1e-4)
+def second_gradients(tf):
+    x = ramp(tf, 3, 4) + 1.0
+    y = tf.reduce_sum(tf.gather(x * x, [2, 0, 2]) ** 2) + tf.reduce_sum(
+        tf.gather(x, [1, 1], axis=1) ** 3
+    )
+    y += tf.reduce_sum(x[1:, ::-1] ** 3) + tf.reduce_sum(tf.concat([x, x * x], 1)[:, 3:6] ** 2)
+    y += tf.reduce_sum(tf.transpose(x)[:2] ** 3) + tf.reduce_sum(
+        tf.gather_nd(x, [[0, 1], [0, 1]]) ** 3
+    )
+    (first,) = tf.gradients(y, x)
+    return [tf.convert_to_tensor(first), tf.convert_to_tensor(tf.gradients(first, x)[0])]
+
+
+@case
 def invert_permutation(tf):
     return tf.invert_permutation([2, 0, 1]), tf.math.invert_permutation(
         tf.constant([1, 0], tf.int64), "p"
@@ -648,6 +783,9 @@ def repeat(tf):
         tf.repeat(x, [1, 2], axis=0, name="r"),
         tf.repeat(x, [0, 1, 2], axis=-1),
         tf.repeat(3, 4),
+        tf.repeat(dynamic(tf, x), 2, axis=1),
+        tf.repeat(dynamic(tf, x), dynamic(tf, [1, 2]), axis=0),
+        tf.repeat(dynamic(tf, x, [None, 3]), tf.constant([1, 2], tf.int64), axis=0),
     ]
 
 
@@ -708,9 +846,9 @@ def gradient_case(build, *shapes):
     """Register a case for the values of a function's gradients."""
 
     def run(tf):
-        xs = [ramp(tf, *shape, name="x%d" % i) * 0.5 + 1.0 for i, shape in enumerate(shapes)]
+        xs = [ramp(tf, *shape, name=f"x{i}") * 0.5 + 1.0 for i, shape in enumerate(shapes)]
         y = build(tf, *xs)
-        ys = [t for t in (y if isinstance(y, (list, tuple)) else [y])]
+        ys = list(y) if isinstance(y, (list, tuple)) else [y]
         weights = [
             tf.cast(tf.reshape(tf.range(tf.size(t)), tf.shape(t)), tf.float32) + 1.0 for t in ys
         ]

@@ -110,6 +110,20 @@ from headrace.graph.operation import (
     Operation as Operation,
     Tensor as Tensor,
 )
+from headrace.graph.scoped import (
+    add_to_collection as add_to_collection,
+    add_to_collections as add_to_collections,
+    colocate_with as colocate_with,
+    container as container,
+    control_dependencies as control_dependencies,
+    device as device,
+    get_collection as get_collection,
+    get_collection_ref as get_collection_ref,
+    get_default_graph as get_default_graph,
+    get_default_session as get_default_session,
+    op_scope as op_scope,
+    reset_default_graph as reset_default_graph,
+)
 from headrace.ops.arithmetic import (
     accumulate_n as accumulate_n,
     add as add,
@@ -265,6 +279,11 @@ from headrace.ops.matrices import (
 from headrace.ops.padding import (
     pad as pad,
 )
+from headrace.ops.partitioning import (
+    dynamic_partition as dynamic_partition,
+    dynamic_stitch as dynamic_stitch,
+    repeat as repeat,
+)
 from headrace.ops.permuting import (
     invert_permutation as invert_permutation,
     matrix_transpose as matrix_transpose,
@@ -295,6 +314,15 @@ from headrace.ops.random_functions import (
     random_uniform as random_uniform,
     set_random_seed as set_random_seed,
     truncated_normal as truncated_normal,
+)
+from headrace.ops.rearranging import (
+    batch_to_space as batch_to_space,
+    batch_to_space_nd as batch_to_space_nd,
+    depth_to_space as depth_to_space,
+    required_space_to_batch_paddings as required_space_to_batch_paddings,
+    space_to_batch as space_to_batch,
+    space_to_batch_nd as space_to_batch_nd,
+    space_to_depth as space_to_depth,
 )
 from headrace.ops.reductions import (
     reduce_all as reduce_all,
@@ -353,6 +381,11 @@ from headrace.ops.slicing import (
     slice_ as slice,
     strided_slice as strided_slice,
 )
+from headrace.ops.sorting import (
+    argsort as argsort,
+    searchsorted as searchsorted,
+    sort as sort,
+)
 from headrace.ops.source_ops import (
     constant as constant,
     ensure_shape as ensure_shape,
@@ -361,6 +394,7 @@ from headrace.ops.source_ops import (
     identity_n as identity_n,
     placeholder as placeholder,
     placeholder_with_default as placeholder_with_default,
+    sparse_placeholder as sparse_placeholder,
     stop_gradient as stop_gradient,
 )
 from headrace.ops.sparse_segments import (
@@ -425,6 +459,11 @@ from headrace.ops.transcendental import (
     sinh as sinh,
     tan as tan,
     tanh as tanh,
+)
+from headrace.ops.uniqueness import (
+    setdiff1d as setdiff1d,
+    unique as unique,
+    unique_with_counts as unique_with_counts,
 )
 from headrace.session.session import (
     InteractiveSession as InteractiveSession,
@@ -568,12 +607,15 @@ __all__ = [
     "add",
     "add_check_numerics_ops",
     "add_n",
+    "add_to_collection",
+    "add_to_collections",
     "all_variables",
     "angle",
     "arg_max",
     "arg_min",
     "argmax",
     "argmin",
+    "argsort",
     "as_dtype",
     "as_string",
     "asin",
@@ -587,6 +629,8 @@ __all__ = [
     "atanh",
     "batch_gather",
     "batch_scatter_update",
+    "batch_to_space",
+    "batch_to_space_nd",
     "betainc",
     "bfloat16",
     "bincount",
@@ -604,6 +648,7 @@ __all__ = [
     "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
+    "colocate_with",
     "compat",
     "complex",
     "complex128",
@@ -613,6 +658,8 @@ __all__ = [
     "conj",
     "constant",
     "constant_initializer",
+    "container",
+    "control_dependencies",
     "convert_to_tensor",
     "convert_to_tensor_or_indexed_slices",
     "convert_to_tensor_or_sparse_tensor",
@@ -630,6 +677,8 @@ __all__ = [
     "decode_compressed",
     "decode_csv",
     "decode_raw",
+    "depth_to_space",
+    "device",
     "diag",
     "diag_part",
     "digamma",
@@ -645,6 +694,8 @@ __all__ = [
     "divide",
     "double",
     "dtypes",
+    "dynamic_partition",
+    "dynamic_stitch",
     "enable_resource_variables",
     "encode_base64",
     "ensure_shape",
@@ -668,6 +719,10 @@ __all__ = [
     "floormod",
     "gather",
     "gather_nd",
+    "get_collection",
+    "get_collection_ref",
+    "get_default_graph",
+    "get_default_session",
     "get_local_variable",
     "get_seed",
     "get_static_value",
@@ -760,6 +815,7 @@ __all__ = [
     "ones",
     "ones_initializer",
     "ones_like",
+    "op_scope",
     "orthogonal_initializer",
     "pad",
     "parallel_stack",
@@ -800,7 +856,10 @@ __all__ = [
     "reduce_sum",
     "regex_replace",
     "register_tensor_conversion_function",
+    "repeat",
     "report_uninitialized_variables",
+    "required_space_to_batch_paddings",
+    "reset_default_graph",
     "reshape",
     "resource",
     "resource_variables_enabled",
@@ -824,6 +883,7 @@ __all__ = [
     "scatter_nd_update",
     "scatter_sub",
     "scatter_update",
+    "searchsorted",
     "segment_max",
     "segment_mean",
     "segment_min",
@@ -831,6 +891,7 @@ __all__ = [
     "segment_sum",
     "sequence_mask",
     "set_random_seed",
+    "setdiff1d",
     "shape",
     "shape_n",
     "sigmoid",
@@ -839,8 +900,13 @@ __all__ = [
     "sinh",
     "size",
     "slice",
+    "sort",
+    "space_to_batch",
+    "space_to_batch_nd",
+    "space_to_depth",
     "sparse",
     "sparse_matmul",
+    "sparse_placeholder",
     "sparse_segment_mean",
     "sparse_segment_sqrt_n",
     "sparse_segment_sum",
@@ -895,6 +961,8 @@ __all__ = [
     "uint64",
     "uint8",
     "uniform_unit_scaling_initializer",
+    "unique",
+    "unique_with_counts",
     "unsorted_segment_max",
     "unsorted_segment_mean",
     "unsorted_segment_min",

@@ -13,6 +13,10 @@ from headrace.ops.permuting import (
     reverse as reverse,
     roll as roll,
 )
+from headrace.ops.rearranging import (
+    batch_to_space_nd as batch_to_space_nd,
+    space_to_batch_nd as space_to_batch_nd,
+)
 from headrace.ops.scattering import (
     scatter_nd as scatter_nd,
 )
@@ -21,10 +25,12 @@ from headrace.ops.shapes import (
 )
 
 __all__ = [
+    "batch_to_space_nd",
     "gather_nd",
     "reshape",
     "reverse",
     "roll",
     "scatter_nd",
+    "space_to_batch_nd",
     "tile",
 ]

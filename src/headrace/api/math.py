@@ -108,6 +108,10 @@ from headrace.ops.segments import (
     unsorted_segment_sqrt_n as unsorted_segment_sqrt_n,
     unsorted_segment_sum as unsorted_segment_sum,
 )
+from headrace.ops.sorting import (
+    in_top_k as in_top_k,
+    top_k as top_k,
+)
 from headrace.ops.special_functions import (
     bessel_i0 as bessel_i0,
     bessel_i0e as bessel_i0e,
@@ -201,6 +205,7 @@ __all__ = [
     "igamma",
     "igammac",
     "imag",
+    "in_top_k",
     "invert_permutation",
     "is_finite",
     "is_inf",
@@ -266,6 +271,7 @@ __all__ = [
     "subtract",
     "tan",
     "tanh",
+    "top_k",
     "truediv",
     "unsorted_segment_max",
     "unsorted_segment_mean",

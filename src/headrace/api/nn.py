@@ -71,6 +71,15 @@ from headrace.ops.pool_layers import (
     max_pool_with_argmax as max_pool_with_argmax,
     pool as pool,
 )
+from headrace.ops.rearranging import (
+    depth_to_space as depth_to_space,
+    space_to_batch as space_to_batch,
+    space_to_depth as space_to_depth,
+)
+from headrace.ops.sorting import (
+    in_top_k as in_top_k,
+    top_k as top_k,
+)
 from headrace.ops.statistics import (
     zero_fraction as zero_fraction,
 )
@@ -104,6 +113,7 @@ __all__ = [
     "conv_transpose",
     "convolution",
     "crelu",
+    "depth_to_space",
     "depthwise_conv2d",
     "depthwise_conv2d_backprop_filter",
     "depthwise_conv2d_backprop_input",
@@ -112,6 +122,7 @@ __all__ = [
     "depthwise_conv2d_native_backprop_input",
     "dropout",
     "elu",
+    "in_top_k",
     "l2_loss",
     "leaky_relu",
     "local_response_normalization",
@@ -136,8 +147,11 @@ __all__ = [
     "softmax_cross_entropy_with_logits_v2",
     "softplus",
     "softsign",
+    "space_to_batch",
+    "space_to_depth",
     "sparse_softmax_cross_entropy_with_logits",
     "tanh",
+    "top_k",
     "weighted_cross_entropy_with_logits",
     "with_space_to_batch",
     "zero_fraction",

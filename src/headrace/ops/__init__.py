@@ -59,3 +59,4 @@ from headrace.ops import strings as strings
 from headrace.ops import text_data as text_data
 from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
+from headrace.ops import uniqueness as uniqueness

@@ -229,7 +229,7 @@ def _batch_gather(params: Tensor, indices: Tensor, rank: int) -> Tensor:
     sizes = b.shape(params)
     dtype = indices.dtype
     stride = b.ones([], dtype)
-    sizes_cast = _cast_always(sizes, dtype)
+    sizes_cast = b.cast_op(sizes, DstT=dtype)
     flat = indices
     for axis in range(rank - 1, 0, -1):
         length = sizes_cast[axis - 1]
@@ -246,11 +246,6 @@ def _batch_gather(params: Tensor, indices: Tensor, rank: int) -> Tensor:
     known = indices.shape[:rank].merge_with(params.shape[: rank - 1].concatenate([None]))
     result.set_shape(known.concatenate(params.shape[rank:]))
     return result
-
-
-def _cast_always(tensor: Tensor, dtype: Any) -> Tensor:
-    """A Cast node even where the type is right already: TensorFlow's graphs have it."""
-    return b.cast_op(tensor, DstT=dtype)
 
 
 # -- Gather and scatter by coordinates -------------------------------------------------------------
@@ -361,12 +356,19 @@ def _batch_gather_nd(params: Any, indices: Any, batch: int, name: str | None) ->
             raise ValueError(f"batch_dims = {batch} must be less than rank(indices) = {rank}")
         if params.shape.rank is not None and batch >= params.shape.rank:
             raise ValueError(f"batch_dims = {batch} must be less than rank(params)")
-        places = b.shape(indices)
-        between = rank - 1 - batch
-        ranges = [b.cast(b.range_op(0, n, 1), indices.dtype) for n in b.unstack(places[:batch])]
+        sizes, places = b.shape(params), b.shape(indices)
+        front = sizes[:batch]
+        count = b.reduce_prod(front, [0])
+        between = b.subtract(b.subtract(b.rank(indices), batch, name="sub"), 1, name="sub")
+        middle = places[batch:-1]
+        ranges = [
+            b.cast_op(b.range_op(0, n, 1), DstT=indices.dtype) for n in b.unstack(front, num=batch)
+        ]
         grids = [b.reshape(grid, [-1]) for grid in b.meshgrid(*ranges, indexing="ij")]
-        rows = b.reshape(
-            b.transpose(b.stack(grids)), b.concat([places[:batch], [1] * between, [batch]], 0)
-        )
-        tiled = b.tile(rows, b.concat([[1] * batch, places[batch:-1], [1]], 0))
-        return gather_nd_op(params, b.concat([tiled, indices], -1))
+        rows = b.transpose(b.stack(grids))
+        shape = b.shape(rows)
+        rows = b.reshape(rows, b.concat([shape[:1], b.ones(between, "int32"), shape[1:]], 0))
+        rows = b.tile(rows, b.concat([[1], middle, [1]], 0))
+        flat = b.reshape(indices, b.concat([[count], places[batch:]], 0))
+        found = gather_nd_op(params, b.concat([rows, flat], -1))
+        return b.reshape(found, b.concat([front, b.shape(found)[1:]], 0))

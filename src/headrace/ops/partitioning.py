@@ -1,1 +1,236 @@
-"""Splitting by key and putting together again."""
+"""Splitting by key and putting together again; repeating elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.filling import zero_array
+from headrace.ops.samples import r
+
+__all__ = ["dynamic_partition", "dynamic_stitch", "repeat"]
+
+
+def _partition_infer(c: Any, data: TensorShape, keys: TensorShape) -> Any:
+    count = c.attrs["num_partitions"]
+    if data.sizes is None or keys.sizes is None:
+        return [None] * count
+    rank = len(keys.sizes)
+    if not data[:rank].is_compatible_with(keys):
+        raise ValueError(f"data.shape must start with partitions.shape: {data} and {keys}")
+    return [(None, *data.sizes[rank:])] * count
+
+
+def _partition_kernel(
+    data: np.ndarray, partitions: np.ndarray, *, num_partitions: int
+) -> list[np.ndarray]:
+    rank = np.ndim(partitions)
+    if np.shape(data)[:rank] != np.shape(partitions):
+        raise ValueError(
+            f"data.shape must start with partitions.shape, got data.shape = "
+            f"{list(np.shape(data))}, partitions.shape = {list(np.shape(partitions))}"
+        )
+    keys = np.asarray(partitions).reshape(-1)
+    outside = (keys < 0) | (keys >= num_partitions)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise ValueError(f"partitions[{at}] = {keys[at]} is not in [0, {num_partitions})")
+    rows = np.reshape(data, (keys.size, *np.shape(data)[rank:]))
+    ordered = rows[np.argsort(keys, kind="stable")]
+    ends = np.cumsum(np.bincount(keys, minlength=num_partitions))
+    return np.split(ordered, ends[:-1])
+
+
+def _partition_gradient(b: Any, op: Operation, *grads: Any) -> Any:
+    data, partitions = op.inputs
+    shape = b.shape(partitions)
+    places = b.reshape(b.range(b.reduce_prod(shape)), shape)
+    where = b.dynamic_partition(places, partitions, op._attrs["num_partitions"])
+    return b.reshape(b.dynamic_stitch(where, list(grads)), b.shape(data)), None
+
+
+@export("dynamic_partition")
+@define(
+    "DynamicPartition",
+    "data: T, partitions: int32 -> outputs: num_partitions*T",
+    "num_partitions: int >= 1; T: type",
+    infer=_partition_infer,
+    kernel=_partition_kernel,
+    gradient=_partition_gradient,
+    samples=[
+        Sample(r(5, 2), [0, 1, 0, 2, 1], num_partitions=3),
+        Sample(r(2, 2, 3), [[1, 0], [1, 1]], num_partitions=2),
+        Sample(r(3), [0, 0, 0], num_partitions=2),
+        Sample(r(0), np.zeros(0), num_partitions=1),
+    ],
+)
+def dynamic_partition(data, partitions, num_partitions, name=None):
+    """Split rows by key: output i has those whose key is i, in their order."""
+
+
+def _stitch_infer(c: Any, indices: list[TensorShape], data: list[TensorShape]) -> Any:
+    rest = TensorShape(None)
+    for where, rows in zip(indices, data, strict=True):
+        if where.sizes is None or rows.sizes is None:
+            continue
+        rank = len(where.sizes)
+        if not rows[:rank].is_compatible_with(where):
+            raise ValueError(f"data.shape must start with indices.shape: {rows} and {where}")
+        rest = rest.merge_with(rows[rank:])
+    values = [c.value(i) for i in range(len(indices))]
+    count: int | None = None
+    if all(v is not None for v in values):
+        count = max((int(v.max()) + 1 for v in values if v is not None and v.size), default=0)
+    return TensorShape([count]).concatenate(rest)
+
+
+def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
+    rest = np.shape(data[0])[np.ndim(indices[0]) :]
+    for where, rows in zip(indices, data, strict=True):
+        rank = np.ndim(where)
+        if np.shape(rows)[:rank] != np.shape(where):
+            raise ValueError(
+                f"data.shape must start with indices.shape: {list(np.shape(rows))} and "
+                f"{list(np.shape(where))}"
+            )
+        if np.shape(rows)[rank:] != rest:
+            raise ValueError(
+                f"rows differ in shape: {list(rest)} and {list(np.shape(rows)[rank:])}"
+            )
+        if np.size(where) and np.min(where) < 0:
+            raise ValueError(f"indices must not be negative: {np.min(where)}")
+    count = max((int(np.max(where)) + 1 for where in indices if np.size(where)), default=0)
+    merged = zero_array((count, *rest), data[0].dtype)
+    for where, rows in zip(indices, data, strict=True):
+        merged[np.asarray(where).reshape(-1)] = np.reshape(rows, (np.size(where), *rest))
+    return merged
+
+
+def _stitch_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    count = len(op.inputs) // 2
+    return (*[None] * count, *[b.gather(dy, where) for where in op.inputs[:count]])
+
+
+_STITCHES = [
+    Sample([[0, 2], [1, 3]], [r(2), r(2)]),
+    Sample([1, [2, 0]], [r(3), r(2, 3)]),
+    Sample([[[0, 1], [3, 2]]], [r(2, 2, 1)]),
+]
+
+
+@export("dynamic_stitch")
+@define(
+    "DynamicStitch",
+    "indices: N*int32, data: N*T -> merged: T",
+    "N: int >= 1; T: type",
+    infer=_stitch_infer,
+    kernel=_stitch_kernel,
+    gradient=_stitch_gradient,
+    samples=[Sample(*s.inputs, N=len(s.inputs[0])) for s in _STITCHES],
+)
+def dynamic_stitch(indices, data, name=None):
+    """Put rows where their indices say; where several have one index, the last one stays."""
+
+
+@define(
+    "ParallelDynamicStitch",
+    "indices: N*int32, data: N*T -> merged: T",
+    "N: int >= 1; T: type",
+    infer=_stitch_infer,
+    kernel=_stitch_kernel,
+    gradient=_stitch_gradient,
+    samples=[Sample(*s.inputs, N=len(s.inputs[0])) for s in _STITCHES],
+)
+def parallel_dynamic_stitch(indices, data, name=None):
+    """As DynamicStitch, where which of several rows with one index stays is not promised."""
+
+
+# -- Repeat ----------------------------------------------------------------------------------------
+
+
+@composed
+@export("repeat")
+def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Tensor:
+    """Repeat each slice along `axis` (without one, each element); a vector says how often each."""
+    if axis is None:
+        input = b.reshape(input, [-1])
+        axis = 0
+    with name_scope(name, "Repeat", [input, repeats]):
+        data = convert_to_tensor(input, name="data")
+        repeats = convert_to_tensor(repeats, name="repeats")
+        repeats = b.cast_op(repeats, DstT=dtypes.int32)
+        repeats.shape.with_rank_at_most(1)
+        axis = _known_axis(axis, data.shape.rank)
+        shape = b.shape(data)
+        if data.shape.rank is None:
+            data, shape = _at_least_a_vector(data, shape)
+        if repeats.shape.rank == 0:
+            tiled = _tile_along(b.expand_dims(data, axis + 1), axis + 1, repeats)
+            result = b.reshape(tiled, _flattened(shape, axis))
+        else:
+            if repeats.shape.rank == 1 and data.shape.rank is not None:
+                data.shape[axis].assert_is_compatible_with(repeats.shape[0])
+            result = _repeat_each(data, shape, repeats, axis)
+        _set_repeated_shape(result, data.shape, axis)
+        return result
+
+
+def _known_axis(axis: int, rank: int | None) -> int:
+    if rank is None:
+        if axis < 0:
+            raise ValueError("axis may only be negative if ndims is statically known.")
+        return axis
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis={axis} out of bounds: expected {-rank}<=axis<{rank}")
+    return axis % rank
+
+
+def _at_least_a_vector(data: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
+    """A scalar among data of unknown rank becomes a vector of one."""
+    rank = b.rank(data)
+    longer = b.concat([[1], shape], 0)
+    data = b.reshape(data, longer[b.negative(rank) :])
+    return data, b.shape(data)
+
+
+def _flattened(shape: Tensor, axis: int) -> Tensor:
+    """The shape in which the copies, a dimension of their own after `axis`, are part of it."""
+    return b.concat([shape[:axis], [-1], shape[axis + 1 :]], 0)
+
+
+def _repeat_each(data: Tensor, shape: Tensor, repeats: Tensor, axis: int) -> Tensor:
+    """Repeat everything as often as the most repeated, then mask what is too much."""
+    if repeats.shape.rank != axis + 1:
+        own = b.shape(repeats)
+        missing = b.subtract(axis + 1, b.rank(repeats), name="sub")
+        repeats = b.broadcast_to(repeats, b.concat([shape[:missing], own], 0))
+        repeats.set_shape([None] * (axis + 1))
+    most = b.maximum(0, b.reduce_max(repeats))
+    mask = b.sequence_mask(repeats, most)
+    tiled = _tile_along(b.expand_dims(data, axis + 1), axis + 1, most)
+    masked = b.boolean_mask(tiled, mask)
+    return masked if axis == 0 else b.reshape(masked, _flattened(shape, axis))
+
+
+def _tile_along(data: Tensor, axis: int, times: Tensor) -> Tensor:
+    rank = data.shape.rank
+    if rank is not None:
+        multiples: Any = [1] * rank
+        multiples[axis] = times
+    else:
+        ones = b.ones(b.rank(data), dtypes.int32)
+        multiples = b.concat([ones[:axis], [times], ones[axis + 1 :]], 0)
+    return b.tile(data, multiples)
+
+
+def _set_repeated_shape(result: Tensor, shape: TensorShape, axis: int) -> None:
+    if shape.sizes is not None:
+        result.set_shape((*shape.sizes[:axis], None, *shape.sizes[axis + 1 :]))

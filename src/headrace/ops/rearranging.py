@@ -1,1 +1,441 @@
-"""Moving blocks between space, batch and depth."""
+"""Moving blocks between space, batch and depth: every op is a reshape, a transpose, a reshape."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.errors import UnimplementedError
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import convert
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.filling import zero_array
+from headrace.ops.samples import r
+
+__all__ = [
+    "batch_to_space",
+    "batch_to_space_nd",
+    "depth_to_space",
+    "required_space_to_batch_paddings",
+    "space_to_batch",
+    "space_to_batch_nd",
+    "space_to_depth",
+]
+
+# -- Space and batch -------------------------------------------------------------------------------
+
+
+def _blocks(block_shape: Any, edges: Any, rank: int) -> tuple[list[int], list[list[int]]]:
+    """The checked sizes of blocks and what to add to, or cut off, the ends of each axis."""
+    if np.ndim(block_shape) != 1:
+        raise ValueError(f"block_shape must be a vector, not {np.asarray(block_shape).tolist()}")
+    blocks, ends = np.asarray(block_shape).tolist(), np.asarray(edges).tolist()
+    if np.shape(edges) != (len(blocks), 2):
+        raise ValueError(f"paddings or crops should have shape [{len(blocks)}, 2], not {ends}")
+    if rank < len(blocks) + 1:
+        raise ValueError(f"input rank should be >= {len(blocks) + 1}, not {rank}")
+    if any(n < 1 for n in blocks):
+        raise ValueError(f"All values in block_shape must be positive, got {blocks}")
+    if any(n < 0 for pair in ends for n in pair):
+        raise ValueError(f"paddings and crops must not be negative, got {ends}")
+    return blocks, ends
+
+
+def _to_batch_size(n: int | None, block: int, before: int, after: int) -> int | None:
+    if n is None:
+        return None
+    padded = n + before + after
+    if padded % block:
+        raise ValueError(f"padded size {padded} is not divisible by block_shape={block}")
+    return padded // block
+
+
+def _to_space_size(n: int | None, block: int, before: int, after: int) -> int | None:
+    if n is None:
+        return None
+    if n * block < before + after:
+        raise ValueError(f"cropped size {n * block} - {before} - {after} must be non-negative")
+    return n * block - before - after
+
+
+def _space_to_batch_shape(x: TensorShape, block_shape: Any, paddings: Any) -> Any:
+    if x.sizes is None or block_shape is None or paddings is None:
+        return None if x.sizes is None else (None,) * len(x.sizes)
+    blocks, ends = _blocks(block_shape, paddings, len(x.sizes))
+    batch = None if x.sizes[0] is None else x.sizes[0] * math.prod(blocks)
+    inner = zip(x.sizes[1:], blocks, ends)
+    space = [_to_batch_size(n, block, *pair) for n, block, pair in inner]
+    return (batch, *space, *x.sizes[len(blocks) + 1 :])
+
+
+def _space_to_batch(x: np.ndarray, block_shape: Any, paddings: Any) -> np.ndarray:
+    blocks, ends = _blocks(block_shape, paddings, np.ndim(x))
+    space = x.shape[1 : len(blocks) + 1]
+    sizes = [_to_batch_size(n, m, *pair) for n, m, pair in zip(space, blocks, ends)]
+    if any(before or after for before, after in ends):
+        whole = [n + before + after for n, (before, after) in zip(space, ends)]
+        padded = zero_array((len(x), *whole, *x.shape[len(blocks) + 1 :]), x.dtype)
+        inside = [slice(before, before + n) for n, (before, _) in zip(space, ends)]
+        padded[(slice(None), *inside)] = x
+        x = padded
+    rest = x.shape[len(blocks) + 1 :]
+    count = len(blocks)
+    apart = x.reshape(len(x), *[k for pair in zip(sizes, blocks) for k in pair], *rest)
+    order = [
+        *range(2, 2 * count + 1, 2),
+        0,
+        *range(1, 2 * count + 1, 2),
+        *range(2 * count + 1, apart.ndim),
+    ]
+    return apart.transpose(order).reshape(len(x) * math.prod(blocks), *sizes, *rest)
+
+
+def _batch_to_space_shape(x: TensorShape, block_shape: Any, crops: Any) -> Any:
+    if x.sizes is None or block_shape is None or crops is None:
+        return None if x.sizes is None else (None,) * len(x.sizes)
+    blocks, ends = _blocks(block_shape, crops, len(x.sizes))
+    batch = x.sizes[0]
+    if batch is not None:
+        batch = _whole_batch(batch, blocks)
+    space = [_to_space_size(n, m, *pair) for n, m, pair in zip(x.sizes[1:], blocks, ends)]
+    return (batch, *space, *x.sizes[len(blocks) + 1 :])
+
+
+def _whole_batch(batch: int, blocks: list[int]) -> int:
+    if batch % math.prod(blocks):
+        raise ValueError(
+            f"Dimension size must be evenly divisible by {math.prod(blocks)} but is {batch}"
+        )
+    return batch // math.prod(blocks)
+
+
+def _batch_to_space(x: np.ndarray, block_shape: Any, crops: Any) -> np.ndarray:
+    blocks, ends = _blocks(block_shape, crops, np.ndim(x))
+    count = len(blocks)
+    batch = _whole_batch(len(x), blocks)
+    space, rest = x.shape[1 : count + 1], x.shape[count + 1 :]
+    sizes = [_to_space_size(n, m, *pair) for n, m, pair in zip(space, blocks, ends)]
+    apart = x.reshape(*blocks, batch, *space, *rest)
+    order = [
+        count,
+        *[axis for i in range(count) for axis in (count + 1 + i, i)],
+        *range(2 * count + 1, apart.ndim),
+    ]
+    whole = [n * m for n, m in zip(space, blocks)]
+    joined = apart.transpose(order).reshape(batch, *whole, *rest)
+    inside = [slice(before, before + n) for n, (before, _) in zip(sizes, ends)]  # type: ignore[operator]
+    return joined[(slice(None), *inside)]
+
+
+def _nd_infer(rule: Any) -> Any:
+    return lambda c, x, block_shape, edges: rule(x, c.value(1), c.value(2))
+
+
+@export("space_to_batch_nd", "manip.space_to_batch_nd")
+@define(
+    "SpaceToBatchND",
+    "input: T, block_shape: Tblock_shape, paddings: Tpaddings -> output: T",
+    "T: type; Tblock_shape: {index} = int32; Tpaddings: {index} = int32",
+    infer=_nd_infer(_space_to_batch_shape),
+    kernel=_space_to_batch,
+    gradient=lambda b, op, dy: (b.batch_to_space_nd(dy, *op.inputs[1:]), None, None),
+    samples=[
+        Sample(r(1, 4, 4, 1), [2, 2], [[0, 0], [0, 0]]),
+        Sample(r(2, 3, 2), [2], [[1, 0]]),
+        Sample(r(1, 2, 3), [2, 3], [[0, 0], [3, 0]]),
+    ],
+)
+def space_to_batch_nd(input, block_shape, paddings, name=None):
+    """Deal the elements of blocks out into the batch, after padding with zeros."""
+
+
+@export("batch_to_space_nd", "manip.batch_to_space_nd")
+@define(
+    "BatchToSpaceND",
+    "input: T, block_shape: Tblock_shape, crops: Tcrops -> output: T",
+    "T: type; Tblock_shape: {index} = int32; Tcrops: {index} = int32",
+    infer=_nd_infer(_batch_to_space_shape),
+    kernel=_batch_to_space,
+    gradient=lambda b, op, dy: (b.space_to_batch_nd(dy, *op.inputs[1:]), None, None),
+    samples=[
+        Sample(r(4, 2, 2, 1), [2, 2], [[0, 0], [0, 1]]),
+        Sample(r(4, 2, 2), [2], [[1, 0]]),
+    ],
+)
+def batch_to_space_nd(input, block_shape, crops, name=None):
+    """Put elements of the batch together to blocks, then crop: the inverse of SpaceToBatchND."""
+
+
+def _pair(block_size: int) -> np.ndarray:
+    return np.array([block_size, block_size])
+
+
+def _old_to_batch(x: np.ndarray, paddings: Any, *, block_size: int) -> np.ndarray:
+    if np.ndim(x) != 4:
+        raise ValueError(f"input rank should be 4, not {np.ndim(x)}")
+    return _space_to_batch(x, _pair(block_size), paddings)
+
+
+def _old_to_space(x: np.ndarray, crops: Any, *, block_size: int) -> np.ndarray:
+    if np.ndim(x) != 4:
+        raise ValueError(f"input rank should be 4, not {np.ndim(x)}")
+    return _batch_to_space(x, _pair(block_size), crops)
+
+
+def _old_infer(rule: Any) -> Any:
+    return lambda c, x, edges: rule(x.with_rank(4), _pair(c.attrs["block_size"]), c.value(1))
+
+
+def _old_to_batch_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return b.batch_to_space_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
+
+
+def _old_to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return b.space_to_batch_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
+
+
+@define(
+    "SpaceToBatch",
+    "input: T, paddings: Tpaddings -> output: T",
+    "T: type; Tpaddings: {index} = int32; block_size: int >= 2",
+    infer=_old_infer(_space_to_batch_shape),
+    kernel=_old_to_batch,
+    gradient=_old_to_batch_gradient,
+    samples=[Sample(r(1, 3, 4, 2), [[1, 0], [0, 0]], block_size=2)],
+)
+def space_to_batch_old(input, paddings, block_size, name=None):
+    """Deal square blocks of images out into the batch."""
+
+
+@define(
+    "BatchToSpace",
+    "input: T, crops: Tidx -> output: T",
+    "T: type; block_size: int >= 2; Tidx: {index} = int32",
+    infer=_old_infer(_batch_to_space_shape),
+    kernel=_old_to_space,
+    gradient=_old_to_space_gradient,
+    samples=[Sample(r(4, 2, 2, 1), [[1, 0], [0, 0]], block_size=2)],
+)
+def batch_to_space_old(input, crops, block_size, name=None):
+    """Put images of the batch together to square blocks."""
+
+
+@composed
+@export("space_to_batch", "nn.space_to_batch")
+def space_to_batch(
+    input: Any,
+    paddings: Any,
+    block_size: Any = None,
+    name: str | None = None,
+    block_shape: Any = None,
+) -> Tensor:
+    """Deal square blocks of images out into the batch, after padding with zeros."""
+    block_size = _one_block(block_size, block_shape)
+    result = space_to_batch_nd(input, paddings=paddings, block_shape=block_size, name=name)
+    result.set_shape(result.shape.with_rank(4))
+    return result
+
+
+@composed
+@export("batch_to_space")
+def batch_to_space(
+    input: Any,
+    crops: Any,
+    block_size: Any,
+    name: str | None = None,
+    block_shape: Any = None,
+) -> Tensor:
+    """Put images of the batch together to square blocks, then crop."""
+    block_size = _one_block(block_size, block_shape)
+    result = batch_to_space_nd(input, crops=crops, block_shape=block_size, name=name)
+    result.set_shape(result.shape.with_rank(4))
+    return result
+
+
+def _one_block(block_size: Any, block_shape: Any) -> np.ndarray:
+    if block_shape is not None:
+        if block_size is not None:
+            raise ValueError("Cannot specify both 'block_shape' and 'block_size'")
+        block_size = block_shape
+    if block_size is None:
+        raise ValueError("'block_size' must be given")
+    return np.array([block_size, block_size], np.int32)
+
+
+@composed
+@export("required_space_to_batch_paddings")
+def required_space_to_batch_paddings(
+    input_shape: Any, block_shape: Any, base_paddings: Any = None, name: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return paddings that make space divisible by blocks, and crops that undo the extra."""
+    with name_scope(name, "required_space_to_batch_paddings", [input_shape, block_shape]):
+        input_shape = convert_to_tensor(input_shape, dtypes.int32, name="input_shape")
+        block_shape = convert_to_tensor(block_shape, dtypes.int32, name="block_shape")
+        block_shape.shape.assert_is_fully_defined()
+        block_shape.shape.assert_has_rank(1)
+        count = block_shape.shape.sizes[0]
+        if not count:
+            empty = b.zeros([0, 2], dtypes.int32)
+            return empty, empty
+        input_shape.shape.assert_is_compatible_with([count])
+        if base_paddings is not None:
+            base = convert_to_tensor(base_paddings, dtypes.int32, name="base_paddings")
+            base.shape.assert_is_compatible_with([count, 2])
+        else:
+            base = b.zeros([count, 2], dtypes.int32)
+        known = [constant_value(t) for t in (input_shape, block_shape, base)]
+        if all(v is not None for v in known):
+            return _static_paddings(*known)  # type: ignore[arg-type]
+        start, end = base[:, 0], base[:, 1]
+        whole = b.add_v2(b.add_v2(input_shape, start, name="add"), end, name="add")
+        missing = b.subtract(block_shape, b.floormod(whole, block_shape, name="mod"), name="sub")
+        extra = b.floormod(missing, block_shape, name="mod")
+        after = b.add_v2(end, extra, name="add")
+        paddings = b.stack([[start[i], after[i]] for i in range(count)], name="paddings")
+        crops = b.stack([[0, extra[i]] for i in range(count)], name="crops")
+        return paddings, crops
+
+
+def _static_paddings(
+    sizes: np.ndarray, blocks: np.ndarray, base: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    extra = -(sizes + base[:, 0] + base[:, 1]) % blocks
+    paddings = np.stack([base[:, 0], base[:, 1] + extra], 1)
+    crops = np.stack([np.zeros_like(extra), extra], 1)
+    return convert.constant(paddings, name="paddings"), convert.constant(crops, name="crops")
+
+
+# -- Space and depth -------------------------------------------------------------------------------
+
+
+def _image_axes(data_format: str) -> tuple[int, int, int]:
+    """Where height, width and depth are."""
+    if data_format == "NHWC":
+        return 1, 2, 3
+    if data_format == "NCHW":
+        return 2, 3, 1
+    raise UnimplementedError(None, None, f"{data_format} is a layout of GPUs; use NHWC or NCHW")
+
+
+def _to_depth_infer(c: Any, x: TensorShape) -> Any:
+    sizes = list(x.with_rank(4).sizes or ())
+    if x.sizes is None or c.attrs["data_format"] == "NCHW_VECT_C":
+        return None
+    block = c.attrs["block_size"]
+    high, wide, deep = _image_axes(c.attrs["data_format"])
+    for axis in (high, wide):
+        sizes[axis] = _divided(sizes[axis], block)
+    sizes[deep] = None if sizes[deep] is None else sizes[deep] * block * block  # type: ignore[operator]
+    return tuple(sizes)
+
+
+def _divided(size: int | None, by: int) -> int | None:
+    if size is not None and size % by:
+        raise ValueError(f"Dimension size must be evenly divisible by {by} but is {size}")
+    return None if size is None else size // by
+
+
+def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    high, wide, deep = _image_axes(data_format)
+    if np.ndim(x) != 4:
+        raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
+    n, h, w, d = (x.shape[axis] for axis in (0, high, wide, deep))
+    h, w = _divided(h, block_size), _divided(w, block_size)  # type: ignore[assignment]
+    k = block_size
+    if data_format == "NHWC":
+        return x.reshape(n, h, k, w, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h, w, k * k * d)
+    return x.reshape(n, d, h, k, w, k).transpose(0, 3, 5, 1, 2, 4).reshape(n, k * k * d, h, w)
+
+
+def _to_depth_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return b.depth_to_space(dy, op._attrs["block_size"], data_format=op._attrs["data_format"])
+
+
+_DEPTH_ATTRS = "T: type; block_size: int >= 2; data_format: {'NHWC'|'NCHW'|'NCHW_VECT_C'} = 'NHWC'"
+
+
+@define(
+    "SpaceToDepth",
+    "input: T -> output: T",
+    _DEPTH_ATTRS,
+    infer=_to_depth_infer,
+    kernel=_to_depth_kernel,
+    gradient=_to_depth_gradient,
+    samples=[
+        Sample(r(1, 4, 2, 3), block_size=2),
+        Sample(r(1, 3, 4, 2), block_size=2, data_format="NCHW"),
+    ],
+)
+def space_to_depth_op(input, block_size, data_format=None, name=None):
+    """Move square blocks of pixels into the channels."""
+
+
+@composed
+@export("space_to_depth", "nn.space_to_depth")
+def space_to_depth(
+    input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC"
+) -> Tensor:
+    """Move square blocks of pixels into the channels."""
+    return space_to_depth_op(input, block_size=block_size, data_format=data_format, name=name)
+
+
+def _to_space_infer(c: Any, x: TensorShape) -> Any:
+    sizes = list(x.with_rank(4).sizes or ())
+    if x.sizes is None or c.attrs["data_format"] == "NCHW_VECT_C":
+        return None
+    block = c.attrs["block_size"]
+    high, wide, deep = _image_axes(c.attrs["data_format"])
+    for axis in (high, wide):
+        size = sizes[axis]
+        sizes[axis] = None if size is None else size * block
+    sizes[deep] = _divided(sizes[deep], block * block)
+    return tuple(sizes)
+
+
+def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    high, wide, deep = _image_axes(data_format)
+    if np.ndim(x) != 4:
+        raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
+    n, h, w, d = (x.shape[axis] for axis in (0, high, wide, deep))
+    k = block_size
+    d = _divided(d, k * k)  # type: ignore[assignment]
+    if data_format == "NHWC":
+        return x.reshape(n, h, w, k, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * k, w * k, d)
+    return x.reshape(n, k, k, d, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, d, h * k, w * k)
+
+
+def _to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    return b.space_to_depth(dy, op._attrs["block_size"], data_format=op._attrs["data_format"])
+
+
+@define(
+    "DepthToSpace",
+    "input: T -> output: T",
+    _DEPTH_ATTRS,
+    infer=_to_space_infer,
+    kernel=_to_space_kernel,
+    gradient=_to_space_gradient,
+    samples=[
+        Sample(r(1, 2, 1, 8), block_size=2),
+        Sample(r(1, 8, 2, 1), block_size=2, data_format="NCHW"),
+    ],
+)
+def depth_to_space_op(input, block_size, data_format=None, name=None):
+    """Spread channels out over square blocks of pixels."""
+
+
+@composed
+@export("depth_to_space", "nn.depth_to_space")
+def depth_to_space(
+    input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC"
+) -> Tensor:
+    """Spread channels out over square blocks of pixels."""
+    return depth_to_space_op(input, block_size=block_size, data_format=data_format, name=name)

@@ -1,1 +1,383 @@
-"""Order: sort, top_k, unique, searchsorted, sets of values."""
+"""Order: sort, top_k, searchsorted.
+
+Equal elements keep their order: of two, the one with the lower index comes first, ascending or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import convert
+from headrace.ops.accumulation import widened
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+
+__all__ = ["argsort", "in_top_k", "searchsorted", "sort", "top_k"]
+
+# -- The largest elements --------------------------------------------------------------------------
+
+
+def _top_k_shape(x: TensorShape, k: int | None) -> Any:
+    if x.sizes is None:
+        return [None, None]
+    if not x.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    if k is not None:
+        if k < 0:
+            raise ValueError(f"Need k >= 0, got {k}")
+        if x.sizes[-1] is not None and x.sizes[-1] < k:
+            raise ValueError(f"input must have last dimension >= k = {k} but is {x.sizes[-1]}")
+    return [(*x.sizes[:-1], k)] * 2
+
+
+def _top_k_infer(c: Any, x: TensorShape, k: TensorShape) -> Any:
+    k.with_rank(0)
+    count = c.value(1)
+    return _top_k_shape(x, None if count is None else int(count))
+
+
+def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The k largest of each row, in descending order, and where they are."""
+    if not np.ndim(x) or np.ndim(k):
+        raise ValueError("input must be >= 1-D and k a scalar")
+    count = int(k)
+    if count < 0:
+        raise ValueError(f"Need k >= 0, got {count}")
+    if x.shape[-1] < count:
+        raise ValueError(f"input must have at least k columns. Had {x.shape[-1]}, needed {count}")
+    rows = widened(x).reshape(-1, x.shape[-1])
+    found = _places(rows, count)
+    values = np.take_along_axis(x.reshape(rows.shape), found, 1)
+    shape = (*x.shape[:-1], count)
+    return values.reshape(shape), found.astype(np.int32).reshape(shape)
+
+
+def _places(rows: np.ndarray, k: int) -> np.ndarray:
+    size = rows.shape[1]
+    if k == 1 and rows.size:
+        return rows.argmax(1)[:, None]
+    if 0 < k < size // 4 and rows.size:
+        found = _places_by_partition(rows, k)
+        if found is not None:
+            return found
+    # A stable sort of the reversed row, read backwards: descending, ties by ascending index.
+    backwards = np.argsort(rows[:, ::-1], axis=1, kind="stable")
+    return (size - 1 - backwards[:, ::-1])[:, :k]
+
+
+def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray | None:
+    """As `_places`, but only the k largest get sorted; None where NaNs defeat the comparisons."""
+    threshold = np.partition(rows, rows.shape[1] - k, axis=1)[:, -k, None]
+    above = rows > threshold
+    ties = rows == threshold
+    wanted = k - above.sum(1, keepdims=True)
+    chosen = above | (ties & (np.cumsum(ties, axis=1) <= wanted))
+    if (chosen.sum(1) != k).any():
+        return None
+    places = np.nonzero(chosen)[1].reshape(len(rows), k)
+    values = np.take_along_axis(rows, places, 1)
+    order = k - 1 - np.argsort(values[:, ::-1], axis=1, kind="stable")[:, ::-1]
+    return np.take_along_axis(places, order, 1)
+
+
+def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
+    x, found = op.inputs[0], op.outputs[1]
+    shape = b.shape(x)
+    size, k = shape[-1], b.shape(found)[-1]
+    count = b.size(x)
+    starts = b.expand_dims(b.range(0, count, b.maximum(size, 1)), -1)
+    places = b.add(b.reshape(found, b.stack([b.size(starts), k])), starts)
+    flat = b.scatter_nd(
+        b.reshape(places, [-1, 1]), b.reshape(dvalues, [-1]), b.expand_dims(count, 0)
+    )
+    return (b.reshape(flat, shape), *[None] * (len(op.inputs) - 1))
+
+
+@export("nn.top_k", "math.top_k")
+@define(
+    "TopKV2",
+    "input: T, k: int32 -> values: T, indices: int32",
+    "sorted: bool = True; T: {reals}",
+    infer=_top_k_infer,
+    kernel=_largest,
+    gradient=_top_k_gradient,
+    samples=[
+        Sample(r(2, 5), 2),
+        Sample(r(4), 1),
+        Sample(r(2, 2, 3), 3, sorted=False),
+        Sample(r(3, 20), 3),
+        Sample(r(2, 3), 0),
+    ],
+)
+def top_k(input, k=1, sorted=True, name=None):
+    """Return the k largest elements of each row, in descending order, and their indices."""
+
+
+@define(
+    "TopK",
+    "input: T -> values: T, indices: int32",
+    "k: int >= 0; sorted: bool = True; T: {reals}",
+    infer=lambda c, x: _top_k_shape(x, c.attrs["k"]),
+    kernel=lambda x, *, k: _largest(x, k),
+    gradient=_top_k_gradient,
+    samples=[Sample(r(2, 5), k=2), Sample(r(4), k=4)],
+)
+def top_k_old(input, k, sorted=None, name=None):
+    """Return the k largest elements of each row; an old form of TopKV2."""
+
+
+def _in_top_k_kernel(predictions: np.ndarray, targets: np.ndarray, k: Any) -> np.ndarray:
+    if np.ndim(predictions) != 2 or np.shape(targets) != (len(predictions),) or np.ndim(k):
+        raise ValueError(
+            "predictions must be a matrix, targets a vector with an entry per row and k a scalar, "
+            f"not of shapes {np.shape(predictions)}, {np.shape(targets)} and {np.shape(k)}"
+        )
+    classes = predictions.shape[1]
+    inside = (targets >= 0) & (targets < classes)
+    if not classes:
+        return np.zeros(len(targets), bool)
+    own = np.take_along_axis(predictions, np.where(inside, targets, 0)[:, None], 1)
+    ahead = (predictions > own).sum(1)
+    return inside & np.isfinite(predictions).all(1) & (ahead < int(k))
+
+
+def _in_top_k_infer(c: Any, predictions: TensorShape, targets: TensorShape, *k: Any) -> Any:
+    rows = predictions.with_rank(2)[:1]
+    return rows.merge_with(targets.with_rank(1))
+
+
+@define(
+    "InTopKV2",
+    "predictions: float32, targets: T, k: T -> precision: bool",
+    "T: {index} = int32",
+    infer=_in_top_k_infer,
+    kernel=_in_top_k_kernel,
+    samples=[Sample(r(2, 4), [1, 3], 2), Sample(r(2, 4), [0, 9], 1), Sample(r(0, 3), [], 1)],
+)
+def in_top_k_v2(predictions, targets, k, name=None):
+    """Return, for each row, whether fewer than k predictions are higher than the target's."""
+
+
+@composed
+@export("nn.in_top_k", "math.in_top_k")
+def in_top_k(predictions: Any, targets: Any, k: Any, name: str | None = None) -> Tensor:
+    """Return, for each row, whether fewer than k predictions are higher than the target's."""
+    with name_scope(name, "in_top_k"):
+        return in_top_k_v2(predictions, targets, k, name=name)
+
+
+@define(
+    "InTopK",
+    "predictions: float32, targets: T -> precision: bool",
+    "k: int; T: {index} = int32",
+    infer=_in_top_k_infer,
+    kernel=lambda predictions, targets, *, k: _in_top_k_kernel(predictions, targets, k),
+    samples=[Sample(r(2, 4), [1, 3], k=2)],
+)
+def in_top_k_old(predictions, targets, k, name=None):
+    """Return, for each row, whether the target is among the top k; an old form of InTopKV2."""
+
+
+def _nth_infer(c: Any, x: TensorShape, n: TensorShape) -> Any:
+    n.with_rank(0)
+    if x.sizes is None:
+        return None
+    if not x.sizes:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    at = c.value(1)
+    if at is not None:
+        _check_nth(int(at), x.sizes[-1])
+    return x.sizes[:-1]
+
+
+def _check_nth(n: int, size: int | None) -> None:
+    if n < 0:
+        raise ValueError(f"Need n >= 0, got {n}")
+    if size is not None and n >= size:
+        raise ValueError(f"Input must have last dimension > n = {n} but is {size}")
+
+
+def _nth_kernel(x: np.ndarray, n: np.ndarray, *, reverse: bool) -> np.ndarray:
+    if not np.ndim(x) or np.ndim(n):
+        raise ValueError("input must be >= 1-D and n a scalar")
+    at = int(n)
+    _check_nth(at, x.shape[-1])
+    at = x.shape[-1] - 1 - at if reverse else at
+    return np.partition(widened(x), at, axis=-1)[..., at].astype(x.dtype)
+
+
+def _nth_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    x, y = op.inputs[0], op.outputs[0]
+    equal = b.cast(b.equal(b.expand_dims(y, -1), x), dy.dtype)
+    count = b.expand_dims(b.reduce_sum(equal, -1), -1)
+    return b.multiply(b.realdiv(equal, count), b.expand_dims(dy, -1)), None
+
+
+@define(
+    "NthElement",
+    "input: T, n: int32 -> values: T",
+    "reverse: bool = False; T: {reals}",
+    infer=_nth_infer,
+    kernel=_nth_kernel,
+    gradient=_nth_gradient,
+    samples=[Sample(r(2, 5), 1), Sample(r(5), 0, reverse=True)],
+)
+def nth_element(input, n, reverse=None, name=None):
+    """Return the n-th smallest element of each row, or the n-th largest with `reverse`."""
+
+
+# -- Sort ------------------------------------------------------------------------------------------
+
+
+@composed
+@export("sort")
+def sort(
+    values: Any, axis: Any = -1, direction: str = "ASCENDING", name: str | None = None
+) -> Tensor:
+    """Return the elements of each row along `axis` in order."""
+    with name_scope(name, "sort"):
+        return _sorted(values, axis, direction, 0)
+
+
+@composed
+@export("argsort")
+def argsort(
+    values: Any,
+    axis: Any = -1,
+    direction: str = "ASCENDING",
+    stable: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Return the indices that sort each row along `axis`; equal elements keep their order."""
+    with name_scope(name, "argsort"):
+        return _sorted(values, axis, direction, 1)
+
+
+def _sorted(values: Any, axis: Any, direction: str, output: int) -> Tensor:
+    """Sort by TopK, of the negated values to get ascending order; output 0: values, 1: indices."""
+    if direction not in ("ASCENDING", "DESCENDING"):
+        raise ValueError(f"{direction} should be one of ASCENDING, DESCENDING")
+    at = axis if isinstance(axis, int) else constant_value(convert_to_tensor(axis))
+    if at is None or np.ndim(at):
+        raise ValueError("axis must be a constant scalar")
+    at = int(at)
+    convert_to_tensor(at, dtypes.int32, name="axis")
+    values = convert_to_tensor(values, name="values")
+    ascending = direction == "ASCENDING"
+    keys = b.negative(values) if ascending else values
+    count = b.shape(keys)[at]
+    rank = b.rank(keys)
+    order = _last_axis_order(at, keys.shape.rank, rank)
+    if order is not None:
+        keys = b.transpose(keys, order)
+    result = top_k(keys, count)[output]
+    if order is not None:
+        result = b.transpose(result, order)
+    return b.negative(result) if ascending and not output else result
+
+
+def _last_axis_order(axis: int, rank: int | None, dynamic_rank: Tensor) -> Any:
+    """The permutation (its own inverse) that swaps `axis` with the last; None if it is the last."""
+    if axis == -1 or (rank is not None and axis + 1 == rank):
+        return None
+    if rank is not None:
+        order = np.arange(rank)
+        order[[axis, -1]] = order[[-1, axis]]
+        return convert.constant(order, name="transposition")
+    at: Any = axis if axis >= 0 else b.add_v2(axis, dynamic_rank, name="add")
+    front = b.range(at)
+    last = b.subtract(dynamic_rank, 1, name="sub")
+    after = at + 1
+    between = b.range(after, b.subtract(dynamic_rank, 1, name="sub"))
+    return b.concat([front, [last], between, [at]], 0)
+
+
+# -- Searching in sorted rows ----------------------------------------------------------------------
+
+
+def _bound_infer(c: Any, rows: TensorShape, values: TensorShape) -> TensorShape:
+    count = rows.with_rank(2)[:1].merge_with(values.with_rank(2)[:1])
+    return count.concatenate(values.with_rank(2)[1:])
+
+
+def _bounds(rows: np.ndarray, values: np.ndarray, side: Any, dtype: Any) -> np.ndarray:
+    """For every value, how many elements of its row come before it."""
+    if np.ndim(rows) != 2 or np.ndim(values) != 2 or len(rows) != len(values):
+        raise ValueError(
+            "sorted_inputs and values must be matrices of as many rows, not of shapes "
+            f"{list(np.shape(rows))} and {list(np.shape(values))}"
+        )
+    if len(rows) == 1:
+        return np.searchsorted(rows[0], values[0], side)[None].astype(dtype.numpy)
+    # One bisection for all values of all rows together.
+    low = np.zeros(values.shape, np.intp)
+    high = np.full(values.shape, rows.shape[1], np.intp)
+    at_row = np.arange(len(rows))[:, None]
+    for _ in range(int(rows.shape[1]).bit_length()):
+        middle = (low + high) // 2
+        element = rows[at_row, np.minimum(middle, max(rows.shape[1] - 1, 0))]
+        before = (element < values) if side == "left" else (element <= values)
+        before &= low < high
+        low = np.where(before, middle + 1, low)
+        high = np.where(before, high, middle)
+    return low.astype(dtype.numpy)
+
+
+_BOUND_SAMPLES = [
+    Sample([[0, 3, 9, 9, 10], [1, 2, 3, 4, 5]], [[2, 4, 9], [0, 2, 6]]),
+    Sample([[1, 2, 2]], [[2, 0]]),
+    Sample(np.zeros((2, 0)), [[1], [2]]),
+]
+
+
+@define(
+    "LowerBound",
+    "sorted_inputs: T, values: T -> output: out_type",
+    "T: type; out_type: {index} = int32",
+    infer=_bound_infer,
+    kernel=lambda rows, values, *, out_type: _bounds(rows, values, "left", out_type),
+    samples=[Sample(*s.inputs, T=t) for s in _BOUND_SAMPLES for t in ("float32", "int64")],
+)
+def lower_bound(sorted_inputs, values, out_type=None, name=None):
+    """Return the first place in its sorted row where each value could go."""
+
+
+@define(
+    "UpperBound",
+    "sorted_inputs: T, values: T -> output: out_type",
+    "T: type; out_type: {index} = int32",
+    infer=_bound_infer,
+    kernel=lambda rows, values, *, out_type: _bounds(rows, values, "right", out_type),
+    samples=[Sample(*s.inputs, T=t) for s in _BOUND_SAMPLES for t in ("float32", "int64")],
+)
+def upper_bound(sorted_inputs, values, out_type=None, name=None):
+    """Return the last place in its sorted row where each value could go."""
+
+
+@composed
+@export("searchsorted")
+def searchsorted(
+    sorted_sequence: Any,
+    values: Any,
+    side: str = "left",
+    out_type: Any = dtypes.int32,
+    name: str | None = None,
+) -> Tensor:
+    """Return where the values go in the sorted last axis of `sorted_sequence`, row by row."""
+    if side not in ("left", "right"):
+        raise ValueError(f"side must be either 'right' or 'left'.  Saw: {side}.")
+    length = b.shape(sorted_sequence)[-1]
+    count = b.shape(values)[-1]
+    rows = b.reshape(sorted_sequence, [-1, length])
+    wanted = b.reshape(values, [-1, count])
+    build = upper_bound if side == "right" else lower_bound
+    return b.reshape(build(rows, wanted, out_type=out_type, name=name), b.shape(values))

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core import dtypes
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace.graph.operation import Tensor
 from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
@@ -24,6 +27,7 @@ __all__ = [
     "identity_n",
     "placeholder",
     "placeholder_with_default",
+    "sparse_placeholder",
     "stop_gradient",
 ]
 
@@ -97,6 +101,31 @@ def placeholder_v2(dtype, shape, name=None):
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
     """Return a tensor whose value is fed: running it unfed is an error."""
     return placeholder_op(dtype=dtype, shape=TensorShape(shape), name=name)
+
+
+@composed
+@export("sparse_placeholder", "sparse.placeholder")
+def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> SparseTensor:
+    """Return a sparse tensor that is fed a SparseTensorValue; `shape` may be known in part."""
+
+    def part(which: str) -> str | None:
+        return f"{name}/{which}" if name is not None else None
+
+    rank: int | None = None
+    if isinstance(shape, Tensor):
+        rank = shape.shape.with_rank(1).sizes[0]  # type: ignore[index]
+        dense_shape = shape
+    else:
+        known = TensorShape(shape)
+        rank = known.rank
+        if known.is_fully_defined():
+            sizes = convert.as_array(known.as_list(), dtypes.int64)
+            dense_shape = convert.constant(sizes, name=part("shape") or "Const")
+        else:
+            dense_shape = placeholder(dtypes.int64, [rank], name=part("shape"))
+    values = placeholder(dtype, [None], name=part("values"))
+    indices = placeholder(dtypes.int64, [None, rank], name=part("indices"))
+    return SparseTensor(indices, values, dense_shape)
 
 
 def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:

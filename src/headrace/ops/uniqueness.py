@@ -1,0 +1,183 @@
+"""Distinct values, in order of first appearance: unique, and the difference of two lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.operation import Tensor
+from headrace.ops.accumulation import widened
+from headrace.ops.define import composed, define
+from headrace.ops.samples import r
+
+__all__ = ["setdiff1d", "unique", "unique_with_counts"]
+
+
+def _distinct(x: np.ndarray, axis: int | None, dtype: Any) -> tuple[np.ndarray, ...]:
+    """The distinct rows along an axis, for each row which one it is, and how often each occurs."""
+    keys = widened(x) if x.dtype.kind != "O" else x
+    if keys.dtype.hasobject and np.ndim(keys) > 1:
+        # Rows of strings: NumPy compares rows of numbers, so number the strings first.
+        keys = np.unique(keys.ravel(), return_inverse=True)[1].reshape(keys.shape)
+    options = {} if np.ndim(keys) == 1 else {"axis": axis}
+    _, first, inverse, counts = np.unique(
+        keys,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+        equal_nan=False,
+        **options,
+    )
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    values = x.take(first[order], axis or 0)
+    return (
+        values,
+        rank[inverse.reshape(-1)].astype(dtype.numpy),
+        counts[order].astype(dtype.numpy),
+    )
+
+
+def _of_vector(x: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
+    if np.ndim(x) != 1:
+        raise ValueError("unique expects a 1D vector.")
+    return _distinct(x, None, out_idx)
+
+
+def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
+    axes = np.asarray(axis).ravel().tolist()
+    if len(axes) > 1:
+        raise ValueError(f"axis does not support input tensors larger than 1 element: {axes}")
+    if not axes:
+        return _of_vector(x, out_idx)
+    rank = np.ndim(x)
+    if not -rank <= axes[0] < rank:
+        raise ValueError(f"axis has to be between {-rank} and {rank - 1}, not {axes[0]}")
+    return _distinct(x, axes[0] % rank, out_idx)
+
+
+def _vector_infer(c: Any, x: TensorShape) -> Any:
+    (size,) = x.with_rank(1).sizes  # type: ignore[misc]
+    return [(None,), (size,), (None,)][: len(c.op._outputs)]
+
+
+def _axis_infer(c: Any, x: TensorShape, axis: TensorShape) -> Any:
+    axes = c.value(1)
+    values: Any = None
+    size = None
+    if x.sizes is not None and axes is not None and axes.size <= 1:
+        at = int(axes.ravel()[0]) % max(len(x.sizes), 1) if axes.size else 0
+        if at < len(x.sizes):
+            size = x.sizes[at]
+            values = (*x.sizes[:at], None, *x.sizes[at + 1 :])
+    return [values, (size,), (None,)][: len(c.op._outputs)]
+
+
+_VECTORS = [Sample([3, 1, 3, 2, 1], T=t) for t in ("int32", "float64", "bfloat16")] + [
+    Sample(r(6), T="string"),
+    Sample(r(0), T="int64"),
+]
+_ROWS = [
+    Sample([[1, 2], [3, 4], [1, 2]], [0], T="int32"),
+    Sample([[1, 1, 2], [3, 3, 2]], [-1], T="float32"),
+    Sample([3, 1, 3], np.zeros(0), T="int64"),
+    Sample(r(3, 1), [0], T="string"),
+]
+
+
+@export("unique")
+@define(
+    "Unique",
+    "x: T -> y: T, idx: out_idx",
+    "T: type; out_idx: {index} = int32",
+    infer=_vector_infer,
+    kernel=lambda x, *, out_idx: _of_vector(x, out_idx)[:2],
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_VECTORS,
+)
+def unique(x, out_idx=dtypes.int32, name=None):
+    """Return the distinct elements of a vector, and for each element which of them it is."""
+
+
+@define(
+    "UniqueV2",
+    "x: T, axis: Taxis -> y: T, idx: out_idx",
+    "T: type; Taxis: {index} = int64; out_idx: {index} = int32",
+    infer=_axis_infer,
+    kernel=lambda x, axis, *, out_idx: _along_axis(x, axis, out_idx)[:2],
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_ROWS,
+)
+def unique_v2(x, axis, out_idx=None, name=None):
+    """Return the distinct slices along an axis, and for each slice which of them it is."""
+
+
+@export("unique_with_counts")
+@define(
+    "UniqueWithCounts",
+    "x: T -> y: T, idx: out_idx, count: out_idx",
+    "T: type; out_idx: {index} = int32",
+    infer=_vector_infer,
+    kernel=lambda x, *, out_idx: _of_vector(x, out_idx),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_VECTORS,
+)
+def unique_with_counts(x, out_idx=dtypes.int32, name=None):
+    """As `unique`, with the number of times that each distinct element occurs."""
+
+
+@define(
+    "UniqueWithCountsV2",
+    "x: T, axis: Taxis -> y: T, idx: out_idx, count: out_idx",
+    "T: type; Taxis: {index} = int64; out_idx: {index} = int32",
+    infer=_axis_infer,
+    kernel=lambda x, axis, *, out_idx: _along_axis(x, axis, out_idx),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_ROWS,
+)
+def unique_with_counts_v2(x, axis, out_idx=None, name=None):
+    """As UniqueV2, with the number of times that each distinct slice occurs."""
+
+
+def _difference_kernel(x: np.ndarray, y: np.ndarray, *, out_idx: Any) -> tuple[np.ndarray, ...]:
+    if np.ndim(x) != 1 or np.ndim(y) != 1:
+        raise ValueError(f"x and y should be vectors, not of shapes {np.shape(x)}, {np.shape(y)}")
+    if x.dtype.hasobject:
+        known = set(y.tolist())
+        absent = np.fromiter((v not in known for v in x.tolist()), bool, len(x))
+    else:
+        absent = ~np.isin(widened(x), widened(y))
+    (places,) = np.nonzero(absent)
+    return x[places], places.astype(out_idx.numpy)
+
+
+@define(
+    "ListDiff",
+    "x: T, y: T -> out: T, idx: out_idx",
+    "T: type; out_idx: {index} = int32",
+    infer=lambda c, x, y: [(None,), (None,)],
+    kernel=_difference_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    samples=[
+        Sample([1, 2, 3, 4, 5, 2], [1, 3, 5], T="int32"),
+        Sample(r(5), r(2), T="string"),
+        Sample([0.5, 1.5], np.zeros(0), T="float16"),
+    ],
+)
+def list_diff(x, y, out_idx=None, name=None):
+    """Return the elements of `x` that aren't in `y`, and their places."""
+
+
+@composed
+@export("setdiff1d")
+def setdiff1d(
+    x: Any, y: Any, index_dtype: Any = dtypes.int32, name: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the elements of `x`, repetitions and all, that aren't in `y`, and their places."""
+    return list_diff(x, y, out_idx=index_dtype, name=name)
