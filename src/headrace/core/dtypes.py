@@ -240,19 +240,19 @@ for _c_type in (np.intc, np.uintc, np.long, np.ulong, np.longlong, np.ulonglong)
 del _alias, _dtype, _c_type
 
 
-def as_dtype(value: Any) -> DType:
-    """The DType named by `value`: a DType, number, name, NumPy dtype or type, or Python type."""
-    if type(value) is DType:
-        return value
+def as_dtype(type_value: Any) -> DType:
+    """The DType named by `type_value`: a DType, number, name, NumPy dtype or type, or Python type."""
+    if type(type_value) is DType:
+        return type_value
     try:
-        found = _LOOKUP.get(value)
+        found = _LOOKUP.get(type_value)
     except TypeError:  # unhashable, so it is none of the keys
         found = None
-    if found is None and isinstance(value, np.dtype):
+    if found is None and isinstance(type_value, np.dtype):
         # Any byte order, and text of any length, have the same element type.
-        found = _LOOKUP.get(value.type)
+        found = _LOOKUP.get(type_value.type)
     if found is None:
-        raise TypeError(f"Cannot convert value {value!r} to a TensorFlow DType.")
+        raise TypeError(f"Cannot convert value {type_value!r} to a TensorFlow DType.")
     return found
 
 

@@ -20,7 +20,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r
 
-__all__ = ["binary_op"]
+__all__ = ["binary_op", "zero_where"]
 
 # What most arithmetic takes.
 _SOME_NUMBERS = (
@@ -106,8 +106,17 @@ def multiply(x, y, name=None):
     """Return x * y, element by element."""
 
 
+def zero_where(mask: Any, result: Any) -> Any:
+    """A fresh result with zeros put where the mask, which may have to be broadcast, holds."""
+    if not np.any(mask):
+        return result
+    result = np.asarray(result)
+    np.copyto(result, 0, where=mask)
+    return result
+
+
 def _mul_no_nan(x: Any, y: Any) -> Any:
-    return np.where(y == 0, np.zeros((), y.dtype), np.multiply(x, y))
+    return zero_where(y == 0, np.multiply(x, y))
 
 
 def _mul_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:

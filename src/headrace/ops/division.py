@@ -11,7 +11,7 @@ from headrace.core.export import export
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import special
-from headrace.ops.arithmetic import binary_op
+from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.samples import r, typed
@@ -118,7 +118,7 @@ def mod_op(x, y, name=None):
 
 
 def _div_no_nan(x: Any, y: Any) -> Any:
-    return np.where(y == 0, np.zeros((), x.dtype), np.divide(x, y))
+    return zero_where(y == 0, np.divide(x, y))
 
 
 def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:

@@ -21,7 +21,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, typed, unary
 
-__all__ = ["FLOAT_OR_COMPLEX", "in_float32", "unary_op"]
+__all__ = ["FLOAT_OR_COMPLEX", "in_float32", "slope_op", "unary_op"]
 
 FLOAT_OR_COMPLEX = "{float_or_complex}"
 _NUMBERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
@@ -190,14 +190,20 @@ def inv(x, name=None):
 # Derivatives by their function's result
 
 
-def _slope_op(op_type: str, kernel: Callable[..., Any], gradient: Any, low: float = -2.0) -> Any:
+def slope_op(op_type: str, kernel: Callable[..., Any], gradient: Any, low: float = -2.0) -> Any:
     """Define an op of a function's result `y` and the gradient `dy` that arrives at it."""
+
+    def checked(y: Any, dy: Any) -> Any:
+        if np.shape(y) != np.shape(dy):
+            raise ValueError(f"y and dy must have one shape, not {np.shape(y)} and {np.shape(dy)}")
+        return kernel(y, dy)
+
     return define(
         op_type,
         "y: T, dy: T -> z: T",
         f"T: {FLOAT_OR_COMPLEX}",
         infer=infer.same_as_all,
-        kernel=in_float32(kernel),
+        kernel=in_float32(checked),
         gradient=gradient,
         kind=Kind.ELEMENTWISE,
         samples=[Sample(r(2, 3, low=low), r(2, 3)), Sample(r(low=low), r())],
@@ -211,7 +217,7 @@ def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(b.conj(dz), slope), b.sqrt_grad(cy, dz)
 
 
-@_slope_op("SqrtGrad", lambda y, dy: 0.5 * dy / np.conj(y), _sqrt_grad_gradient, low=0.2)
+@slope_op("SqrtGrad", lambda y, dy: 0.5 * dy / np.conj(y), _sqrt_grad_gradient, low=0.2)
 def sqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the square root whose result is y."""
 
@@ -228,7 +234,7 @@ def _rsqrt_grad(y: Any, dy: Any) -> Any:
     return dy * (y * y * y) * y.dtype.type(-0.5)
 
 
-@_slope_op("RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient)
+@slope_op("RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient)
 def rsqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal square root whose result is y."""
 
@@ -245,12 +251,12 @@ def _reciprocal_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(b.conj(dz), slope), b.reciprocal_grad(cy, dz)
 
 
-@_slope_op("ReciprocalGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+@slope_op("ReciprocalGrad", _reciprocal_grad, _reciprocal_grad_gradient)
 def reciprocal_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""
 
 
-@_slope_op("InvGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+@slope_op("InvGrad", _reciprocal_grad, _reciprocal_grad_gradient)
 def inv_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""
 

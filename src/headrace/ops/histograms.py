@@ -38,12 +38,14 @@ def _bincount(arr: Any, size: Any, weights: Any) -> Any:
         raise ValueError(f"weights must be empty or of shape {arr.shape}, not {weights.shape}")
     if arr.size and arr.min() < 0:
         raise ValueError("Input arr must be non-negative!")
-    bins, counts = int(size), np.ravel(arr)
-    inside = counts < bins
+    bins, found, amounts = int(size), np.ravel(arr), np.ravel(weights)
+    if found.size and found.max() >= bins:
+        inside = found < bins
+        found, amounts = found[inside], amounts[inside] if amounts.size else amounts
     if not weights.size:
-        return np.bincount(counts[inside], minlength=bins).astype(weights.dtype)
+        return np.bincount(found, minlength=bins).astype(weights.dtype)
     result = np.zeros(bins, weights.dtype)
-    np.add.at(result, counts[inside], np.ravel(weights)[inside])
+    np.add.at(result, found, amounts)
     return result
 
 

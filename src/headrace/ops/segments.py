@@ -7,6 +7,7 @@ negative ids belong to none. All kernels sort, if need be, and reduce runs of eq
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,22 @@ __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorte
 
 # Kernels
 
+# From so many elements per segment on, reducing them one by one beats one `reduceat` (measured).
+_LONG_RUN = 2000
+
 
 def segment_rows(reduce: Any, rows: Any, ids: Any, count: int, default: Any) -> Any:
     """Reduce runs of rows with equal, ascending ids by a ufunc; `default` for missing ids."""
     result = np.full((count, *rows.shape[1:]), default, rows.dtype)
-    if ids.size and result.size:
-        starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-        wide = widened(rows)
+    if not (ids.size and result.size):
+        return result
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    wide = widened(rows)
+    if rows.size < _LONG_RUN * len(starts):
         result[ids[starts]] = reduce.reduceat(wide, starts, axis=0, dtype=wide.dtype)
+        return result
+    for start, end in pairwise([*starts.tolist(), len(ids)]):
+        result[ids[start]] = reduce.reduce(wide[start:end], axis=0, dtype=wide.dtype)
     return result
 
 

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
-from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
-from headrace.ops.define import b, composed, define
-from headrace.ops.elementwise import FLOAT_OR_COMPLEX, in_float32, unary_op
-from headrace.ops.samples import r, typed, unary
+from headrace.ops.define import b, composed
+from headrace.ops.elementwise import FLOAT_OR_COMPLEX, in_float32, slope_op, unary_op
+from headrace.ops.samples import typed, unary
 
 __all__ = ["exp", "log", "sigmoid", "tanh"]
 
@@ -236,9 +234,10 @@ def atanh(x, name=None):
 
 
 def _sigmoid(x: Any) -> Any:
-    result = np.exp(-x)
-    result = result + 1 if not result.ndim else np.add(result, 1, out=result)
-    return np.reciprocal(result) if not result.ndim else np.reciprocal(result, out=result)
+    result = np.asarray(np.negative(x))
+    np.exp(result, out=result)
+    result += 1
+    return np.reciprocal(result, out=result)
 
 
 @unary_op(
@@ -276,19 +275,14 @@ def _tanh_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(dz, slope), b.tanh_grad(y, dz)
 
 
-_SLOPE_SAMPLES = [Sample(r(2, 3), r(2, 3)), Sample(r(), r())]
+def _tanh_grad(y: Any, dy: Any) -> Any:
+    result = np.asarray(np.square(y))
+    np.subtract(1, result, out=result)
+    result *= dy
+    return result
 
 
-@define(
-    "TanhGrad",
-    "y: T, dy: T -> z: T",
-    "T: {float_or_complex}",
-    infer=infer.same_as_all,
-    kernel=in_float32(lambda y, dy: dy * (1 - y * y)),
-    gradient=_tanh_grad_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=_SLOPE_SAMPLES,
-)
+@slope_op("TanhGrad", _tanh_grad, _tanh_grad_gradient)
 def tanh_grad(y, dy, name=None):
     """Return dy times the derivative of the hyperbolic tangent whose result is y."""
 
@@ -299,15 +293,13 @@ def _sigmoid_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(dz, b.multiply(dy, slope)), b.sigmoid_grad(y, dz)
 
 
-@define(
-    "SigmoidGrad",
-    "y: T, dy: T -> z: T",
-    "T: {float_or_complex}",
-    infer=infer.same_as_all,
-    kernel=in_float32(lambda y, dy: dy * y * (1 - y)),
-    gradient=_sigmoid_grad_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=_SLOPE_SAMPLES,
-)
+def _sigmoid_grad(y: Any, dy: Any) -> Any:
+    result = np.asarray(np.subtract(1, y))
+    result *= y
+    result *= dy
+    return result
+
+
+@slope_op("SigmoidGrad", _sigmoid_grad, _sigmoid_grad_gradient)
 def sigmoid_grad(y, dy, name=None):
     """Return dy times the derivative of the sigmoid whose result is y."""
