@@ -158,10 +158,11 @@ def clip_by_global_norm(
     if use_norm is None:
         use_norm = global_norm(t_list, name)
     with name_scope(name, "clip_by_global_norm", [*t_list, clip_norm]) as scope:
-        one = b.constant(1.0, dtype=use_norm.dtype)
-        factor = clip_norm * b.minimum(1.0 / use_norm, one / clip_norm)
-        nan = b.constant(float("nan"), dtype=use_norm.dtype)
-        factor = b.where(b.is_finite(use_norm), factor, nan)
+        inverse = 1.0 / use_norm
+        most = b.constant(1.0, dtype=use_norm.dtype) / clip_norm
+        factor = clip_norm * b.minimum(inverse, most)
+        finite = b.is_finite(use_norm)
+        factor = b.where(finite, factor, b.constant(float("nan"), dtype=use_norm.dtype))
         clipped: list[Any] = []
         for i, (t, v) in enumerate(zip(t_list, _all_values(t_list), strict=True)):
             if v is None:
