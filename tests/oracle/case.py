@@ -44,6 +44,7 @@ def run(tf, entry):
     with tf.Graph().as_default() as g:
         leaves = flatten(entry["build"](tf))
         leaves = [leaf if hasattr(leaf, "op") else tf.convert_to_tensor(leaf) for leaf in leaves]
+        leaves = [getattr(leaf, "_as_graph_element", lambda t=leaf: t)() for leaf in leaves]
         definition = g.as_graph_def().SerializeToString()
         names = [leaf.name for leaf in leaves]
         with tf.Session(graph=g) as session:

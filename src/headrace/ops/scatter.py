@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
 from headrace.ops.scatter_kernels import scatter, scatter_nd
+from headrace.ops.slicing import MASKS, resolve_strided_slice
 from headrace.ops.state import equal_shapes, show_shape, state_of
 
 __all__ = ["resource_scatter_add", "scatter_add_op", "scatter_nd_add_op"]
@@ -276,3 +281,118 @@ def scatter_nd_sub_op(ref, indices, updates, use_locking=False, name=None):
 @_resource_nd("ResourceScatterNdSub")
 def resource_scatter_nd_sub(ref, indices, updates, use_locking=True, name=None):
     """Subtract from slices of the variable behind a handle."""
+
+
+# -- By slice --------------------------------------------------------------------------------------
+
+_SLICE = "T: type; Index: {index}; " + "; ".join(f"{name}: int = 0" for name in MASKS)
+
+
+def _slice_infer(c: Any, ref: TensorShape, *rest: TensorShape) -> TensorShape:
+    return ref
+
+
+def _assign_slice(
+    array: np.ndarray, ends: tuple[Any, ...], value: Any, masks: tuple[int, int, int, int, int]
+) -> None:
+    if any(np.ndim(v) != 1 for v in ends):
+        raise ValueError("begin, end and strides must be vectors")
+    begin, end, strides = (np.asarray(v).tolist() for v in ends)
+    index, wanted = resolve_strided_slice(array.shape, begin, end, strides, masks)
+    if np.shape(value) != wanted:
+        raise UnimplementedError(
+            None,
+            None,
+            f"sliced l-value shape {show_shape(wanted)} does not match r-value shape "
+            f"{show_shape(np.shape(value))}. Broadcast it to the slice first.",
+        )
+    array[index] = value
+
+
+def _slice_kernel(
+    ref,
+    begin,
+    end,
+    strides,
+    value,
+    *,
+    begin_mask,
+    end_mask,
+    ellipsis_mask,
+    new_axis_mask,
+    shrink_axis_mask,
+):
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    state = state_of(ref)
+    with state.lock:
+        _assign_slice(state.writable(), (begin, end, strides), value, masks)
+    return state
+
+
+def _resource_slice_kernel(
+    handle,
+    begin,
+    end,
+    strides,
+    value,
+    *,
+    begin_mask,
+    end_mask,
+    ellipsis_mask,
+    new_axis_mask,
+    shrink_axis_mask,
+):
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    state = variable_behind(handle)
+    with state.lock:
+        _assign_slice(state.writable(), (begin, end, strides), value, masks)
+
+
+@define(
+    "StridedSliceAssign",
+    "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T -> output_ref: Ref(T)",
+    _SLICE,
+    infer=_slice_infer,
+    kernel=_slice_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+)
+def strided_slice_assign(
+    ref,
+    begin,
+    end,
+    strides,
+    value,
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+    name=None,
+):
+    """Replace a slice of a variable and return its reference."""
+
+
+@define(
+    "ResourceStridedSliceAssign",
+    "ref: resource, begin: Index, end: Index, strides: Index, value: T ->",
+    _SLICE,
+    infer=infer.no_outputs,
+    kernel=_resource_slice_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+)
+def resource_strided_slice_assign(
+    ref,
+    begin,
+    end,
+    strides,
+    value,
+    begin_mask=0,
+    end_mask=0,
+    ellipsis_mask=0,
+    new_axis_mask=0,
+    shrink_axis_mask=0,
+    name=None,
+):
+    """Replace a slice of the variable behind a handle."""

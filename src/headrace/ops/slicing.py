@@ -366,7 +366,7 @@ def strided_slice(
     }
     result = strided_slice_op(input_, begin, end, strides, **masks, name=name)
     if var is not None:
-        scope = f"{result.op.name}_assign"
+        scope = f"{name or result.op.name}_assign"
 
         def assign(value: Any, name: str | None = None) -> Any:
             """Return an operation that sets the slice of the variable to `value`."""

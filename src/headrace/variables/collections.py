@@ -145,7 +145,7 @@ def assert_variables_initialized(var_list: Sequence[Any] | None = None) -> Tenso
     ranks = []
     for variable in variables:
         with get_default_graph().colocate_with(variable.op):
-            ranks.append(b.rank_internal(variable, optimize=False))
+            ranks.append(b.rank_op(variable))
     return ranks[0] if len(ranks) == 1 else b.stack(ranks)
 
 

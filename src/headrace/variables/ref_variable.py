@@ -154,18 +154,6 @@ class RefVariable(Variable):
         """Return the value as of when this read runs."""
         return identity(self._variable, name="read")
 
-    def sparse_read(self, indices: Any, name: str | None = None) -> Tensor:
-        """Reference variables have no sparse reads: gather from the variable instead."""
-        raise AttributeError(
-            "a reference variable has no sparse_read: use tf.gather(variable, ...)"
-        )
-
-    def gather_nd(self, indices: Any, name: str | None = None) -> Tensor:
-        """Reference variables have no sparse reads: gather from the variable instead."""
-        raise AttributeError(
-            "a reference variable has no gather_nd: use tf.gather_nd(variable, ...)"
-        )
-
     def assign(
         self,
         value: Any,

@@ -187,7 +187,7 @@ class VariableScope:
                     )
             initializer = self._initializer if initializer is None else initializer
             return var_store.get_variable(
-                f"{self._name}/{name}" if self._name else name,
+                "/".join(part for part in (self._name, name) if part),
                 shape=shape,
                 dtype=self._dtype if dtype is None else dtype,
                 initializer=initializer,

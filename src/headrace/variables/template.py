@@ -55,11 +55,16 @@ class Template:
         self._variable_scope: VariableScope | None = None
         self._has_run = False
         if create_scope_now:
-            with self._new_scope() as scope:
+            with self._new_scope(with_name_scope=False) as scope:
                 self._variable_scope = scope
 
-    def _new_scope(self) -> variable_scope:
-        return variable_scope(self._unique_name, self._name, custom_getter=self._custom_getter)
+    def _new_scope(self, with_name_scope: bool = True) -> variable_scope:
+        return variable_scope(
+            self._unique_name,
+            self._name,
+            custom_getter=self._custom_getter,
+            auxiliary_name_scope=with_name_scope,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._variable_scope is None:

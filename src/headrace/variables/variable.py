@@ -21,6 +21,7 @@ from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, register_tensor_conversion_function
+from headrace.ops.slicing import slice_tensor
 from headrace.variables.options import (
     VariableAggregation,
     VariableSynchronization,
@@ -233,17 +234,7 @@ class Variable(metaclass=_Creating):
 
     def __getitem__(self, key: Any) -> Tensor:
         """Return a slice of the value; `v[1:].assign(x)` changes that part of the variable."""
-        part = Tensor.__getitem__(self.value(), key)  # type: ignore[attr-defined]
-        if "begin_mask" in part.op._attrs:
-            part.assign = partial(self._assign_slice, part.op)
-        return part
-
-    def _assign_slice(self, slice_op: Operation, value: Any, name: str | None = None) -> Any:
-        masks = {k: v for k, v in slice_op._attrs.items() if k.endswith("_mask")}
-        _, begin, end, strides = slice_op.inputs
-        return self._strided_slice_assign(
-            begin, end, strides, value, name or f"{slice_op.name}/_assign", **masks
-        )
+        return slice_tensor(self.value(), key, var=self)
 
     def _strided_slice_assign(
         self, begin: Any, end: Any, strides: Any, value: Any, name: str, **masks: int
