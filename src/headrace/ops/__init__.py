@@ -25,8 +25,10 @@ from headrace.ops import histograms as histograms
 from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
 from headrace.ops import linalg as linalg
+from headrace.ops import linalg_functions as linalg_functions
 from headrace.ops import losses as losses
 from headrace.ops import matrices as matrices
+from headrace.ops import matrix_functions as matrix_functions
 from headrace.ops import normalization as normalization
 from headrace.ops import operators as operators
 from headrace.ops import padding as padding
