@@ -37,11 +37,6 @@ def splits(tf):
     ]
 
 
-@case(graph=False)
-def splits_of_matrices(tf):
-    return tf.strings.split([["a b", "c"], ["", "d e f"]])
-
-
 @case
 def measures(tf):
     return [

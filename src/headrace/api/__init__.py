@@ -21,6 +21,7 @@ from headrace.api import math as math
 from headrace.api import nn as nn
 from headrace.api import python as python
 from headrace.api import random as random
+from headrace.api import sets as sets
 from headrace.api import sparse as sparse
 from headrace.api import strings as strings
 from headrace.api import summary as summary
@@ -383,6 +384,9 @@ from headrace.ops.selecting import (
     where as where,
     where_v2 as where_v2,
 )
+from headrace.ops.sets import (
+    edit_distance as edit_distance,
+)
 from headrace.ops.shapes import (
     bitcast as bitcast,
     broadcast_dynamic_shape as broadcast_dynamic_shape,
@@ -418,10 +422,44 @@ from headrace.ops.source_ops import (
     sparse_placeholder as sparse_placeholder,
     stop_gradient as stop_gradient,
 )
+from headrace.ops.sparse import (
+    sparse_mask as sparse_mask,
+    sparse_merge as sparse_merge,
+    sparse_tensor_to_dense as sparse_tensor_to_dense,
+    sparse_to_dense as sparse_to_dense,
+    sparse_to_indicator as sparse_to_indicator,
+)
+from headrace.ops.sparse_layout import (
+    sparse_concat as sparse_concat,
+    sparse_fill_empty_rows as sparse_fill_empty_rows,
+    sparse_reorder as sparse_reorder,
+    sparse_reset_shape as sparse_reset_shape,
+    sparse_reshape as sparse_reshape,
+    sparse_retain as sparse_retain,
+    sparse_slice as sparse_slice,
+    sparse_split as sparse_split,
+    sparse_transpose as sparse_transpose,
+)
+from headrace.ops.sparse_math import (
+    sparse_add as sparse_add,
+    sparse_maximum as sparse_maximum,
+    sparse_minimum as sparse_minimum,
+    sparse_reduce_max as sparse_reduce_max,
+    sparse_reduce_max_sparse as sparse_reduce_max_sparse,
+    sparse_reduce_sum as sparse_reduce_sum,
+    sparse_reduce_sum_sparse as sparse_reduce_sum_sparse,
+    sparse_softmax as sparse_softmax,
+    sparse_tensor_dense_matmul as sparse_tensor_dense_matmul,
+)
 from headrace.ops.sparse_segments import (
     sparse_segment_mean as sparse_segment_mean,
     sparse_segment_sqrt_n as sparse_segment_sqrt_n,
     sparse_segment_sum as sparse_segment_sum,
+)
+from headrace.ops.sparse_serial import (
+    deserialize_many_sparse as deserialize_many_sparse,
+    serialize_many_sparse as serialize_many_sparse,
+    serialize_sparse as serialize_sparse,
 )
 from headrace.ops.special_functions import (
     betainc as betainc,
@@ -701,6 +739,7 @@ __all__ = [
     "decode_csv",
     "decode_raw",
     "depth_to_space",
+    "deserialize_many_sparse",
     "device",
     "diag",
     "diag_part",
@@ -719,6 +758,7 @@ __all__ = [
     "dtypes",
     "dynamic_partition",
     "dynamic_stitch",
+    "edit_distance",
     "enable_resource_variables",
     "encode_base64",
     "ensure_shape",
@@ -924,8 +964,11 @@ __all__ = [
     "self_adjoint_eig",
     "self_adjoint_eigvals",
     "sequence_mask",
+    "serialize_many_sparse",
+    "serialize_sparse",
     "set_random_seed",
     "setdiff1d",
+    "sets",
     "shape",
     "shape_n",
     "sigmoid",
@@ -939,11 +982,34 @@ __all__ = [
     "space_to_batch_nd",
     "space_to_depth",
     "sparse",
+    "sparse_add",
+    "sparse_concat",
+    "sparse_fill_empty_rows",
+    "sparse_mask",
     "sparse_matmul",
+    "sparse_maximum",
+    "sparse_merge",
+    "sparse_minimum",
     "sparse_placeholder",
+    "sparse_reduce_max",
+    "sparse_reduce_max_sparse",
+    "sparse_reduce_sum",
+    "sparse_reduce_sum_sparse",
+    "sparse_reorder",
+    "sparse_reset_shape",
+    "sparse_reshape",
+    "sparse_retain",
     "sparse_segment_mean",
     "sparse_segment_sqrt_n",
     "sparse_segment_sum",
+    "sparse_slice",
+    "sparse_softmax",
+    "sparse_split",
+    "sparse_tensor_dense_matmul",
+    "sparse_tensor_to_dense",
+    "sparse_to_dense",
+    "sparse_to_indicator",
+    "sparse_transpose",
     "split",
     "sqrt",
     "square",

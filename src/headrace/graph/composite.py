@@ -10,6 +10,7 @@ from typing import Any
 from headrace.core.dtypes import DType
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.operation import Operation, Tensor
@@ -92,9 +93,12 @@ class SparseTensor:
         from headrace.core.dtypes import int64
 
         convert = SparseTensor._convert
-        self._indices: Tensor = convert(indices, int64, "indices")
-        self._values: Tensor = convert(values, None, "values")
-        self._dense_shape: Tensor = convert(dense_shape, int64, "dense_shape")
+        found = (getattr(part, "graph", None) for part in (indices, values, dense_shape))
+        graph = next((g for g in found if isinstance(g, Graph)), None) or get_default_graph()
+        with graph.as_default(), graph.name_scope("SparseTensor"):
+            self._indices: Tensor = convert(indices, int64, "indices")
+            self._values: Tensor = convert(values, None, "values")
+            self._dense_shape: Tensor = convert(dense_shape, int64, "dense_shape")
         rows = self._indices.shape.with_rank(2)
         rows[:1].merge_with(self._values.shape.with_rank(1))
         rows[1:].merge_with(self._dense_shape.shape.with_rank(1))

@@ -53,7 +53,10 @@ from headrace.ops import slicing as slicing
 from headrace.ops import sorting as sorting
 from headrace.ops import source_ops as source_ops
 from headrace.ops import sparse as sparse
+from headrace.ops import sparse_layout as sparse_layout
+from headrace.ops import sparse_math as sparse_math
 from headrace.ops import sparse_segments as sparse_segments
+from headrace.ops import sparse_serial as sparse_serial
 from headrace.ops import special_functions as special_functions
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics

@@ -163,8 +163,8 @@ def Assert(condition, data, summarize=None, name=None):
     true.
     """
     with name_scope(name, "Assert", [condition, data]):
-        values = convert_n_to_tensor(data)
-        return assert_op(condition, values, 3 if summarize is None else summarize, name="Assert")
+        convert_n_to_tensor(data)  # TensorFlow looks at the types; the op converts them anew.
+        return assert_op(condition, data, 3 if summarize is None else summarize, name="Assert")
 
 
 def _check_numerics_kernel(tensor, *, message):

@@ -1,0 +1,384 @@
+"""Sparse tensors in coordinate form. In: indices (a row of coordinates per element), values, dense
+shape. Out: arrays, or the parts of another sparse tensor.
+
+A row of coordinates stands for one integer, its key, which orders elements as rows are ordered.
+With keys, merging is sorting, grouping is finding runs, and looking up is searching: no kernel here
+walks elements one by one. Elements need not be in order unless a kernel says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_LARGEST = np.iinfo(np.int64).max
+
+
+def check_parts(indices: Any, values: Any, shape: Any) -> Parts:
+    """The parts as arrays, after checking that they make a sparse tensor."""
+    indices, values, shape = np.asarray(indices), np.asarray(values), np.asarray(shape)
+    if indices.ndim != 2:
+        raise ValueError(f"Input indices should be a matrix but received shape {_show(indices)}")
+    if values.ndim != 1:
+        raise ValueError(f"Input values should be a vector but received shape {_show(values)}")
+    check_shape(shape)
+    if len(indices) != len(values):
+        raise ValueError(f"{len(indices)} indices for {len(values)} values")
+    if indices.shape[1] != len(shape):
+        raise ValueError(
+            f"Indices have {indices.shape[1]} coordinates for a shape of {len(shape)} dimensions"
+        )
+    return indices, values, shape
+
+
+def check_shape(shape: np.ndarray) -> None:
+    """ValueError unless `shape` is a vector of sizes."""
+    if shape.ndim != 1:
+        raise ValueError(f"Input shape should be a vector but received shape {_show(shape)}")
+    if (shape < 0).any():
+        raise ValueError(f"Input shape has a negative size: {shape.tolist()}")
+
+
+def _show(array: np.ndarray) -> str:
+    return "[" + ",".join(map(str, array.shape)) + "]"
+
+
+def check_bounds(indices: np.ndarray, shape: Any) -> None:
+    """ValueError that names the first row that lies outside `shape`."""
+    outside = ((indices < 0) | (indices >= shape)).any(1)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise ValueError(
+            f"indices[{row}] = {_coordinates(indices[row])} is out of bounds: need 0 <= index < "
+            f"{_coordinates(np.asarray(shape))}"
+        )
+
+
+def _coordinates(row: np.ndarray) -> str:
+    return "[" + ",".join(map(str, row.tolist())) + "]"
+
+
+def keys(indices: np.ndarray, shape: Any) -> np.ndarray:
+    """One integer per row, ordered as the rows are; every row must lie inside `shape`."""
+    sizes = [int(n) for n in shape]
+    check_bounds(indices, np.asarray(shape, np.int64))
+    total = 1
+    for n in sizes:
+        total *= max(n, 1)
+    found = np.zeros(len(indices), np.int64)
+    for axis, n in enumerate(sizes):
+        column = indices[:, axis].astype(np.int64, copy=False)
+        if total > _LARGEST:
+            # The shape has more cells than int64 has numbers: number those that occur instead.
+            found = np.unique(found, return_inverse=True)[1].reshape(-1)
+            column, n = np.unique(column, return_inverse=True)[1].reshape(-1), len(column)
+        found = found * max(n, 1) + column
+    return found
+
+
+def joint_keys(*tables: np.ndarray) -> list[np.ndarray]:
+    """Keys by which rows of several index matrices, of whatever shape, can be compared."""
+    rows = np.concatenate(tables)
+    rows = rows - rows.min(axis=0, initial=0)
+    found = keys(rows, rows.max(axis=0, initial=0) + 1)
+    return np.split(found, np.cumsum([len(t) for t in tables[:-1]]))
+
+
+def is_sorted(found: np.ndarray) -> bool:
+    return bool((found[1:] >= found[:-1]).all())
+
+
+def run_starts(found: np.ndarray) -> np.ndarray:
+    """Where each run of equal, sorted keys begins."""
+    return np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))[: len(found)]
+
+
+def check_order(indices: np.ndarray, found: np.ndarray) -> None:
+    """ValueError unless the keys of `indices` increase."""
+    steps = found[1:] <= found[:-1]
+    if not steps.any():
+        return
+    row = int(np.argmax(steps)) + 1
+    where = f"indices[{row}] = {_coordinates(indices[row])}"
+    if found[row] == found[row - 1]:
+        raise ValueError(f"{where} is repeated")
+    raise ValueError(
+        f"{where} is out of order. Many sparse ops require sorted indices.\n"
+        "    Use `tf.sparse.reorder` to create a correctly ordered copy."
+    )
+
+
+def check_same_shape(a_shape: np.ndarray, b_shape: np.ndarray) -> None:
+    if a_shape.tolist() != b_shape.tolist():
+        raise ValueError(
+            f"Operands' shapes do not match: {_coordinates(a_shape)} and {_coordinates(b_shape)}"
+        )
+
+
+# -- To and from dense
+
+
+def sparse_to_dense(
+    sparse_indices, output_shape, sparse_values, default_value, *, validate_indices
+):
+    """Scatter values into an array of the default; a lone value goes to every index."""
+    indices, shape = np.asarray(sparse_indices), np.asarray(output_shape)
+    values, default = np.asarray(sparse_values), np.asarray(default_value)
+    if indices.ndim > 2:
+        raise ValueError(
+            f"sparse_indices should be a scalar, vector, or matrix, got {_show(indices)}"
+        )
+    if indices.ndim < 2:
+        indices = indices.reshape(-1, 1)
+    if values.ndim > 1:
+        raise ValueError(f"sparse_values must be a scalar or a vector, got shape {_show(values)}")
+    if default.ndim:
+        raise ValueError("default_value should be a scalar.")
+    if values.ndim == 0:
+        values = np.broadcast_to(values, len(indices))
+    indices, values, shape = check_parts(indices, values, shape)
+    if validate_indices:
+        check_order(indices, keys(indices, shape))
+    elif ((indices < 0) | (indices >= shape)).any():
+        raise ValueError(f"Indices are not valid (out of bounds).  Shape: {_coordinates(shape)}")
+    dense = np.full(
+        shape.tolist(), default.item() if default.dtype == object else default, default.dtype
+    )
+    dense[tuple(indices.T)] = values
+    return dense
+
+
+# -- Arithmetic
+
+
+def _merged(a: Parts, b: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The union of two index sets: (indices, values of a or 0, values of b or 0, in both?)."""
+    check_same_shape(a[2], b[2])
+    ka, kb = keys(a[0], a[2]), keys(b[0], b[2])
+    union, first = np.unique(np.concatenate([ka, kb]), return_index=True)
+    indices = np.concatenate([a[0], b[0]])[first]
+    sides = []
+    seen = []
+    for found, values in ((ka, a[1]), (kb, b[1])):
+        side = np.zeros(len(union), values.dtype)
+        there = np.searchsorted(union, found)
+        side[there] = values
+        sides.append(side)
+        present = np.zeros(len(union), bool)
+        present[there] = True
+        seen.append(present)
+    return indices, sides[0], sides[1], seen[0] & seen[1]
+
+
+def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh):
+    """a + b; a sum of two elements that is smaller than `thresh` is left out."""
+    a, b = check_parts(a_indices, a_values, a_shape), check_parts(b_indices, b_values, b_shape)
+    limit = np.asarray(thresh)
+    if limit.ndim:
+        raise ValueError(f"The magnitude threshold must be a scalar: got shape {_show(limit)}")
+    indices, left, right, both = _merged(a, b)
+    total = left + right
+    keep = ~both | (np.abs(total) >= limit)
+    return indices[keep], total[keep], a[2]
+
+
+def _lookup(table: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """values[i] where table[i] == wanted, 0 where wanted isn't in the table."""
+    if not len(table):
+        return np.zeros(len(wanted), values.dtype)
+    order = np.argsort(table, kind="stable")
+    place = order[np.minimum(np.searchsorted(table, wanted, sorter=order), len(table) - 1)]
+    return np.where(table[place] == wanted, values[place], np.zeros((), values.dtype))
+
+
+def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices):
+    """The gradient of each operand's values: that of the sum's element, 0 if it was left out."""
+    grad = np.asarray(backprop_val_grad)
+    tables = [np.asarray(t) for t in (a_indices, b_indices, sum_indices)]
+    if any(t.ndim != 2 or t.shape[1] != tables[0].shape[1] for t in tables):
+        raise ValueError("Input indices should be matrices of one width")
+    if grad.shape != (len(tables[2]),):
+        raise ValueError(f"{_show(grad)} gradients for {len(tables[2])} elements of the sum")
+    a, b, total = joint_keys(*tables)
+    return _lookup(total, grad, a), _lookup(total, grad, b)
+
+
+def sparse_extremum(choose: Any) -> Any:
+    """The kernel of SparseSparseMaximum or -Minimum; an absent element counts as 0."""
+
+    def kernel(a_indices, a_values, a_shape, b_indices, b_values, b_shape):
+        a, b = check_parts(a_indices, a_values, a_shape), check_parts(b_indices, b_values, b_shape)
+        indices, left, right, _ = _merged(a, b)
+        return indices, choose(left, right)
+
+    return kernel
+
+
+def divide(x: Any, y: Any) -> Any:
+    """x / y; for integers, rounded toward zero."""
+    if np.asarray(x).dtype.kind not in "iu":
+        return x / y
+    if not np.all(y):
+        raise ValueError("Integer division by zero")
+    quotient = x // y
+    return quotient + ((x % y != 0) & ((x < 0) != (y < 0))).astype(quotient.dtype)
+
+
+def _broadcast_to_sparse(dense: Any, shape: np.ndarray) -> np.ndarray:
+    dense = np.asarray(dense)
+    sizes = tuple(shape.tolist())
+    tail = sizes[len(sizes) - dense.ndim :]
+    if dense.ndim > len(sizes) or any(
+        m not in (n, 1) for m, n in zip(dense.shape, tail, strict=True)
+    ):
+        raise ValueError(
+            "SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes: "
+            f"{_coordinates(shape)} vs. {_show(dense)}"
+        )
+    return np.broadcast_to(dense, sizes)
+
+
+def sparse_dense_cwise(operation: Any) -> Any:
+    """The kernel of an element-wise op of a sparse and a dense tensor that broadcasts to it."""
+
+    def kernel(sp_indices, sp_values, sp_shape, dense):
+        indices, values, shape = check_parts(sp_indices, sp_values, sp_shape)
+        whole = _broadcast_to_sparse(dense, shape)
+        check_bounds(indices, shape)
+        return operation(values, whole[tuple(indices.T)])
+
+    return kernel
+
+
+def sparse_tensor_dense_add(a_indices, a_values, a_shape, b):
+    """Add the elements of a sparse tensor into a copy of a dense one."""
+    indices, values, shape = check_parts(a_indices, a_values, a_shape)
+    total = np.array(b)
+    if total.shape != tuple(shape.tolist()):
+        raise ValueError(
+            "Shapes do not match (no broadcasting is supported): sparse side "
+            f"{_coordinates(shape)} vs dense side {_show(total)}"
+        )
+    check_bounds(indices, shape)
+    np.add.at(total, tuple(indices.T), values)
+    return total
+
+
+def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape, b, *, adjoint_a, adjoint_b):
+    """The matrix product of a sparse and a dense matrix."""
+    indices, values, shape = check_parts(a_indices, a_values, a_shape)
+    dense = np.asarray(b)
+    if len(shape) != 2 or dense.ndim != 2:
+        raise ValueError(f"Tensors must be matrices, got ranks {len(shape)} and {dense.ndim}")
+    if adjoint_b:
+        dense = dense.conj().T
+    rows, columns = indices[:, 0], indices[:, 1]
+    names = "mk"
+    sizes = [int(n) for n in shape]
+    if adjoint_a:
+        rows, columns, values, names, sizes = columns, rows, values.conj(), "km", sizes[::-1]
+    if sizes[1] != len(dense):
+        raise ValueError(
+            f"Cannot multiply A and B because inner dimension does not match: {sizes[1]} vs. "
+            f"{len(dense)}.  Did you forget a transpose?  Dimensions of A: "
+            f"{_coordinates(shape)}.  Dimensions of B: {_show(np.asarray(b))}"
+        )
+    _check_factor(indices, shape, names)
+    product = np.zeros((sizes[0], dense.shape[1]), dense.dtype)
+    if not len(values) or not product.size:
+        return product
+    if not is_sorted(rows):
+        order = np.argsort(rows, kind="stable")
+        rows, columns, values = rows[order], columns[order], values[order]
+    starts = run_starts(rows)
+    narrow = dense.dtype.itemsize == 2 and dense.dtype.kind in "fV"
+    terms = dense[columns].astype(np.float32) if narrow else dense[columns]
+    np.multiply(terms, values[:, None], out=terms)
+    product[rows[starts]] = np.add.reduceat(terms, starts, axis=0)
+    return product
+
+
+def _check_factor(indices: np.ndarray, shape: np.ndarray, names: str) -> None:
+    for side in (0, 1):
+        outside = (indices[:, side] < 0) | (indices[:, side] >= shape[side])
+        if outside.any():
+            row = int(np.argmax(outside))
+            raise ValueError(
+                f"{names[side]} ({indices[row, side]}) from index[{row},{side}] out of bounds "
+                f"(>={shape[side]})"
+            )
+
+
+# -- Reductions
+
+
+def _axes(reduction_axes: Any, rank: int) -> list[int]:
+    axes = np.asarray(reduction_axes).ravel().tolist()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise ValueError(
+                f"Invalid reduction dimension {axis}, for input with {rank} dimensions."
+            )
+    return sorted({axis % rank for axis in axes})
+
+
+def _reduced(ufunc: Any, parts: Parts, reduction_axes: Any, keep_dims: bool) -> Parts:
+    """One element per group of elements that differ in reduced coordinates only, in order."""
+    indices, values, shape = parts
+    check_bounds(indices, shape)
+    axes = _axes(reduction_axes, len(shape))
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    groups = keys(indices[:, kept], shape[kept])
+    if not is_sorted(groups):
+        order = np.argsort(groups, kind="stable")
+        indices, values, groups = indices[order], values[order], groups[order]
+    starts = run_starts(groups)
+    found = indices[starts]
+    if keep_dims:
+        found[:, axes] = 0
+        shape = np.where(np.isin(np.arange(len(shape)), axes), 1, shape)
+    else:
+        found, shape = found[:, kept], shape[kept]
+    if len(starts):
+        values = ufunc.reduceat(values, starts, dtype=values.dtype)
+    return found, values, shape
+
+
+def sparse_reduce(ufunc: Any) -> Any:
+    """The kernel of a reduction to a dense tensor; a cell without elements is 0."""
+
+    def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
+        parts = check_parts(input_indices, input_values, input_shape)
+        indices, values, shape = _reduced(ufunc, parts, reduction_axes, keep_dims)
+        dense = np.zeros(shape.tolist(), values.dtype)
+        dense.reshape(-1)[keys(indices, shape)] = values
+        return dense
+
+    return kernel
+
+
+def sparse_reduce_sparse(ufunc: Any) -> Any:
+    """The kernel of a reduction to a sparse tensor."""
+
+    def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
+        parts = check_parts(input_indices, input_values, input_shape)
+        return _reduced(ufunc, parts, reduction_axes, keep_dims)
+
+    return kernel
+
+
+def sparse_softmax(sp_indices, sp_values, sp_shape):
+    """Softmax over the elements that are there of each row of the last dimension."""
+    indices, values, shape = check_parts(sp_indices, sp_values, sp_shape)
+    if len(shape) < 2:
+        raise ValueError(f"Input should be at least a matrix but received rank {len(shape)}")
+    groups = np.unique(keys(indices[:, :-1], shape[:-1]), return_inverse=True)[1].reshape(-1)
+    if not len(groups):
+        return values
+    order = np.argsort(groups, kind="stable")
+    starts = run_starts(groups[order])
+    powers = np.exp(values - np.maximum.reduceat(values[order], starts)[groups])
+    return powers / np.add.reduceat(powers[order], starts)[groups]

@@ -1,0 +1,594 @@
+"""Arithmetic on sparse tensors: with each other, with dense tensors, along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, broadcast
+from headrace.graph.composite import SparseTensor, SparseTensorValue
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.inference import InferenceContext
+from headrace.graph.operation import Tensor
+from headrace.ops import infer, sparse_kernels
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+from headrace.ops.sparse import as_sparse, check_sparse, known_shape, parts
+
+__all__ = [
+    "sparse_add",
+    "sparse_maximum",
+    "sparse_minimum",
+    "sparse_reduce_max",
+    "sparse_reduce_max_sparse",
+    "sparse_reduce_sum",
+    "sparse_reduce_sum_sparse",
+    "sparse_softmax",
+    "sparse_tensor_dense_matmul",
+]
+
+_A = ([[0, 0], [0, 2], [1, 1]], r(3), [2, 3])
+_B = ([[0, 2], [1, 0]], r(2, low=0.5), [2, 3])
+_NOTHING = (np.zeros((0, 2), np.int64), r(0), [2, 3])
+_CUBE = ([[0, 0, 1], [1, 1, 0], [1, 1, 2]], r(3), [2, 2, 3])
+
+
+# -- Two sparse tensors
+
+
+def _add_infer(
+    c: InferenceContext,
+    ai: TensorShape,
+    av: TensorShape,
+    a: TensorShape,
+    bi: TensorShape,
+    bv: TensorShape,
+    bs: TensorShape,
+    thresh: TensorShape,
+) -> list[Any]:
+    thresh.with_rank(0)
+    _, rank = check_sparse(ai, av, a)
+    check_sparse(bi, bv, bs)
+    return [(None, rank), (None,), (rank,)]
+
+
+def _add_gradient(b: Any, op: Any, _: Any, dz: Tensor, __: Any) -> Any:
+    da, db = b.sparse_add_grad(dz, op.inputs[0], op.inputs[3], op.outputs[0])
+    return None, da, None, None, db, None, None
+
+
+@define(
+    "SparseAdd",
+    "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64, "
+    "thresh: Treal -> sum_indices: int64, sum_values: T, sum_shape: int64",
+    "T: {numbers}; Treal: {reals}",
+    infer=_add_infer,
+    kernel=sparse_kernels.sparse_add,
+    gradient=_add_gradient,
+    samples=[Sample(*_A, *_B, 0), Sample(*_A, *_A, 1), Sample(*_NOTHING, *_A, 0)],
+)
+def sparse_add_op(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh, name=None):
+    """Add two sparse tensors; a sum below `thresh` in magnitude is left out."""
+
+
+def _add_grad_infer(
+    c: InferenceContext, grad: TensorShape, ai: TensorShape, bi: TensorShape, *_: Any
+) -> list[Any]:
+    grad.with_rank(1)
+    return [ai.with_rank(2)[:1], bi.with_rank(2)[:1]]
+
+
+@define(
+    "SparseAddGrad",
+    "backprop_val_grad: T, a_indices: int64, b_indices: int64, sum_indices: int64 "
+    "-> a_val_grad: T, b_val_grad: T",
+    "T: {numbers}",
+    infer=_add_grad_infer,
+    kernel=sparse_kernels.sparse_add_grad,
+    gradient=NOT_DIFFERENTIABLE,
+    samples=[Sample(r(3), [[0, 0], [1, 1]], [[1, 1], [1, 2]], [[0, 0], [1, 1], [1, 2]])],
+)
+def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices, name=None):
+    """Return the gradients of the values of SparseAdd's operands."""
+
+
+@composed
+@export("sparse.add", "sparse_add")
+def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any:
+    """Return a + b, sparse if both are; a sum of magnitude below `threshold` is left out."""
+    if thresh is not None:
+        if threshold is not None:
+            raise ValueError("Cannot specify both 'threshold' and 'thresh'")
+        threshold = thresh
+    sparse_types = (SparseTensor, SparseTensorValue)
+    if not isinstance(a, sparse_types) and not isinstance(b, sparse_types):
+        raise TypeError("At least one input should be SparseTensor; do you mean to use tf.add()?")
+    if not isinstance(a, sparse_types):
+        a, b = b, a
+    left = as_sparse(a)
+    if not isinstance(b, sparse_types):
+        return sparse_tensor_dense_add(*parts(left), b)
+    right = as_sparse(b)
+    limit = convert_to_tensor(
+        0 if threshold is None else threshold, left.dtype.real_dtype.base_dtype, "threshold"
+    )
+    indices, values, shape = sparse_add_op(*parts(left), *parts(right), limit)
+    left.shape.assert_is_compatible_with(right.shape)
+    sizes = [known_shape(left), known_shape(right)]
+    if None not in sizes:
+        shape = broadcast(sizes[0], sizes[1]).as_list()
+    return SparseTensor(indices, values, shape)
+
+
+def _extremum_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
+    ranks = TensorShape((check_sparse(*shapes[:3])[1],))
+    rank = ranks.merge_with((check_sparse(*shapes[3:])[1],)).as_list()[0]
+    return [(None, rank), (None,)]
+
+
+_PAIR = (
+    "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64 "
+    "-> output_indices: int64, output_values: T"
+)
+
+
+@define(
+    "SparseSparseMaximum",
+    _PAIR,
+    "T: {reals}",
+    infer=_extremum_infer,
+    kernel=sparse_kernels.sparse_extremum(np.maximum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=[Sample(*_A, *_B), Sample(*_NOTHING, *_A)],
+)
+def sparse_sparse_maximum(a_indices, a_values, a_shape, b_indices, b_values, b_shape, name=None):
+    """Return the larger of two sparse tensors' elements."""
+
+
+@define(
+    "SparseSparseMinimum",
+    _PAIR,
+    "T: {numbers}",
+    infer=_extremum_infer,
+    kernel=sparse_kernels.sparse_extremum(np.minimum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=[Sample(*_A, *_B), Sample(*_NOTHING, *_A)],
+)
+def sparse_sparse_minimum(a_indices, a_values, a_shape, b_indices, b_values, b_shape, name=None):
+    """Return the smaller of two sparse tensors' elements."""
+
+
+@composed
+@export("sparse.maximum", "sparse_maximum")
+def sparse_maximum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
+    """Return the larger elements of two sparse tensors; what is absent counts as 0."""
+    with name_scope(name, "SparseSparseMaximum", [*parts(sp_a), *parts(sp_b)]) as scope:
+        indices, values = sparse_sparse_maximum(*parts(sp_a), *parts(sp_b), name=scope)
+    return SparseTensor(indices, values, sp_a.dense_shape)
+
+
+@composed
+@export("sparse.minimum", "sparse_minimum")
+def sparse_minimum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
+    """Return the smaller elements of two sparse tensors; what is absent counts as 0."""
+    with name_scope(name, "SparseSparseMinimum", [*parts(sp_a), *parts(sp_b)]) as scope:
+        indices, values = sparse_sparse_minimum(*parts(sp_a), *parts(sp_b), name=scope)
+    return SparseTensor(indices, values, sp_a.dense_shape)
+
+
+# -- A sparse and a dense tensor
+
+
+def _cwise_infer(
+    c: InferenceContext, indices: TensorShape, values: TensorShape, shape: TensorShape, _: Any
+) -> Any:
+    return (check_sparse(indices, values, shape)[0],)
+
+
+def _dense_parts(op: Any) -> tuple[Tensor, Tensor]:
+    """(indices into the dense operand of the elements it met, those elements)."""
+    indices, _, shape, dense = op.inputs
+    size = b.shape(dense, out_type=dtypes.int64)
+    extra = b.expand_dims(b.subtract(b.size(shape), b.rank(dense)), 0)
+    padded = b.concat([b.ones(extra, dtypes.int64), size], 0)
+    # A size of 1 is broadcast: whatever the index there, the dense operand is read at 0.
+    scaled = b.floordiv(indices, b.floordiv(b.maximum(shape, 1), b.maximum(padded, 1)))
+    inner = b.slice(scaled, b.concat([[0], extra], 0), [-1, -1])
+    return inner, b.gather_nd(dense, inner)
+
+
+def _scatter_like(op: Any, inner: Tensor, updates: Tensor) -> Tensor:
+    dense = op.inputs[3]
+    return b.scatter_nd(inner, updates, b.shape(dense, out_type=dtypes.int64))
+
+
+def _cwise_add_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    inner, _ = _dense_parts(op)
+    return None, grad, None, _scatter_like(op, inner, grad)
+
+
+def _cwise_mul_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    inner, dense = _dense_parts(op)
+    return None, grad * dense, None, _scatter_like(op, inner, grad * op.inputs[1])
+
+
+def _cwise_div_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    inner, dense = _dense_parts(op)
+    slope = -op.inputs[1] / (dense * dense)
+    return None, grad / dense, None, _scatter_like(op, inner, grad * slope)
+
+
+_WITH_DENSE = "sp_indices: int64, sp_values: T, sp_shape: int64, dense: T -> output: T"
+_DENSE = [
+    Sample(*_A, r(2, 3, low=0.6, high=3)),
+    Sample(*_A, r(3, low=0.6, high=3)),
+    Sample(*_A, r(2, 1, low=0.6, high=3)),
+    Sample(*_A, r(low=0.6, high=3)),
+    Sample(*_NOTHING, r(3, low=0.6, high=3)),
+]
+
+
+@define(
+    "SparseDenseCwiseAdd",
+    _WITH_DENSE,
+    "T: {numbers}",
+    infer=_cwise_infer,
+    kernel=sparse_kernels.sparse_dense_cwise(np.add),
+    gradient=_cwise_add_gradient,
+    samples=_DENSE,
+)
+def sparse_dense_cwise_add(sp_indices, sp_values, sp_shape, dense, name=None):
+    """Add the elements of a dense tensor to those that a sparse one has."""
+
+
+@define(
+    "SparseDenseCwiseMul",
+    _WITH_DENSE,
+    "T: {numbers}",
+    infer=_cwise_infer,
+    kernel=sparse_kernels.sparse_dense_cwise(np.multiply),
+    gradient=_cwise_mul_gradient,
+    samples=_DENSE,
+)
+def sparse_dense_cwise_mul(sp_indices, sp_values, sp_shape, dense, name=None):
+    """Multiply the elements of a sparse tensor by those of a dense one."""
+
+
+@define(
+    "SparseDenseCwiseDiv",
+    _WITH_DENSE,
+    "T: {numbers}",
+    infer=_cwise_infer,
+    kernel=sparse_kernels.sparse_dense_cwise(sparse_kernels.divide),
+    gradient=_cwise_div_gradient,
+    samples=_DENSE,
+)
+def sparse_dense_cwise_div(sp_indices, sp_values, sp_shape, dense, name=None):
+    """Divide the elements of a sparse tensor by those of a dense one."""
+
+
+def _dense_add_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    return None, b.gather_nd(grad, op.inputs[0]), None, grad
+
+
+@define(
+    "SparseTensorDenseAdd",
+    "a_indices: Tindices, a_values: T, a_shape: Tindices, b: T -> output: T",
+    "T: {numbers}; Tindices: {index}",
+    infer=lambda c, i, v, s, d: d,
+    kernel=sparse_kernels.sparse_tensor_dense_add,
+    gradient=_dense_add_gradient,
+    samples=[Sample(*_A, r(2, 3)), Sample(*_NOTHING, r(2, 3))],
+)
+def sparse_tensor_dense_add(a_indices, a_values, a_shape, b, name=None):
+    """Add a sparse tensor to a dense one of the same shape."""
+
+
+def _mat_mul_infer(
+    c: InferenceContext, ai: TensorShape, av: TensorShape, _: TensorShape, dense: TensorShape
+) -> Any:
+    check_sparse(ai, av, TensorShape((2,)))
+    a = c.shape_from(2).with_rank(2).as_list()
+    rows, columns = dense.with_rank(2).as_list() if dense.sizes is not None else (None, None)
+    if c.attrs["adjoint_a"]:
+        a = a[::-1]
+    if c.attrs["adjoint_b"]:
+        rows, columns = columns, rows
+    if a[1] is not None and rows is not None and a[1] != rows:
+        raise ValueError(f"Dimensions must be equal, but are {a[1]} and {rows}")
+    return (a[0], columns)
+
+
+def _mat_mul_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    indices, values, shape, dense = op.inputs
+    adjoint_a, adjoint_b = op.get_attr("adjoint_a"), op.get_attr("adjoint_b")
+    d_dense = b.sparse_tensor_dense_mat_mul(indices, values, shape, grad, adjoint_a=not adjoint_a)
+    if adjoint_b:
+        d_dense = b.conj(b.transpose(d_dense))
+    rows, columns = indices[:, 0], indices[:, 1]
+    if adjoint_a:
+        rows, columns = columns, rows
+    factor = b.transpose(dense) if adjoint_b else b.conj(dense)
+    products = b.gather(grad, rows) * b.gather(factor, columns)
+    d_values = b.reduce_sum(products, 1)
+    return None, b.conj(d_values) if adjoint_a else d_values, None, d_dense
+
+
+@define(
+    "SparseTensorDenseMatMul",
+    "a_indices: Tindices, a_values: T, a_shape: int64, b: T -> product: T",
+    "T: type; Tindices: {index} = int64; adjoint_a: bool = False; adjoint_b: bool = False",
+    infer=_mat_mul_infer,
+    kernel=sparse_kernels.sparse_tensor_dense_mat_mul,
+    gradient=_mat_mul_gradient,
+    kind=Kind.CONTRACTION,
+    samples=[
+        Sample(*_A, r(3, 4), T=dtype, **attrs)
+        if not attrs.get("adjoint_a")
+        else Sample(*_A, r(4, 2), T=dtype, **attrs)
+        for dtype in ("float32", "float64", "int32", "complex64", "bfloat16")
+        for attrs in ({}, {"adjoint_a": True, "adjoint_b": True})
+    ]
+    + [
+        Sample(*_A, r(2, 4), T="float64", adjoint_a=True),
+        Sample(*_A, r(4, 3), T="float64", adjoint_b=True),
+        Sample(*_NOTHING, r(3, 4), T="float64"),
+    ],
+)
+def sparse_tensor_dense_mat_mul(
+    a_indices, a_values, a_shape, b, adjoint_a=False, adjoint_b=False, name=None
+):
+    """Multiply a sparse matrix by a dense one."""
+
+
+@composed
+@export("sparse.matmul", "sparse.sparse_dense_matmul", "sparse_tensor_dense_matmul")
+def sparse_tensor_dense_matmul(
+    sp_a: Any,
+    b: Any,
+    adjoint_a: bool = False,
+    adjoint_b: bool = False,
+    name: str | None = None,
+) -> Tensor:
+    """Return the product of a sparse matrix and a dense one, either of them adjoint on demand."""
+    left = as_sparse(sp_a)
+    with name_scope(name, "SparseTensorDenseMatMul", [*parts(left), b]):
+        right = convert_to_tensor(b, name="b")
+        return sparse_tensor_dense_mat_mul(
+            *parts(left), right, adjoint_a=adjoint_a, adjoint_b=adjoint_b
+        )
+
+
+# -- Along axes
+
+
+def _reduce_infer(
+    c: InferenceContext, i: TensorShape, v: TensorShape, s: TensorShape, axes_shape: TensorShape
+) -> Any:
+    check_sparse(i, v, s)
+    shape, axes = c.shape_from(2), c.value(3)
+    if shape.sizes is None or axes is None:
+        return None
+    reduced = set(infer.resolve_axes(axes.ravel().tolist(), len(shape.sizes)))
+    if c.attrs["keep_dims"]:
+        return tuple(1 if k in reduced else n for k, n in enumerate(shape.sizes))
+    return tuple(n for k, n in enumerate(shape.sizes) if k not in reduced)
+
+
+def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    indices, _, shape, axes = op.inputs
+    rank = b.size(shape)
+    positions = b.floormod(b.add(b.reshape(axes, [-1]), rank), rank)
+    reduced = b.scatter_nd(
+        b.expand_dims(positions, 1), b.ones_like(positions), b.expand_dims(rank, 0)
+    )
+    reduced = b.not_equal(reduced, 0)
+    kept_shape = b.where(reduced, b.ones_like(shape), shape)
+    everywhere = b.where(b.logical_not(reduced), b.ones_like(shape), b.zeros_like(shape))
+    found = b.gather_nd(b.reshape(grad, kept_shape), indices * everywhere)
+    return None, found, None, None
+
+
+_REDUCED = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32 -> "
+_SPARSE_OUT = "output_indices: int64, output_values: T, output_shape: int64"
+_AXES = [
+    Sample(*_A, [1]),
+    Sample(*_A, [0], keep_dims=True),
+    Sample(*_A, [0, -1]),
+    Sample(*_CUBE, [0, 2]),
+    Sample(*_CUBE, 1, keep_dims=True),
+    Sample(*_A, []),
+    Sample(*_NOTHING, [1]),
+]
+
+
+@define(
+    "SparseReduceSum",
+    _REDUCED + "output: T",
+    "keep_dims: bool = False; T: {numbers}",
+    infer=_reduce_infer,
+    kernel=sparse_kernels.sparse_reduce(np.add),
+    gradient=_reduce_sum_gradient,
+    samples=_AXES,
+)
+def sparse_reduce_sum_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Sum the elements of a sparse tensor along axes, to a dense one."""
+
+
+@define(
+    "SparseReduceSumSparse",
+    _REDUCED + _SPARSE_OUT,
+    "keep_dims: bool = False; T: {numbers}",
+    infer=infer.unknown,
+    kernel=sparse_kernels.sparse_reduce_sparse(np.add),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_sum_sparse_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Sum the elements of a sparse tensor along axes, to a sparse one."""
+
+
+@define(
+    "SparseReduceMax",
+    _REDUCED + "output: T",
+    "keep_dims: bool = False; T: {reals}",
+    infer=_reduce_infer,
+    kernel=sparse_kernels.sparse_reduce(np.maximum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_max_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Find the largest elements of a sparse tensor along axes, as a dense one."""
+
+
+@define(
+    "SparseReduceMaxSparse",
+    _REDUCED + _SPARSE_OUT,
+    "keep_dims: bool = False; T: {reals}",
+    infer=infer.unknown,
+    kernel=sparse_kernels.sparse_reduce_sparse(np.maximum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_max_sparse_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Find the largest elements of a sparse tensor along axes, as a sparse one."""
+
+
+def _settle(
+    sp: SparseTensor, axis: Any, keepdims: Any, reduction_axes: Any, keep_dims: Any
+) -> tuple[Any, bool]:
+    """(axes, whether to keep them) from arguments that may be given by their older names."""
+    if reduction_axes is not None and axis is not None:
+        raise ValueError("Can't specify both axis and reduction_indices.")
+    if keep_dims is not None and keepdims is not None:
+        raise ValueError("Cannot specify both 'keepdims' and 'keep_dims'")
+    axes = axis if reduction_axes is None else reduction_axes
+    if axes is None:
+        rank = sp.dense_shape.shape.as_list()[0]
+        if rank is None:
+            axes = b.range(0, b.rank(sp))
+        else:
+            axes = b.constant(np.arange(rank), dtypes.int32)
+    return axes, bool(keep_dims if keepdims is None else keepdims)
+
+
+@composed
+@export("sparse.reduce_sum", "sparse_reduce_sum")
+def sparse_reduce_sum(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the sums along `axis` (all axes if None) as a dense tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_sum_op(*parts(sp_input), axes, keep)
+
+
+@composed
+@export("sparse.reduce_sum_sparse", "sparse_reduce_sum_sparse")
+def sparse_reduce_sum_sparse(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> SparseTensor:
+    """Return the sums along `axis` (all axes if None) as a sparse tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_sum_sparse_op(*parts(sp_input), axes, keep))
+
+
+@composed
+@export("sparse.reduce_max", "sparse_reduce_max")
+def sparse_reduce_max(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the largest elements along `axis` as a dense tensor; 0 where there are none."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_max_op(*parts(sp_input), axes, keep)
+
+
+@composed
+@export("sparse.reduce_max_sparse", "sparse_reduce_max_sparse")
+def sparse_reduce_max_sparse(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> SparseTensor:
+    """Return the largest elements along `axis` as a sparse tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_max_sparse_op(*parts(sp_input), axes, keep))
+
+
+def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    indices, _, shape = op.inputs
+    out = op.outputs[0]
+    sums = b.sparse_reduce_sum_op(indices, out * grad, shape, [-1], True)
+    return None, b.sparse_dense_cwise_add(indices, grad, shape, -sums) * out, None
+
+
+@define(
+    "SparseSoftmax",
+    "sp_indices: int64, sp_values: T, sp_shape: int64 -> output: T",
+    "T: {float32|float64}",
+    infer=lambda c, i, v, s: (check_sparse(i, v, s)[0],),
+    kernel=sparse_kernels.sparse_softmax,
+    gradient=_softmax_gradient,
+    samples=[Sample(*_A), Sample(*_CUBE), Sample(*_NOTHING)],
+)
+def sparse_softmax_op(sp_indices, sp_values, sp_shape, name=None):
+    """Return the softmax of a sparse tensor's rows, over the elements that are there."""
+
+
+@composed
+@export("sparse.softmax", "sparse_softmax")
+def sparse_softmax(sp_input: SparseTensor, name: str | None = None) -> SparseTensor:
+    """Return the softmax along the last axis, over the elements that are there."""
+    with name_scope(name, "SparseSoftmax", [sp_input.indices, sp_input.values]):
+        values = sparse_softmax_op(*parts(sp_input))
+        return SparseTensor(sp_input.indices, values, sp_input.dense_shape)
+
+
+# -- Python's operators
+
+
+def _true_divide(i: Tensor, v: Tensor, s: Tensor, dense: Tensor, name: str) -> Tensor:
+    kind = v.dtype.base_dtype
+    if kind.is_integer:
+        wide = dtypes.float32 if kind.size < 4 else dtypes.float64
+        v, dense = b.cast(v, wide), b.cast(dense, wide)
+    return sparse_dense_cwise_div(i, v, s, dense, name=name)
+
+
+def _operator(name: str, function: Any) -> Any:
+    def method(sp: SparseTensor, y: Any) -> SparseTensor:
+        with name_scope(None, name, [sp, y]) as scope:
+            dense = convert_to_tensor(y, sp.dtype.base_dtype, "y")
+            values = function(*parts(sp), dense, name=scope)
+            return SparseTensor(sp.indices, values, sp.dense_shape)
+
+    return method
+
+
+SparseTensor.__mul__ = _operator("mul", sparse_dense_cwise_mul)  # type: ignore[attr-defined]
+SparseTensor.__truediv__ = _operator("truediv", _true_divide)  # type: ignore[attr-defined]
