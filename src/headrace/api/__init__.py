@@ -289,11 +289,8 @@ from headrace.ops.indexing import (
 )
 from headrace.ops.joining import (
     concat as concat,
-    parallel_stack as parallel_stack,
     split as split,
-    stack as stack,
     tile as tile,
-    unstack as unstack,
 )
 from headrace.ops.linalg import (
     cholesky as cholesky,
@@ -494,6 +491,11 @@ from headrace.ops.special_functions import (
     lgamma as lgamma,
     polygamma as polygamma,
     zeta as zeta,
+)
+from headrace.ops.stacking import (
+    parallel_stack as parallel_stack,
+    stack as stack,
+    unstack as unstack,
 )
 from headrace.ops.statistics import (
     confusion_matrix as confusion_matrix,

@@ -139,7 +139,19 @@ def partial_value(tensor: Tensor) -> np.ndarray | None:
     return _evaluate(tensor, 0)
 
 
-def _evaluate(tensor: Tensor, depth: int) -> np.ndarray | None:
+def _evaluate(
+    tensor: Tensor, depth: int, known: dict[Tensor, np.ndarray | None] | None = None
+) -> np.ndarray | None:
+    """The value of `tensor`; `known` has those found on the way, so that none is sought twice."""
+    known = {} if known is None else known
+    if tensor not in known:
+        known[tensor] = _evaluate_op(tensor, depth, known)
+    return known[tensor]
+
+
+def _evaluate_op(
+    tensor: Tensor, depth: int, known: dict[Tensor, np.ndarray | None]
+) -> np.ndarray | None:
     op = tensor.op
     definition = op.definition
     if definition.fold is not None:
@@ -153,11 +165,21 @@ def _evaluate(tensor: Tensor, depth: int) -> np.ndarray | None:
     for t in op._inputs:
         if t.dtype._is_ref_dtype:
             return None
-        value = _evaluate(t, depth + 1)
+        value = _evaluate(t, depth + 1, known)
+        if value is None and definition.kind is Kind.MOVEMENT:
+            value = _unknowns(t)  # what is moved next to it may be known
         if value is None or value.size > _MOST_ELEMENTS:
             return None
         inputs.append(value)
     return _run_kernel(tensor, inputs)
+
+
+def _unknowns(tensor: Tensor) -> np.ndarray | None:
+    """An array of as many unknown elements as `tensor` has, if that is known."""
+    sizes = tensor._shape.sizes
+    if sizes is None or None in sizes or not tensor.dtype.is_integer:
+        return None
+    return np.full(sizes, None, object)  # type: ignore[arg-type]
 
 
 def _is_small(op: Operation) -> bool:

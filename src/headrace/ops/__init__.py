@@ -59,6 +59,7 @@ from headrace.ops import sparse_math as sparse_math
 from headrace.ops import sparse_segments as sparse_segments
 from headrace.ops import sparse_serial as sparse_serial
 from headrace.ops import special_functions as special_functions
+from headrace.ops import stacking as stacking
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings

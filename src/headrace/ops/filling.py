@@ -257,7 +257,7 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
     step = _scalar(delta, "delta")
     count = _range_size(first, _scalar(limit, "limit"), step)
     if dtype.kind == "i":
-        return np.arange(first, first + count * step, step, dtype)
+        return np.arange(first, first + count * step, step, dtype=dtype)
     # TensorFlow adds up step by step: rounding errors and all are part of the result.
     values = np.full(count, delta, dtype)
     values[:1] = start

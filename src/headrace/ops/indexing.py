@@ -170,7 +170,12 @@ def gather_v2(params, indices, axis, batch_dims=None, name=None):
 
 
 def _gather_old_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    return _gather_kernel(params, indices, np.intp(0), batch_dims=0)
+    return _gather_kernel(params, indices, np.array(0), batch_dims=0)
+
+
+def _gather_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
+    params, indices = op.inputs
+    return _rows_gradient(b, params, indices, dy), None
 
 
 @define(
@@ -179,7 +184,7 @@ def _gather_old_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
     "validate_indices: bool = True; Tparams: type; Tindices: {index}",
     infer=lambda c, params, indices: _gather_shape(params, indices, 0, 0),
     kernel=_gather_old_kernel,
-    gradient=lambda b, op, dy: (_rows_gradient(b, *op.inputs, dy), None),
+    gradient=_gather_old_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(r(4, 3), [1, 0, 1]), Sample(r(4), [[2], [3]], validate_indices=False)],
 )
@@ -305,7 +310,7 @@ def _gather_nd_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
 def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
     params, indices = op.inputs
     shape = b.shape(params, out_type=indices.dtype)
-    if indices.shape.rank == 2 and indices.shape.sizes[-1] == 1:
+    if indices.shape.rank == 2 and indices.shape[-1].value == 1:
         return IndexedSlices(dy, b.squeeze(indices, -1), shape), None
     return b.scatter_nd(indices, dy, shape), None
 

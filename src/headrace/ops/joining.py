@@ -1,4 +1,4 @@
-"""Joining and cutting: stack, unstack, concat, split, tile.
+"""Joining and cutting along an axis: concat, split, tile.
 
 Each op's gradient is its counterpart: what joined is cut again, what was cut is joined.
 """
@@ -19,193 +19,11 @@ from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
-from headrace.ops.shapes import expand_dims, shape
+from headrace.ops.shapes import shape
 from headrace.ops.source_ops import identity
+from headrace.ops.stacking import check_axis, show_sizes
 
-__all__ = ["concat", "pack", "parallel_stack", "split", "stack", "tile", "unstack"]
-
-
-def _axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """A checked, non-negative axis."""
-    value = int(np.asarray(axis).item()) if np.size(axis) == 1 else None
-    if value is None:
-        raise ValueError(f"{what} must be a scalar, not of shape {list(np.shape(axis))}")
-    if not -rank <= value < rank:
-        raise ValueError(f"{what} = {value} not in [{-rank}, {rank})")
-    return value % rank
-
-
-def _show(sizes: Any) -> str:
-    return "[" + ",".join("?" if n is None else str(n) for n in sizes) + "]"
-
-
-# -- Pack and Unpack -------------------------------------------------------------------------------
-
-
-def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
-    merged = shapes[0]
-    for i, other in enumerate(shapes[1:], 1):
-        try:
-            merged = merged.merge_with(other)
-        except ValueError:
-            if merged.rank != other.rank:
-                ranks = f"{merged.rank} and {other.rank}"
-                raise ValueError(f"Shapes must be equal rank, but are {ranks}") from None
-            raise ValueError(
-                f"Shapes of all inputs must match: values[0].shape = {_show(merged.sizes)} "
-                f"!= values[{i}].shape = {_show(other.sizes)}"
-            ) from None
-    if merged.sizes is None:
-        return None
-    axis = _axis(c.attrs["axis"], len(merged.sizes) + 1)
-    return (*merged.sizes[:axis], len(shapes), *merged.sizes[axis:])
-
-
-def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
-    first = values[0]
-    for i, value in enumerate(values):
-        if value.shape != first.shape:
-            raise ValueError(
-                f"Shapes of all inputs must match: values[0].shape = {_show(first.shape)} "
-                f"!= values[{i}].shape = {_show(value.shape)}"
-            )
-    axis = _axis(axis, len(first.shape) + 1)
-    result = np.empty((*first.shape[:axis], len(values), *first.shape[axis:]), first.dtype)
-    before = (slice(None),) * axis
-    for i, value in enumerate(values):
-        result[(*before, i, ...)] = value
-    return result
-
-
-@define(
-    "Pack",
-    "values: N*T -> output: T",
-    "N: int >= 1; T: type; axis: int = 0",
-    infer=_pack_infer,
-    kernel=_pack_kernel,
-    gradient=lambda b, op, dy: b.unstack(dy, len(op.inputs), op._attrs["axis"]),
-    kind=Kind.MOVEMENT,
-    samples=[
-        Sample([r(2, 3), r(2, 3)]),
-        Sample([r(2, 3), r(2, 3), r(2, 3)], axis=-1),
-        Sample([r(2), r(2)], axis=1),
-        Sample([r()]),
-        Sample([r(0), r(0)]),
-    ],
-)
-def pack(values, axis=None, name=None):
-    """Join tensors of one shape along a new axis."""
-
-
-def _unpack_infer(c: Any, value: TensorShape) -> Any:
-    count, sizes = c.attrs["num"], value.sizes
-    if sizes is None:
-        return [None] * count
-    axis = _axis(c.attrs["axis"], len(sizes))
-    if sizes[axis] not in (count, None):
-        raise ValueError(f"Dimension must be {count} but is {sizes[axis]}")
-    return [(*sizes[:axis], *sizes[axis + 1 :])] * count
-
-
-def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray]:
-    axis = _axis(axis, np.ndim(value))
-    if value.shape[axis] != num:
-        raise ValueError(
-            f"Input shape axis {axis} must equal {num}, got shape {_show(value.shape)}"
-        )
-    before = (slice(None),) * axis
-    return [value[(*before, i, ...)] for i in range(num)]
-
-
-@define(
-    "Unpack",
-    "value: T -> output: num*T",
-    "num: int >= 0; T: type; axis: int = 0",
-    infer=_unpack_infer,
-    kernel=_unpack_kernel,
-    gradient=lambda b, op, *grads: b.stack(grads, op._attrs["axis"]),
-    kind=Kind.MOVEMENT,
-    samples=[
-        Sample(r(2, 3), num=2),
-        Sample(r(2, 3), num=3, axis=-1),
-        Sample(r(2), num=2),
-        Sample(r(0, 2), num=0),
-    ],
-)
-def unpack(value, num, axis=None, name=None):
-    """Cut a tensor into its rows along an axis."""
-
-
-@composed
-@export("stack")
-def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
-    """Join tensors of one shape along a new axis."""
-    if axis == 0:
-        try:  # numbers become one constant, tensors (perhaps in nested lists) one Pack
-            return convert_to_tensor(values, name=name)
-        except (TypeError, ValueError):
-            pass  # the op's own words are clearer
-    rank = convert_to_tensor(values[0], name=name).shape.rank
-    if rank is not None and not -rank - 1 <= axis < rank + 1:
-        raise ValueError(f"axis = {axis} not in [{-rank - 1}, {rank + 1})")
-    return pack(values, axis=axis, name=name)
-
-
-@composed
-@export("unstack")
-def unstack(
-    value: Any, num: int | None = None, axis: int = 0, name: str = "unstack"
-) -> list[Tensor]:
-    """Cut a tensor into its rows along an axis; `num` is needed where the size isn't known."""
-    if num is None:
-        value = convert_to_tensor(value)
-        sizes = value.shape.sizes
-        if sizes is not None:
-            if not -len(sizes) <= axis < len(sizes):
-                raise ValueError(f"axis = {axis} not in [{-len(sizes)}, {len(sizes)})")
-            num = sizes[axis]
-        if num is None:
-            raise ValueError(f"Cannot infer num from shape {value.shape}")
-    return unpack(value, num=num, axis=axis, name=name)
-
-
-def _parallel_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
-    whole = c.attrs["shape"]
-    if not whole.is_fully_defined():
-        raise ValueError(f"shape attr must be fully defined, not {whole}")
-    if whole.sizes[0] != len(shapes):
-        raise ValueError(f"shape attr asks for {whole.sizes[0]} rows of {len(shapes)} inputs")
-    for each in shapes:
-        each.merge_with((1, *whole.sizes[1:]))
-    return whole
-
-
-def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
-    return b.split(dy, len(op.inputs), 0)
-
-
-@define(
-    "ParallelConcat",
-    "values: N*T -> output: T",
-    "N: int >= 1; T: type; shape: shape",
-    infer=_parallel_infer,
-    kernel=lambda values: _concat(values, 0),
-    gradient=_parallel_gradient,
-    kind=Kind.MOVEMENT,
-    samples=[Sample([r(1, 2), r(1, 2)], shape=[2, 2])],
-)
-def parallel_concat(values, shape, name=None):
-    """Join rows of known shape."""
-
-
-@composed
-@export("parallel_stack")
-def parallel_stack(values: Any, name: str = "parallel_stack") -> Tensor:
-    """Join tensors of one, known shape along a new first axis."""
-    with name_scope(name):
-        shape_of_one = convert_to_tensor(values[0]).shape
-        whole = TensorShape([len(values)]).concatenate(shape_of_one)
-        return parallel_concat([expand_dims(v, 0) for v in values], shape=whole)
+__all__ = ["concat", "split", "tile"]
 
 
 # -- Concat ----------------------------------------------------------------------------------------
@@ -235,7 +53,7 @@ def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
                 if sizes[i] not in (n, None):
                     raise ValueError(
                         f"Dimension {i} in both shapes must be equal, but are {n} and {sizes[i]}. "
-                        f"Shapes are {_show(known[0].sizes)} and {_show(s.sizes)}."
+                        f"Shapes are {show_sizes(known[0].sizes)} and {show_sizes(s.sizes)}."
                     )
                 sizes[i] = n
     joined = [s.sizes[axis] if s.sizes is not None else None for s in shapes]
@@ -250,16 +68,16 @@ def _concat_v2_infer(c: Any, shapes: list[TensorShape], axis: TensorShape) -> An
 
 def _concat(values: Any, axis: Any) -> np.ndarray:
     try:
-        return np.concatenate(values, _axis(axis, np.ndim(values[0]), "concat_dim"))
+        return np.concatenate(values, check_axis(axis, np.ndim(values[0]), "concat_dim"))
     except ValueError as error:
         first = np.shape(values[0])
         for i, value in enumerate(values):
             if len(np.shape(value)) != len(first) or not first:
                 raise ValueError(
                     f"ConcatOp : Ranks of all input tensors should match: shape[0] = "
-                    f"{_show(first)} vs. shape[{i}] = {_show(np.shape(value))}"
+                    f"{show_sizes(first)} vs. shape[{i}] = {show_sizes(np.shape(value))}"
                 ) from None
-        shapes = " vs. ".join(_show(np.shape(v)) for v in values)
+        shapes = " vs. ".join(show_sizes(np.shape(v)) for v in values)
         raise ValueError(
             f"ConcatOp : Dimensions of inputs should match: {shapes} ({error})"
         ) from None
@@ -336,7 +154,7 @@ def _offset_kernel(axis: Any, shapes: Any) -> list[np.ndarray]:
     table = np.stack(shapes)
     if table.ndim != 2:
         raise ValueError("shapes must be vectors of one length")
-    axis = _axis(axis, table.shape[1], "concat_dim")
+    axis = check_axis(axis, table.shape[1], "concat_dim")
     others = np.arange(table.shape[1]) != axis
     if (table[:, others] != table[0, others]).any():
         raise ValueError(f"All dimensions except {axis} must match: {table.tolist()}")
@@ -379,7 +197,7 @@ def _split_infer(c: Any, axis: TensorShape, value: TensorShape) -> Any:
         return [None] * count
     if at is None:
         return [(None,) * len(sizes)] * count
-    at = _axis(at, len(sizes), "split_dim")
+    at = check_axis(at, len(sizes), "split_dim")
     whole = sizes[at]
     if whole is not None and whole % count:
         raise ValueError(f"Dimension size must be evenly divisible by {count} but is {whole}")
@@ -394,7 +212,7 @@ def _pieces(value: np.ndarray, axis: int, sizes: list[int]) -> list[np.ndarray]:
 
 
 def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> list[np.ndarray]:
-    at = _axis(axis, np.ndim(value), "split_dim")
+    at = check_axis(axis, np.ndim(value), "split_dim")
     if value.shape[at] % num_split:
         raise ValueError(
             "Number of ways to split should evenly divide the split dimension, but got split_dim "
@@ -428,7 +246,7 @@ def _split_v_infer(c: Any, value: TensorShape, _: TensorShape, axis: TensorShape
         return [None] * count
     if at is None:
         return [(None,) * len(sizes)] * count
-    at = _axis(at, len(sizes), "split_dim")
+    at = check_axis(at, len(sizes), "split_dim")
     if pieces is None:
         pieces = [None] * count
     elif None not in pieces:
@@ -447,12 +265,14 @@ def _resolved_sizes(pieces: Any, count: int, whole: int | None) -> list[int]:
         return pieces
     used = sum(n for n in pieces if n >= 0)
     if used > whole or (-1 not in pieces and used != whole):
-        raise ValueError(f"can't split axis of size {whole} into pieces of size {_show(pieces)}")
+        raise ValueError(
+            f"can't split axis of size {whole} into pieces of size {show_sizes(pieces)}"
+        )
     return [whole - used if n == -1 else n for n in pieces]
 
 
 def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) -> list[np.ndarray]:
-    at = _axis(axis, np.ndim(value), "split_dim")
+    at = check_axis(axis, np.ndim(value), "split_dim")
     if np.ndim(size_splits) != 1:
         raise ValueError(f"size_splits must be a vector, not of shape {np.shape(size_splits)}")
     sizes = _resolved_sizes(size_splits.tolist(), num_split, value.shape[at])

@@ -49,7 +49,7 @@ def _blocks(block_shape: Any, edges: Any, rank: int) -> tuple[list[int], list[li
     return blocks, ends
 
 
-def _to_batch_size(n: int | None, block: int, before: int, after: int) -> int | None:
+def _to_batch_size(n: Any, block: int, before: int, after: int) -> Any:
     if n is None:
         return None
     padded = n + before + after
@@ -58,7 +58,7 @@ def _to_batch_size(n: int | None, block: int, before: int, after: int) -> int | 
     return padded // block
 
 
-def _to_space_size(n: int | None, block: int, before: int, after: int) -> int | None:
+def _to_space_size(n: Any, block: int, before: int, after: int) -> Any:
     if n is None:
         return None
     if n * block < before + after:
@@ -332,15 +332,17 @@ def _to_depth_infer(c: Any, x: TensorShape) -> Any:
     block = c.attrs["block_size"]
     high, wide, deep = _image_axes(c.attrs["data_format"])
     for axis in (high, wide):
-        sizes[axis] = _divided(sizes[axis], block)
-    sizes[deep] = None if sizes[deep] is None else sizes[deep] * block * block  # type: ignore[operator]
+        size = sizes[axis]
+        sizes[axis] = None if size is None else _divided(size, block)
+    depth = sizes[deep]
+    sizes[deep] = None if depth is None else depth * block * block
     return tuple(sizes)
 
 
-def _divided(size: int | None, by: int) -> int | None:
-    if size is not None and size % by:
+def _divided(size: int, by: int) -> int:
+    if size % by:
         raise ValueError(f"Dimension size must be evenly divisible by {by} but is {size}")
-    return None if size is None else size // by
+    return size // by
 
 
 def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
@@ -348,7 +350,7 @@ def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
     if np.ndim(x) != 4:
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
     n, h, w, d = (x.shape[axis] for axis in (0, high, wide, deep))
-    h, w = _divided(h, block_size), _divided(w, block_size)  # type: ignore[assignment]
+    h, w = _divided(h, block_size), _divided(w, block_size)
     k = block_size
     if data_format == "NHWC":
         return x.reshape(n, h, k, w, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h, w, k * k * d)
@@ -396,7 +398,8 @@ def _to_space_infer(c: Any, x: TensorShape) -> Any:
     for axis in (high, wide):
         size = sizes[axis]
         sizes[axis] = None if size is None else size * block
-    sizes[deep] = _divided(sizes[deep], block * block)
+    depth = sizes[deep]
+    sizes[deep] = None if depth is None else _divided(depth, block * block)
     return tuple(sizes)
 
 
@@ -406,7 +409,7 @@ def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
     n, h, w, d = (x.shape[axis] for axis in (0, high, wide, deep))
     k = block_size
-    d = _divided(d, k * k)  # type: ignore[assignment]
+    d = _divided(d, k * k)
     if data_format == "NHWC":
         return x.reshape(n, h, w, k, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * k, w * k, d)
     return x.reshape(n, k, k, d, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, d, h * k, w * k)

@@ -21,12 +21,19 @@ from headrace.ops.samples import r
 __all__ = ["boolean_mask", "one_hot", "sequence_mask", "where", "where_v2"]
 
 
+def _where_kernel(x: np.ndarray) -> np.ndarray:
+    if np.ndim(x) == 0:
+        return np.argwhere(x)
+    places = np.flatnonzero(x)
+    return np.stack(np.unravel_index(places, x.shape), 1).astype(np.int64, copy=False)
+
+
 @define(
     "Where",
     "input: T -> index: int64",
     "T: {numbers|bool} = bool",
     infer=lambda c, x: (None, x.rank),
-    kernel=np.argwhere,
+    kernel=_where_kernel,
     samples=[Sample([[1, 0], [0, 1]]), Sample([0, 0]), Sample(np.zeros((0, 2))), Sample(1)],
 )
 def where_op(input, name=None):
@@ -69,7 +76,23 @@ def _select_kernel(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.nd
             f"'then' must have the shape of 'cond', but saw: {list(np.shape(t))} vs. "
             f"{list(np.shape(condition))}"
         )
-    return np.where(condition, t, e)
+    return _choose(condition, t, e)
+
+
+_BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
+    """np.where, several times faster for large arrays of one shape: it mixes bits, unbranched."""
+    bits = None if t.dtype.kind in "OV" else _BITS.get(t.dtype.itemsize)
+    if bits is None or t.size < 1000 or not np.shape(condition) == np.shape(t) == np.shape(e):
+        return np.where(condition, t, e)
+    mask = np.negative(condition.view(np.int8)).astype(bits)  # all ones where true
+    other = np.ascontiguousarray(e).view(bits)
+    mixed = np.ascontiguousarray(t).view(bits) ^ other
+    mixed &= mask
+    mixed ^= other
+    return mixed.view(t.dtype)
 
 
 def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -110,7 +133,7 @@ def _select_v2_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "condition: bool, t: T, e: T -> output: T",
     "T: type",
     infer=infer.broadcasting,
-    kernel=lambda condition, t, e: np.where(condition, t, e),
+    kernel=_choose,
     gradient=_select_v2_gradient,
     kind=Kind.ELEMENTWISE,
     samples=[

@@ -200,7 +200,8 @@ def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
         )
     if x.sizes is None or not lengths:
         return None
-    begin, end, strides = (c.ints(i) or [None] * max(lengths) for i in (1, 2, 3))
+    (length,) = lengths
+    begin, end, strides = (c.ints(i) or [None] * length for i in (1, 2, 3))  # type: ignore[operator]
     return resolve_strided_slice(x.sizes, begin, end, strides, _masks(c.attrs))[1]
 
 
@@ -217,16 +218,20 @@ def _strided_kernel(
     shrink_axis_mask: int,
 ) -> np.ndarray:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    index, _ = resolve_strided_slice(np.shape(x), *_vectors(begin, end, strides), masks)
-    return np.asarray(x)[index]
+    first, last, steps = _vectors(begin, end, strides)
+    index, _ = resolve_strided_slice(x.shape, first, last, steps, masks)
+    return x[index]
 
 
 def _vectors(*values: np.ndarray) -> list[list[int]]:
-    if any(np.ndim(v) != 1 for v in values):
-        raise ValueError(
-            f"begin, end and strides must be vectors, not of shapes {[np.shape(v) for v in values]}"
-        )
-    return [v.tolist() for v in values]
+    found = []
+    for v in values:
+        if v.ndim != 1:
+            raise ValueError(f"begin, end and strides must be vectors, not shape {list(v.shape)}")
+        found.append(v.tolist())
+        if v.dtype.kind == "O" and None in found[-1]:
+            raise TypeError("a slice can't be taken before all its ends are known")
+    return found
 
 
 def _strided_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -290,10 +295,10 @@ def _grad_kernel(
     shrink_axis_mask: int,
 ) -> np.ndarray:
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    sizes, *ends = _vectors(shape, begin, end, strides)
+    sizes, first, last, steps = _vectors(shape, begin, end, strides)
     if min(sizes, default=0) < 0:
         raise ValueError(f"shape has a negative size: {sizes}")
-    index, wanted = resolve_strided_slice(sizes, *ends, masks)
+    index, wanted = resolve_strided_slice(sizes, first, last, steps, masks)
     if tuple(np.shape(dy)) != wanted:
         raise ValueError(f"shape of dy was {list(np.shape(dy))} instead of {list(wanted)}")
     whole = zero_array(sizes, dy.dtype)
@@ -406,7 +411,7 @@ def slice_tensor(tensor: Any, key: Any, var: Any = None) -> Any:
     begin: list[Any] = []
     end: list[Any] = []
     strides: list[Any] = []
-    masks = dict.fromkeys(MASKS, 0)
+    masks: dict[str, int] = dict.fromkeys(MASKS, 0)
     for i, item in enumerate(key if isinstance(key, list | tuple) else (key,)):
         bit = 1 << i
         if isinstance(item, slice):

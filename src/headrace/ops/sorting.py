@@ -66,27 +66,28 @@ def _places(rows: np.ndarray, k: int) -> np.ndarray:
     if k == 1 and rows.size:
         return rows.argmax(1)[:, None]
     if 0 < k < size // 4 and rows.size:
-        found = _places_by_partition(rows, k)
-        if found is not None:
-            return found
+        return _places_by_partition(rows, k)
+    return _places_by_sorting(rows, k)
+
+
+def _places_by_sorting(rows: np.ndarray, k: int) -> np.ndarray:
     # A stable sort of the reversed row, read backwards: descending, ties by ascending index.
     backwards = np.argsort(rows[:, ::-1], axis=1, kind="stable")
-    return (size - 1 - backwards[:, ::-1])[:, :k]
+    return (rows.shape[1] - 1 - backwards[:, ::-1])[:, :k]
 
 
-def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray | None:
-    """As `_places`, but only the k largest get sorted; None where NaNs defeat the comparisons."""
-    threshold = np.partition(rows, rows.shape[1] - k, axis=1)[:, -k, None]
-    above = rows > threshold
-    ties = rows == threshold
-    wanted = k - above.sum(1, keepdims=True)
-    chosen = above | (ties & (np.cumsum(ties, axis=1) <= wanted))
-    if (chosen.sum(1) != k).any():
-        return None
-    places = np.nonzero(chosen)[1].reshape(len(rows), k)
+def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray:
+    """As `_places`, but only the k largest get sorted."""
+    places = np.sort(np.argpartition(rows, rows.shape[1] - k, axis=1)[:, -k:], axis=1)
     values = np.take_along_axis(rows, places, 1)
+    # Of elements equal to the smallest chosen, any may have been: see that the first ones are.
+    smallest = values.min(1, keepdims=True)
+    unclear = (rows == smallest).sum(1) != (values == smallest).sum(1)
     order = k - 1 - np.argsort(values[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    return np.take_along_axis(places, order, 1)
+    places = np.take_along_axis(places, order, 1)
+    if unclear.any():
+        places[unclear] = _places_by_sorting(rows[unclear], k)
+    return places
 
 
 def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:

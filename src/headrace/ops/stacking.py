@@ -1,0 +1,198 @@
+"""Stacking: pack and unpack, tensors of one shape to and from the rows of a larger one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Kind, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import composed, define
+from headrace.ops.samples import r
+from headrace.ops.shapes import expand_dims
+
+__all__ = ["check_axis", "pack", "parallel_stack", "show_sizes", "stack", "unstack"]
+
+
+def check_axis(axis: Any, rank: int, what: str = "axis") -> int:
+    """A checked, non-negative axis."""
+    value = int(np.asarray(axis).item()) if np.size(axis) == 1 else None
+    if value is None:
+        raise ValueError(f"{what} must be a scalar, not of shape {list(np.shape(axis))}")
+    if not -rank <= value < rank:
+        raise ValueError(f"{what} = {value} not in [{-rank}, {rank})")
+    return value % rank
+
+
+def show_sizes(sizes: Any) -> str:
+    return "[" + ",".join("?" if n is None else str(n) for n in sizes) + "]"
+
+
+def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
+    merged = shapes[0]
+    for i, other in enumerate(shapes[1:], 1):
+        try:
+            merged = merged.merge_with(other)
+        except ValueError:
+            if merged.rank != other.rank:
+                ranks = f"{merged.rank} and {other.rank}"
+                raise ValueError(f"Shapes must be equal rank, but are {ranks}") from None
+            raise ValueError(
+                f"Shapes of all inputs must match: values[0].shape = {show_sizes(merged.sizes)} "
+                f"!= values[{i}].shape = {show_sizes(other.sizes)}"
+            ) from None
+    if merged.sizes is None:
+        return None
+    axis = check_axis(c.attrs["axis"], len(merged.sizes) + 1)
+    return (*merged.sizes[:axis], len(shapes), *merged.sizes[axis:])
+
+
+def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
+    first = values[0]
+    for i, value in enumerate(values):
+        if value.shape != first.shape:
+            raise ValueError(
+                f"Shapes of all inputs must match: values[0].shape = {show_sizes(first.shape)} "
+                f"!= values[{i}].shape = {show_sizes(value.shape)}"
+            )
+    axis = check_axis(axis, len(first.shape) + 1)
+    result = np.empty((*first.shape[:axis], len(values), *first.shape[axis:]), first.dtype)
+    before = (slice(None),) * axis
+    for i, value in enumerate(values):
+        result[(*before, i, ...)] = value
+    return result
+
+
+@define(
+    "Pack",
+    "values: N*T -> output: T",
+    "N: int >= 1; T: type; axis: int = 0",
+    infer=_pack_infer,
+    kernel=_pack_kernel,
+    gradient=lambda b, op, dy: b.unstack(dy, len(op.inputs), op._attrs["axis"]),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample([r(2, 3), r(2, 3)]),
+        Sample([r(2, 3), r(2, 3), r(2, 3)], axis=-1),
+        Sample([r(2), r(2)], axis=1),
+        Sample([r()]),
+        Sample([r(0), r(0)]),
+    ],
+)
+def pack(values, axis=None, name=None):
+    """Join tensors of one shape along a new axis."""
+
+
+def _unpack_infer(c: Any, value: TensorShape) -> Any:
+    count, sizes = c.attrs["num"], value.sizes
+    if sizes is None:
+        return [None] * count
+    axis = check_axis(c.attrs["axis"], len(sizes))
+    if sizes[axis] not in (count, None):
+        raise ValueError(f"Dimension must be {count} but is {sizes[axis]}")
+    return [(*sizes[:axis], *sizes[axis + 1 :])] * count
+
+
+def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray]:
+    axis = check_axis(axis, np.ndim(value))
+    if value.shape[axis] != num:
+        raise ValueError(
+            f"Input shape axis {axis} must equal {num}, got shape {show_sizes(value.shape)}"
+        )
+    before = (slice(None),) * axis
+    return [value[(*before, i, ...)] for i in range(num)]
+
+
+@define(
+    "Unpack",
+    "value: T -> output: num*T",
+    "num: int >= 0; T: type; axis: int = 0",
+    infer=_unpack_infer,
+    kernel=_unpack_kernel,
+    gradient=lambda b, op, *grads: b.stack(grads, op._attrs["axis"]),
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample(r(2, 3), num=2),
+        Sample(r(2, 3), num=3, axis=-1),
+        Sample(r(2), num=2),
+        Sample(r(0, 2), num=0),
+    ],
+)
+def unpack(value, num, axis=None, name=None):
+    """Cut a tensor into its rows along an axis."""
+
+
+@composed
+@export("stack")
+def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
+    """Join tensors of one shape along a new axis."""
+    if axis == 0:
+        try:  # numbers become one constant, tensors (perhaps in nested lists) one Pack
+            return convert_to_tensor(values, name=name)
+        except (TypeError, ValueError):
+            pass  # the op's own words are clearer
+    rank = convert_to_tensor(values[0], name=name).shape.rank
+    if rank is not None and not -rank - 1 <= axis < rank + 1:
+        raise ValueError(f"axis = {axis} not in [{-rank - 1}, {rank + 1})")
+    return pack(values, axis=axis, name=name)
+
+
+@composed
+@export("unstack")
+def unstack(
+    value: Any, num: int | None = None, axis: int = 0, name: str = "unstack"
+) -> list[Tensor]:
+    """Cut a tensor into its rows along an axis; `num` is needed where the size isn't known."""
+    if num is None:
+        value = convert_to_tensor(value)
+        sizes = value.shape.sizes
+        if sizes is not None:
+            if not -len(sizes) <= axis < len(sizes):
+                raise ValueError(f"axis = {axis} not in [{-len(sizes)}, {len(sizes)})")
+            num = sizes[axis]
+        if num is None:
+            raise ValueError(f"Cannot infer num from shape {value.shape}")
+    return unpack(value, num=num, axis=axis, name=name)
+
+
+def _parallel_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
+    whole = c.attrs["shape"]
+    if not whole.is_fully_defined():
+        raise ValueError(f"shape attr must be fully defined, not {whole}")
+    if whole.sizes[0] != len(shapes):
+        raise ValueError(f"shape attr asks for {whole.sizes[0]} rows of {len(shapes)} inputs")
+    for each in shapes:
+        each.merge_with((1, *whole.sizes[1:]))
+    return whole
+
+
+def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
+    return b.split(dy, len(op.inputs), 0)
+
+
+@define(
+    "ParallelConcat",
+    "values: N*T -> output: T",
+    "N: int >= 1; T: type; shape: shape",
+    infer=_parallel_infer,
+    kernel=lambda values: np.concatenate(values, 0),
+    gradient=_parallel_gradient,
+    kind=Kind.MOVEMENT,
+    samples=[Sample([r(1, 2), r(1, 2)], shape=[2, 2])],
+)
+def parallel_concat(values, shape, name=None):
+    """Join rows of known shape."""
+
+
+@composed
+@export("parallel_stack")
+def parallel_stack(values: Any, name: str = "parallel_stack") -> Tensor:
+    """Join tensors of one, known shape along a new first axis."""
+    with name_scope(name):
+        shape_of_one = convert_to_tensor(values[0]).shape
+        whole = TensorShape([len(values)]).concatenate(shape_of_one)
+        return parallel_concat([expand_dims(v, 0) for v in values], shape=whole)

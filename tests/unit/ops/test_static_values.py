@@ -1,0 +1,69 @@
+"""What is known before a step runs: what follows from constants and static shapes, even in part."""
+
+import time
+
+import numpy as np
+import pytest
+
+import headrace as tf
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as g:
+        yield g
+
+
+def rows():
+    return tf.placeholder(tf.float32, [None, 3])
+
+
+def test_shape_is_folded_in_part():
+    shape = tf.shape(rows())
+    assert tf.get_static_value(shape) is None
+    assert tf.get_static_value(shape, partial=True).tolist() == [None, 3]
+    assert tf.get_static_value(shape[1]) == 3
+    assert tf.get_static_value(tf.rank(rows())) == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda x, n: tf.zeros([n, 2]), [None, 2]),
+        (lambda x, n: tf.zeros([n, 2, tf.placeholder(tf.int32, [])]), [None, 2, None]),
+        (lambda x, n: tf.reshape(x, tf.concat([tf.shape(x), [1]], 0)), [None, 3, 1]),
+        (lambda x, n: tf.zeros(tf.shape(x)[::-1]), [3, None]),
+        (
+            lambda x, n: tf.zeros(tf.concat([tf.placeholder(tf.int32, [2]), [4]], 0)),
+            [None, None, 4],
+        ),
+        (lambda x, n: tf.tile(x, [1, 2]), [None, 6]),
+        (lambda x, n: tf.fill(tf.tile(tf.shape(x), [2]), 0), [None, 3, None, 3]),
+    ],
+)
+def test_partly_known_shapes_travel(build, expected):
+    x = rows()
+    assert build(x, tf.shape(x)[0]).shape.as_list() == expected
+
+
+def test_an_unknown_index_gives_no_value():
+    n = tf.shape(rows())[0]
+    numbers = tf.constant([5, 6, 7])
+    for taken in (numbers[n], numbers[:n], tf.gather(numbers, n), tf.slice(numbers, [n], [1])):
+        assert tf.get_static_value(taken) is None
+
+
+def test_a_value_is_worked_out_once():
+    n = tf.constant(0)
+    for _ in range(50):
+        n = n + n  # 2**50 paths lead to the first one
+    start = time.perf_counter()
+    assert tf.zeros(tf.stack([n])).shape.as_list() == [0]
+    assert time.perf_counter() - start < 5
+
+
+def test_small_zeros_are_constants_and_large_ones_are_filled():
+    assert tf.zeros([999]).op.type == "Const"
+    assert tf.zeros([1000]).op.type == "Fill"
+    assert tf.ones([0, 2]).op.type == "Const"
+    np.testing.assert_array_equal(tf.get_static_value(tf.ones([0, 2])), np.ones((0, 2)))
