@@ -58,7 +58,7 @@ class Worker:
 
 
 def start(module: str, numpy: bool = True) -> list[Worker]:
-    """The workers that this machine has: Headrace first, then NumPy, then the peers that are named."""
+    """The workers that there are: Headrace first, then NumPy, then the peers that are named."""
     workers = [Worker("Headrace", "headrace", sys.executable, module)]
     if numpy:
         workers.append(Worker("NumPy", "numpy", sys.executable, module))

@@ -1,4 +1,4 @@
-"""Every op family against NumPy and TensorFlow: python bench/ops.py [words in the names of cases]"""
+"""Every op family against NumPy and TensorFlow: python bench/ops.py [words of case names]"""
 
 import math
 import sys

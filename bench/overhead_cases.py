@@ -51,7 +51,7 @@ def _nested(tf, np):
         return None
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None])
-        fetches = {"a": x + 1, "b": [x * 2, (x - 1, x.op)]}
+        fetches = {"a": x + 1, "b": [x * 2, (x - 1, tf.no_op())]}
         session = tf.Session()
     value = np.float32([1, 2, 3])
     return lambda: session.run(fetches, {x: value})

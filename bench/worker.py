@@ -64,7 +64,8 @@ def main():
     tf = framework(name)
     cases = importlib.import_module(module).CASES
     calls = {}
-    answers.write("ready %s\n" % ("numpy " + np.__version__ if tf is None else tf.__version__))
+    version = "numpy " + np.__version__ if tf is None else tf.__version__
+    answers.write("ready " + version + "\n")
     answers.flush()
     for line in sys.stdin:
         case, budget = line.split()
@@ -77,7 +78,7 @@ def main():
                 else repr(seconds_per_call(calls[case], float(budget)))
             )
         except Exception as error:
-            answer = "error %s: %s" % (type(error).__name__, str(error).split("\n")[0][:80])
+            answer = "error {}: {}".format(type(error).__name__, str(error).split("\n")[0][:80])
         answers.write(answer + "\n")
         answers.flush()
 
