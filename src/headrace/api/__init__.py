@@ -200,6 +200,10 @@ from headrace.ops.complex_numbers import (
     imag as imag,
     real as real,
 )
+from headrace.ops.contractions import (
+    einsum as einsum,
+    tensordot as tensordot,
+)
 from headrace.ops.control import (
     Assert as Assert,
     Print as Print,
@@ -802,6 +806,7 @@ __all__ = [
     "dynamic_partition",
     "dynamic_stitch",
     "edit_distance",
+    "einsum",
     "enable_resource_variables",
     "encode_base64",
     "ensure_shape",
@@ -1083,6 +1088,7 @@ __all__ = [
     "tensor_scatter_nd_update",
     "tensor_scatter_sub",
     "tensor_scatter_update",
+    "tensordot",
     "tile",
     "timestamp",
     "to_bfloat16",

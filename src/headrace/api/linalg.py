@@ -9,6 +9,10 @@ from headrace.ops.arithmetic import (
 from headrace.ops.clipping import (
     global_norm as global_norm,
 )
+from headrace.ops.contractions import (
+    einsum as einsum,
+    tensordot as tensordot,
+)
 from headrace.ops.diagonals import (
     diag as tensor_diag,
     diag_part as tensor_diag_part,
@@ -69,6 +73,7 @@ __all__ = [
     "diag_part",
     "eigh",
     "eigvalsh",
+    "einsum",
     "expm",
     "eye",
     "global_norm",
@@ -92,6 +97,7 @@ __all__ = [
     "svd",
     "tensor_diag",
     "tensor_diag_part",
+    "tensordot",
     "trace",
     "transpose",
     "triangular_solve",

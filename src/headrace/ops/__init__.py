@@ -9,6 +9,7 @@ from headrace.ops import casting as casting
 from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
+from headrace.ops import contractions as contractions
 from headrace.ops import control as control
 from headrace.ops import conv_layers as conv_layers
 from headrace.ops import conversions as conversions

@@ -76,7 +76,7 @@ def logdet(matrix: Any, name: str | None = None) -> Any:
     with name_scope(name, "logdet", [matrix]):
         factor = b.cholesky(matrix)
         logs = b.log(b.real(b.matrix_diag_part(factor)))
-        return b.multiply(2.0, b.reduce_sum(logs, axis=[-1]), name="mul")
+        return 2.0 * b.reduce_sum(logs, axis=[-1])
 
 
 @composed
@@ -102,12 +102,10 @@ def matrix_solve_ls(
     `fast` solves the normal equations; without it the matrix may be rank deficient, x is the
     shortest of the minimisers, and l2_regularizer is not used.
     """
+    matrix = convert_to_tensor(matrix, name="matrix")
     if not fast:
         return b.matrix_solve_ls_op(matrix, rhs, l2_regularizer, fast=False, name=name)
-    if not isinstance(l2_regularizer, int | float):
-        return b.matrix_solve_ls_op(matrix, rhs, l2_regularizer, fast=True, name=name)
     with name_scope(name, "matrix_solve_ls", [matrix, rhs, l2_regularizer]):
-        matrix = convert_to_tensor(matrix, name="matrix")
         rows, columns = matrix.shape.as_list()[-2:] if matrix.shape.rank else (None, None)
         if rows is None or columns is None:
             sizes = b.shape(matrix)[-2:]
@@ -121,23 +119,23 @@ def matrix_solve_ls(
         return _underdetermined(matrix, rhs, l2_regularizer)
 
 
-def _gram_factor(matrix: Any, l2_regularizer: float, first_kind: bool) -> Any:
+def _gram_factor(matrix: Any, l2_regularizer: Any, first_kind: bool) -> Any:
     gram = b.matmul(matrix, matrix, adjoint_a=first_kind, adjoint_b=not first_kind)
-    if l2_regularizer != 0:
+    if not (isinstance(l2_regularizer, int | float) and l2_regularizer == 0):
         shape = b.shape(matrix)
         batch = shape[:-2]
         size = shape[-1] if first_kind else shape[-2]
         identity = eye(size, batch_shape=batch, dtype=matrix.dtype.base_dtype)
-        gram = b.add_v2(gram, b.multiply(l2_regularizer, identity, name="mul"), name="add")
+        gram = gram + l2_regularizer * identity
     return b.cholesky(gram)
 
 
-def _overdetermined(matrix: Any, rhs: Any, l2_regularizer: float) -> Any:
+def _overdetermined(matrix: Any, rhs: Any, l2_regularizer: Any) -> Any:
     factor = _gram_factor(matrix, l2_regularizer, first_kind=True)
     return cholesky_solve(factor, b.matmul(matrix, rhs, adjoint_a=True))
 
 
-def _underdetermined(matrix: Any, rhs: Any, l2_regularizer: float) -> Any:
+def _underdetermined(matrix: Any, rhs: Any, l2_regularizer: Any) -> Any:
     factor = _gram_factor(matrix, l2_regularizer, first_kind=False)
     return b.matmul(matrix, cholesky_solve(factor, rhs), adjoint_a=True)
 
@@ -218,10 +216,10 @@ def norm(
 
 def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
     """The norm, with the dimensions kept."""
+    axes = [axis] if isinstance(axis, int) else axis
     if ord_ in ("fro", "euclidean", 2, 2.0):
         if is_matrix and ord_ in (2, 2.0):
             return _spectral(x, axis)
-        axes = [axis] if axis == -1 and x.shape.rank is None else axis
         squares = b.multiply(x, b.conj(x), name="mul")
         return b.sqrt(b.reduce_sum(squares, axes, keepdims=True))
     size = b.abs(x)
@@ -232,7 +230,7 @@ def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
         if is_matrix:
             size = b.reduce_sum(size, axis[1], keepdims=True)
         return b.reduce_max(size, axis[0] if is_matrix else axis, keepdims=True)
-    total = b.reduce_sum(b.pow(size, ord_), axis, keepdims=True)
+    total = b.reduce_sum(b.pow(size, ord_), axes, keepdims=True)
     return b.pow(total, 1.0 / ord_)
 
 

@@ -164,7 +164,7 @@ def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None
         shape = b.with_dependencies([check], shape)
         limit = b.add_v2(b.subtract(shape, size, name="sub"), 1, name="add")
         draws = random_uniform(b.shape(limit), dtype=size.dtype, maxval=size.dtype.max, seed=seed)
-        return b.slice_(value, b.floormod(draws, limit, name="mod"), size, name=scope)
+        return b.slice(value, b.floormod(draws, limit, name="mod"), size, name=scope)
 
 
 @composed

@@ -228,7 +228,7 @@ def _random_gamma_gradient(b, op, grad):
     leading = b.ones_like(shape)
     by_draw = b.reshape(alpha, b.concat([leading, b.shape(alpha, out_type=shape.dtype)], 0))
     slope = b.random_gamma_grad(by_draw, op.outputs[0])
-    return None, b.reduce_sum(b.multiply(grad, slope), axis=b.range_(draws))
+    return None, b.reduce_sum(b.multiply(grad, slope), axis=b.range(draws))
 
 
 @define(
