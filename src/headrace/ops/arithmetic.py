@@ -59,17 +59,17 @@ def binary_op(
 
 def _add_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
-    return b.sum_to(dz, x), b.sum_to(dz, y)
+    return b.sum_to(dz, x, y), b.sum_to(dz, y, x)
 
 
 def _sub_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
-    return b.sum_to(dz, x), b.sum_to(b.negative(dz), y)
+    return b.sum_to(dz, x, y), b.sum_to(b.negative(dz), y, x)
 
 
 def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
-    return b.sum_to(b.multiply(dz, b.conj(y)), x), b.sum_to(b.multiply(b.conj(x), dz), y)
+    return b.sum_to(b.multiply(dz, b.conj(y)), x, y), b.sum_to(b.multiply(b.conj(x), dz), y, x)
 
 
 @export("add", "math.add")
@@ -149,7 +149,7 @@ def _squared_difference(x: Any, y: Any) -> Any:
 def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     slope = b.multiply(b.multiply(b.constant(2, dz.dtype.base_dtype), dz), b.subtract(x, y))
-    return b.sum_to(slope, x), b.sum_to(b.negative(slope), y)
+    return b.sum_to(slope, x, y), b.sum_to(b.negative(slope), y, x)
 
 
 @export("squared_difference", "math.squared_difference")
@@ -286,8 +286,8 @@ def _extremum_gradient(chosen: str) -> Any:
         takes_x = getattr(b, chosen)(x, y)
         zeros = b.zeros_like(dz)
         return (
-            b.sum_to(b.where(takes_x, dz, zeros), x),
-            b.sum_to(b.where(takes_x, zeros, dz), y),
+            b.sum_to(b.where(takes_x, dz, zeros), x, y),
+            b.sum_to(b.where(takes_x, zeros, dz), y, x),
         )
 
     return gradient

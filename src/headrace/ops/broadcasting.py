@@ -18,9 +18,14 @@ __all__ = ["sum_to"]
 
 
 @composed
-def sum_to(grad: Tensor, like: Tensor) -> Tensor:
-    """Return `grad` summed over the axes along which `like` was broadcast to its shape."""
-    axes = _stretched_axes(like.shape.sizes, grad.shape.sizes)
+def sum_to(grad: Tensor, like: Tensor, other: Tensor | None = None) -> Tensor:
+    """Return `grad` summed over the axes along which `like` was broadcast to its shape.
+
+    `other` is what `like` was broadcast against, if one tensor: then static shapes tell more.
+    """
+    if like is other:
+        return grad
+    axes = _stretched_axes(like.shape.sizes, grad.shape.sizes, other)
     if axes is None:
         shape = b.shape(like)
         reduced, _ = broadcast_gradient_args(shape, b.shape(grad))
@@ -32,7 +37,7 @@ def sum_to(grad: Tensor, like: Tensor) -> Tensor:
     return total if len(axes) + len(sizes) == len(grad.shape) else b.reshape(total, sizes)
 
 
-def _stretched_axes(source: Any, target: Any) -> list[int] | None:
+def _stretched_axes(source: Any, target: Any, other: Tensor | None) -> list[int] | None:
     """The axes of `target` to sum over to come back to `source`; None if only a step can tell."""
     if source is None or target is None:
         return None
@@ -41,11 +46,19 @@ def _stretched_axes(source: Any, target: Any) -> list[int] | None:
     for axis, (m, n) in enumerate(zip(source, target[leading:]), leading):
         if m == 1 and n != 1:
             axes.append(axis)
-        elif m is None and n != 1:
+        elif m is None and n != 1 and not _is_one(other, axis - len(target)):
             return None
     if len(axes) > leading and None in source:
         return None  # a reshape will be needed, and only a step knows to what
     return axes
+
+
+def _is_one(other: Tensor | None, axis: int) -> bool:
+    """Whether `other` is known not to stretch anything along an axis, counted from the end."""
+    if other is None or other.shape.sizes is None:
+        return False
+    sizes = other.shape.sizes
+    return -axis > len(sizes) or sizes[axis] == 1
 
 
 def _checked_vectors(*shapes: np.ndarray) -> None:

@@ -67,14 +67,14 @@ def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.realdiv(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
-    return b.sum_to(dx, x), b.sum_to(dy, y)
+    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
 
 
 def _mod_gradient(b: Any, op: Any, dz: Any) -> Any:
     """The slope of x - k y, where k, a whole number, is constant nearly everywhere."""
     x, y = op.inputs
     k = b.realdiv(b.subtract(x, op.outputs[0]), y)
-    return b.sum_to(dz, x), b.sum_to(b.negative(b.multiply(dz, k)), y)
+    return b.sum_to(dz, x, y), b.sum_to(b.negative(b.multiply(dz, k)), y, x)
 
 
 @export("realdiv")
@@ -125,7 +125,7 @@ def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.div_no_nan_op(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
-    return b.sum_to(dx, x), b.sum_to(dy, y)
+    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
 
 
 @binary_op("DivNoNan", _NO_NAN_TYPES, _div_no_nan, _div_no_nan_gradient, samples=_SAMPLES)
@@ -138,7 +138,7 @@ def _xdivy_gradient(b: Any, op: Any, dz: Any) -> Any:
     nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
     dx = b.multiply(dz, b.conj(b.xdivy(nonzero, y)))
     dy = b.multiply(dz, b.conj(b.xdivy(b.negative(x), b.square(y))))
-    return b.sum_to(dx, x), b.sum_to(dy, y)
+    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
 
 
 @export("math.xdivy")

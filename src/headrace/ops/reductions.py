@@ -132,10 +132,12 @@ def _static_axes(op: Any) -> list[int] | None:
 
 
 def _restored(b: Any, op: Any, *tensors: Tensor) -> list[Tensor]:
-    """Tensors of the output's shape with the reduced axes put back, as axes of size 1."""
+    """Tensors of the output's shape, shaped to broadcast: the reduced axes are there, of size 1."""
     if op.get_attr("keep_dims"):
         return list(tensors)
     axes = _static_axes(op)
+    if axes is not None and len(axes) == op.inputs[0].shape.ndims:
+        return list(tensors)  # a scalar broadcasts by itself
     if axes is None:
         shape = _kept_shape(b, b.shape(op.inputs[0]), op.inputs[1])
         return [b.reshape(t, shape) for t in tensors]
