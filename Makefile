@@ -25,6 +25,7 @@ bench: $(VENV)/installed-bench
 api: $(VENV)/installed-dev
 	@$(PYTHON) scripts/generate_protos
 	@$(PYTHON) scripts/generate_api
+	@$(PYTHON) scripts/generate_reference
 
 clean:
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
