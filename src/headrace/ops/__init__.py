@@ -16,6 +16,8 @@ from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
+from headrace.ops import debugging as debugging
+from headrace.ops import debugging_shapes as debugging_shapes
 from headrace.ops import diagonals as diagonals
 from headrace.ops import division as division
 from headrace.ops import dropout as dropout

@@ -139,7 +139,7 @@ def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = N
 
 def _assert_kernel(condition, data, *, summarize):
     if not np.all(condition):
-        shown = " ".join(f"[{print_format(v, summarize=summarize)}]" for v in data)
+        shown = " ".join(print_format(v, summarize=summarize) for v in data)
         raise InvalidArgumentError(None, None, f"assertion failed: {shown}")
 
 
