@@ -2,7 +2,6 @@
 
 from headrace.ops import activations as activations
 from headrace.ops import arithmetic as arithmetic
-from headrace.ops import assertions as assertions
 from headrace.ops import bitwise as bitwise
 from headrace.ops import broadcasting as broadcasting
 from headrace.ops import casting as casting

@@ -118,7 +118,8 @@ def test_same_float_dtype():
 
 def test_numeric_tensors():
     assert tf.is_numeric_tensor(tf.constant(1))
-    assert tf.is_numeric_tensor(tf.constant(1j))
+    assert tf.is_numeric_tensor(tf.constant(1j, tf.complex64))
     assert not tf.is_numeric_tensor(tf.constant("a"))
     assert not tf.is_numeric_tensor(tf.constant(True))
+    assert not tf.is_numeric_tensor(tf.constant(1.0, tf.float16))
     assert not tf.is_numeric_tensor(1)
