@@ -9,15 +9,24 @@ under TensorFlow and keeps results and graphs.
 CASES = {}
 
 
-def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, error=None):
-    """Register a case. graph: whether our nodes must equal TensorFlow's; feeds: {tensor name:
-    value}.
+def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, imports=True):
+    """Register a case.
+
+    graph: whether our nodes must equal TensorFlow's. imports: whether TensorFlow's graph can run
+    here (not if it branches with Switch and Merge). feeds: {tensor name: value}.
     """
 
     def register(f):
         key = f.__module__.rpartition(".")[2] + "." + f.__name__
         assert key not in CASES, key
-        CASES[key] = {"build": f, "graph": graph, "feeds": feeds or {}, "rtol": rtol, "atol": atol}
+        CASES[key] = {
+            "build": f,
+            "graph": graph,
+            "imports": imports,
+            "feeds": feeds or {},
+            "rtol": rtol,
+            "atol": atol,
+        }
         return f
 
     return register if function is None else register(function)

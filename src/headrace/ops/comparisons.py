@@ -175,13 +175,7 @@ def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
 def _differences(x: Any) -> Tensor:
     """What each element of the flattened tensor exceeds the one before by."""
     x = b.reshape(x, [-1])
-    short = less(b.size(x), 2)
-    length = b.shape(x) - 1
-    return b.cond(
-        short,
-        lambda: convert_to_tensor([], dtype=x.dtype),
-        lambda: b.strided_slice(x, [1], [1] + length) - b.strided_slice(x, [0], length),
-    )
+    return x[1:] - x[:-1]
 
 
 @composed

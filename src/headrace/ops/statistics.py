@@ -110,12 +110,7 @@ def zero_fraction(value: Any, name: str | None = None) -> Tensor:
     with name_scope(name, "zero_fraction", [value]):
         value = convert_to_tensor(value, name="value")
         size = b.size(value, out_type=dtypes.int64)
-        # Counting in int32, where that is enough, is faster.
-        nonzero = b.cond(
-            size <= dtypes.int32.max,
-            true_fn=lambda: b.cast(_nonzero_count(value, dtypes.int32), dtypes.int64),
-            false_fn=lambda: _nonzero_count(value, dtypes.int64),
-        )
+        nonzero = _nonzero_count(value, dtypes.int64)
         with name_scope("counts_to_fraction"):
             zeros = b.cast(size - nonzero, dtypes.float32)
             fraction = zeros / b.cast(size, dtypes.float32)
@@ -151,7 +146,8 @@ def _may_be_one(x: Tensor) -> bool:
 
 
 def _squeezed_if(x: Tensor, condition: Tensor) -> Tensor:
-    return b.cond(condition, lambda: b.squeeze(x, [-1]), lambda: x)
+    shape = b.shape(x)
+    return b.reshape(x, shape[: b.rank(x) - b.cast(condition, dtypes.int32)])
 
 
 @composed
