@@ -331,6 +331,10 @@ from headrace.ops.partitioning import (
     dynamic_stitch as dynamic_stitch,
     repeat as repeat,
 )
+from headrace.ops.patches import (
+    extract_image_patches as extract_image_patches,
+    extract_volume_patches as extract_volume_patches,
+)
 from headrace.ops.permuting import (
     invert_permutation as invert_permutation,
     matrix_transpose as matrix_transpose,
@@ -820,6 +824,8 @@ __all__ = [
     "exp",
     "expand_dims",
     "expm1",
+    "extract_image_patches",
+    "extract_volume_patches",
     "eye",
     "fill",
     "fingerprint",

@@ -57,6 +57,9 @@ from headrace.ops.matrix_functions import (
     tridiagonal_matmul as tridiagonal_matmul,
     tridiagonal_solve as tridiagonal_solve,
 )
+from headrace.ops.moments import (
+    l2_normalize as l2_normalize,
+)
 from headrace.ops.permuting import (
     matrix_transpose as matrix_transpose,
     matrix_transpose as transpose,
@@ -78,6 +81,7 @@ __all__ = [
     "eye",
     "global_norm",
     "inv",
+    "l2_normalize",
     "logdet",
     "logm",
     "lstsq",

@@ -79,6 +79,9 @@ from headrace.ops.elementwise import (
 from headrace.ops.histograms import (
     bincount as bincount,
 )
+from headrace.ops.moments import (
+    l2_normalize as l2_normalize,
+)
 from headrace.ops.permuting import (
     invert_permutation as invert_permutation,
 )
@@ -212,6 +215,7 @@ __all__ = [
     "is_nan",
     "is_non_decreasing",
     "is_strictly_increasing",
+    "l2_normalize",
     "lbeta",
     "less",
     "less_equal",

@@ -40,8 +40,27 @@ from headrace.ops.convolution import (
     depthwise_conv2d_native_backprop_input as depthwise_conv2d_backprop_input,
     depthwise_conv2d_native_backprop_input as depthwise_conv2d_native_backprop_input,
 )
+from headrace.ops.ctc import (
+    collapse_repeated as collapse_repeated,
+    ctc_beam_search_decoder as ctc_beam_search_decoder,
+    ctc_beam_search_decoder_v2 as ctc_beam_search_decoder_v2,
+    ctc_greedy_decoder as ctc_greedy_decoder,
+    ctc_loss as ctc_loss,
+)
 from headrace.ops.dropout import (
     dropout as dropout,
+)
+from headrace.ops.embedding import (
+    embedding_lookup as embedding_lookup,
+    embedding_lookup_sparse as embedding_lookup_sparse,
+    safe_embedding_lookup_sparse as safe_embedding_lookup_sparse,
+)
+from headrace.ops.fractional_pooling import (
+    fractional_avg_pool as fractional_avg_pool,
+    fractional_max_pool as fractional_max_pool,
+)
+from headrace.ops.fused_batch_norm import (
+    fused_batch_norm as fused_batch_norm,
 )
 from headrace.ops.losses import (
     l2_loss as l2_loss,
@@ -51,6 +70,21 @@ from headrace.ops.losses import (
     softmax_cross_entropy_with_logits_v2 as softmax_cross_entropy_with_logits_v2,
     sparse_softmax_cross_entropy_with_logits as sparse_softmax_cross_entropy_with_logits,
     weighted_cross_entropy_with_logits as weighted_cross_entropy_with_logits,
+)
+from headrace.ops.moments import (
+    batch_norm_with_global_normalization as batch_norm_with_global_normalization,
+    batch_normalization as batch_normalization,
+    l2_normalize as l2_normalize,
+    moments as moments,
+    normalize_moments as normalize_moments,
+    relu_layer as relu_layer,
+    sufficient_statistics as sufficient_statistics,
+    weighted_moments as weighted_moments,
+    xw_plus_b as xw_plus_b,
+)
+from headrace.ops.morphology import (
+    dilation2d as dilation2d,
+    erosion2d as erosion2d,
 )
 from headrace.ops.normalization import (
     bias_add as bias_add,
@@ -99,7 +133,10 @@ __all__ = [
     "avg_pool2d",
     "avg_pool3d",
     "avg_pool_v2",
+    "batch_norm_with_global_normalization",
+    "batch_normalization",
     "bias_add",
+    "collapse_repeated",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
@@ -113,6 +150,10 @@ __all__ = [
     "conv_transpose",
     "convolution",
     "crelu",
+    "ctc_beam_search_decoder",
+    "ctc_beam_search_decoder_v2",
+    "ctc_greedy_decoder",
+    "ctc_loss",
     "depth_to_space",
     "depthwise_conv2d",
     "depthwise_conv2d_backprop_filter",
@@ -120,10 +161,18 @@ __all__ = [
     "depthwise_conv2d_native",
     "depthwise_conv2d_native_backprop_filter",
     "depthwise_conv2d_native_backprop_input",
+    "dilation2d",
     "dropout",
     "elu",
+    "embedding_lookup",
+    "embedding_lookup_sparse",
+    "erosion2d",
+    "fractional_avg_pool",
+    "fractional_max_pool",
+    "fused_batch_norm",
     "in_top_k",
     "l2_loss",
+    "l2_normalize",
     "leaky_relu",
     "local_response_normalization",
     "log_poisson_loss",
@@ -135,9 +184,13 @@ __all__ = [
     "max_pool3d",
     "max_pool_v2",
     "max_pool_with_argmax",
+    "moments",
+    "normalize_moments",
     "pool",
     "relu",
     "relu6",
+    "relu_layer",
+    "safe_embedding_lookup_sparse",
     "selu",
     "separable_conv2d",
     "sigmoid",
@@ -150,9 +203,12 @@ __all__ = [
     "space_to_batch",
     "space_to_depth",
     "sparse_softmax_cross_entropy_with_logits",
+    "sufficient_statistics",
     "tanh",
     "top_k",
     "weighted_cross_entropy_with_logits",
+    "weighted_moments",
     "with_space_to_batch",
+    "xw_plus_b",
     "zero_fraction",
 ]

@@ -15,6 +15,7 @@ from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
+from headrace.ops import data_formats as data_formats
 from headrace.ops import debugging as debugging
 from headrace.ops import debugging_shapes as debugging_shapes
 from headrace.ops import diagonals as diagonals
@@ -24,6 +25,8 @@ from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
 from headrace.ops import filling as filling
+from headrace.ops import fractional_pooling as fractional_pooling
+from headrace.ops import fused_batch_norm as fused_batch_norm
 from headrace.ops import histograms as histograms
 from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
@@ -32,10 +35,13 @@ from headrace.ops import linalg_functions as linalg_functions
 from headrace.ops import losses as losses
 from headrace.ops import matrices as matrices
 from headrace.ops import matrix_functions as matrix_functions
+from headrace.ops import moments as moments
+from headrace.ops import morphology as morphology
 from headrace.ops import normalization as normalization
 from headrace.ops import operators as operators
 from headrace.ops import padding as padding
 from headrace.ops import partitioning as partitioning
+from headrace.ops import patches as patches
 from headrace.ops import permuting as permuting
 from headrace.ops import pool_layers as pool_layers
 from headrace.ops import pooling as pooling

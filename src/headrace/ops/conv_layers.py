@@ -446,15 +446,13 @@ def atrous_conv2d_transpose(
     name: str | None = None,
 ) -> Tensor:
     """Return the transpose of atrous_conv2d, with filters [height, width, out, in]."""
-    with name_scope(name, "atrous_conv2d_transpose", [value, filters, output_shape]) as scope:
+    with name_scope(name, "atrous_conv2d_transpose", [value, filters, output_shape]):
         value = convert_to_tensor(value, name="value")
         filters = convert_to_tensor(filters, name="filters")
         if rate < 1:
             raise ValueError(f"rate {rate} cannot be less than one")
         if rate == 1:
-            return conv2d_transpose(
-                value, filters, output_shape, [1, 1, 1, 1], padding, "NHWC", name=scope
-            )
+            return conv2d_transpose(value, filters, output_shape, [1, 1, 1, 1], padding, "NHWC")
         sizes_tensor = convert_to_tensor(output_shape, name="output_shape")
         if not sizes_tensor.shape.is_compatible_with([4]):
             raise ValueError(f"output_shape must have shape (4,), got {sizes_tensor.shape}")
@@ -488,7 +486,7 @@ def _dilated_pads(filters: Tensor, rate: int, padding: str) -> list[tuple[Any, A
     if padding != "SAME":
         raise ValueError("padding must be either VALID or SAME")
     sizes = filters.shape.with_rank(4).as_list()
-    window = [b.shape(filters)[i] if sizes[i] is None else sizes[i] for i in range(2)]
+    window: list[Any] = [b.shape(filters)[i] if sizes[i] is None else sizes[i] for i in range(2)]
     totals = [(n - 1) * rate for n in window]
     return [(total // 2, total - total // 2) for total in totals]
 

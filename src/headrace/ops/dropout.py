@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
+
+import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
@@ -40,7 +41,7 @@ def dropout(
                 "x has to be a floating point tensor since it's going to be scaled. "
                 f"Got a {x.dtype} tensor instead."
             )
-        if isinstance(rate, numbers.Real):
+        if isinstance(rate, int | float | np.number):
             if not 0 <= rate < 1:
                 raise ValueError(
                     f"rate must be a scalar tensor or a float in the range [0, 1), got {rate:g}"

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from headrace.ops.accumulation import lowest, widened
+from headrace.ops.distributions import shuffle
+from headrace.ops.philox import PhiloxState, uniform_from_words, words
 
 
 def fractional_size(size: int, ratio: float) -> int:
@@ -25,7 +27,7 @@ def fractional_size(size: int, ratio: float) -> int:
 
 
 def pooling_sequence(
-    size: int, count: int, generator: np.random.Generator, *, pseudo_random: bool = False
+    size: int, count: int, state: PhiloxState, *, pseudo_random: bool = False
 ) -> np.ndarray:
     """Cut `size` elements into `count` windows whose lengths differ by at most one.
 
@@ -35,11 +37,11 @@ def pooling_sequence(
     if not 1 <= count <= size:
         raise ValueError(f"cannot cut {size} elements into {count} windows")
     if pseudo_random:
-        return _spread_cuts(size, count, generator)
+        return _spread_cuts(size, count, state)
     short, longer = divmod(size, count)
     lengths = np.full(count, short, np.int64)
     lengths[:longer] += 1
-    return np.concatenate([[0], np.cumsum(generator.permutation(lengths))])
+    return np.concatenate([[0], np.cumsum(shuffle(state, lengths))])
 
 
 def fractional_max_pool(
@@ -176,12 +178,13 @@ def _counts(rows: _Windows, cols: _Windows) -> np.ndarray:
     return np.multiply.outer(rows[1], cols[1])[None, :, :, None]
 
 
-def _spread_cuts(size: int, count: int, generator: np.random.Generator) -> np.ndarray:
+def _spread_cuts(size: int, count: int, state: PhiloxState) -> np.ndarray:
     ratio = size / count
     short = math.floor(ratio)
     # The largest offsets for which neither the first nor the last window leaves {short, short + 1}.
     largest = min((short + 2) / ratio - 1, (size + 1 - short) / ratio - (count - 1))
-    offset = generator.random() * largest
+    drawn = uniform_from_words(words(state.reserve(1), 1), np.dtype(np.float64))
+    offset = float(drawn[0, 0]) * largest
     cuts = np.ceil(ratio * (np.arange(count + 1) + offset)).astype(np.int64) - 1
     cuts[0], cuts[-1] = 0, size
     return cuts

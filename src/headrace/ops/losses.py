@@ -67,7 +67,7 @@ def _cross_entropy_infer(c: Any, features: TensorShape, labels: TensorShape) -> 
     return [merged.sizes[:1], merged]
 
 
-def _is_zero(gradient: Tensor) -> bool:
+def is_zero(gradient: Tensor) -> bool:
     """Whether a gradient is zeros that were made because nothing uses the output."""
     if gradient.op.type in ("Fill", "ZerosLike"):
         value = constant_value(gradient.op.inputs[-1])
@@ -92,7 +92,7 @@ def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any)
     backprop = op.outputs[1]
     for_logits = _scaled_rows(grad_loss, backprop)
     for_labels = _scaled_rows(grad_loss, b.negative(b.log_softmax(logits)))
-    if not _is_zero(grad_backprop):
+    if not is_zero(grad_backprop):
         for_logits = b.add(for_logits, _through_softmax(b, grad_backprop, logits))
         for_labels = b.subtract(for_labels, grad_backprop)
     return b.sum_to(for_logits, logits), b.sum_to(for_labels, labels)
@@ -151,7 +151,7 @@ def _sparse_cross_entropy_infer(c: Any, features: TensorShape, labels: TensorSha
 def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
     logits = op.inputs[0]
     for_logits = _scaled_rows(grad_loss, op.outputs[1])
-    if not _is_zero(grad_backprop):
+    if not is_zero(grad_backprop):
         for_logits = b.add(for_logits, _through_softmax(b, grad_backprop, logits))
     return for_logits, None
 
@@ -247,9 +247,9 @@ def _as_matrix(x: Tensor) -> Tensor:
     rank = b.rank(x)
     last = b.slice(b.shape(x), [b.subtract(rank, 1)], [1])
     matrix = b.reshape(x, b.concat([[-1], last], 0))
-    sizes = x.shape.sizes
-    if sizes is not None and None not in sizes[:-1]:
-        matrix.set_shape([int(np.prod(sizes[:-1], dtype=np.int64)), sizes[-1]])
+    rows = x.shape[:-1].num_elements()
+    if rows is not None:
+        matrix.set_shape(TensorShape([rows]).concatenate(x.shape[-1:]))
     return matrix
 
 

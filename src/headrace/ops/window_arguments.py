@@ -102,9 +102,9 @@ def with_space_to_batch(
     input = input if hasattr(input, "shape") else convert_to_tensor(input, name="input")
     shape = as_shape(input.shape)
     rate = convert_to_tensor(dilation_rate, "int32", name="dilation_rate")
-    if not rate.shape.with_rank(1).is_fully_defined():
+    count = rate.shape.with_rank(1).num_elements()
+    if count is None:
         raise ValueError("rate must have known shape")
-    count = rate.shape.as_list()[0]
     axes = _checked_axes(spatial_dims, count, data_format)
     if shape.ndims is not None and shape.ndims <= axes[-1]:
         raise ValueError(f"input tensor must have rank {axes[-1] + 1} at least")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from headrace.ops import fractional_pool_kernels, pool_kernels
+from headrace.ops.philox import PhiloxState
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("pool")
@@ -146,14 +147,14 @@ def test_bad_inputs_are_refused():
 
 @pytest.mark.parametrize("pseudo_random", [False, True])
 def test_pooling_sequences_cut_evenly(pseudo_random):
-    generator = np.random.default_rng(6)
+    state = PhiloxState(6, 7)
     drawn = set()
     for size, ratio in ((10, 1.0), (11, 1.5), (7, 1.3), (100, 2.7), (9, 9.0)):
         count = fractional_pool_kernels.fractional_size(size, ratio)
         assert count == int(size / ratio)
         for _ in range(50):
             cuts = fractional_pool_kernels.pooling_sequence(
-                size, count, generator, pseudo_random=pseudo_random
+                size, count, state, pseudo_random=pseudo_random
             )
             assert (cuts[0], cuts[-1], len(cuts)) == (0, size, count + 1)
             assert set(np.diff(cuts)) <= {size // count, size // count + 1}
@@ -184,4 +185,4 @@ def test_bad_fractional_inputs_are_refused():
     with pytest.raises(ValueError, match="too short"):
         fractional_pool_kernels.fractional_size(4, 4.5)
     with pytest.raises(ValueError, match="cannot cut 4 elements into 5"):
-        fractional_pool_kernels.pooling_sequence(4, 5, np.random.default_rng())
+        fractional_pool_kernels.pooling_sequence(4, 5, PhiloxState(1, 2))

@@ -1,0 +1,82 @@
+"""Axes and vectors of one data format in terms of another: what layout changes leave behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Kind, Sample
+from headrace.ops import infer
+from headrace.ops.define import define
+
+__all__ = ["data_format_dim_map", "data_format_vec_permute"]
+
+_ATTRIBUTES = "T: {index} = int32; src_format: string = 'NHWC'; dst_format: string = 'NCHW'"
+
+
+def _order(src_format: str, dst_format: str) -> np.ndarray:
+    """For each dimension of the destination, its position in the source."""
+    if sorted(src_format) != sorted(dst_format):
+        raise ValueError(
+            f"src_format {src_format!r} and dst_format {dst_format!r} must have the same letters"
+        )
+    return np.array([src_format.index(letter) for letter in dst_format])
+
+
+def _dim_map(x, *, src_format, dst_format):
+    if sorted(src_format) != sorted(dst_format):
+        raise ValueError(
+            f"src_format {src_format!r} and dst_format {dst_format!r} must have the same letters"
+        )
+    places = np.array([dst_format.index(letter) for letter in src_format], x.dtype)
+    if np.any((x < -len(places)) | (x >= len(places))):
+        raise ValueError(f"dimensions must lie in [-{len(places)}, {len(places)}), got {x}")
+    return np.asarray(places[x])
+
+
+@define(
+    "DataFormatDimMap",
+    "x: T -> y: T",
+    _ATTRIBUTES,
+    infer=infer.same_as(0),
+    kernel=_dim_map,
+    kind=Kind.ELEMENTWISE,
+    samples=[
+        Sample([0, 1, 2, 3, -1, -4]),
+        Sample([1, -1], src_format="NCHW", dst_format="NHWC"),
+        Sample(2),
+    ],
+)
+def data_format_dim_map(x, src_format="NHWC", dst_format="NCHW", name=None):
+    """Return the axes of dst_format that are axes x of src_format."""
+
+
+def _vec_permute(x, *, src_format, dst_format):
+    order = _order(src_format, dst_format)
+    if x.shape not in ((len(order),), (len(order), 2)):
+        raise ValueError(f"x must be [{len(order)}] or [{len(order)}, 2], got {list(x.shape)}")
+    return x[order]
+
+
+def _vec_permute_infer(c: Any, x: TensorShape) -> TensorShape:
+    if x.ndims is not None and x.ndims not in (1, 2):
+        raise ValueError(f"Shape must be rank 1 or 2 but is rank {x.ndims}")
+    return x
+
+
+@define(
+    "DataFormatVecPermute",
+    "x: T -> y: T",
+    _ATTRIBUTES,
+    infer=_vec_permute_infer,
+    kernel=_vec_permute,
+    kind=Kind.MOVEMENT,
+    samples=[
+        Sample([5, 6, 7, 8]),
+        Sample([[1, 2], [3, 4], [5, 6], [7, 8]], src_format="NCHW", dst_format="NHWC"),
+    ],
+)
+def data_format_vec_permute(x, src_format="NHWC", dst_format="NCHW", name=None):
+    """Return the entries of x, one per axis of src_format, in dst_format's order."""
