@@ -230,15 +230,19 @@ def restore_collections(
     prefix: str,
     is_wanted: Callable[[str], bool],
 ) -> None:
-    """Add saved items to the collections of `graph`; the import put `prefix` before all names."""
+    """Add saved items to the collections of `graph`; the import put `prefix` before all names.
+
+    What was one object in several collections (a variable that is global and trainable) is one.
+    """
+    made: dict[Any, Any] = {}
     for key in sorted(collections):
         if is_wanted(key):
-            for item in _restored(graph, key, collections[key], prefix):
+            for item in _restored(graph, key, collections[key], prefix, made):
                 graph.add_to_collection(key, item)
 
 
 def _restored(
-    graph: Graph, key: str, collection: proto.CollectionDef, prefix: str
+    graph: Graph, key: str, collection: proto.CollectionDef, prefix: str, made: dict[Any, Any]
 ) -> Iterable[Any]:
     kind = collection.WhichOneof("kind")
     if kind is None:
@@ -247,7 +251,11 @@ def _restored(
     functions = proto_functions(key)
     if kind == "bytes_list" and functions.from_proto is not None:
         parse = functions.message.FromString  # type: ignore[attr-defined]
-        return [functions.from_proto(parse(v), import_scope=prefix or None) for v in values]
+        for v in values:
+            if (functions.from_proto, v) not in made:
+                item = functions.from_proto(parse(v), import_scope=prefix or None)
+                made[functions.from_proto, v] = item
+        return [made[functions.from_proto, v] for v in values]
     if kind == "node_list":
         return [graph.as_graph_element(f"{prefix}/{v}" if prefix else v) for v in values]
     if kind == "bytes_list" and prefix:

@@ -21,7 +21,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
-from headrace.ops.scatter_kernels import check_indices
+from headrace.ops.scatter_kernels import check_indices, row_numbers
 from headrace.ops.state import count_up, equal_shapes, show_shape, update_dense
 
 __all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
@@ -303,16 +303,9 @@ def _gather_nd_kernel(handle, indices, *, dtype):
     depth = indices.shape[-1]
     if depth > params.ndim:
         raise ValueError(f"index innermost dimension length must be <= params rank; saw: {depth}")
-    coordinates = indices.reshape(-1, depth)
-    bad = ((coordinates < 0) | (coordinates >= np.array(params.shape[:depth]))).any(axis=1)
-    if bad.any():
-        first = int(np.argmax(bad))
-        found = ", ".join(map(str, coordinates[first].tolist()))
-        raise ValueError(
-            f"indices[{first}] = [{found}] does not index into param shape "
-            f"{show_shape(params.shape)}"
-        )
-    return params[tuple(np.moveaxis(indices, -1, 0))]
+    rows, count = row_numbers(indices, params.shape, "param shape")
+    tail = params.shape[depth:]
+    return params.reshape(count, *tail)[rows].reshape(indices.shape[:-1] + tail)
 
 
 @define(

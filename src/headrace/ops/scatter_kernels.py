@@ -7,12 +7,13 @@ products take all of them. Nothing is written if any index is out of range.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["UPDATES", "check_indices", "scatter", "scatter_nd", "truncated_divide"]
+__all__ = ["UPDATES", "check_indices", "row_numbers", "scatter", "scatter_nd", "truncated_divide"]
 
 
 def truncated_divide(x: Any, y: Any) -> Any:
@@ -88,20 +89,25 @@ def scatter_nd(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how
             f"updates.shape: {_show(updates.shape)}, indices.shape: {_show(indices.shape)}, "
             f"params_shape: {_show(params.shape)}, slice_dim: {depth}, and batch_dim: {len(batch)}"
         )
-    rows, count = _flat_coordinates(indices.reshape(-1, depth), params.shape[:depth], params.shape)
+    rows, count = row_numbers(indices, params.shape)
     tail = params.shape[depth:]
     _change(params.reshape((count, *tail)), rows, updates.reshape(rows.shape + tail), how)
 
 
-def _flat_coordinates(
-    coordinates: np.ndarray, limits: tuple[int, ...], shape: tuple[int, ...]
+def row_numbers(
+    indices: np.ndarray, shape: tuple[int, ...], what: str = "shape"
 ) -> tuple[np.ndarray, int]:
-    """Row numbers in an array whose first axes are merged into one, and that axis's length."""
+    """Turn coordinates into row numbers of an array of `shape` whose first axes are merged.
+
+    Returns the rows, flat, and the merged axis's length; ValueError names the first bad one.
+    """
+    limits = shape[: indices.shape[-1]]
+    coordinates = indices.reshape(math.prod(indices.shape[:-1]), len(limits))
     bad = ((coordinates < 0) | (coordinates >= np.array(limits, np.int64))).any(axis=1)
     if bad.any():
         first = int(np.argmax(bad))
         found = ", ".join(map(str, coordinates[first].tolist()))
-        raise ValueError(f"indices[{first}] = [{found}] does not index into shape {_show(shape)}")
+        raise ValueError(f"indices[{first}] = [{found}] does not index into {what} {_show(shape)}")
     count = 1
     rows = np.zeros(len(coordinates), np.int64)
     for axis in reversed(range(len(limits))):
@@ -110,51 +116,42 @@ def _flat_coordinates(
     return rows, count
 
 
+# Up to this many updates of one row are applied one after the other; more are combined first.
+_MOST_ROUNDS = 4
+
+
 def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str) -> None:
     function = UPDATES[how]
     if not rows.size:
         return
     if function is None:
         params[rows] = updates
-    elif not _has_repeats(rows, params.shape[0]):
-        params[rows] = function(params[rows], updates)
-    elif isinstance(function, np.ufunc):
-        _combine(params, rows, updates, function)
-    elif params.dtype.kind in "iu":
-        _in_rounds(params, rows, updates, function)
-    else:
-        np.divide.at(params, rows, updates)
-
-
-def _has_repeats(rows: np.ndarray, count: int) -> bool:
-    if rows.size > count:
-        return True
-    ordered = np.sort(rows)
-    return bool((ordered[1:] == ordered[:-1]).any())
+        return
+    if function is truncated_divide and params.dtype.kind not in "iu":
+        function = np.divide
+    order = np.argsort(rows, kind="stable")
+    rounds = 0
+    while order.size:
+        if rounds == _MOST_ROUNDS and isinstance(function, np.ufunc):
+            _combine(params, rows[order], updates[order], function)
+            return
+        ordered = rows[order]
+        first = np.r_[True, ordered[1:] != ordered[:-1]]
+        if first.all():
+            params[ordered] = function(params[ordered], updates[order])
+            return
+        params[ordered[first]] = function(params[ordered[first]], updates[order[first]])
+        order = order[~first]
+        rounds += 1
 
 
 def _combine(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, function: np.ufunc) -> None:
-    """Apply a ufunc with repeated rows: first among the updates of a row, then on the row."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    among = np.add if function is np.subtract else function
-    totals = among.reduceat(updates[order], starts, axis=0, dtype=updates.dtype)
-    kept = ordered[starts]
+    """Apply a ufunc to sorted rows with repeats: among the updates of a row, then on the row."""
+    starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+    among = {np.subtract: np.add, np.divide: np.multiply}.get(function, function)
+    totals = among.reduceat(updates, starts, axis=0, dtype=updates.dtype)
+    kept = rows[starts]
     params[kept] = function(params[kept], totals)
-
-
-def _in_rounds(
-    params: np.ndarray, rows: np.ndarray, updates: np.ndarray, function: Callable[..., Any]
-) -> None:
-    """Apply one update per row at a time: truncating divisions can't be combined beforehand."""
-    order = np.argsort(rows, kind="stable")
-    while order.size:
-        ordered = rows[order]
-        first = np.r_[True, ordered[1:] != ordered[:-1]]
-        now = order[first]
-        params[rows[now]] = function(params[rows[now]], updates[now])
-        order = order[~first]
 
 
 def _show(shape: tuple[int, ...]) -> str:

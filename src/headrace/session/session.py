@@ -24,6 +24,7 @@ from headrace.session import tracing
 from headrace.session.feeds import feed_array
 from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace.session.growth import GrowthWatch
+from headrace.variables.variable import Variable
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
 
@@ -330,7 +331,7 @@ class _PartialRun:
 def _is_stable(key: Any) -> bool:
     """Whether equal keys always mean the same plan: every part is a graph element or a name."""
     parts = key[0][1:] if isinstance(key[0], tuple) and key[0][:1] == (list,) else key[:1]
-    return all(isinstance(p, Tensor | Operation | str) for p in (*parts, *key[1:]))
+    return all(isinstance(p, Tensor | Operation | Variable | str) for p in (*parts, *key[1:]))
 
 
 def _options(config: Any) -> Options:

@@ -295,14 +295,14 @@ def _result(reference: Tensor, read_value: bool) -> Any:
 
 def describe(variable: Variable, snapshot: Tensor, export_scope: str | None) -> Any:
     """The VariableDef of a variable whose value is first read by `snapshot`."""
-    found = proto.VariableDef(
+    found: Any = proto.VariableDef(
         variable_name=without_scope(variable.name, export_scope),
         initializer_name=without_scope(variable.initializer.name, export_scope),
         snapshot_name=without_scope(snapshot.name, export_scope),
         trainable=bool(variable.trainable),
-        synchronization=variable.synchronization.value,
-        aggregation=variable.aggregation.value,
     )
+    found.synchronization = variable.synchronization.value
+    found.aggregation = variable.aggregation.value
     if variable.initial_value is not None:
         found.initial_value_name = without_scope(variable.initial_value.name, export_scope)
     part = variable._get_save_slice_info()

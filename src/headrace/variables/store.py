@@ -16,7 +16,7 @@ from headrace.core.source import user_line
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
-from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.convert import as_array, name_scope
 from headrace.ops.define import b
 from headrace.variables.initializers import GlorotUniform, Zeros
 from headrace.variables.options import replication, resource_variables_enabled
@@ -225,9 +225,8 @@ class VariableStore:
                 "partitioning?"
             )
         if from_value:
-            whole = initializer.shape if hasattr(initializer, "shape") else None
-            whole = as_shape(whole) if whole is not None else convert_to_tensor(initializer).shape
-            shape = whole if shape is None else shape.merge_with(whole)
+            whole: Any = initializer if hasattr(initializer, "shape") else as_array(initializer)
+            shape = as_shape(whole.shape).merge_with(shape)
         if shape is None or not shape.is_fully_defined():
             raise ValueError(
                 f"Shape of a new partitioned variable ({name}) must be fully defined, but instead "
@@ -243,7 +242,8 @@ class VariableStore:
                 "VarScope?"
             )
         parts = []
-        for i, (offset, sizes) in enumerate(partition_sizes(shape.as_list(), partitions)):
+        full: list[Any] = shape.as_list()
+        for i, (offset, sizes) in enumerate(partition_sizes(full, partitions)):
             part_name = f"{name}/part_{i}"
             if from_value:
                 with name_scope(f"{part_name}/PartitionedInitializer/"):
@@ -251,11 +251,11 @@ class VariableStore:
                 part_shape = None
             else:
                 value, part_shape = initializer, TensorShape(sizes)
-            info = PartitionInfo(full_shape=shape.as_list(), var_offset=offset)
+            info = PartitionInfo(full_shape=full, var_offset=offset)
             part = self._get_single(
                 part_name, part_shape, dtype, value, regularizer, reuse, info, settings
             )
-            part._set_save_slice_info(SaveSliceInfo(name, shape.as_list(), offset, sizes))
+            part._set_save_slice_info(SaveSliceInfo(name, full, offset, sizes))
             parts.append(part)
         whole = PartitionedVariable(name, shape, dtype, parts, partitions)
         self._partitioned[name] = whole
