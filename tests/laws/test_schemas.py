@@ -1,0 +1,112 @@
+"""The schema of every op is TensorFlow 1.15's OpDef of that name, which is what makes GraphDefs
+interchangeable. The OpDefs were recorded by scripts/record_schemas.py.
+"""
+
+import functools
+import gzip
+from pathlib import Path
+
+import pytest
+
+from headrace.core import dtypes, proto
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Effect, definitions
+from headrace.graph.schema import MISSING
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "ops115.pb.gz"
+
+
+@functools.cache
+def recorded():
+    return {op.name: op for op in proto.OpList.FromString(gzip.decompress(FIXTURE.read_bytes())).op}
+
+
+# Ops that TensorFlow has no name for.
+OURS: set[str] = set()
+
+# Where our effect is not what TensorFlow's `is_stateful` says, and why.
+EFFECTS_DIFFER = {
+    "PyFuncStateless": "a user's function must not be called while a graph is built",
+}
+
+
+def theirs(argument):
+    return (
+        argument.name,
+        dtypes.as_dtype(argument.type).name if argument.type else "",
+        argument.type_attr,
+        argument.number_attr,
+        argument.type_list_attr,
+        argument.is_ref,
+    )
+
+
+def ours(argument):
+    return (
+        argument.name,
+        argument.dtype.name if argument.dtype else "",
+        argument.type_attr,
+        argument.number_attr,
+        argument.type_list_attr,
+        argument.is_ref,
+    )
+
+
+def plain(value, kind):
+    """A value of an OpDef as the schema holds it."""
+    if kind.startswith("list("):
+        element = kind[5:-1]
+        field = {"string": "s", "int": "i", "float": "f", "bool": "b", "type": "type"}.get(element)
+        items = getattr(value.list, field or element)
+        return tuple(_plain(item, element) for item in items)
+    field = {"string": "s", "int": "i", "float": "f", "bool": "b"}.get(kind, kind)
+    return _plain(getattr(value, field), kind)
+
+
+def _plain(item, kind):
+    if kind == "string":
+        return item.decode()
+    if kind == "type":
+        return dtypes.as_dtype(item)
+    if kind == "shape":
+        return repr(TensorShape(item))
+    return item
+
+
+def test_all_ops_are_recorded():
+    assert len(recorded()) > 1000
+
+
+@pytest.mark.parametrize("op_type", sorted(set(definitions()) - OURS))
+def test_schema_is_tensorflows(op_type):
+    schema, expected = definitions()[op_type].schema, recorded()[op_type]
+    assert [ours(a) for a in schema.inputs] == [theirs(a) for a in expected.input_arg]
+    assert [ours(a) for a in schema.outputs] == [theirs(a) for a in expected.output_arg]
+    assert set(schema.attributes) == {a.name for a in expected.attr}
+    for wanted in expected.attr:
+        attribute = schema.attributes[wanted.name]
+        assert attribute.kind == wanted.type, wanted.name
+        assert attribute.minimum == (wanted.minimum if wanted.has_minimum else None), wanted.name
+        default = attribute.default
+        if attribute.kind == "shape" and default is not MISSING:
+            default = repr(default)
+        has_default = wanted.HasField("default_value")
+        found = plain(wanted.default_value, wanted.type) if has_default else MISSING
+        assert default == found, f"default of {wanted.name}"
+        allowed = None if attribute.allowed is None else set(attribute.allowed)
+        restricted = wanted.HasField("allowed_values")
+        choices = plain(wanted.allowed_values, f"list({attribute.element})") if restricted else None
+        assert allowed == (None if choices is None else set(choices)), f"choices of {wanted.name}"
+
+
+@pytest.mark.parametrize("op_type", sorted(set(definitions()) - OURS))
+def test_effect_is_tensorflows(op_type):
+    definition, expected = definitions()[op_type], recorded()[op_type]
+    assert definition.commutative == expected.is_commutative
+    takes_refs = any(a.is_ref for a in expected.input_arg)
+    stateful = expected.is_stateful or takes_refs
+    if op_type in EFFECTS_DIFFER:
+        assert (definition.effect is not Effect.PURE) != stateful, "no longer an exception"
+    else:
+        assert (definition.effect is not Effect.PURE) == stateful
+    assert definition.accepts_uninitialized == expected.allows_uninitialized_input
