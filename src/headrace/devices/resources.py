@@ -153,9 +153,9 @@ class Resources:
         self, container: str, name: str, kind: type[Resource], make: Callable[[], Resource]
     ) -> Resource:
         """Return the resource of that name, making it if there is none."""
-        with self._lock:
-            found = self._container(container).get(name)
-            if found is None:
+        found = self._container(container).get(name)
+        if found is None:
+            with self._lock:
                 found = self._container(container).setdefault(name, make())
         return _checked(found, container, name, kind)
 

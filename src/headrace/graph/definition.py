@@ -108,7 +108,8 @@ class Definition:
 
     @cached_property
     def is_stateful(self) -> bool:
-        return self.effect is not Effect.PURE
+        """What OpDefs say: an op that takes references has its state in them, not in itself."""
+        return self.effect is not Effect.PURE and not self.schema.has_ref_inputs
 
     @property
     def has_gradient(self) -> bool:

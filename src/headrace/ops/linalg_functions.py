@@ -24,7 +24,9 @@ def eye(
     name: str | None = None,
 ) -> Any:
     """Return an identity matrix, or a batch of them."""
-    is_square = num_columns is None
+    sizes = (num_rows, num_columns)
+    static = all(isinstance(n, int) for n in sizes)
+    is_square = num_columns is None or (static and num_rows == num_columns)
     with name_scope(name, "eye", [num_rows, num_columns, batch_shape]):
         num_columns = num_rows if is_square else num_columns
         if isinstance(num_rows, int) and isinstance(num_columns, int):

@@ -145,9 +145,6 @@ class PartitionedVariable:
                 whole = b.concat(self._variable_list, axes[0])
             return identity(whole, name=self._name)
 
-    def _gradient_source(self) -> Tensor:
-        return self.as_tensor()
-
     # -- Changing it -------------------------------------------------------------------------------
 
     def _apply(self, method: str, value: Any, *args: Any) -> list[Any]:
