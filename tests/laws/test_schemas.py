@@ -26,6 +26,8 @@ OURS: set[str] = set()
 
 # Where our effect is not what TensorFlow's `is_stateful` says, and why.
 EFFECTS_DIFFER = {
+    "FractionalAvgPool": "draws random numbers",
+    "FractionalMaxPool": "draws random numbers",
     "PyFuncStateless": "a user's function must not be called while a graph is built",
 }
 

@@ -242,6 +242,20 @@ def sparse_sets(tf):
 
 
 @case
+def crosses(tf):
+    words = tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["a", "b", "longer words"], [2, 2])
+    more = tf.SparseTensor([[0, 1], [1, 0], [1, 2]], ["x", "y", "z"], [2, 3])
+    dense = tf.constant([[1, 2], [-3, 4]])
+    return [
+        tf.sparse.cross([words, more]),
+        tf.sparse.cross([words, dense], name="mixed"),
+        tf.sparse.cross_hashed([words, more]),
+        tf.sparse.cross_hashed([words, dense, numbers(tf)], num_buckets=1000),
+        tf.sparse.cross_hashed([dense, more], num_buckets=7, hash_key=99),
+    ]
+
+
+@case
 def edit_distances(tf):
     def texts(*words):
         pairs = [(i, k, c) for i, word in enumerate(words) for k, c in enumerate(word)]

@@ -17,6 +17,10 @@ from headrace.ops.sparse import (
     sparse_tensor_to_dense as to_dense,
     sparse_to_indicator as to_indicator,
 )
+from headrace.ops.sparse_cross import (
+    sparse_cross as cross,
+    sparse_cross_hashed as cross_hashed,
+)
 from headrace.ops.sparse_layout import (
     sparse_concat as concat,
     sparse_expand_dims as expand_dims,
@@ -51,6 +55,8 @@ __all__ = [
     "SparseTensor",
     "add",
     "concat",
+    "cross",
+    "cross_hashed",
     "expand_dims",
     "eye",
     "fill_empty_rows",

@@ -62,6 +62,7 @@ from headrace.ops import slicing as slicing
 from headrace.ops import sorting as sorting
 from headrace.ops import source_ops as source_ops
 from headrace.ops import sparse as sparse
+from headrace.ops import sparse_cross as sparse_cross
 from headrace.ops import sparse_layout as sparse_layout
 from headrace.ops import sparse_math as sparse_math
 from headrace.ops import sparse_segments as sparse_segments
