@@ -177,11 +177,6 @@ class Resources:
         """Remove a resource; False if it wasn't there."""
         return self._container(container).pop(name, None) is not None
 
-    def clear(self) -> None:
-        """Forget the session's own state."""
-        with self._lock:
-            self._own.clear()
-
 
 def _checked(found: Any, container: str, name: str, kind: type[Resource]) -> Resource:
     if not isinstance(found, kind):

@@ -2,7 +2,7 @@
 grad_fn as its gradient.
 
 The result and the arguments pass through one IdentityN whose gradient is a function made for this
-call.
+call. The graph keeps that function, which knows the graph's tensors, so both are forgotten together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import wraps
 from typing import Any
 
 from headrace.core.export import export
-from headrace.gradients.registry import RegisterGradient
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
@@ -78,7 +77,6 @@ def _attach(
     handles = [v.handle for v in variables]
     sources = [*inputs, *handles]
 
-    @RegisterGradient(name)
     def gradient(op: Any, *dys: Any) -> list[Any]:
         given = dys[: len(results)]
         if variables:
@@ -95,6 +93,7 @@ def _attach(
         # Nothing flows into the function's own computation: only into what it was computed from.
         return [None] * len(results) + found + list(of_variables)
 
+    graph._gradient_functions[name] = gradient
     with graph.gradient_override_map({"IdentityN": name}):
         passed = b.identity_n([*results, *sources])[: len(results)]
     for t, original in zip(passed, results, strict=True):

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from headrace.core.dtypes import resource, variant
 from headrace.core.export import export
 from headrace.gradients.registry import gradient_function
 from headrace.graph.composite import IndexedSlices
@@ -269,9 +270,18 @@ def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
         if t in found:
             continue
         found.add(t)
-        for consumer in t._consumers:
-            stack.extend(o for o in consumer._outputs if o not in stops)
+        if _carries_gradient(t):
+            for consumer in t._consumers:
+                stack.extend(o for o in consumer._outputs if o not in stops)
     return found
+
+
+def _carries_gradient(t: Tensor) -> bool:
+    """Whether a gradient can flow back through `t`: a number that can change a little, or a handle
+    of one.
+    """
+    dtype = t.dtype.base_dtype
+    return dtype.is_floating or dtype.is_complex or dtype in (resource, variant)
 
 
 def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:

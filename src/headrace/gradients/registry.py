@@ -55,6 +55,8 @@ def gradient_function(op: Operation) -> Gradient | None:
     flows; LookupError if unknown.
     """
     name = op._attrs.get("_gradient_op_type", op.type)
+    if name in op.graph._gradient_functions:
+        return op.graph._gradient_functions[name]
     if name in _registered:
         return _registered[name]
     definition = op.definition if name == op.type else definitions().get(name)

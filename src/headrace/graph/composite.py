@@ -154,7 +154,7 @@ class SparseTensor:
         """Run what this tensor needs and return a SparseTensorValue."""
         from headrace.graph.operation import _session_for
 
-        return _session_for(session, self.graph, "evaluate tensor").run(self, feed_dict)
+        return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)
 
     def __str__(self) -> str:
         return (

@@ -48,6 +48,7 @@ class Graph:
         self._unfetchable: set[Any] = set()
         self._finalized = False
         self._functions: dict[str, Any] = {}
+        self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
@@ -57,7 +58,6 @@ class Graph:
         self.bad_consumers: frozenset[int] = frozenset()
 
     # -- Operations --------------------------------------------------------------------------------
-    # --------------------
 
     def add_operation(
         self,
@@ -74,16 +74,18 @@ class Graph:
         """
         with self._lock:
             self._check_not_finalized()
+            if name in self._by_name:
+                raise ValueError(f"Duplicate node name in graph: '{name}'")
+            if not _VALID_NAME.fullmatch(name):
+                raise ValueError(f"'{name}' is not a valid node name")
             for t in inputs:
                 if t.op.graph is not self:
                     raise ValueError(f"{t} must be from the same graph as operation '{name}'")
             scope = self.scope
             controls = list(control_inputs)
             if scope.controls:
-                producers = {t.op for t in inputs}
-                controls += [
-                    c for c in control_inputs_for(scope.controls, producers) if c not in controls
-                ]
+                implied = control_inputs_for(scope.controls, {t.op for t in inputs})
+                controls += [c for c in implied if c not in controls]
             if scope.attrs:
                 attrs = {**scope.attrs, **attrs}
             if scope.gradient_overrides and definition.op_type in scope.gradient_overrides:
@@ -95,6 +97,8 @@ class Graph:
                 self, definition, name, list(inputs), attrs, controls, len(self._operations)
             )
             infer_shapes(op)
+            for t in inputs:
+                t._consumers.append(op)
             self._operations.append(op)
             self._by_name[name] = op
             for entry in scope.controls:
@@ -127,7 +131,7 @@ class Graph:
             k: _plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()
         }
         full = complete_attributes(definition, list(inputs), given)
-        name = name or op_type
+        name = op_type if name is None else name
         name = name[:-1] if name.endswith("/") else self.unique_name(name)
         op = self.add_operation(
             definition, inputs, full, name, device=None if compute_device else ""
@@ -146,12 +150,10 @@ class Graph:
             op._device = device if isinstance(device, str) else device.to_string() if device else ""
 
     def _colocate(self, op: Operation) -> None:
+        """Join the groups of the open colocation scopes; the outermost one's device prevails."""
         groups = sorted({g.decode() for c in self.scope.colocation for g in c.colocation_groups()})
-        known = [g for g in op._attrs.get("_class", ()) if not g.startswith("loc:@")]
-        op._attrs = {**op._attrs, "_class": (*known, *groups)}
-        for c in self.scope.colocation:
-            if c._device:
-                op._device = c._device
+        op._attrs = {**op._attrs, "_class": tuple(groups)}
+        op._device = next((c._device for c in self.scope.colocation if c._device), op._device)
 
     def _check_not_finalized(self) -> None:
         if self._finalized:
@@ -203,7 +205,6 @@ class Graph:
         return graph_def(self, from_version=from_version or 0, add_shapes=add_shapes)
 
     # -- Finding things ----------------------------------------------------------------------------
-    # --------------------
 
     def get_operations(self) -> list[Operation]:
         with self._lock:
@@ -229,6 +230,8 @@ class Graph:
         convert = getattr(obj, "_as_graph_element", None)
         if convert is not None:
             obj = convert()
+        if isinstance(obj, bytes):
+            obj = obj.decode()
         if isinstance(obj, str):
             return self._find(obj, allow_tensor, allow_operation)
         if (isinstance(obj, Tensor) and allow_tensor) or (
@@ -244,12 +247,11 @@ class Graph:
         op = self._by_name.get(op_name)
         if not colon:
             if not allow_operation:
-                hint = (
-                    f' but is the name of an Operation. Try "{name}:0".' if op is not None else "."
-                )
+                kind = "refers to an" if op is not None else "looks like an (invalid)"
+                hint = f' Did you mean "{name}:0"?' if op is not None and op._outputs else ""
                 raise ValueError(
-                    f"The name '{name}' looks like an (invalid) Operation name, not a Tensor{hint} "
-                    'Tensor names must be of the form "<op_name>:<output_index>".'
+                    f"The name '{name}' {kind} Operation{'' if op is not None else ' name'}, not a "
+                    f'Tensor. Tensor names must be of the form "<op_name>:<output_index>".{hint}'
                 )
             if op is None:
                 raise KeyError(
@@ -284,7 +286,6 @@ class Graph:
         return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
 
     # -- Names -------------------------------------------------------------------------------------
-    # --------------------
 
     def unique_name(self, name: str, mark_as_used: bool = True) -> str:
         """Return `name` under the current scope, with a suffix if it's taken; letter case doesn't
@@ -344,7 +345,6 @@ class Graph:
         return self.scope.name
 
     # -- Scopes ------------------------------------------------------------------------------------
-    # --------------------
 
     def as_default(self) -> AbstractContextManager[Graph]:
         """Make this the graph that new operations join, within a with-block."""
@@ -369,22 +369,21 @@ class Graph:
         """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks
         said.
         """
-        ops = None
+        inner: list[ControlScope] = []
         if control_inputs is not None:
-            ops = []
-            for c in control_inputs:
-                element = self.as_graph_element(_control_source(c))
-                op = element.op if isinstance(element, Tensor) else element
-                if op not in ops:
-                    ops.append(op)
-        entry = ControlScope(ops)
-        scope = self.scope
-        outer = scope.controls
-        scope.controls = [] if ops is None else [*outer, entry]
-        try:
+            outer = self.scope.controls
+            known = {op for entry in outer for op in entry.inputs}
+            sources = dict.fromkeys(self._operation_of(c) for c in control_inputs)
+            inner = [*outer, ControlScope([op for op in sources if op not in known])]
+        with self._swap("controls", inner):
             yield
-        finally:
-            scope.controls = outer
+
+    def _operation_of(self, item: Any) -> Operation:
+        """The operation that a control dependency on `item`, or colocation with it, means."""
+        if not isinstance(item, Operation | Tensor | str):
+            item = getattr(item, "op", item)  # a composite or a variable
+        element = self.as_graph_element(item)
+        return element.op if isinstance(element, Tensor) else element
 
     def _control_dependencies_for_inputs(self, input_ops: Iterable[Operation]) -> list[Operation]:
         return control_inputs_for(self.scope.controls, set(input_ops))
@@ -392,21 +391,14 @@ class Graph:
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Place the operations made inside with `op`, whatever device that gets."""
-        scope = self.scope
-        outer = scope.colocation, scope.devices
         if op is None and not ignore_existing:
             raise ValueError(
                 "Trying to reset colocation (op is None) but ignore_existing is not True"
             )
-        element = None if op is None else self.as_graph_element(_control_source(op))
-        target = element.op if isinstance(element, Tensor) else element
-        kept = [] if ignore_existing else scope.colocation
-        scope.colocation = [*kept, target] if target is not None else kept
-        scope.devices = []
-        try:
+        added = [] if op is None else [self._operation_of(op)]
+        kept = [] if ignore_existing else self.scope.colocation
+        with self._swap("colocation", [*kept, *added]), self._swap("devices", []):
             yield
-        finally:
-            scope.colocation, scope.devices = outer
 
     @contextmanager
     def _attr_scope(self, attr_map: dict[str, Any]) -> Iterator[None]:
@@ -426,7 +418,7 @@ class Graph:
         if not isinstance(op_type_map, dict) or not all(
             isinstance(s, str) for pair in op_type_map.items() for s in pair
         ):
-            raise TypeError("op_type_map must be a dictionary of strings to strings")
+            raise TypeError("op_type_map must be a dictionary mapping strings to strings")
         with self._swap("gradient_overrides", {**self.scope.gradient_overrides, **op_type_map}):
             yield
 
@@ -450,7 +442,6 @@ class Graph:
             setattr(self.scope, field, outer)
 
     # -- Collections -------------------------------------------------------------------------------
-    # --------------------
 
     def add_to_collection(self, name: Any, value: Any) -> None:
         self._check_not_finalized()
@@ -488,8 +479,7 @@ class Graph:
     def collections(self) -> list[Any]:
         return list(self._collections)
 
-    # -- Feeding and fetching
-    # ------------------------------------------------------------------------------------------
+    # -- Feeding and fetching ----------------------------------------------------------------------
 
     def prevent_feeding(self, tensor: Tensor) -> None:
         self._unfeedable.add(tensor)
@@ -585,10 +575,3 @@ def _plain(value: Any, attribute: Any) -> Any:
 
         return from_proto(value, attribute.kind if attribute else None)
     return tuple(value) if isinstance(value, list) else value
-
-
-def _control_source(item: Any) -> Any:
-    """What a control dependency on `item` waits for: composites name their own operation."""
-    if isinstance(item, Operation | Tensor | str):
-        return item
-    return getattr(item, "op", item)

@@ -21,7 +21,7 @@ from headrace.graph.operation import Operation, Tensor
 __all__ = ["InferenceContext", "constant_value", "infer_shapes", "partial_value"]
 
 _MOST_ELEMENTS = 4096  # Larger values are never shapes, axes or sizes.
-_MOST_DEPTH = 64
+_MOST_OPERATIONS = 128  # Evaluating is for what leads to a shape, not for whole programs.
 _UNKNOWN = TensorShape(None)
 
 
@@ -116,15 +116,13 @@ def _shape_error(op: Operation, error: Exception) -> ShapeError:
         for t in op._inputs
     )
     message = str(error).rstrip(".")
-    for t in op._inputs:
-        t._consumers.remove(op)
     where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
     return ShapeError(f"{message} {where}", op=op)
 
 
 def constant_value(tensor: Tensor) -> np.ndarray | None:
     """Return the value of `tensor` if it follows from constants and static shapes, else None."""
-    value = _evaluate(tensor, 0)
+    value = _evaluate(tensor, {})
     if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
         return None
     if value.dtype == object and tensor.dtype.numpy.kind != "O":
@@ -136,36 +134,33 @@ def partial_value(tensor: Tensor) -> np.ndarray | None:
     """As `constant_value`, but with None for each element that isn't known: shapes are often known
     in part.
     """
-    return _evaluate(tensor, 0)
+    return _evaluate(tensor, {})
 
 
-def _evaluate(
-    tensor: Tensor, depth: int, known: dict[Tensor, np.ndarray | None] | None = None
-) -> np.ndarray | None:
+def _evaluate(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.ndarray | None:
     """The value of `tensor`; `known` has those found on the way, so that none is sought twice."""
-    known = {} if known is None else known
-    if tensor not in known:
-        known[tensor] = _evaluate_op(tensor, depth, known)
-    return known[tensor]
+    if tensor in known:
+        return known[tensor]
+    if len(known) >= _MOST_OPERATIONS:
+        return None
+    known[tensor] = None  # counts, while its inputs are evaluated
+    value = known[tensor] = _evaluate_op(tensor, known)
+    return value
 
 
-def _evaluate_op(
-    tensor: Tensor, depth: int, known: dict[Tensor, np.ndarray | None]
-) -> np.ndarray | None:
+def _evaluate_op(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.ndarray | None:
     op = tensor.op
     definition = op.definition
     if definition.fold is not None:
         folded = definition.fold(op)
         return None if folded is None else np.asarray(folded[tensor.value_index])
-    if definition.effect is not Effect.PURE or depth > _MOST_DEPTH or not op._inputs:
-        return None
-    if not _is_small(op):
+    if definition.effect is not Effect.PURE or not op._inputs or not _is_small(op):
         return None
     inputs = []
     for t in op._inputs:
         if t.dtype._is_ref_dtype:
             return None
-        value = _evaluate(t, depth + 1, known)
+        value = _evaluate(t, known)
         if value is None and definition.kind is Kind.MOVEMENT:
             value = _unknowns(t)  # what is moved next to it may be known
         if value is None or value.size > _MOST_ELEMENTS:
@@ -204,8 +199,9 @@ def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
         elif len({t.dtype for t in op._inputs}) == 1:
             inputs = [v.astype(object) for v in inputs]
     try:
-        result = bind_kernel(op)(*inputs)
-    except (ValueError, TypeError, IndexError, ArithmeticError):
+        with np.errstate(all="ignore"):
+            result = bind_kernel(op)(*inputs)
+    except Exception:
         return None  # The kernel will say why when it runs; here nothing is known.
     schema = op.definition.schema
     if len(op._outputs) > 1 or schema.has_list_outputs:

@@ -69,7 +69,10 @@ class Tensor:
 
     def set_shape(self, shape: Any) -> None:
         """Merge `shape` into what is known of the static shape; ValueError if they disagree."""
-        self._shape = self._shape.merge_with(as_shape(shape))
+        try:
+            self._shape = self._shape.merge_with(as_shape(shape))
+        except ValueError as error:
+            raise ValueError(f"set_shape of {self.name}: {error}") from None
 
     def _shape_as_list(self) -> list[int | None] | None:
         sizes = self._shape.sizes
@@ -84,7 +87,7 @@ class Tensor:
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
         """Run what this tensor needs in `session` (or the default one) and return its value."""
-        return _session_for(session, self.graph, "evaluate tensor").run(self, feed_dict)
+        return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)
 
     def _as_node_def_input(self) -> str:
         return f"{self.op.name}:{self.value_index}" if self.value_index else self.op.name
@@ -168,8 +171,6 @@ class Operation:
         self._outputs = [
             Tensor(self, i, dtype) for i, dtype in enumerate(definition.schema.output_types(attrs))
         ]
-        for t in inputs:
-            t._consumers.append(self)
 
     @property
     def type(self) -> str:
@@ -236,7 +237,7 @@ class Operation:
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
         """Run this operation, and what it needs, in `session` (or the default one)."""
-        _session_for(session, self.graph, "execute operation").run(self, feed_dict)
+        _session_for(session, self.graph, "execute operation", "run").run(self, feed_dict)
 
     def _set_attr(self, name: str, value: Any) -> None:
         """Set an attribute from an AttrValue or a Python value."""
@@ -295,16 +296,18 @@ def _public_value(kind: str, value: Any) -> Any:
     return value
 
 
-def _session_for(session: Any, graph: Graph, action: str) -> Any:
+def _session_for(session: Any, graph: Graph, action: str, method: str) -> Any:
+    which = "the default" if session is None else "that"
     session = session or default.default_session()
     if session is None:
         raise ValueError(
-            f"Cannot {action} using `eval()` or `run()`: No default session is registered. Use "
-            "`with sess.as_default()` or pass an explicit session to `eval(session=sess)`"
+            f"Cannot {action} using `{method}()`: No default session is registered. Use `with "
+            f"sess.as_default()` or pass an explicit session to `{method}(session=sess)`"
         )
     if session.graph is not graph:
         raise ValueError(
-            f"Cannot {action}: the default session's graph is different from the tensor's or "
-            "operation's graph. Pass a session of the right graph to `eval(session=sess)`."
+            f"Cannot use {which} session to {action}: the {action.split()[1]}'s graph is "
+            "different from the session's graph. Pass a session of its own graph to "
+            f"`{method}(session=sess)`."
         )
     return session

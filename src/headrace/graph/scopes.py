@@ -58,20 +58,19 @@ class ControlScope:
     own: `seen` holds the block's operations to tell.
     """
 
-    __slots__ = ("inputs", "is_new_stack", "saved", "seen")
+    __slots__ = ("inputs", "seen")
 
-    def __init__(self, inputs: Sequence[Operation] | None) -> None:
-        self.inputs = list(inputs or ())
-        self.is_new_stack = inputs is None
-        self.saved: list[ControlScope] = []
+    def __init__(self, inputs: Sequence[Operation]) -> None:
+        self.inputs = inputs
         self.seen: set[Operation] = set()
 
 
 def control_inputs_for(scopes: list[ControlScope], inputs: set[Operation]) -> list[Operation]:
     """The control inputs of a new operation that takes data from the operations `inputs`."""
-    found: list[Operation] = []
-    for scope in scopes:
-        if not inputs.isdisjoint(scope.seen):
-            continue
-        found.extend(op for op in scope.inputs if op not in inputs and op not in found)
-    return found
+    return [
+        op
+        for scope in scopes
+        if inputs.isdisjoint(scope.seen)
+        for op in scope.inputs
+        if op not in inputs
+    ]

@@ -13,13 +13,14 @@ __all__ = ["verify_program", "verify_step_graph"]
 def verify_step_graph(step: StepGraph) -> None:
     """Every input of every operation is fed or made by an earlier operation; so is every fetch."""
     fed = set(step.feeds)
+    present = set(step.operations)
     done = set()
     for op in step.operations:
         for t in op._inputs:
             if t not in fed and t.op not in done:
                 raise _wrong(f"{op.name} reads {t.name} before it is made")
         for c in op._control_inputs:
-            if c not in done and c in step.operations:
+            if c not in done and c in present:
                 raise _wrong(f"{op.name} runs before its control input {c.name}")
         done.add(op)
     for t in step.fetches:

@@ -134,7 +134,6 @@ def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = N
 
 
 # -- Checks ----------------------------------------------------------------------------------------
-# --------------------
 
 
 def _assert_kernel(condition, data, *, summarize):
@@ -244,7 +243,6 @@ def timestamp(name=None):
 
 
 # -- Printing --------------------------------------------------------------------------------------
-# --------------------
 
 
 class _Counter:

@@ -112,7 +112,7 @@ def constant(
     value: Any,
     dtype: Any = None,
     shape: Any = None,
-    name: str = "Const",
+    name: str | None = "Const",
     verify_shape: bool = False,
 ) -> Tensor:
     """Add a Const operation that holds `value`."""
@@ -124,6 +124,7 @@ def constant(
         array = _fill_shape(array, as_shape(shape), verify_shape)
     graph = get_default_graph()
     found = wanted or dtypes.of_array(array)
+    name = "Const" if name is None else name
     full_name = name[:-1] if name.endswith("/") else graph.unique_name(name)
     attrs = {"value": array, "dtype": found}
     return graph.add_operation(lookup("Const"), (), attrs, full_name)._outputs[0]

@@ -165,7 +165,7 @@ def _apply_in(
     attrs = _given_attributes(schema, values)
     scope = graph.scope
     outer = scope.name
-    name = name or schema.op_type
+    name = schema.op_type if name is None else name
     full_name = name[:-1] if name.endswith("/") else _unique(graph, name)
     scope.name = full_name
     try:

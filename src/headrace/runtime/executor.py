@@ -16,7 +16,7 @@ import numpy as np
 from headrace.core.errors import OpError
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
-from headrace.runtime.kernels import bind, take, translate
+from headrace.runtime.kernels import bind, echo, take, translate
 
 __all__ = ["Executable"]
 
@@ -28,7 +28,7 @@ class Executable:
         self.program = program
         self.kernels = [bind(i, resources) for i in program.instructions]
         feeds = len(program.feeds)
-        self._fetches = [slot for _, slot in program.fetches]
+        self._fetches = [(echo if slot < feeds else take, slot) for _, slot in program.fetches]
         self._blank: list[Any] = [None] * (program.slots - feeds)
         constants = set()
         for i in program.instructions:
@@ -67,7 +67,7 @@ class Executable:
                         slots[i] = None
                     result = None
                 op = None
-                return [take(slots, i) for i in self._fetches]
+                return [get(slots, i) for get, i in self._fetches]
         except Exception as error:
             if op is None:
                 op = self._fetched_op(slots)

@@ -21,7 +21,7 @@ from headrace.graph.definition import Definition, bind_kernel
 from headrace.graph.operation import Operation
 from headrace.graph.program import Instruction
 
-__all__ = ["NodeContext", "bind", "take", "translate"]
+__all__ = ["NodeContext", "bind", "echo", "take", "translate"]
 
 
 class NodeContext:
@@ -154,11 +154,19 @@ def take(slots: list[Any], index: int) -> Any:
     if not value.ndim:
         return value[()]
     base = value.base
-    if sys.getrefcount(value) > _ALONE or (
-        base is not None and sys.getrefcount(base) > _BASE_ALONE
-    ):
+    if sys.getrefcount(value) > _ALONE or not value.flags.writeable:
         return np.array(value)
-    return value if value.flags.writeable else np.array(value)
+    if base is None:
+        return value
+    # Only an array that has memory of its own is known to have no other users than we count.
+    private = type(base) is np.ndarray and base.base is None
+    return value if private and sys.getrefcount(base) <= _BASE_ALONE else np.array(value)
+
+
+def echo(slots: list[Any], index: int) -> Any:
+    """Return a fed value to the caller: as in TensorFlow always an array, of any rank."""
+    value = slots[index]
+    return np.array(value) if isinstance(value, np.ndarray) else value
 
 
 def _calibrate() -> tuple[int, int]:

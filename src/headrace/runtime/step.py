@@ -19,7 +19,7 @@ from headrace.core import errors
 from headrace.graph.operation import Operation
 from headrace.graph.program import Program
 from headrace.runtime.executor import Executable, cause, store
-from headrace.runtime.kernels import take, translate
+from headrace.runtime.kernels import echo, take, translate
 
 __all__ = ["Observer", "Step"]
 
@@ -31,7 +31,7 @@ class _Plan:
     """What does not change between the steps of one program: who waits for whom."""
 
     def __init__(self, program: Program) -> None:
-        index = {i.op: k for k, i in enumerate(program.instructions)}
+        self.index = index = {i.op: k for k, i in enumerate(program.instructions)}
         self.writer: dict[int, int] = {}
         for k, i in enumerate(program.instructions):
             for slot in range(i.output, i.output + i.width):
@@ -83,11 +83,9 @@ class Step:
             self._present[slot] = True
             self._satisfied(self._plan.after_feed[slot])
 
-    def run_until(self, slots: Iterable[int], operations: Iterable[Operation] = ()) -> None:
-        """Run what is needed of the ready instructions until `slots` are written and `operations`
-        have run.
-        """
-        wanted = self._needed(list(slots), set(operations))
+    def run_until(self, slots: Iterable[int], operations: Iterable[Operation]) -> None:
+        """Run what `slots` and `operations` need; their feeds must be there (see `unfed`)."""
+        wanted = self._needed(slots, operations)
         postponed: list[int] = []
         with np.errstate(all="ignore"):
             while self._ready:
@@ -97,14 +95,11 @@ class Step:
                 else:
                     postponed.append(k)
         self._ready.extend(postponed)
-        missing = [s for s in slots if not self._present[s]]
-        missing_ops = [op for op in operations if not self._done[self._index(op)]]
-        if missing or missing_ops:
-            raise errors.InvalidArgumentError(
-                None,
-                missing_ops[0] if missing_ops else None,
-                "a fetch of this partial run needs a tensor that has not been fed",
-            )
+
+    def unfed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
+        """The feed slots that `slots` and `operations` need and that have no value yet."""
+        read = {s for k in self._needed(slots, operations) for s in self._inputs(k)}
+        return {s for s in (*read, *slots) if s in self._plan.feed_slots and not self._present[s]}
 
     def run_all(self) -> None:
         """Run every instruction."""
@@ -115,20 +110,20 @@ class Step:
     def fetch(self, slot: int) -> Any:
         """Return a fetched value; each fetch can be taken once."""
         try:
-            value = take(self._slots, slot)
+            value = (echo if slot in self._plan.feed_slots else take)(self._slots, slot)
         except errors.OpError as error:
             op = next(t.op for t, s in self._program.fetches if s == slot)
             raise translate(error, op) from None
         self._release(slot)
         return value
 
-    def _index(self, op: Operation) -> int:
-        return next(k for k, i in enumerate(self._program.instructions) if i.op is op)
+    def _inputs(self, k: int) -> tuple[int, ...]:
+        return self._program.instructions[k].inputs
 
-    def _needed(self, slots: list[int], operations: set[Operation]) -> set[int]:
-        instructions = self._program.instructions
-        index = {i.op: k for k, i in enumerate(instructions)}
-        stack = [self._plan.writer[s] for s in slots if s not in self._plan.feed_slots]
+    def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
+        """The instructions that have yet to run before `slots` and `operations` are done."""
+        writer, index = self._plan.writer, self._plan.index
+        stack = [writer[s] for s in slots if s in writer]
         stack += [index[op] for op in operations]
         needed: set[int] = set()
         while stack:
@@ -136,11 +131,9 @@ class Step:
             if k in needed or self._done[k]:
                 continue
             needed.add(k)
-            instruction = instructions[k]
-            stack += [
-                self._plan.writer[s] for s in instruction.inputs if s not in self._plan.feed_slots
-            ]
-            stack += [index[c] for c in instruction.op._control_inputs if c in index]
+            controls = self._program.instructions[k].op._control_inputs
+            stack += [writer[s] for s in self._inputs(k) if s in writer]
+            stack += [index[c] for c in controls if c in index]
         return needed
 
     def _execute(self, k: int) -> None:

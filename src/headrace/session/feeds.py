@@ -25,7 +25,8 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
     dtype = tensor.dtype.base_dtype
     if dtype is dtypes.resource or dtype is dtypes.variant:
         return value
-    if isinstance(value, np.ndarray) and value.dtype == dtype.numpy and dtype is not dtypes.string:
+    # Subclasses of ndarray (matrices, masked arrays) would bring their own arithmetic along.
+    if type(value) is np.ndarray and value.dtype == dtype.numpy and dtype is not dtypes.string:
         array = value
     else:
         array = _convert(tensor, dtype, value)
@@ -51,22 +52,17 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
             "the tensor first, and feed the result."
         )
     try:
+        if value is None:
+            raise TypeError("None is no value")
         if dtype is dtypes.string:
             return _strings(value)
         array = np.asarray(value, dtype=dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
-        kind = TypeError if isinstance(error, OverflowError) else type(error)
+        kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(
             f"Cannot feed {value!r:.80} for Tensor '{tensor.name}' of type {dtype.name}: {error}"
             f"{_made_at(tensor)}"
         ) from None
-    if isinstance(value, int) and dtype.is_integer and int(array) != value:
-        raise TypeError(
-            f"Type of feed value {value} with type {type(value)} is not compatible with Tensor "
-            "type "
-            f"{dtype.numpy}. Try explicitly setting the type of the feed tensor to a larger type "
-            f"(e.g. int64).{_made_at(tensor)}"
-        )
     return array
 
 

@@ -109,9 +109,14 @@ class FetchPlan:
             keys = list(fetch)
             parts = [self._visit(fetch[k]) for k in keys]
             kind: Any = type(fetch)
-            if kind is dict:
-                return lambda v: {k: part(v) for k, part in zip(keys, parts, strict=True)}
-            return lambda v: kind((k, part(v)) for k, part in zip(keys, parts, strict=True))
+
+            def rebuild(v: list[Any]) -> Any:
+                found = kind()  # a subclass of dict may not take pairs, as defaultdict does not
+                for k, part in zip(keys, parts, strict=True):
+                    found[k] = part(v)
+                return found
+
+            return rebuild
         if isinstance(fetch, list | tuple):
             parts = [self._visit(f) for f in fetch]
             if hasattr(fetch, "_fields"):
@@ -127,7 +132,7 @@ class FetchPlan:
         return self._visit_element(fetch)
 
     def _visit_element(self, fetch: Any) -> Callable[[list[Any]], Any]:
-        for kind, function, *_ in _conversions:
+        for kind, function, *_ in () if isinstance(fetch, Tensor | Operation) else _conversions:
             if isinstance(fetch, kind):
                 elements, combine = function(fetch)
                 places = [self._place(e) for e in elements]
@@ -149,7 +154,8 @@ class FetchPlan:
                 f"Fetch argument {fetch!r} cannot be interpreted as a Tensor. ({error.args[0]})"
             ) from None
         if not self._graph.is_fetchable(element):
-            raise ValueError(f"Operation {element.name!r} has been marked as not fetchable.")
+            op = element.op if isinstance(element, Tensor) else element
+            raise ValueError(f"Operation {op.name!r} has been marked as not fetchable.")
         return self._index.setdefault(element, len(self._index))
 
 

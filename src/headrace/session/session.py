@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from headrace.core import errors
@@ -18,9 +19,9 @@ from headrace.devices.resources import Resources, reset_containers
 from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.pipeline import Options, compile_step
+from headrace.pipeline import compile_step
 from headrace.runtime import Executable, Step
-from headrace.session import tracing
+from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
 from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace.session.growth import GrowthWatch
@@ -32,19 +33,25 @@ _MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it 
 
 
 class _Plan:
-    """What a session keeps for one (fetches, feeds)."""
+    """What a session keeps for one (fetches, feeds).
 
-    __slots__ = ("executable", "feeds", "fetches", "mutations", "rebuild")
+    feeds: the tensors that are fed, in order. direct: whether they themselves are the keys of the
+    feed_dict. mutations: the graph's count of changes when the plan was made.
+    """
+
+    __slots__ = ("direct", "executable", "feeds", "fetches", "mutations", "rebuild")
 
     def __init__(
         self,
         executable: Executable,
         feeds: tuple[Tensor, ...],
+        direct: bool,
         fetches: FetchPlan,
         mutations: int,
     ) -> None:
         self.executable = executable
         self.feeds = feeds
+        self.direct = direct
         self.fetches = fetches
         self.rebuild = fetches.rebuild
         self.mutations = mutations
@@ -54,15 +61,11 @@ class BaseSession:
     """What all sessions share; see Session."""
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
-        if target:
-            raise errors.UnimplementedError(
-                None, None, f"sessions of other processes are not available: target {target!r}"
-            )
+        _check_target(target)
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
         self._graph = graph if graph is not None else default.get_default_graph()
-        self._config = config
-        self._options = _options(config)
+        self._options = configuration.options(config)
         self._log_placement = bool(config is not None and config.log_device_placement)
         self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None
         self._resources = Resources()
@@ -89,18 +92,19 @@ class BaseSession:
         return [tracing.Device(name, "CPU") for name in self._options.devices]
 
     def close(self) -> None:
-        """Release the session's state; a closed session can't run."""
+        """Release the session's state; a closed session can't run. Steps that other threads are
+        running end as if nothing had happened.
+        """
         self._closed = True
         self._plans.clear()
         self._partial.clear()
-        self._resources.clear()
+        self._resources = Resources()
 
     def as_default(self) -> Any:
         """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""
         return default.push_session(self)
 
     # -- Running -----------------------------------------------------------------------------------
-    # --------------------
 
     def run(
         self,
@@ -113,7 +117,7 @@ class BaseSession:
         nesting of `fetches`.
         """
         try:
-            key = fetches if type(fetches) is not list else (list, *fetches)
+            key = (type(fetches), *fetches) if isinstance(fetches, list | tuple) else fetches
             key = (key, *feed_dict) if feed_dict else (key,)
             plan = self._plans.get(key)
         except TypeError:
@@ -125,13 +129,13 @@ class BaseSession:
             self._growth.grew(graph)
         else:
             self._growth.same()
-        if feed_dict:
-            try:
-                values = [feed_array(t, feed_dict[t]) for t in plan.feeds]
-            except KeyError:
-                values = self._expanded_values(plan.feeds, feed_dict)
-        else:
+        if not feed_dict:
             values = []
+        elif plan.direct:
+            values = [feed_array(t, feed_dict[t]) for t in plan.feeds]
+        else:
+            expanded = self._expand(feed_dict)
+            values = [feed_array(t, expanded[t]) for t in plan.feeds]
         if options is not None or run_metadata is not None or self._timeout:
             return plan.rebuild(self._run_watched(plan, values, options, run_metadata))
         return plan.rebuild(plan.executable.run(values))
@@ -148,14 +152,17 @@ class BaseSession:
             raise TypeError(f"feed_dict must be a dictionary, not {type(feed_dict).__name__}")
         wanted = FetchPlan(self._graph, fetches)
         feeds = tuple(self._expand(feed_dict or {}))
+        direct = all(isinstance(k, Tensor) for k in feed_dict or ())
         exact = (*wanted.tensors, None, *wanted.targets, None, *feeds)
         found = self._plans.get(exact)
         if found is None or found.mutations != self._graph.mutations:
             executable = self._compile(wanted, feeds)
         else:
             executable = found.executable
-        plan = _Plan(executable, feeds, wanted, self._graph.mutations)
+        plan = _Plan(executable, feeds, direct, wanted, self._graph.mutations)
         with self._lock:
+            if self._closed:
+                return plan
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
             self._plans[exact] = plan
@@ -194,14 +201,11 @@ class BaseSession:
             raise ValueError(f"Tensor {tensor.name} may not be fed.")
         return tensor
 
-    def _expanded_values(self, feeds: Sequence[Tensor], feed_dict: dict[Any, Any]) -> list[Any]:
-        expanded = self._expand(feed_dict)
-        return [feed_array(t, expanded[t]) for t in feeds]
-
     def _run_watched(
         self, plan: _Plan, values: list[Any], options: Any, metadata: Any
     ) -> list[Any]:
         """Run with a deadline or under observation."""
+        configuration.check_run(options, metadata)
         timeout = self._timeout
         recorder = None
         if options is not None:
@@ -246,7 +250,6 @@ class BaseSession:
         return call
 
     # -- Partial runs ------------------------------------------------------------------------------
-    # --------------------
 
     def partial_run_setup(self, fetches: Any, feeds: Sequence[Any] | None = None) -> str:
         """Declare the fetches and feeds of a step that `partial_run` will advance piece by piece;
@@ -254,6 +257,10 @@ class BaseSession:
         """
         tensors = [self._feed_tensor(e) for f in feeds or () for e in expand_partial_feed(f)]
         plan = self._plan_for(fetches, dict.fromkeys(tensors), None)
+        if not (plan.fetches.tensors or plan.fetches.targets):
+            raise errors.InvalidArgumentError(
+                None, None, "Must specify at least one target to fetch or execute."
+            )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
         self._partial[handle] = _PartialRun(plan)
         return handle
@@ -262,86 +269,119 @@ class BaseSession:
         self, handle: str, fetches: Any, feed_dict: dict[Any, Any] | None = None
     ) -> Any:
         """Feed more of a partial run, and fetch what that allows."""
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
         run = self._partial.get(handle)
         if run is None:
             raise errors.InvalidArgumentError(
-                None, None, f"Must run 'setup' before performing partial runs: no run {handle!r}"
+                None,
+                None,
+                f"Must run 'setup' before performing partial runs: {handle!r} was never set up, or "
+                "has given all its fetches",
             )
         wanted = FetchPlan(self._graph, fetches)
         values = {t: feed_array(t, v) for t, v in self._expand(feed_dict or {}).items()}
-        return wanted.rebuild(run.advance(wanted.tensors, wanted.targets, values))
+        results = run.advance(wanted.tensors, wanted.targets, values)
+        if run.is_done():
+            self._partial.pop(handle, None)
+        return wanted.rebuild(results)
 
     # -- Containers --------------------------------------------------------------------------------
-    # --------------------
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
         """Forget the state in named containers of this process (all of them if none is named)."""
-        if target:
-            raise errors.UnimplementedError(None, None, f"no session target {target!r}")
+        _check_target(target)
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")
         reset_containers(containers)
 
 
+class _Pending:
+    """The feeds, fetches or targets that a partial run declared, and which of them are left."""
+
+    def __init__(self, what: str, done: str, declared: Sequence[Any]) -> None:
+        self._what = what
+        self._done = done
+        self.declared = tuple(declared)
+        self.left = set(declared)
+
+    def check(self, elements: Iterable[Any]) -> None:
+        """Refuse elements that were not declared, or are not left."""
+        for element in elements:
+            if element in self.left:
+                continue
+            if element in self.declared:
+                problem = f"has already been {self._done}."
+            else:
+                problem = "was not specified in partial_run_setup."
+            op = element.op if isinstance(element, Tensor) else element
+            raise errors.InvalidArgumentError(
+                None, op, f"The {self._what} {element.name} {problem}"
+            )
+
+
 class _PartialRun:
-    """A step in progress, and which of its feeds and fetches are used up."""
+    """A step in progress: which of its feeds, fetches and targets are still to come."""
 
     def __init__(self, plan: _Plan) -> None:
         program = plan.executable.program
         self._step = Step(plan.executable)
-        self._feeds = dict(program.feeds)
-        self._fetches = dict(program.fetches)
-        self._targets = set(plan.fetches.targets)
+        self._slots = {**dict(program.feeds), **dict(program.fetches)}
+        self._feeds = _Pending("feed", "fed", plan.feeds)
+        self._fetches = _Pending("fetch", "fetched", plan.fetches.tensors)
+        self._targets = _Pending("target", "run", plan.fetches.targets)
         self._lock = threading.Lock()
+
+    def is_done(self) -> bool:
+        """Whether everything that was declared has been fed, fetched and run."""
+        return not (self._feeds.left or self._fetches.left or self._targets.left)
 
     def advance(
         self, tensors: list[Tensor], targets: list[Operation], values: dict[Tensor, Any]
     ) -> list[Any]:
+        """Feed `values`, run what `tensors` and `targets` need, return the values of `tensors`."""
         with self._lock:
-            for t in values:
-                if t not in self._feeds:
-                    raise errors.InvalidArgumentError(
-                        None,
-                        t.op,
-                        f"The feed {t.name} was not declared in partial_run_setup, or was fed "
-                        "already.",
-                    )
-            for t in tensors:
-                if t not in self._fetches:
-                    raise errors.InvalidArgumentError(
-                        None,
-                        t.op,
-                        f"The fetch {t.name} was not declared in partial_run_setup, or was fetched "
-                        "already.",
-                    )
-            for op in targets:
-                if op not in self._targets:
-                    raise errors.InvalidArgumentError(
-                        None, op, f"The target {op.name} was not declared in partial_run_setup."
-                    )
-            self._step.feed({self._feeds.pop(t): v for t, v in values.items()})
-            slots = [self._fetches[t] for t in tensors]
+            computed = [t for t in tensors if t not in values]
+            self._feeds.check(values)
+            self._fetches.check(computed)
+            self._targets.check(targets)
+            slots = [self._slots[t] for t in computed]
+            given = {self._slots[t]: v for t, v in values.items()}
+            self._check_fed(slots, targets, given)
+            self._step.feed(given)
             self._step.run_until(slots, targets)
-            for t in tensors:
-                del self._fetches[t]
-            return [self._step.fetch(s) for s in slots]
+            self._feeds.left -= values.keys()
+            self._fetches.left -= set(tensors)
+            self._targets.left -= set(targets)
+            results = {t: self._step.fetch(s) for t, s in zip(computed, slots, strict=True)}
+            return [results[t] if t in results else values[t].copy() for t in tensors]
+
+    def _check_fed(self, slots: list[int], targets: list[Operation], given: dict[int, Any]) -> None:
+        lacking = self._step.unfed(slots, targets) - set(given)
+        missing = [t for t in self._feeds.declared if self._slots[t] in lacking]
+        if missing:
+            raise errors.InvalidArgumentError(
+                None,
+                missing[0].op,
+                f"Fetch can't be computed from the feeds that have been fed so far: it needs "
+                f"{', '.join(t.name for t in missing)}",
+            )
 
 
 def _is_stable(key: Any) -> bool:
     """Whether equal keys always mean the same plan: every part is a graph element or a name."""
-    parts = key[0][1:] if isinstance(key[0], tuple) and key[0][:1] == (list,) else key[:1]
+    parts = key[0][1:] if isinstance(key[0], tuple) else key[:1]
     return all(isinstance(p, Tensor | Operation | Variable | str) for p in (*parts, *key[1:]))
 
 
-def _options(config: Any) -> Options:
-    if config is None:
-        return Options()
-    if not hasattr(config, "allow_soft_placement"):
-        raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
-    count = max(config.device_count.get("CPU", 1), 1)
-    devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
-    return Options(devices, config.allow_soft_placement)
+def _check_target(target: Any) -> None:
+    if not isinstance(target, str):
+        raise TypeError(f"target must be a string, but got {type(target)}")
+    if target:
+        raise errors.UnimplementedError(
+            None, None, f"sessions of other processes are not available: target {target!r}"
+        )
 
 
 @export("Session")
@@ -350,18 +390,24 @@ class Session(BaseSession):
     session, and closes at the end.
     """
 
+    _scopes: ExitStack | None = None  # what `with session:` has opened
+
     def __enter__(self) -> Session:
-        self._graph_scope = self._graph.as_default()
-        self._graph_scope.__enter__()
-        self._session_scope = self.as_default()
-        return self._session_scope.__enter__()
+        if self._scopes is not None:
+            raise RuntimeError(
+                "Session context managers are not re-entrant. Use `Session.as_default()` if you "
+                "want to enter a session multiple times."
+            )
+        self._scopes = ExitStack()
+        self._scopes.callback(self.close)
+        self._scopes.enter_context(self._graph.as_default())
+        self._scopes.enter_context(self.as_default())
+        return self
 
     def __exit__(self, *details: Any) -> None:
-        try:
-            self._session_scope.__exit__(*details)
-            self._graph_scope.__exit__(*details)
-        finally:
-            self.close()
+        scopes, self._scopes = self._scopes, None
+        if scopes is not None:
+            scopes.__exit__(*details)
 
 
 @export("InteractiveSession")

@@ -123,7 +123,7 @@ def test_finding_by_name(graph):
         graph.get_operation_by_name("wieghts")
     with pytest.raises(KeyError, match="only has 1 outputs"):
         graph.get_tensor_by_name("weights:1")
-    with pytest.raises(ValueError, match='Try "weights:0"'):
+    with pytest.raises(ValueError, match='Did you mean "weights:0"'):
         graph.get_tensor_by_name("weights")
     with pytest.raises(ValueError, match="not an element of this graph"), tf.Graph().as_default():
         tf.Graph().as_graph_element(t)

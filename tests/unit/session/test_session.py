@@ -155,11 +155,17 @@ def test_partial_run(session):
     second = tf.multiply(first, b)
     handle = session.partial_run_setup([first, second], [a, b])
     assert session.partial_run(handle, first, {a: 3}) == 6
+    with pytest.raises(tf.errors.InvalidArgumentError, match="already been fetched"):
+        session.partial_run(handle, first)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="already been fed"):
+        session.partial_run(handle, second, {a: 3})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not specified"):
+        session.partial_run(handle, second, {first: 3})
     assert session.partial_run(handle, second, {b: 10}) == 60
-    with pytest.raises(tf.errors.InvalidArgumentError, match="fetched already"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Must run 'setup'"):
         session.partial_run(handle, second)
     handle = session.partial_run_setup([first, second], [a, b])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has not been fed"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="it needs Placeholder_1:0"):
         session.partial_run(handle, second, {a: 1})
     with pytest.raises(tf.errors.InvalidArgumentError, match="Must run 'setup'"):
         session.partial_run("no such handle", first)
@@ -234,7 +240,7 @@ def test_eval_and_run_use_the_default_session(graph):
         assert x.eval() == 2
         assert x.op.run() is None
     other = tf.Session(graph=tf.Graph())
-    with pytest.raises(ValueError, match="different from the tensor's"):
+    with pytest.raises(ValueError, match="different from the session's"):
         x.eval(session=other)
 
 

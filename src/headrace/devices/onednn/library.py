@@ -173,6 +173,17 @@ def _openmp_environment() -> Iterator[None]:
 
 _lock = threading.Lock()
 _outcome: Library | str | None = None
+_num_threads: int | None = None
+
+
+def request_threads(count: int) -> None:
+    """Let primitives use `count` threads. The first request before the library is loaded counts:
+    primitives keep memory for as many threads as there were when they were made.
+    """
+    global _num_threads
+    with _lock:
+        if _outcome is None and _num_threads is None:
+            _num_threads = count
 
 
 def _load() -> Library | str:
@@ -183,7 +194,7 @@ def _load() -> Library | str:
     if not os.path.exists(path):
         return f"oneDNN not found at {path} (install onednn-cpu-gomp or set HEADRACE_DNNL)"
     try:
-        return Library(path, config.num_threads)
+        return Library(path, config.num_threads or _num_threads)
     except (OSError, AttributeError, Unsupported) as error:
         return f"oneDNN at {path} cannot be used: {' '.join(str(error).split())}"
 

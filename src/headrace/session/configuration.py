@@ -1,0 +1,52 @@
+"""What a ConfigProto and RunOptions ask for. In: the protos. Out: pipeline Options, or an error for
+what can't be had.
+
+Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, operation_timeout_in_ms,
+intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
+threads, and the first session that asks decides); trace_level, timeout_in_ms,
+output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed and memory
+(thread pools between operations, GPU memory, graph rewriting) that change no result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.errors import InvalidArgumentError, UnimplementedError
+from headrace.devices import onednn
+from headrace.pipeline import Options
+
+__all__ = ["check_run", "options"]
+
+
+def options(config: Any) -> Options:
+    """The options for making programs that a ConfigProto (or None) asks for."""
+    if config is None:
+        return Options()
+    if not hasattr(config, "allow_soft_placement"):
+        raise TypeError(f"config must be a tf.ConfigProto, but got {type(config)}")
+    if config.HasField("cluster_def"):
+        raise UnimplementedError(None, None, "ConfigProto.cluster_def: no sessions of a cluster")
+    if config.intra_op_parallelism_threads < 0:
+        raise InvalidArgumentError(
+            None,
+            None,
+            "intra_op_parallelism_threads must be at least 0 (0 chooses by the machine), not "
+            f"{config.intra_op_parallelism_threads}",
+        )
+    if config.intra_op_parallelism_threads:
+        onednn.request_threads(config.intra_op_parallelism_threads)
+    count = max(config.device_count.get("CPU", 1), 1)
+    devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
+    return Options(devices, config.allow_soft_placement)
+
+
+def check_run(options: Any, metadata: Any) -> None:
+    """Refuse run options and metadata that are none, and options that can't be had."""
+    if options is not None:
+        if not hasattr(options, "trace_level"):
+            raise TypeError(f"options must be a tf.RunOptions, but got {type(options)}")
+        if options.debug_options.debug_tensor_watch_opts:
+            raise UnimplementedError(None, None, "RunOptions.debug_options: there is no debugger")
+    if metadata is not None and not hasattr(metadata, "step_stats"):
+        raise TypeError(f"run_metadata must be a tf.RunMetadata, but got {type(metadata)}")
