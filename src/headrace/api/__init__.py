@@ -22,7 +22,9 @@ from headrace.api import nn as nn
 from headrace.api import python as python
 from headrace.api import random as random
 from headrace.api import sets as sets
+from headrace.api import signal as signal
 from headrace.api import sparse as sparse
+from headrace.api import spectral as spectral
 from headrace.api import strings as strings
 from headrace.api import summary as summary
 from headrace.api import train as train
@@ -269,6 +271,14 @@ from headrace.ops.elementwise import (
     sign as sign,
     sqrt as sqrt,
     square as square,
+)
+from headrace.ops.fft import (
+    fft as fft,
+    fft2d as fft2d,
+    fft3d as fft3d,
+    ifft as ifft,
+    ifft2d as ifft2d,
+    ifft3d as ifft3d,
 )
 from headrace.ops.filling import (
     fill as fill,
@@ -827,6 +837,9 @@ __all__ = [
     "extract_image_patches",
     "extract_volume_patches",
     "eye",
+    "fft",
+    "fft2d",
+    "fft3d",
     "fill",
     "fingerprint",
     "fixed_size_partitioner",
@@ -865,6 +878,9 @@ __all__ = [
     "histogram_fixed_width_bins",
     "identity",
     "identity_n",
+    "ifft",
+    "ifft2d",
+    "ifft3d",
     "igamma",
     "igammac",
     "imag",
@@ -1030,6 +1046,7 @@ __all__ = [
     "shape_n",
     "sigmoid",
     "sign",
+    "signal",
     "sin",
     "sinh",
     "size",
@@ -1067,6 +1084,7 @@ __all__ = [
     "sparse_to_dense",
     "sparse_to_indicator",
     "sparse_transpose",
+    "spectral",
     "split",
     "sqrt",
     "square",

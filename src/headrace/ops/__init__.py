@@ -58,6 +58,7 @@ from headrace.ops import segments as segments
 from headrace.ops import selecting as selecting
 from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
+from headrace.ops import signal as signal
 from headrace.ops import slicing as slicing
 from headrace.ops import sorting as sorting
 from headrace.ops import source_ops as source_ops

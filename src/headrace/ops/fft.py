@@ -1,1 +1,475 @@
-"""Fourier transforms."""
+"""Fourier transforms over the last one, two or three dimensions.
+
+Kernels are NumPy's (pocketfft), which keep single precision. The transforms of real signals give
+or take only the non-redundant half of the last dimension; `fft_length` is the signal's size there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import Sample
+from headrace.graph.inference import constant_value
+from headrace.ops import infer
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+
+__all__ = ["irfft", "irfft2d", "irfft3d", "rfft", "rfft2d", "rfft3d"]
+
+
+# Kernels ---------------------------------------------------------------------------------------
+
+
+def _check_rank(x: np.ndarray, rank: int) -> None:
+    if x.ndim < rank:
+        raise ValueError(f"Input must have rank of at least {rank} but got: {list(x.shape)}")
+
+
+def _transform(function: Callable[..., Any], rank: int) -> Callable[[np.ndarray], np.ndarray]:
+    axes = tuple(range(-rank, 0))
+
+    def kernel(x: np.ndarray) -> np.ndarray:
+        _check_rank(x, rank)
+        return function(x, axes=axes) if x.size else x
+
+    return kernel
+
+
+def _lengths(x: np.ndarray, fft_length: np.ndarray, rank: int) -> list[int]:
+    _check_rank(x, rank)
+    if fft_length.shape != (rank,):
+        raise ValueError(f"fft_length must have shape [{rank}]")
+    lengths = fft_length.tolist()
+    if min(lengths) < 0:
+        raise ValueError(f"fft_length must be >= 0, but got: {lengths}")
+    return lengths
+
+
+def _cut(x: np.ndarray, sizes: list[int]) -> np.ndarray:
+    """The first `sizes` of the last dimensions; all of x[...] must be there."""
+    found = x.shape[x.ndim - len(sizes) :]
+    for i, (have, want) in enumerate(zip(found, sizes, strict=True)):
+        if have < want:
+            raise ValueError(
+                f"Input dimension {i} must have length of at least {want} but got: {have}"
+            )
+    return x[(..., *(slice(n) for n in sizes))]
+
+
+def _real_transform(rank: int) -> Callable[..., np.ndarray]:
+    axes = tuple(range(-rank, 0))
+
+    def kernel(x: np.ndarray, fft_length: np.ndarray) -> np.ndarray:
+        lengths = _lengths(x, fft_length, rank)
+        signal = _cut(x, lengths)
+        if not signal.size:
+            return np.zeros((*signal.shape[:-1], lengths[-1] // 2 + 1), np.complex64)
+        return np.fft.rfftn(signal, axes=axes).astype(np.complex64, copy=False)
+
+    return kernel
+
+
+def _inverse_real_transform(rank: int) -> Callable[..., np.ndarray]:
+    axes = tuple(range(-rank, 0))
+
+    def kernel(x: np.ndarray, fft_length: np.ndarray) -> np.ndarray:
+        lengths = _lengths(x, fft_length, rank)
+        half = _cut(x, [*lengths[:-1], lengths[-1] // 2 + 1])
+        if not half.size or not lengths[-1]:
+            return np.zeros((*half.shape[:-1], lengths[-1]), np.float32)
+        return np.fft.irfftn(half, s=lengths, axes=axes).astype(np.float32, copy=False)
+
+    return kernel
+
+
+# Gradients -------------------------------------------------------------------------------------
+
+
+def _count(b: Any, x: Any, rank: int, dtype: Any) -> Any:
+    """The number of elements that one transform of `x` mixes, in `dtype`."""
+    return b.cast(b.reduce_prod(b.shape(x)[-rank:]), dtype)
+
+
+def _forward_gradient(inverse: str, rank: int) -> Any:
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        back = getattr(b, inverse)(grad)
+        return b.multiply(back, _count(b, grad, rank, grad.dtype))
+
+    return gradient
+
+
+def _inverse_gradient(forward: str, rank: int) -> Any:
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        ahead = getattr(b, forward)(grad)
+        return b.divide(ahead, _count(b, grad, rank, grad.dtype))
+
+    return gradient
+
+
+def _fit(b: Any, x: Any, shape: Any) -> Any:
+    """`x` padded with zeros at the end of each dimension to `shape`, which is no smaller."""
+    missing = b.subtract(shape, b.shape(x))
+    return b.pad(x, b.stack([b.zeros_like(missing), missing], axis=1))
+
+
+def _real_gradient(inverse: str, rank: int) -> Any:
+    """The real part of the inverse transform of the half spectrum's gradient, times the size."""
+
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        x, length = op.inputs
+        batch = b.shape(x)[:-rank]
+        whole = _fit(b, grad, b.concat([batch, length], axis=0))
+        back = b.real(getattr(b, inverse)(whole))
+        signal = b.multiply(back, _count(b, back, rank, back.dtype))
+        return _fit(b, signal, b.shape(x)), None
+
+    return gradient
+
+
+def _inverse_real_gradient(forward: str, rank: int) -> Any:
+    """The transform of the signal's gradient; what stands for two elements counts twice."""
+
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        x, length = op.inputs
+        spectrum = getattr(b, forward)(grad, length)
+        last = length[-1]
+        place = b.range(b.floordiv(last, 2) + 1)
+        alone = b.logical_or(b.equal(place, 0), b.equal(place * 2, last))
+        weight = b.where(alone, b.ones_like(place), 2 * b.ones_like(place))
+        scale = b.cast(weight, dtypes.float32) / _count(b, grad, rank, dtypes.float32)
+        return _fit(b, spectrum * b.cast(scale, dtypes.complex64), b.shape(x)), None
+
+    return gradient
+
+
+# Ops -------------------------------------------------------------------------------------------
+
+
+def _at_least(rank: int) -> Any:
+    return lambda c, x: infer.with_rank_at_least(x, rank)
+
+
+def _real_infer(rank: int, halve: bool) -> Any:
+    """The last `rank` dimensions are fft_length; the very last is halved, or not."""
+
+    def rule(c: Any, x: TensorShape, length: TensorShape) -> Any:
+        infer.with_rank_at_least(x, rank)
+        size = infer.with_rank(length, 1).sizes[0]  # type: ignore[index]
+        if size not in (None, rank):
+            raise ValueError(f"Dimension must be {rank} but is {size}")
+        if x.sizes is None:
+            return None
+        lengths = c.ints(1) or [None] * rank
+        last = lengths[-1]
+        if halve and last is not None:
+            last = last // 2 + 1
+        return (*x.sizes[: len(x.sizes) - rank], *lengths[:-1], last)
+
+    return rule
+
+
+_ATTRS = "Tcomplex: {complexes} = complex64"
+
+
+@export("fft", "signal.fft", "spectral.fft")
+@define(
+    "FFT",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(1),
+    kernel=_transform(np.fft.fftn, 1),
+    gradient=_forward_gradient("ifft", 1),
+    samples=[Sample(r(5)), Sample(r(2, 4)), Sample(r(0))],
+)
+def fft(input, name=None):
+    """Return the discrete Fourier transform over the last dimension."""
+
+
+@export("ifft", "signal.ifft", "spectral.ifft")
+@define(
+    "IFFT",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(1),
+    kernel=_transform(np.fft.ifftn, 1),
+    gradient=_inverse_gradient("fft", 1),
+    samples=[Sample(r(5)), Sample(r(2, 4)), Sample(r(0))],
+)
+def ifft(input, name=None):
+    """Return the inverse of tf.fft."""
+
+
+@export("fft2d", "signal.fft2d", "spectral.fft2d")
+@define(
+    "FFT2D",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(2),
+    kernel=_transform(np.fft.fftn, 2),
+    gradient=_forward_gradient("ifft2d", 2),
+    samples=[Sample(r(3, 4)), Sample(r(2, 4, 3))],
+)
+def fft2d(input, name=None):
+    """Return the discrete Fourier transform over the last two dimensions."""
+
+
+@export("ifft2d", "signal.ifft2d", "spectral.ifft2d")
+@define(
+    "IFFT2D",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(2),
+    kernel=_transform(np.fft.ifftn, 2),
+    gradient=_inverse_gradient("fft2d", 2),
+    samples=[Sample(r(3, 4)), Sample(r(2, 4, 3))],
+)
+def ifft2d(input, name=None):
+    """Return the inverse of tf.fft2d."""
+
+
+@export("fft3d", "signal.fft3d", "spectral.fft3d")
+@define(
+    "FFT3D",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(3),
+    kernel=_transform(np.fft.fftn, 3),
+    gradient=_forward_gradient("ifft3d", 3),
+    samples=[Sample(r(2, 3, 4)), Sample(r(2, 2, 4, 3))],
+)
+def fft3d(input, name=None):
+    """Return the discrete Fourier transform over the last three dimensions."""
+
+
+@export("ifft3d", "signal.ifft3d", "spectral.ifft3d")
+@define(
+    "IFFT3D",
+    "input: Tcomplex -> output: Tcomplex",
+    _ATTRS,
+    infer=_at_least(3),
+    kernel=_transform(np.fft.ifftn, 3),
+    gradient=_inverse_gradient("fft3d", 3),
+    samples=[Sample(r(2, 3, 4)), Sample(r(2, 2, 4, 3))],
+)
+def ifft3d(input, name=None):
+    """Return the inverse of tf.fft3d."""
+
+
+_FORWARD = "input: float32, fft_length: int32 -> output: complex64"
+_INVERSE = "input: complex64, fft_length: int32 -> output: float32"
+
+
+@define(
+    "RFFT",
+    _FORWARD,
+    infer=_real_infer(1, halve=True),
+    kernel=_real_transform(1),
+    gradient=_real_gradient("ifft", 1),
+    samples=[Sample(r(6), [6]), Sample(r(2, 5), [4]), Sample(r(0, 3), [3])],
+)
+def rfft_op(input, fft_length, name=None):
+    """Return the half spectrum of a real signal."""
+
+
+@define(
+    "IRFFT",
+    _INVERSE,
+    infer=_real_infer(1, halve=False),
+    kernel=_inverse_real_transform(1),
+    gradient=_inverse_real_gradient("rfft_op", 1),
+    samples=[Sample(r(4), [6]), Sample(r(2, 5), [5]), Sample(r(0, 3), [3])],
+)
+def irfft_op(input, fft_length, name=None):
+    """Return the real signal with the given half spectrum."""
+
+
+@define(
+    "RFFT2D",
+    _FORWARD,
+    infer=_real_infer(2, halve=True),
+    kernel=_real_transform(2),
+    gradient=_real_gradient("ifft2d", 2),
+    samples=[Sample(r(3, 6), [3, 6]), Sample(r(2, 4, 5), [3, 5])],
+)
+def rfft2d_op(input, fft_length, name=None):
+    """Return the half spectrum of a real signal in two dimensions."""
+
+
+@define(
+    "IRFFT2D",
+    _INVERSE,
+    infer=_real_infer(2, halve=False),
+    kernel=_inverse_real_transform(2),
+    gradient=_inverse_real_gradient("rfft2d_op", 2),
+    samples=[Sample(r(3, 4), [3, 6]), Sample(r(2, 4, 3), [4, 5])],
+)
+def irfft2d_op(input, fft_length, name=None):
+    """Return the real signal in two dimensions with the given half spectrum."""
+
+
+@define(
+    "RFFT3D",
+    _FORWARD,
+    infer=_real_infer(3, halve=True),
+    kernel=_real_transform(3),
+    gradient=_real_gradient("ifft3d", 3),
+    samples=[Sample(r(2, 3, 6), [2, 3, 6]), Sample(r(2, 2, 4, 5), [2, 3, 5])],
+)
+def rfft3d_op(input, fft_length, name=None):
+    """Return the half spectrum of a real signal in three dimensions."""
+
+
+@define(
+    "IRFFT3D",
+    _INVERSE,
+    infer=_real_infer(3, halve=False),
+    kernel=_inverse_real_transform(3),
+    gradient=_inverse_real_gradient("rfft3d_op", 3),
+    samples=[Sample(r(2, 3, 4), [2, 3, 6]), Sample(r(2, 2, 4, 3), [2, 4, 5])],
+)
+def irfft3d_op(input, fft_length, name=None):
+    """Return the real signal in three dimensions with the given half spectrum."""
+
+
+# Public functions ------------------------------------------------------------------------------
+
+
+def _whole_length(x: Any, rank: int, is_half: bool) -> Any:
+    """The fft_length of a signal, or of a half spectrum, whose last dimension then is even."""
+    sizes = x.shape.with_rank_at_least(rank).sizes
+    if sizes is not None and None not in sizes[-rank:]:
+        lengths = list(sizes[-rank:])
+        if is_half:
+            lengths[-1] = max(0, 2 * (lengths[-1] - 1))
+        return b.constant(lengths, dtypes.int32)
+    length = b.shape(x)[-rank:]
+    if not is_half:
+        return length
+    parts = b.unstack(length, rank)
+    parts[-1] = b.maximum(0, 2 * (parts[-1] - 1))
+    return b.stack(parts)
+
+
+def _padded(x: Any, rank: int, length: Any, is_half: bool) -> Any:
+    """`x` with zeros behind its last dimensions as far as they are shorter than `length`."""
+    known = constant_value(length)
+    sizes = x.shape.sizes
+    if sizes is not None and None not in sizes[-rank:] and known is not None:
+        wanted = known.tolist()
+        if is_half:
+            wanted[-1] = wanted[-1] // 2 + 1
+        missing = [max(0, w - n) for w, n in zip(wanted, sizes[-rank:], strict=True)]
+        if not any(missing):
+            return x
+        return b.pad(x, [[0, 0]] * (len(sizes) - rank) + [[0, m] for m in missing])
+    total = b.rank(x)
+    found = b.shape(x)[-rank:]
+    outer = b.zeros([b.maximum(0, total - rank)], dtypes.int32)
+    wanted = length
+    if is_half:
+        wanted = b.concat([length[:-1], length[-1:] // 2 + 1], 0)
+    after = b.concat([outer, b.maximum(0, wanted - found)], 0)
+    return b.pad(x, b.stack([b.zeros_like(after), after], axis=1))
+
+
+def _real_function(rank: int, op: Any, scope: str, is_half: bool) -> Any:
+    source = dtypes.complex64 if is_half else dtypes.float32
+
+    def call(input_tensor: Any, fft_length: Any, name: str | None) -> Any:
+        with name_scope(name, scope, [input_tensor, fft_length]) as full:
+            x = convert_to_tensor(input_tensor, source)
+            x.shape.with_rank_at_least(rank)
+            if fft_length is None:
+                fft_length = _whole_length(x, rank, is_half)
+            else:
+                fft_length = convert_to_tensor(fft_length, dtypes.int32)
+            return op(_padded(x, rank, fft_length, is_half), fft_length, name=full)
+
+    return call
+
+
+_rfft = _real_function(1, rfft_op, "rfft", is_half=False)
+_rfft2d = _real_function(2, rfft2d_op, "rfft2d", is_half=False)
+_rfft3d = _real_function(3, rfft3d_op, "rfft3d", is_half=False)
+_irfft = _real_function(1, irfft_op, "irfft", is_half=True)
+_irfft2d = _real_function(2, irfft2d_op, "irfft2d", is_half=True)
+_irfft3d = _real_function(3, irfft3d_op, "irfft3d", is_half=True)
+
+
+@composed
+@export("signal.rfft", "spectral.rfft")
+def rfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the half spectrum of real signals, padded or cut to `fft_length`."""
+    return _rfft(input_tensor, fft_length, name)
+
+
+@composed
+@export("signal.rfft2d", "spectral.rfft2d")
+def rfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the half spectrum of real signals in two dimensions."""
+    return _rfft2d(input_tensor, fft_length, name)
+
+
+@composed
+@export("signal.rfft3d", "spectral.rfft3d")
+def rfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the half spectrum of real signals in three dimensions."""
+    return _rfft3d(input_tensor, fft_length, name)
+
+
+@composed
+@export("signal.irfft", "spectral.irfft")
+def irfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the real signals of half spectra; an even length if `fft_length` says no other."""
+    return _irfft(input_tensor, fft_length, name)
+
+
+@composed
+@export("signal.irfft2d", "spectral.irfft2d")
+def irfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the real signals in two dimensions of half spectra."""
+    return _irfft2d(input_tensor, fft_length, name)
+
+
+@composed
+@export("signal.irfft3d", "spectral.irfft3d")
+def irfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+    """Return the real signals in three dimensions of half spectra."""
+    return _irfft3d(input_tensor, fft_length, name)
+
+
+def _shifted(x: Any, axes: Any, name: str | None, scope: str, sign: int) -> Any:
+    with name_scope(name, scope) as full:
+        x = convert_to_tensor(x)
+        sizes = x.shape.sizes
+        if axes is None:
+            axes = b.range(b.rank(x)) if sizes is None else list(range(len(sizes)))
+        if isinstance(axes, int):
+            axes = [axes]
+        if isinstance(axes, list | tuple) and sizes is not None and None not in sizes:
+            shift = [sign * (sizes[a] // 2) for a in axes]
+        else:
+            half = b.gather(b.shape(x), axes) // 2
+            shift = half if sign > 0 else -half
+        return b.roll(x, shift, axes, name=full)
+
+
+@composed
+@export("signal.fftshift")
+def fftshift(x: Any, axes: Any = None, name: str | None = None) -> Any:
+    """Return `x` with the zero frequency in the middle of each of `axes` (default: all)."""
+    return _shifted(x, axes, name, "fftshift", 1)
+
+
+@composed
+@export("signal.ifftshift")
+def ifftshift(x: Any, axes: Any = None, name: str | None = None) -> Any:
+    """Return the inverse of tf.signal.fftshift."""
+    return _shifted(x, axes, name, "ifftshift", -1)
