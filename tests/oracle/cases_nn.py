@@ -38,6 +38,14 @@ def activation_gradients(tf):
     return found
 
 
+@case(graph=False)
+def swish(tf):
+    x = tf.constant(array(3, 4))
+    y = tf.nn.swish(x)
+    (dx,) = tf.gradients(y, x)
+    return y, dx
+
+
 @case
 def leaky_relu_arguments(tf):
     return tf.nn.leaky_relu([-2, 3], alpha=0.5, name="l"), tf.nn.leaky_relu(array(2, 3), 1.5)

@@ -245,8 +245,8 @@ def safe_embedding_lookup_sparse(
             max_norm=max_norm,
         )
         if default_id is None:
-            width = b.stack([1, b.shape(result)[1]])
-            blank = b.tile(b.reshape(is_empty, [-1, 1]), width)
+            column = b.reshape(is_empty, [-1, 1])
+            blank = b.tile(column, b.stack([1, b.shape(result)[1]]))
             result = b.where(blank, b.zeros_like(result), result, name=scope)
         outer = b.slice(b.cast(shape, "int32"), [0], [last])
         inner = b.slice(b.shape(result), [1], [-1])

@@ -1,14 +1,19 @@
 """Bias, batch and local response normalisation in NumPy. In: arrays, TF attributes. Out: arrays.
 
-Statistics are summed in float64: a batch has millions of elements per channel, and NumPy adds them
-one after another when the channel is the last axis.
+Sums over a batch have millions of terms per channel, which NumPy would add one after another when
+the channel is the last axis: `_channel_sum` lets BLAS add blocks of them, and adds up the blocks in
+float64.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from headrace.ops.accumulation import require_float, widened
+
+_BLOCK = 512  # as many terms as may be added in the array's own precision
 
 
 def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
@@ -25,8 +30,10 @@ def bias_add_grad(out_backprop: np.ndarray, *, data_format: str = "NHWC") -> np.
     """Sum the gradient over everything but the channels."""
     axis = _channel_axis(out_backprop.shape, data_format)
     dy = widened(out_backprop)
-    accumulator = np.float64 if dy.dtype.kind == "f" else dy.dtype
-    total = dy.sum(axis=_others(dy.ndim, axis), dtype=accumulator)
+    if dy.dtype.kind == "f":
+        total = _channel_sum(dy, axis)
+    else:
+        total = dy.sum(axis=_others(dy.ndim, axis), dtype=dy.dtype)
     return total.astype(out_backprop.dtype, copy=False)
 
 
@@ -60,8 +67,9 @@ def fused_batch_norm(
         _check_norm(x, data_format, mean=mean, variance=variance)
         used_mean, used_variance, unbiased = mean, variance, variance
     factor = scale / np.sqrt(used_variance + scale.dtype.type(epsilon))
-    centred = widened(x) - _along(used_mean, axis, x.ndim)
-    y = centred * _along(factor, axis, x.ndim) + _along(offset, axis, x.ndim)
+    y = widened(x) - _along(used_mean, axis, x.ndim)
+    y *= _along(factor, axis, x.ndim)
+    y += _along(offset, axis, x.ndim)
     # Copies: an output must not share memory with another, nor with the variable that was read.
     statistics = (used_mean, unbiased, used_mean, used_variance)
     return y.astype(x.dtype, copy=False), *(vector.copy() for vector in statistics)
@@ -115,17 +123,21 @@ def fused_batch_norm_grad(
             f"y_backprop is {y_backprop.dtype.name}{list(y_backprop.shape)}, "
             f"x is {x.dtype.name}{list(x.shape)}"
         )
-    others, count = _others(x.ndim, axis), x.size // max(x.shape[axis], 1)
+    count = x.size // max(x.shape[axis], 1)
     inverse = 1 / np.sqrt(reserve_space_2 + scale.dtype.type(epsilon))
     dy = widened(y_backprop)
-    normal = (widened(x) - _along(reserve_space_1, axis, x.ndim)) * _along(inverse, axis, x.ndim)
-    d_offset = dy.sum(axis=others, dtype=np.float64).astype(scale.dtype)
-    d_scale = (dy * normal).sum(axis=others, dtype=np.float64).astype(scale.dtype)
-    dx = dy
+    normal = widened(x) - _along(reserve_space_1, axis, x.ndim)
+    normal *= _along(inverse, axis, x.ndim)
+    d_offset = _channel_sum(dy, axis).astype(scale.dtype)
+    d_scale = _channel_sum(dy * normal, axis).astype(scale.dtype)
     if is_training and count:
-        dx = dy - _along(d_offset / count, axis, x.ndim)
-        dx = dx - normal * _along(d_scale / count, axis, x.ndim)
-    dx = dx * _along(scale * inverse, axis, x.ndim)
+        normal *= _along(-d_scale / count, axis, x.ndim)
+        normal += dy
+        normal -= _along(d_offset / count, axis, x.ndim)
+        dx = normal
+        dx *= _along(scale * inverse, axis, x.ndim)
+    else:
+        dx = dy * _along(scale * inverse, axis, x.ndim)
     unused = np.zeros((), scale.dtype)
     return dx.astype(x.dtype, copy=False), d_scale, d_offset, unused, unused.copy()
 
@@ -225,14 +237,27 @@ def _check_norm(x: np.ndarray, data_format: str, **vectors: np.ndarray) -> int:
 
 def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     """Each channel's mean, biased variance and unbiased variance; NaN for an empty batch."""
-    others, count = _others(x.ndim, axis), x.size // max(x.shape[axis], 1)
+    count = x.size // max(x.shape[axis], 1)
     wide = widened(x)
     with np.errstate(invalid="ignore"):
-        mean = wide.sum(axis=others, dtype=np.float64) / np.float64(count)
-        squares = np.square(wide - _along(mean, axis, x.ndim)).sum(axis=others)
-        variance = squares / np.float64(count)
+        mean = _channel_sum(wide, axis) / np.float64(count)
+        centred = wide - _along(mean.astype(wide.dtype), axis, x.ndim)
+        variance = _channel_sum(np.square(centred, out=centred), axis) / np.float64(count)
     unbiased = variance * (count / max(count - 1, 1))
     return mean.astype(dtype), variance.astype(dtype), unbiased.astype(dtype)
+
+
+def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
+    """The sum over everything but `axis`, in float64: blocks by BLAS, then the blocks."""
+    if axis != x.ndim - 1:
+        planes = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
+        return (planes @ np.ones(planes.shape[2], x.dtype)).sum(axis=0, dtype=np.float64)
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    whole = len(rows) // _BLOCK * _BLOCK
+    blocks = rows[:whole].reshape(whole // _BLOCK, _BLOCK, x.shape[-1])
+    ones = np.ones(_BLOCK, x.dtype)
+    total = (ones @ blocks).sum(axis=0, dtype=np.float64)
+    return total + ones[: len(rows) - whole] @ rows[whole:]
 
 
 def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:

@@ -130,9 +130,11 @@ def invert_permutation(x, name=None):
 def transpose(a: Any, perm: Any = None, name: str = "transpose", conjugate: bool = False) -> Tensor:
     """Permute the axes, or reverse their order if no permutation is given."""
     with name_scope(name, "transpose", [a]) as scope:
-        a = convert_to_tensor(a, name="a")
-        is_complex = a.dtype.base_dtype in (dtypes.complex64, dtypes.complex128)
-        build = conjugate_transpose if conjugate and is_complex else transpose_op
+        build = transpose_op
+        if conjugate or perm is None:  # else the op converts it, and the constant is its `x`
+            a = convert_to_tensor(a, name="a")
+            if conjugate and a.dtype.base_dtype in (dtypes.complex64, dtypes.complex128):
+                build = conjugate_transpose
         if perm is None:
             rank = a.shape.rank
             if rank is None:

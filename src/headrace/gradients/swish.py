@@ -1,0 +1,25 @@
+"""tf.nn.swish, which brings its own gradient so that a step need not keep the sigmoid for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.export import export
+from headrace.gradients.custom import custom_gradient
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b
+
+__all__ = ["swish"]
+
+
+@export("nn.swish")
+@custom_gradient
+def swish(features: Any) -> Any:
+    """Return features * sigmoid(features)."""
+    features = convert_to_tensor(features, name="features")
+
+    def grad(dy: Any) -> Any:
+        gate = b.sigmoid(features)
+        return dy * (gate * (1.0 + features * (1.0 - gate)))
+
+    return features * b.sigmoid(features), grad
