@@ -1,4 +1,4 @@
-"""Headrace: a machine-learning system of stateful dataflow graphs, with TensorFlow 1.15's interfaces.
+"""Headrace: machine learning on stateful dataflow graphs, with TensorFlow 1.15's interfaces.
 
 import headrace as tf
 

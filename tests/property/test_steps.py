@@ -22,7 +22,7 @@ BINARY = {
 
 @st.composite
 def programs(draw):
-    """A list of instructions (function name, operand numbers): each adds a value to the two inputs."""
+    """Instructions (function name, operand numbers), each adding a value to the two inputs."""
     steps = []
     for i in range(draw(st.integers(1, 12))):
         operands = st.integers(0, i + 1)

@@ -241,7 +241,7 @@ del _alias, _dtype, _c_type
 
 
 def as_dtype(type_value: Any) -> DType:
-    """The DType named by `type_value`: a DType, number, name, NumPy dtype or type, or Python type."""
+    """The DType that `type_value` names: a DType, number, name, NumPy dtype, or Python type."""
     if type(type_value) is DType:
         return type_value
     try:

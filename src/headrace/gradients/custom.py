@@ -2,7 +2,7 @@
 grad_fn as its gradient.
 
 The result and the arguments pass through one IdentityN whose gradient is a function made for this
-call. The graph keeps that function, which knows the graph's tensors, so both are forgotten together.
+call. The graph keeps that function, which knows the graph's tensors: both are forgotten together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of TensorFlow's behaviours is in force: always graphs and TF1's, so switching them off changes nothing."""
+"""Which of TensorFlow's behaviours is in force: always graphs, and always TF1's."""
 
 from __future__ import annotations
 

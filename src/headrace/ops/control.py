@@ -283,7 +283,7 @@ def print_op(input, data, message="", first_n=-1, summarize=3, name=None):
 @composed
 @export("Print")
 def Print(input_, data, message=None, first_n=None, summarize=None, name=None):
-    """Return `input_`; when it is computed (the first `first_n` times), print `message` and `data`."""
+    """Return `input_`; whenever it is computed (at most `first_n` times), print `data`."""
     return print_op(
         input_,
         data,
