@@ -237,7 +237,7 @@ def _multiply(
     left = _grouped(x, x_sizes, k, k + m)
     right = _grouped(y, y_sizes, k, k + len(summed))
     product = ops.matmul(left, right)
-    sizes = x_sizes[: k + m] + y_sizes[k + len(summed) :]
+    sizes = _sizes(product)[:k] + x_sizes[k : k + m] + y_sizes[k + len(summed) :]
     return ops.reshape(product, _shape_of(sizes)), labels
 
 
@@ -267,10 +267,12 @@ def _shape_of(sizes: list[Any]) -> Any:
 
 
 def _grouped(x: Tensor, sizes: list[Any], first: int, second: int) -> Tensor:
-    """`x` with its dimensions joined to three: those before `first`, before `second`, the rest."""
-    groups = [sizes[:first], sizes[first:second], sizes[second:]]
-    joined = [_joined(group) for group in groups]
-    return ops.reshape(x, _shape_of(joined if first else joined[1:]))
+    """`x` with its dimensions from `first` on joined to two: those before `second`, and the rest.
+
+    Dimensions before `first` stay apart, since matmul broadcasts them.
+    """
+    joined = [*sizes[:first], _joined(sizes[first:second]), _joined(sizes[second:])]
+    return ops.reshape(x, _shape_of(joined))
 
 
 def _joined(sizes: list[Any]) -> Any:

@@ -213,20 +213,21 @@ def norm(
 
 def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
     """The norm, with the dimensions kept."""
-    axes = [axis] if isinstance(axis, int) else axis
+    axes = axis if axis is None or is_matrix else [axis]
     if ord_ in ("fro", "euclidean", 2, 2.0):
         if is_matrix and ord_ in (2, 2.0):
             return _spectral(x, axis)
         squares = b.multiply(x, b.conj(x), name="mul")
         return b.sqrt(b.reduce_sum(squares, axes, keepdims=True))
     size = b.abs(x)
+    first, second = axis if is_matrix else (axis, None)
     if ord_ == 1:
-        total = b.reduce_sum(size, axis[0] if is_matrix else axis, keepdims=True)
-        return b.reduce_max(total, axis[1], keepdims=True) if is_matrix else total
+        total = b.reduce_sum(size, first, keepdims=True)
+        return b.reduce_max(total, second, keepdims=True) if is_matrix else total
     if ord_ == np.inf:
         if is_matrix:
-            size = b.reduce_sum(size, axis[1], keepdims=True)
-        return b.reduce_max(size, axis[0] if is_matrix else axis, keepdims=True)
+            size = b.reduce_sum(size, second, keepdims=True)
+        return b.reduce_max(size, first, keepdims=True)
     total = b.reduce_sum(b.pow(size, ord_), axes, keepdims=True)
     return b.pow(total, 1.0 / ord_)
 
@@ -276,6 +277,12 @@ def _checked(a: Any, validate_args: bool) -> Any:
     return a
 
 
+def _larger_side(a: Any) -> Any:
+    """The number of rows or columns, whichever is larger, as a number if both are known."""
+    sizes: list[Any] = a.shape.as_list()[-2:] if a.shape.rank else [None]
+    return b.reduce_max(b.shape(a)[-2:]) if None in sizes else max(sizes)
+
+
 @composed
 @export("linalg.matrix_rank")
 def matrix_rank(
@@ -289,8 +296,9 @@ def matrix_rank(
         a = _checked(convert_to_tensor(a, name="a"), validate_args)
         values = svd(a, compute_uv=False)
         if tol is None:
-            sizes = a.shape.as_list()[-2:] if a.shape.rank else [None]
-            largest = b.reduce_max(b.shape(a)[-2:]) if None in sizes else np.int64(max(sizes))
+            largest = _larger_side(a)
+            if isinstance(largest, int):
+                largest = np.int64(largest)
             eps = np.finfo(a.dtype.numpy).eps
             tol = b.multiply(eps, b.cast(largest, a.dtype), name="mul")
             tol = b.multiply(tol, b.reduce_max(values, -1, keepdims=True), name="mul")
@@ -306,11 +314,8 @@ def pinv(a: Any, rcond: Any = None, validate_args: bool = False, name: str | Non
         a = _checked(convert_to_tensor(a, name="a"), validate_args)
         dtype = a.dtype.numpy
         if rcond is None:
-            sizes = a.shape.as_list()[-2:] if a.shape.rank else [None]
-            if None in sizes:
-                largest = b.cast(b.reduce_max(b.shape(a)[-2:]), a.dtype)
-            else:
-                largest = float(max(sizes))
+            largest = _larger_side(a)
+            largest = float(largest) if isinstance(largest, int) else b.cast(largest, a.dtype)
             rcond = 10.0 * largest * np.finfo(dtype).eps
         rcond = convert_to_tensor(rcond, a.dtype, "rcond")
         s, u, v = svd(a, full_matrices=False, compute_uv=True)

@@ -102,7 +102,7 @@ def qr(x: Array, *, full_matrices: bool) -> tuple[Array, Array]:
 
 
 @_widened
-def svd(x: Array, *, compute_uv: bool, full_matrices: bool) -> tuple[Array, Array, Array]:
+def svd(x: Array, *, compute_uv: bool, full_matrices: bool) -> tuple[Array, ...]:
     """Singular values in descending order, left and right singular vectors (in columns)."""
     _check_matrix(x)
     if not np.all(np.isfinite(x)):
@@ -282,12 +282,9 @@ def tridiagonal_solve(diagonals: Array, rhs: Array, *, partial_pivoting: bool) -
     _check_tridiagonal(diagonals, rhs)
     if not rhs.size:
         return rhs
-    upper, main, lower = (diagonals[..., i, :, None] for i in range(3))
-    rows = [
-        np.moveaxis(np.broadcast_to(d, (*rhs.shape[:-2], rhs.shape[-2], 1)), -2, 0)
-        for d in (lower, main, upper)
-    ]
-    return _eliminate(*rows, np.moveaxis(rhs, -2, 0), partial_pivoting)
+    rows = np.moveaxis(diagonals, -1, 0)[..., None]
+    upper, main, lower = (rows[..., i, :] for i in range(3))
+    return _eliminate(lower, main, upper, np.moveaxis(rhs, -2, 0), partial_pivoting)
 
 
 def _check_tridiagonal(diagonals: Array, rhs: Array) -> None:
@@ -450,9 +447,9 @@ def _iterated_root(x: Array) -> Array:
     root, product = x, x
     for _ in range(_MOST_ITERATIONS):
         scale = 1.0
-        if np.linalg.norm(product - one) > 1e-2:
-            scale = np.abs(np.linalg.det(product)) ** (-1 / (2 * size))
-            scale = scale if 0 < scale < np.inf else 1.0
+        magnitude = np.abs(np.linalg.det(product))
+        if np.linalg.norm(product - one) > 1e-2 and 0 < magnitude < np.inf:
+            scale = magnitude ** (-1 / (2 * size))
         inverse = np.linalg.inv(product) / scale**2
         root = 0.5 * scale * (root @ (one + inverse))
         product = 0.5 * (one + 0.5 * (scale**2 * product + inverse))
@@ -465,7 +462,8 @@ def _iterated_root(x: Array) -> Array:
 def _root_by_eigenvectors(x: Array) -> Array:
     values, vectors = np.linalg.eig(x.astype(np.complex128))
     # What rounding adds below the negative axis would choose the other root.
-    values.imag[np.abs(values.imag) <= 1e-14 * np.abs(values)] = 0
+    is_real = np.abs(np.imag(values)) <= 1e-14 * np.abs(values)
+    values = np.where(is_real, np.real(values) + 0j, values)
     root = (vectors * np.sqrt(values)) @ np.linalg.inv(vectors)
     return root if x.dtype.kind == "c" else root.real
 

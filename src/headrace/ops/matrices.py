@@ -255,7 +255,8 @@ def _adjoint_gradients(op: Any, grad: Any) -> Any:
     def product(x: Any, y: Any, adj_x: bool, adj_y: bool) -> Any:
         return batch_mat_mul_v2(x, y, adj_x=adj_x, adj_y=adj_y)
 
-    return _product_gradients(product, *op.inputs, grad, op._attrs["adj_x"], op._attrs["adj_y"])
+    x, y = op.inputs
+    return _product_gradients(product, x, y, grad, op._attrs["adj_x"], op._attrs["adj_y"])
 
 
 def _batch_mat_mul_v2_gradient(b, op, grad):
