@@ -14,6 +14,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
+from headrace.ops.row_groups import stable_order
 from headrace.ops.samples import r
 
 __all__ = ["dynamic_partition", "dynamic_stitch", "repeat"]
@@ -44,7 +45,7 @@ def _partition_kernel(
         at = int(np.argmax(outside))
         raise ValueError(f"partitions[{at}] = {keys[at]} is not in [0, {num_partitions})")
     rows = np.reshape(data, (keys.size, *np.shape(data)[rank:]))
-    ordered = rows[np.argsort(keys, kind="stable")]
+    ordered = rows[stable_order(keys)]
     ends = np.cumsum(np.bincount(keys, minlength=num_partitions))
     return np.split(ordered, ends[:-1])
 

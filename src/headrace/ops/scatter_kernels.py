@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ops.row_groups import update_rows
+
 __all__ = ["UPDATES", "check_indices", "row_numbers", "scatter", "scatter_nd", "truncated_divide"]
 
 
@@ -116,10 +118,6 @@ def row_numbers(
     return rows, count
 
 
-# Up to this many updates of one row are applied one after the other; more are combined first.
-_MOST_ROUNDS = 4
-
-
 def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str) -> None:
     function = UPDATES[how]
     if not rows.size:
@@ -129,29 +127,7 @@ def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str)
         return
     if function is truncated_divide and params.dtype.kind not in "iu":
         function = np.divide
-    order = np.argsort(rows, kind="stable")
-    rounds = 0
-    while order.size:
-        if rounds == _MOST_ROUNDS and isinstance(function, np.ufunc):
-            _combine(params, rows[order], updates[order], function)
-            return
-        ordered = rows[order]
-        first = np.r_[True, ordered[1:] != ordered[:-1]]
-        if first.all():
-            params[ordered] = function(params[ordered], updates[order])
-            return
-        params[ordered[first]] = function(params[ordered[first]], updates[order[first]])
-        order = order[~first]
-        rounds += 1
-
-
-def _combine(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, function: np.ufunc) -> None:
-    """Apply a ufunc to sorted rows with repeats: among the updates of a row, then on the row."""
-    starts = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
-    among = {np.subtract: np.add, np.divide: np.multiply}.get(function, function)
-    totals = among.reduceat(updates, starts, axis=0, dtype=updates.dtype)
-    kept = rows[starts]
-    params[kept] = function(params[kept], totals)
+    update_rows(function, params, rows, updates)
 
 
 def _show(shape: tuple[int, ...]) -> str:

@@ -15,25 +15,10 @@ from headrace.ops.accumulation import widened
 from headrace.ops.define import define
 from headrace.ops.filling import zero_array
 from headrace.ops.indexing import flat_places
+from headrace.ops.row_groups import update_rows
 from headrace.ops.samples import r
 
-__all__ = ["add_at", "scatter_nd", "tensor_scatter_add", "tensor_scatter_sub"]
-
-
-def add_at(rows: np.ndarray, places: np.ndarray, updates: np.ndarray, ufunc: Any = np.add) -> None:
-    """rows[places[i]] += updates[i], for every i, also where a place comes more than once."""
-    if rows.ndim == 1 or rows.dtype.hasobject:
-        ufunc.at(rows, places, updates)
-        return
-    if not places.size:
-        return
-    # Bring the updates of each row together and add them up before they meet the rows.
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    sums = updates[order] if len(starts) == len(order) else np.add.reduceat(updates[order], starts)
-    unique = ordered[starts]
-    rows[unique] = ufunc(rows[unique], sums)
+__all__ = ["scatter_nd", "tensor_scatter_add", "tensor_scatter_sub"]
 
 
 def _scatter(
@@ -58,7 +43,7 @@ def _scatter(
         return result.reshape(shape)
     wide = widened(base)
     result = (np.array(wide) if wide is base else wide).reshape(flat)
-    add_at(result, places, widened(pieces), ufunc)
+    update_rows(ufunc, result, places, widened(pieces))
     return result.reshape(shape).astype(base.dtype, copy=False)
 
 

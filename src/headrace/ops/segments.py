@@ -1,13 +1,12 @@
 """Reductions of a tensor's rows by segment: `output[k]` is made of the rows whose segment id is k.
 
 Sorted segments start anywhere and may leave gaps; unsorted ones have a given count, and rows with
-negative ids belong to none. All kernels sort, if need be, and reduce runs of equal ids.
+negative ids belong to none. All kernels bring the rows of each segment together and reduce them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
+from headrace.ops.row_groups import reduce_rows
 from headrace.ops.samples import r, typed
 
 __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorted_segment_sqrt_n"]
@@ -26,22 +26,13 @@ __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorte
 
 # Kernels
 
-# From so many elements per segment on, reducing them one by one beats one `reduceat` (measured).
-_LONG_RUN = 2000
-
 
 def segment_rows(reduce: Any, rows: Any, ids: Any, count: int, default: Any) -> Any:
-    """Reduce runs of rows with equal, ascending ids by a ufunc; `default` for missing ids."""
+    """Reduce the rows of each id in [0, count) by a ufunc; `default` for ids without rows."""
     result = np.full((count, *rows.shape[1:]), default, rows.dtype)
     if not (ids.size and result.size):
         return result
-    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-    wide = widened(rows)
-    if rows.size < _LONG_RUN * len(starts):
-        result[ids[starts]] = reduce.reduceat(wide, starts, axis=0, dtype=wide.dtype)
-        return result
-    for start, end in pairwise([*starts.tolist(), len(ids)]):
-        result[ids[start]] = reduce.reduce(wide[start:end], axis=0, dtype=wide.dtype)
+    reduce_rows(reduce, widened(rows), ids, result)
     return result
 
 
@@ -104,9 +95,10 @@ def _unsorted_kernel(reduce: Any, default: Callable[[np.dtype], Any]) -> Callabl
         if ids.size and ids.max() >= count:
             where = int(np.argmax(ids >= count))
             raise ValueError(f"segment_ids[{where}] = {ids[where]} is out of range [0, {count})")
-        order = np.argsort(ids, kind="stable")
-        order = order[np.searchsorted(ids[order], 0) :]
-        return segment_rows(reduce, rows[order], ids[order], count, default(data.dtype))
+        if ids.size and ids.min() < 0:
+            inside = np.flatnonzero(ids >= 0)
+            rows, ids = rows[inside], ids[inside]
+        return segment_rows(reduce, rows, ids, count, default(data.dtype))
 
     return kernel
 

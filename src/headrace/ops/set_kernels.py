@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import check_order, check_parts, keys, run_starts
 from headrace.ops.string_arrays import attr_bytes
 
@@ -167,7 +168,7 @@ def edit_distance(
         (given, right), np.split(ranks, [len(given[1])]), strict=True
     ):
         found = keys(rows, shape)
-        order = np.argsort(found, kind="stable")
+        order = stable_order(found)
         tables += _sequences(keys(rows[order, :-1], outer), codes[order], count)
     distance = _distances(*tables).astype(np.float32)
     if normalize:

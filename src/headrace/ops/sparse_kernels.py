@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ops.accumulation import widened
+from headrace.ops.row_groups import row_groups, stable_order
+
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _LARGEST = np.iinfo(np.int64).max
@@ -189,7 +192,7 @@ def _lookup(table: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nda
     """values[i] where table[i] == wanted, 0 where wanted isn't in the table."""
     if not len(table):
         return np.zeros(len(wanted), values.dtype)
-    order = np.argsort(table, kind="stable")
+    order = stable_order(table)
     place = order[np.minimum(np.searchsorted(table, wanted, sorter=order), len(table) - 1)]
     return np.where(table[place] == wanted, values[place], np.zeros((), values.dtype))
 
@@ -290,14 +293,11 @@ def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape, b, *, adjoint_a, a
     product = np.zeros((sizes[0], dense.shape[1]), dense.dtype)
     if not len(values) or not product.size:
         return product
-    if not is_sorted(rows):
-        order = np.argsort(rows, kind="stable")
-        rows, columns, values = rows[order], columns[order], values[order]
-    starts = run_starts(rows)
-    narrow = dense.dtype.itemsize == 2 and dense.dtype.kind in "fV"
-    terms = dense[columns].astype(np.float32) if narrow else dense[columns]
-    np.multiply(terms, values[:, None], out=terms)
-    product[rows[starts]] = np.add.reduceat(terms, starts, axis=0)
+    wide, values = widened(dense), widened(values)
+    for found, places in row_groups(rows, dense.shape[1]):
+        terms = wide.take(columns[places], 0)
+        terms *= values[places][..., None]
+        product[found] = terms.sum(axis=0, dtype=terms.dtype)
     return product
 
 
@@ -333,7 +333,7 @@ def _reduced(ufunc: Any, parts: Parts, reduction_axes: Any, keep_dims: bool) -> 
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     groups = keys(indices[:, kept], shape[kept])
     if not is_sorted(groups):
-        order = np.argsort(groups, kind="stable")
+        order = stable_order(groups)
         indices, values, groups = indices[order], values[order], groups[order]
     starts = run_starts(groups)
     found = indices[starts]
@@ -378,7 +378,7 @@ def sparse_softmax(sp_indices, sp_values, sp_shape):
     groups = np.unique(keys(indices[:, :-1], shape[:-1]), return_inverse=True)[1].reshape(-1)
     if not len(groups):
         return values
-    order = np.argsort(groups, kind="stable")
+    order = stable_order(groups)
     starts = run_starts(groups[order])
     powers = np.exp(values - np.maximum.reduceat(values[order], starts)[groups])
     return powers / np.add.reduceat(powers[order], starts)[groups]

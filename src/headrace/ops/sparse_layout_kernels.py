@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.core import dtypes, proto
 from headrace.core.tensor_proto import to_array
+from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import (
     check_bounds,
     check_parts,
@@ -29,7 +30,7 @@ def _in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> tuple[np.n
     found = keys(indices, shape)
     if is_sorted(found):
         return indices, values
-    order = np.argsort(found, kind="stable")
+    order = stable_order(found)
     return indices[order], values[order]
 
 
@@ -172,7 +173,7 @@ def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indi
     mine, wanted = joint_keys(rows, kept + start)
     result = np.zeros(len(rows), grad.dtype)
     if len(mine):
-        order = np.argsort(mine, kind="stable")
+        order = stable_order(mine)
         place = order[np.minimum(np.searchsorted(mine, wanted, sorter=order), len(mine) - 1)]
         if (mine[place] != wanted).any():
             raise ValueError("an element of the slice is not one of the input")
@@ -199,7 +200,7 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value):
     missing = np.zeros((int(empty.sum()), len(shape)), np.int64)
     missing[:, 0] = np.flatnonzero(empty)
     joined = np.concatenate([rows, missing])
-    order = np.argsort(joined[:, 0], kind="stable")
+    order = stable_order(joined[:, 0])
     position = np.empty(len(order), np.int64)
     position[order] = np.arange(len(order))
     filler = np.full(
@@ -305,7 +306,7 @@ def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape, *, out_ty
     if len(shape) < 2:
         raise ValueError(f"Rank of input SparseTensor should be > 1, but saw rank: {len(shape)}")
     check_bounds(indices, shape)
-    order = np.argsort(indices[:, 0], kind="stable")
+    order = stable_order(indices[:, 0])
     rows, elements = indices[order], values[order]
     bounds = np.searchsorted(rows[:, 0], np.arange(int(shape[0]) + 1)).tolist()
     as_variant = out_type is dtypes.variant

@@ -62,8 +62,7 @@ def _grad_kernel(scale: Callable[[Any], Any]) -> Callable[..., Any]:
         if checked_segments(ids, len(indices)) > len(grad):
             raise ValueError(f"Segment id {ids[-1]} out of range [0, {len(grad)}).")
         sizes = scale(np.maximum(counts_of(ids, len(grad), grad.ndim), 1)).astype(grad.dtype)
-        order = np.argsort(indices, kind="stable")
-        return segment_rows(np.add, (grad / sizes)[ids[order]], indices[order], rows, 0)
+        return segment_rows(np.add, (grad / sizes)[ids], indices, rows, 0)
 
     return kernel
 

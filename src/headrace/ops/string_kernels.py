@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.ops.row_groups import stable_order
 from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
@@ -212,7 +213,7 @@ def unsorted_segment_join(
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         raise ValueError(f"segment_ids must be in [0, {count})")
     rest = array.shape[ids.ndim :]
-    order = np.argsort(ids.ravel(), kind="stable")
+    order = stable_order(ids.ravel())
     rows = array.reshape(ids.size, int(np.prod(rest, dtype=np.int64)))[order]
     bounds = np.searchsorted(ids.ravel()[order], np.arange(count + 1))
     glue = attr_bytes(separator).join

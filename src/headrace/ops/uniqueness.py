@@ -13,6 +13,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import widened
 from headrace.ops.define import composed, define
+from headrace.ops.row_groups import stable_order
 from headrace.ops.samples import r
 
 __all__ = ["setdiff1d", "unique", "unique_with_counts"]
@@ -55,7 +56,7 @@ def _in_order(
     dtype: Any,
 ) -> tuple[np.ndarray, ...]:
     """What was found, sorted by first appearance."""
-    order = np.argsort(first, kind="stable")
+    order = stable_order(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     values = x.take(first[order], axis)
