@@ -10,29 +10,29 @@ from headrace.ops.activations import (
     crelu as crelu,
     elu as elu,
     leaky_relu as leaky_relu,
-    log_softmax as log_softmax,
     relu as relu,
     relu6 as relu6,
     selu as selu,
-    softmax as softmax,
     softplus as softplus,
     softsign as softsign,
 )
 from headrace.ops.conv_layers import (
     atrous_conv2d as atrous_conv2d,
-    atrous_conv2d_transpose as atrous_conv2d_transpose,
     conv1d as conv1d,
-    conv1d_transpose as conv1d_transpose,
     conv2d as conv2d,
     conv2d_backprop_filter as conv2d_backprop_filter,
     conv2d_backprop_input as conv2d_backprop_input,
-    conv2d_transpose as conv2d_transpose,
     conv3d as conv3d,
-    conv3d_transpose as conv3d_transpose,
-    conv_transpose as conv_transpose,
     convolution as convolution,
     depthwise_conv2d as depthwise_conv2d,
     separable_conv2d as separable_conv2d,
+)
+from headrace.ops.conv_transposes import (
+    atrous_conv2d_transpose as atrous_conv2d_transpose,
+    conv1d_transpose as conv1d_transpose,
+    conv2d_transpose as conv2d_transpose,
+    conv3d_transpose as conv3d_transpose,
+    conv_transpose as conv_transpose,
 )
 from headrace.ops.convolution import (
     conv3d_backprop_filter_v2 as conv3d_backprop_filter,
@@ -112,6 +112,10 @@ from headrace.ops.rearranging import (
     depth_to_space as depth_to_space,
     space_to_batch as space_to_batch,
     space_to_depth as space_to_depth,
+)
+from headrace.ops.softmax import (
+    log_softmax as log_softmax,
+    softmax as softmax,
 )
 from headrace.ops.sorting import (
     in_top_k as in_top_k,

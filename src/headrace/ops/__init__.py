@@ -1,6 +1,7 @@
 """Every op, one definition each, in family files; importing the package registers them all."""
 
 from headrace.ops import activations as activations
+from headrace.ops import argmax_pooling as argmax_pooling
 from headrace.ops import arithmetic as arithmetic
 from headrace.ops import bitwise as bitwise
 from headrace.ops import broadcasting as broadcasting
@@ -11,6 +12,7 @@ from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import contractions as contractions
 from headrace.ops import control as control
 from headrace.ops import conv_layers as conv_layers
+from headrace.ops import conv_transposes as conv_transposes
 from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
 from headrace.ops import ctc as ctc
@@ -60,6 +62,7 @@ from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
 from headrace.ops import signal as signal
 from headrace.ops import slicing as slicing
+from headrace.ops import softmax as softmax
 from headrace.ops import sorting as sorting
 from headrace.ops import source_ops as source_ops
 from headrace.ops import sparse as sparse

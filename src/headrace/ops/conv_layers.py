@@ -6,7 +6,6 @@ form: a dimension more for 1-D data, blocks dealt out over the batch for dilatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from headrace.ops.convolution import (
     conv2d_backprop_filter_op,
     conv2d_backprop_input_op,
     conv2d_op,
-    conv3d_backprop_input_v2,
     conv3d_op,
     depthwise_conv2d_native,
 )
@@ -35,7 +33,7 @@ from headrace.ops.window_arguments import (
 __all__ = ["conv1d", "conv2d", "conv3d", "convolution", "depthwise_conv2d", "separable_conv2d"]
 
 
-def _channel_axis(data_format: str, spatial: int) -> int:
+def channel_axis(data_format: str, spatial: int) -> int:
     return 1 if data_format.startswith("NC") else spatial + 1
 
 
@@ -63,7 +61,7 @@ def conv2d(
     filter = renamed_argument("filters", filters, "filter", filter)
     padding, explicit = padding_pairs(padding)
     data_format = data_format or "NHWC"
-    axis = _channel_axis(data_format, 2)
+    axis = channel_axis(data_format, 2)
     return conv2d_op(
         input,
         filter,
@@ -93,7 +91,7 @@ def conv1d(
     """Return the correlation of sequences with filters [width, in, out]."""
     value = renamed_argument("input", input, "value", value)
     with name_scope(name, "conv1d", [value, filters]) as scope:
-        spatial, data_format_2d = _as_2d(data_format)
+        spatial, data_format_2d = as_2d(data_format)
         axis = 2 if spatial == 1 else 1
         result = conv2d_op(
             b.expand_dims(value, spatial),
@@ -108,7 +106,7 @@ def conv1d(
         return b.squeeze(result, [spatial])
 
 
-def _as_2d(data_format: str | None) -> tuple[int, str]:
+def as_2d(data_format: str | None) -> tuple[int, str]:
     """Where 1-D data gets its second spatial dimension, and the 2-D format that it then has."""
     if data_format in (None, "NHWC", "NWC"):
         return 1, "NHWC"
@@ -211,7 +209,7 @@ def _plain(
         raise ValueError(
             f'data_format must be "{formats[0]}" or "{formats[1]}". Have: {data_format}'
         )
-    strides = full_window(stride, len(stride), _channel_axis(data_format, len(stride)), "strides")
+    strides = full_window(stride, len(stride), channel_axis(data_format, len(stride)), "strides")
     build = conv2d_op if len(stride) == 2 else conv3d_op
     return build(x, w, strides=strides, padding=padding, data_format=data_format, name=name)
 
@@ -298,197 +296,6 @@ def separable_conv2d(
             data_format=data_format,
             name=scope,
         )
-
-
-# ---- transposed ----------------------------------------------------------------------------------
-
-
-@composed
-@export("nn.conv2d_transpose")
-def conv2d_transpose(
-    value: Any = None,
-    filter: Any = None,
-    output_shape: Any = None,
-    strides: Any = None,
-    padding: str = "SAME",
-    data_format: str | None = "NHWC",
-    name: str | None = None,
-    input: Any = None,
-    filters: Any = None,
-    dilations: Any = None,
-) -> Tensor:
-    """Return the transpose of conv2d: from its output's shape to its input's, `output_shape`.
-
-    The filter is [height, width, out, in], as for the convolution whose transpose this is.
-    """
-    value = renamed_argument("input", input, "value", value)
-    filter = renamed_argument("filters", filters, "filter", filter)
-    with name_scope(name, "conv2d_transpose", [value, filter, output_shape]) as scope:
-        data_format = data_format or "NHWC"
-        axis = _channel_axis(data_format, 2)
-        return conv2d_backprop_input_op(
-            output_shape,
-            filter,
-            value,
-            strides=full_window(strides, 2, axis, "strides"),
-            padding=padding,
-            data_format=data_format,
-            dilations=full_window(dilations, 2, axis, "dilations"),
-            name=scope,
-        )
-
-
-@composed
-@export("nn.conv1d_transpose")
-def conv1d_transpose(
-    input: Any,
-    filters: Any,
-    output_shape: Any,
-    strides: Any,
-    padding: str = "SAME",
-    data_format: str | None = "NWC",
-    dilations: Any = None,
-    name: str | None = None,
-) -> Tensor:
-    """Return the transpose of conv1d, with filters [width, out, in]."""
-    with name_scope(name, "conv1d_transpose", [input, filters, output_shape]) as scope:
-        spatial, data_format_2d = _as_2d(data_format)
-        axis = 2 if spatial == 1 else 1
-        strides = [1, *full_window(strides, 1, axis, "strides")]
-        dilations = [1, *full_window(dilations, 1, axis, "dilations")]
-        input = b.expand_dims(input, spatial)
-        filters = b.expand_dims(filters, 0)
-        if not isinstance(output_shape, Tensor):
-            output_shape = list(output_shape)
-        shape = b.concat([output_shape[:spatial], [1], output_shape[spatial:]], 0)
-        result = conv2d_backprop_input_op(
-            shape,
-            filters,
-            input,
-            strides=strides,
-            padding=padding,
-            data_format=data_format_2d,
-            dilations=dilations,
-            name=scope,
-        )
-        return b.squeeze(result, [spatial])
-
-
-@composed
-@export("nn.conv3d_transpose")
-def conv3d_transpose(
-    value: Any,
-    filter: Any = None,
-    output_shape: Any = None,
-    strides: Any = None,
-    padding: str = "SAME",
-    data_format: str | None = "NDHWC",
-    name: str | None = None,
-    input: Any = None,
-    filters: Any = None,
-    dilations: Any = None,
-) -> Tensor:
-    """Return the transpose of conv3d, with a filter [depth, height, width, out, in]."""
-    value = renamed_argument("input", input, "value", value)
-    filter = renamed_argument("filters", filters, "filter", filter)
-    with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as scope:
-        data_format = data_format or "NDHWC"
-        axis = _channel_axis(data_format, 3)
-        return conv3d_backprop_input_v2(
-            output_shape,
-            filter,
-            value,
-            strides=full_window(strides, 3, axis, "strides"),
-            padding=padding,
-            data_format=data_format,
-            dilations=full_window(dilations, 3, axis, "dilations"),
-            name=scope,
-        )
-
-
-@composed
-@export("nn.conv_transpose")
-def conv_transpose(
-    input: Any,
-    filters: Any,
-    output_shape: Any,
-    strides: Any,
-    padding: str = "SAME",
-    data_format: str | None = None,
-    dilations: Any = None,
-    name: str | None = None,
-) -> Tensor:
-    """Return the transpose of a convolution over 1, 2 or 3 spatial dimensions."""
-    with name_scope(name, "conv_transpose", [input, filters, output_shape]) as scope:
-        if isinstance(output_shape, Tensor):
-            spatial = output_shape.shape.as_list()[0] - 2  # type: ignore[operator]
-        elif isinstance(output_shape, Sized):
-            spatial = len(output_shape) - 2
-        else:
-            raise ValueError("output_shape must be a tensor or sized collection.")
-        if not 1 <= spatial <= 3:
-            raise ValueError(f"output_shape must be of length 3, 4 or 5 but was {spatial + 2}.")
-        options = {"data_format": data_format, "dilations": dilations, "name": scope}
-        if spatial == 1:
-            return conv1d_transpose(input, filters, output_shape, strides, padding, **options)
-        transpose = conv2d_transpose if spatial == 2 else conv3d_transpose
-        return transpose(input, filters, output_shape, strides, padding, **options)
-
-
-@composed
-@export("nn.atrous_conv2d_transpose")
-def atrous_conv2d_transpose(
-    value: Any,
-    filters: Any,
-    output_shape: Any,
-    rate: int,
-    padding: str,
-    name: str | None = None,
-) -> Tensor:
-    """Return the transpose of atrous_conv2d, with filters [height, width, out, in]."""
-    with name_scope(name, "atrous_conv2d_transpose", [value, filters, output_shape]):
-        value = convert_to_tensor(value, name="value")
-        filters = convert_to_tensor(filters, name="filters")
-        if rate < 1:
-            raise ValueError(f"rate {rate} cannot be less than one")
-        if rate == 1:
-            return conv2d_transpose(value, filters, output_shape, [1, 1, 1, 1], padding, "NHWC")
-        sizes_tensor = convert_to_tensor(output_shape, name="output_shape")
-        if not sizes_tensor.shape.is_compatible_with([4]):
-            raise ValueError(f"output_shape must have shape (4,), got {sizes_tensor.shape}")
-        sizes = list(output_shape) if isinstance(output_shape, Sequence) else sizes_tensor
-        pads = _dilated_pads(filters, rate, padding)
-        inner = [sizes[i + 1] + sum(pads[i]) for i in range(2)]
-        extra = [(rate - inner[i] % rate) % rate for i in range(2)]
-        dealt = b.space_to_batch_nd(
-            value, block_shape=[rate, rate], paddings=[[0, extra[0]], [0, extra[1]]]
-        )
-        result = conv2d_backprop_input_op(
-            [
-                rate * rate * sizes[0],
-                (inner[0] + extra[0]) // rate,
-                (inner[1] + extra[1]) // rate,
-                sizes[3],
-            ],
-            filters,
-            dealt,
-            strides=[1, 1, 1, 1],
-            padding="VALID",
-        )
-        crops = [[pads[i][0], pads[i][1] + extra[i]] for i in range(2)]
-        return b.batch_to_space_nd(result, block_shape=[rate, rate], crops=crops)
-
-
-def _dilated_pads(filters: Tensor, rate: int, padding: str) -> list[tuple[Any, Any]]:
-    """(before, after) for height and width of a dilated window."""
-    if padding == "VALID":
-        return [(0, 0), (0, 0)]
-    if padding != "SAME":
-        raise ValueError("padding must be either VALID or SAME")
-    sizes = filters.shape.with_rank(4).as_list()
-    window: list[Any] = [b.shape(filters)[i] if sizes[i] is None else sizes[i] for i in range(2)]
-    totals = [(n - 1) * rate for n in window]
-    return [(total // 2, total - total // 2) for total in totals]
 
 
 # ---- gradients, as public functions --------------------------------------------------------------

@@ -16,21 +16,15 @@ __all__ = ["data_format_dim_map", "data_format_vec_permute"]
 _ATTRIBUTES = "T: {index} = int32; src_format: string = 'NHWC'; dst_format: string = 'NCHW'"
 
 
-def _order(src_format: str, dst_format: str) -> np.ndarray:
-    """For each dimension of the destination, its position in the source."""
-    if sorted(src_format) != sorted(dst_format):
-        raise ValueError(
-            f"src_format {src_format!r} and dst_format {dst_format!r} must have the same letters"
-        )
-    return np.array([src_format.index(letter) for letter in dst_format])
+def _positions(letters: str, within: str) -> np.ndarray:
+    """For each dimension of one format, its position in the other."""
+    if sorted(letters) != sorted(within):
+        raise ValueError(f"formats {letters!r} and {within!r} must have the same letters")
+    return np.array([within.index(letter) for letter in letters])
 
 
 def _dim_map(x, *, src_format, dst_format):
-    if sorted(src_format) != sorted(dst_format):
-        raise ValueError(
-            f"src_format {src_format!r} and dst_format {dst_format!r} must have the same letters"
-        )
-    places = np.array([dst_format.index(letter) for letter in src_format], x.dtype)
+    places = _positions(src_format, dst_format).astype(x.dtype)
     if np.any((x < -len(places)) | (x >= len(places))):
         raise ValueError(f"dimensions must lie in [-{len(places)}, {len(places)}), got {x}")
     return np.asarray(places[x])
@@ -54,7 +48,7 @@ def data_format_dim_map(x, src_format="NHWC", dst_format="NCHW", name=None):
 
 
 def _vec_permute(x, *, src_format, dst_format):
-    order = _order(src_format, dst_format)
+    order = _positions(dst_format, src_format)
     if x.shape not in ((len(order),), (len(order), 2)):
         raise ValueError(f"x must be [{len(order)}] or [{len(order)}, 2], got {list(x.shape)}")
     return x[order]

@@ -17,11 +17,11 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
-from headrace.ops.activations import shifted_exp
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
+from headrace.ops.softmax import shifted_exp
 
 __all__ = [
     "l2_loss",

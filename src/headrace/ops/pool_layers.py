@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
+from headrace.ops.argmax_pooling import max_pool_with_argmax_op
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
@@ -14,7 +15,6 @@ from headrace.ops.pooling import (
     avg_pool_op,
     max_pool3d_op,
     max_pool_op,
-    max_pool_with_argmax_op,
 )
 from headrace.ops.window_arguments import full_window, strides_and_rates, with_space_to_batch
 

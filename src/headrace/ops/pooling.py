@@ -1,7 +1,6 @@
 """Max and average pooling, 2-D and 3-D, with their gradients to second order.
 
-The public functions that build these ops are in `pool_layers`; fractional pooling is in
-`fractional_pooling`.
+The public functions that build these ops are in `pool_layers`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
-from headrace.ops import infer, nn_native, pool_kernels
+from headrace.ops import nn_native, pool_kernels
 from headrace.ops.define import define
 from headrace.ops.samples import r
 from headrace.ops.windows import pool_geometry
@@ -42,14 +41,14 @@ def _pooled(c: Any, x: TensorShape, ksize: Any, strides: Any) -> Any:
     ).output_shape
 
 
-def _pool_infer(c: Any, x: TensorShape) -> Any:
+def pool_infer(c: Any, x: TensorShape) -> Any:
     return _pooled(c, x, c.attrs["ksize"], c.attrs["strides"])
 
 
-def _options(op: Any, *without: str) -> dict[str, Any]:
+def pool_options(op: Any) -> dict[str, Any]:
     """The attributes that a pooling shares with its gradients."""
     names = ("ksize", "strides", "padding", "data_format", "include_batch_in_index")
-    return {k: op._attrs[k] for k in names if k in op._attrs and k not in without}
+    return {k: op._attrs[k] for k in names if k in op._attrs}
 
 
 def _samples(rank: int, *build: Any, depth: bool = True) -> list[Sample]:
@@ -114,10 +113,10 @@ def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
     "MaxPool",
     "input: T -> output: T",
     f"T: {_MAX_POOL_TYPES}; {_WINDOW_2D}; data_format: {{'NHWC'|'NCHW'|'NCHW_VECT_C'}} = 'NHWC'",
-    infer=_pool_infer,
+    infer=pool_infer,
     kernel=pool_kernels.max_pool,
     native=nn_native.max_pool,
-    gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **_options(op)),
+    gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **pool_options(op)),
     samples=lambda: _samples(4, _x),
 )
 def max_pool_op(input, ksize, strides, padding, data_format="NHWC", name=None):
@@ -140,7 +139,7 @@ def _zeros(b: Any, *tensors: Any) -> list[Any]:
 
 def _max_pool_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool_grad_grad(x, y, grad, **_options(op))
+    return *_zeros(b, x, y), b.max_pool_grad_grad(x, y, grad, **pool_options(op))
 
 
 @define(
@@ -161,7 +160,7 @@ def max_pool_grad(
 
 def _max_pool_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool_grad(x, y, grad, **_options(op))
+    return *_zeros(b, x, y), b.max_pool_grad(x, y, grad, **pool_options(op))
 
 
 # The maxima of these inputs: the second-order op finds them by comparing with orig_output.
@@ -233,7 +232,7 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
     native=_max_pool_v2_native,
     gradient=lambda b, op, dy: (
         b.max_pool_grad_v2(
-            op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **_options(op)
+            op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **pool_options(op)
         ),
         None,
         None,
@@ -256,7 +255,7 @@ def _max_pool_grad_v2_native(x, y, dy, ksize, strides, *, padding, data_format):
 
 def _max_pool_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _, ksize, strides = op.inputs
-    back = b.max_pool_grad_grad_v2(x, y, grad, ksize, strides, **_options(op))
+    back = b.max_pool_grad_grad_v2(x, y, grad, ksize, strides, **pool_options(op))
     return *_zeros(b, x, y), back, None, None
 
 
@@ -283,7 +282,7 @@ def _max_pool_grad_grad_v2(x, y, dy, ksize, strides, *, padding, data_format):
 
 def _max_pool_grad_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _, ksize, strides = op.inputs
-    forth = b.max_pool_grad_v2(x, y, grad, ksize, strides, **_options(op))
+    forth = b.max_pool_grad_v2(x, y, grad, ksize, strides, **pool_options(op))
     return *_zeros(b, x, y), forth, None, None
 
 
@@ -304,112 +303,6 @@ def max_pool_grad_grad_v2(
     """As MaxPoolGradGrad, with the window's size given by tensors."""
 
 
-# ---- 2-D maximum and its place -------------------------------------------------------------------
-
-
-def _max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_in_index):
-    return pool_kernels.max_pool_with_argmax(
-        x,
-        ksize=ksize,
-        strides=strides,
-        padding=padding,
-        Targmax=Targmax.numpy,
-        include_batch_in_index=include_batch_in_index,
-    )
-
-
-def _with_argmax_infer(c: Any, x: TensorShape) -> Any:
-    return [_pool_infer(c, x)] * 2
-
-
-def _with_argmax_samples(*build: Any) -> list[Sample]:
-    plain = [s for s in _samples(4, *build, depth=False) if "data_format" not in s.attrs]
-    return [*plain, Sample(*plain[0].inputs, **plain[0].attrs, include_batch_in_index=True)]
-
-
-@define(
-    "MaxPoolWithArgmax",
-    "input: T -> output: T, argmax: Targmax",
-    "ksize: list(int) >= 4; strides: list(int) >= 4; Targmax: {index} = int64; "
-    "padding: {'SAME'|'VALID'}; include_batch_in_index: bool = False; T: {reals}",
-    infer=_with_argmax_infer,
-    kernel=_max_pool_with_argmax,
-    gradient=lambda b, op, dy, _: b.max_pool_grad_with_argmax(
-        op.inputs[0], dy, op.outputs[1], **_options(op)
-    ),
-    samples=lambda: _with_argmax_samples(_x),
-)
-def max_pool_with_argmax_op(
-    input,
-    ksize,
-    strides,
-    padding,
-    Targmax="int64",
-    include_batch_in_index=False,
-    name=None,
-):
-    """Return the largest element of each window and its flat index in its image or in the batch."""
-
-
-def _at_argmax_gradient(name: str) -> Any:
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
-        x, _, argmax = op.inputs
-        return b.zeros_like(x), getattr(b, name)(x, grad, argmax, **_options(op)), None
-
-    return gradient
-
-
-_ARGMAX = np.array([2, 3, 8, 13]).reshape(1, 2, 2, 1)  # a place in each 2 x 2 tile of a 4 x 4 plane
-_AT_ARGMAX = f"{_WINDOW_2D}; include_batch_in_index: bool = False; Targmax: {{index}}; T: {{reals}}"
-
-
-@define(
-    "MaxPoolGradWithArgmax",
-    "input: T, grad: T, argmax: Targmax -> output: T",
-    _AT_ARGMAX,
-    infer=infer.same_as(0),
-    kernel=pool_kernels.max_pool_grad_with_argmax,
-    gradient=_at_argmax_gradient("max_pool_grad_grad_with_argmax"),
-    samples=[
-        Sample(r(1, 4, 4, 1), r(1, 2, 2, 1), _ARGMAX, **_TILES),
-        Sample(r(1, 4, 4, 1), r(1, 2, 2, 1), _ARGMAX, **_TILES, include_batch_in_index=True),
-    ],
-)
-def max_pool_grad_with_argmax(
-    input,
-    grad,
-    argmax,
-    ksize,
-    strides,
-    padding,
-    include_batch_in_index=False,
-    name=None,
-):
-    """Return zeros of input's shape with grad added at the places that argmax names."""
-
-
-@define(
-    "MaxPoolGradGradWithArgmax",
-    "input: T, grad: T, argmax: Targmax -> output: T",
-    _AT_ARGMAX,
-    infer=lambda c, x, grad, argmax: _pool_infer(c, x.merge_with(grad)),
-    kernel=pool_kernels.max_pool_grad_grad_with_argmax,
-    gradient=_at_argmax_gradient("max_pool_grad_with_argmax"),
-    samples=[Sample(r(1, 4, 4, 1), r(1, 4, 4, 1), _ARGMAX, **_TILES)],
-)
-def max_pool_grad_grad_with_argmax(
-    input,
-    grad,
-    argmax,
-    ksize,
-    strides,
-    padding,
-    include_batch_in_index=False,
-    name=None,
-):
-    """Return grad at the places that argmax names."""
-
-
 # ---- 3-D maximum ---------------------------------------------------------------------------------
 
 
@@ -417,10 +310,12 @@ def max_pool_grad_grad_with_argmax(
     "MaxPool3D",
     "input: T -> output: T",
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{float16|bfloat16|float32}}",
-    infer=_pool_infer,
+    infer=pool_infer,
     kernel=pool_kernels.max_pool3d,
     native=nn_native.max_pool,
-    gradient=lambda b, op, dy: b.max_pool3d_grad(op.inputs[0], op.outputs[0], dy, **_options(op)),
+    gradient=lambda b, op, dy: b.max_pool3d_grad(
+        op.inputs[0], op.outputs[0], dy, **pool_options(op)
+    ),
     samples=lambda: _samples(5, _x),
 )
 def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
@@ -429,7 +324,7 @@ def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
 
 def _max_pool3d_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool3d_grad_grad(x, y, grad, **_options(op))
+    return *_zeros(b, x, y), b.max_pool3d_grad_grad(x, y, grad, **pool_options(op))
 
 
 @define(
@@ -450,7 +345,7 @@ def max_pool3d_grad(
 
 def _max_pool3d_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool3d_grad(x, y, grad, **_options(op))
+    return *_zeros(b, x, y), b.max_pool3d_grad(x, y, grad, **pool_options(op))
 
 
 @define(
@@ -484,14 +379,14 @@ def max_pool3d_grad_grad(
 
 def _avg_gradient(name: str) -> Any:
     def gradient(b: Any, op: Any, dy: Any) -> Any:
-        return getattr(b, name)(b.shape(op.inputs[0]), dy, **_options(op))
+        return getattr(b, name)(b.shape(op.inputs[0]), dy, **pool_options(op))
 
     return gradient
 
 
 def _avg_grad_gradient(name: str) -> Any:
     def gradient(b: Any, op: Any, grad: Any) -> Any:
-        return None, getattr(b, name)(grad, **_options(op))
+        return None, getattr(b, name)(grad, **pool_options(op))
 
     return gradient
 
@@ -504,7 +399,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     "AvgPool",
     "value: T -> output: T",
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
-    infer=_pool_infer,
+    infer=pool_infer,
     kernel=pool_kernels.avg_pool,
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool_grad"),
@@ -532,7 +427,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     "AvgPool3D",
     "input: T -> output: T",
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
-    infer=_pool_infer,
+    infer=pool_infer,
     kernel=pool_kernels.avg_pool3d,
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool3d_grad"),
