@@ -44,4 +44,5 @@ $(VENV)/created:
 $(VENV)/installed-%: pyproject.toml | $(VENV)/created
 	@echo "Installing headrace[$*] into $(VENV) (the first time takes a minute or two)"
 	@$(PIP) --editable '.[$*]'
+	@$(PYTHON) -m compileall -q src
 	@touch $@

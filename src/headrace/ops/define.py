@@ -10,7 +10,6 @@ for gradients, which need ops of other families.
 from __future__ import annotations
 
 import collections
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -88,7 +87,7 @@ def define(
             native=native,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
-            doc=inspect.cleandoc(function.__doc__ or ""),
+            doc=function.__doc__ or "",
         )
         register(definition)
         return composed(_builder(definition, function))
