@@ -213,6 +213,7 @@ def norm(
 
 def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
     """The norm, with the dimensions kept."""
+    pair: Any = axis if is_matrix else (axis, None)
     axes = axis if axis is None or is_matrix else [axis]
     if ord_ in ("fro", "euclidean", 2, 2.0):
         if is_matrix and ord_ in (2, 2.0):
@@ -220,7 +221,7 @@ def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
         squares = b.multiply(x, b.conj(x), name="mul")
         return b.sqrt(b.reduce_sum(squares, axes, keepdims=True))
     size = b.abs(x)
-    first, second = axis if is_matrix else (axis, None)
+    first, second = pair
     if ord_ == 1:
         total = b.reduce_sum(size, first, keepdims=True)
         return b.reduce_max(total, second, keepdims=True) if is_matrix else total

@@ -145,3 +145,20 @@ def test_diagonals_beyond_the_main_one():
     np.testing.assert_array_equal(found, np.diag([0.0, 1.0], 1))
     found = run(lambda t: tf.linalg.set_diag(t, t[0, :2] + 50, k=2), x)
     np.testing.assert_array_equal(np.diagonal(found, 2), [50, 51])
+
+
+def test_spectral_norm_of_any_two_dimensions():
+    x = rng.uniform(-1, 1, (2, 3, 4))
+    for axis in ([-2, -1], [0, 2], [1, 0]):
+        for keepdims in (False, True):
+            found = run(lambda t, a=axis, k=keepdims: tf.norm(t + np.zeros_like(x), 2, a, k), x)
+            expected = np.linalg.norm(x, 2, tuple(axis), keepdims)
+            np.testing.assert_allclose(found, expected)
+
+
+def test_exponential_of_what_is_known():
+    rotation = 20 * np.array([[0.0, -1.0], [1.0, 0.0]])
+    expected = [[np.cos(20), -np.sin(20)], [np.sin(20), np.cos(20)]]
+    np.testing.assert_allclose(run(tf.linalg.expm, rotation), expected, atol=1e-12)
+    nilpotent = np.array([[[0.0, 2.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    np.testing.assert_array_equal(run(tf.linalg.expm, nilpotent), np.eye(2) + nilpotent)
