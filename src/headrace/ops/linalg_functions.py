@@ -235,17 +235,23 @@ def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
 
 def _spectral(x: Any, axis: Any) -> Any:
     """The largest singular value of the matrices in two dimensions, which are kept."""
-    rank = x.shape.rank
-    if rank is None:
-        if sorted(axis) != [-2, -1]:
-            raise ValueError("the 2-norm of matrices in any two dimensions needs a known rank")
-        largest = b.reduce_max(svd(x, compute_uv=False), -1, keepdims=True)
-        return b.expand_dims(largest, -1)
-    at = [a % rank for a in axis]
-    order = [i for i in range(rank) if i not in at] + at
+    order, back = _brought_last(x, axis)
     values = svd(b.transpose(x, order), compute_uv=False)
     largest = b.expand_dims(b.reduce_max(values, -1, keepdims=True), -1)
-    return b.transpose(largest, np.argsort(order).tolist())
+    return b.transpose(largest, back)
+
+
+def _brought_last(x: Any, axis: Any) -> tuple[Any, Any]:
+    """The permutation of dimensions that brings two of them to the end, and its inverse."""
+    if x.shape.rank is None:
+        rank = b.rank(x)
+        at = b.floormod(list(axis), rank)
+        others, _ = b.setdiff1d(b.range(rank), at)
+        order = b.concat([others, at], 0)
+        return order, b.invert_permutation(order)
+    at = [a % x.shape.rank for a in axis]
+    order = [i for i in range(x.shape.rank) if i not in at] + at
+    return order, np.argsort(order).tolist()
 
 
 @composed
