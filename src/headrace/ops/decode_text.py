@@ -88,9 +88,38 @@ def number_parser(dtype: np.dtype) -> Callable[[bytes], Any]:
     raise ValueError(f"text is read as float32, float64, int32 or int64, not as {dtype}")
 
 
+_PLAIN_LINES = re.compile(
+    rb"(?:[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\n)*", re.ASCII
+)
+
+
+def _parse_floats(texts: list[bytes], dtype: np.dtype) -> np.ndarray | None:
+    """All numbers at once, if they are plain decimals; None if one needs a closer look."""
+    lines = b"\n".join([*texts, b""])
+    if lines.count(b"\n") != len(texts) or not _PLAIN_LINES.fullmatch(lines):
+        return None
+    if max(map(len, texts), default=0) >= _FLOAT_TEXT_LIMIT:
+        return None
+    wide = np.fromiter(map(float, texts), np.float64, count=len(texts))
+    if dtype == np.float64:
+        return wide
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = wide.astype(np.float32)
+        far = np.nextafter(near, np.copysign(np.inf, wide - near).astype(np.float32))
+        halfway = (near != wide) & (wide - near == far.astype(np.float64) - wide)
+    for i in np.flatnonzero(halfway).tolist():
+        near[i] = _round_to_float32(texts[i].decode(), float(wide[i]))
+    return near
+
+
 def string_to_number(string_tensor: Any, *, out_type: Any = np.float32) -> np.ndarray:
     """Return every element as a number."""
     dtype = numpy_dtype(out_type)
+    if dtype.kind == "f":
+        array = string_array(string_tensor)
+        found = _parse_floats(array.ravel().tolist(), dtype)
+        if found is not None:
+            return found.reshape(array.shape)
     return map_numbers(number_parser(dtype), string_tensor, dtype)
 
 

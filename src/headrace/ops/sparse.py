@@ -24,6 +24,7 @@ __all__ = [
     "as_sparse",
     "check_sparse",
     "dense_to_sparse",
+    "is_followed",
     "known_shape",
     "parts",
     "sparse_eye",
@@ -59,22 +60,24 @@ def check_sparse(
     return counts.as_list()[0], ranks.as_list()[0]
 
 
-# The ops through which TensorFlow follows a constant shape while a graph is built. Headrace can
-# follow any, but which nodes a function adds must not depend on that.
-_FOLLOWED = {"Const", "Shape", "Size", "Rank", "Pack", "ConcatV2", "Cast", "StridedSlice", "Range"}
+# The ops through which TensorFlow follows a constant while a graph is built. Headrace can follow
+# any, but which nodes a function adds must not depend on that.
+_FOLLOWED = {"Const", "Shape", "Size", "Rank", "Pack", "ConcatV2", "Cast", "Range"}
 
 
-def _is_followed(tensor: Tensor) -> bool:
+def is_followed(tensor: Tensor, as_shape: bool = False) -> bool:
+    """Tell whether TensorFlow would know the value, too; `as_shape` it sees through slices."""
     op = tensor.op
     if op.type in ("Shape", "Size", "Rank"):
         return True
-    return op.type in _FOLLOWED and all(_is_followed(t) for t in op.inputs)
+    known = op.type in _FOLLOWED or (as_shape and op.type == "StridedSlice")
+    return known and all(is_followed(t, as_shape) for t in op.inputs)
 
 
 def known_shape(sp: SparseTensor) -> list[int] | None:
     """The dense shape, if it is known in full where TensorFlow would know it too."""
     shape = sp.shape
-    if not shape.is_fully_defined() or not _is_followed(sp.dense_shape):
+    if not shape.is_fully_defined() or not is_followed(sp.dense_shape, as_shape=True):
         return None
     return shape.as_list()  # type: ignore[return-value]
 

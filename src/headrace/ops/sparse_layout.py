@@ -17,7 +17,7 @@ from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse, known_shape, parts
+from headrace.ops.sparse import as_sparse, check_sparse, is_followed, known_shape, parts
 
 __all__ = [
     "sparse_concat",
@@ -108,7 +108,7 @@ def sparse_reshape_op(input_indices, input_shape, new_shape, name=None):
 def _reshaped(sp: SparseTensor, shape: Tensor) -> list[int] | None:
     """The new shape, if it is known; ValueError if it holds another number of elements."""
     sizes, old = constant_value(shape), known_shape(sp)
-    if sizes is None or old is None:
+    if sizes is None or old is None or not is_followed(shape):
         return None
     wanted = sizes.tolist()
     if wanted.count(-1) > 1:

@@ -17,7 +17,8 @@ from headrace.ops.sparse_kernels import (
     check_bounds,
     check_parts,
     check_shape,
-    is_sorted,
+    in_order,
+    inside,
     joint_keys,
     keys,
 )
@@ -26,17 +27,9 @@ from headrace.ops.string_arrays import of_strings
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> tuple[np.ndarray, np.ndarray]:
-    found = keys(indices, shape)
-    if is_sorted(found):
-        return indices, values
-    order = stable_order(found)
-    return indices[order], values[order]
-
-
 def sparse_reorder(input_indices, input_values, input_shape):
     """The same elements in the order of their indices."""
-    return _in_order(*check_parts(input_indices, input_values, input_shape))
+    return in_order(*check_parts(input_indices, input_values, input_shape))[:2]
 
 
 def complete_shape(sizes: list[int], total: int) -> list[int]:
@@ -113,7 +106,7 @@ def sparse_concat(indices, values, shapes, *, concat_dim):
         offset += int(shape[axis])
     result[axis] = offset
     joined = np.concatenate([v for _, v, _ in parts])
-    return *_in_order(np.concatenate(moved), joined, result), result
+    return *in_order(np.concatenate(moved), joined, result)[:2], result
 
 
 def sparse_split(split_dim, indices, values, shape, *, num_split):
@@ -139,7 +132,7 @@ def sparse_split(split_dim, indices, values, shape, *, num_split):
     outputs: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for i, length in enumerate(lengths):
         mine = piece == i
-        moved = rows[mine]
+        moved = rows.compress(mine, axis=0)
         moved[:, axis] -= starts[i]
         outputs[0].append(moved)
         outputs[1].append(elements[mine])
@@ -155,18 +148,16 @@ def sparse_slice(indices, values, shape, start, size):
         raise ValueError(f"start and size must have one element per dimension ({len(sizes)})")
     if (corner < 0).any() or (extent < 0).any():
         raise ValueError("start and size must not be negative")
-    inside = ((rows >= corner) & (rows - corner < extent)).all(1)
     result = np.clip(np.minimum(extent, sizes - corner), 0, None)
-    return rows[inside] - corner, elements[inside], result
+    kept = inside(rows, corner, corner + result)
+    return rows.compress(kept, axis=0) - corner, elements[kept], result
 
 
 def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indices):
     """The gradient of each input element: that of its place in the slice, 0 outside of it."""
     grad, start = np.asarray(backprop_val_grad), np.asarray(input_start)
     rows, kept = np.asarray(input_indices), np.asarray(output_indices)
-    if rows.ndim != 2 or kept.ndim != 2 or start.shape != rows.shape[1:] != kept.shape[1:]:
-        raise ValueError("Input and output indices should be matrices as wide as start is long")
-    if rows.shape[1] != kept.shape[1] or start.shape != rows.shape[1:]:
+    if rows.ndim != 2 or kept.ndim != 2 or not start.shape == rows.shape[1:] == kept.shape[1:]:
         raise ValueError("Input and output indices should be matrices as wide as start is long")
     if grad.shape != (len(kept),):
         raise ValueError(f"{grad.shape} gradients for {len(kept)} elements of the slice")
@@ -206,7 +197,8 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value):
     filler = np.full(
         len(missing), default.item() if default.dtype == object else default, default.dtype
     )
-    return joined[order], np.concatenate([elements, filler])[order], empty, position[: len(rows)]
+    filled = np.concatenate([elements, filler])[order]
+    return joined.take(order, axis=0), filled, empty, position[: len(rows)]
 
 
 def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
