@@ -483,12 +483,14 @@ from headrace.ops.sparse_math import (
     sparse_add as sparse_add,
     sparse_maximum as sparse_maximum,
     sparse_minimum as sparse_minimum,
+    sparse_tensor_dense_matmul as sparse_tensor_dense_matmul,
+)
+from headrace.ops.sparse_reductions import (
     sparse_reduce_max as sparse_reduce_max,
     sparse_reduce_max_sparse as sparse_reduce_max_sparse,
     sparse_reduce_sum as sparse_reduce_sum,
     sparse_reduce_sum_sparse as sparse_reduce_sum_sparse,
     sparse_softmax as sparse_softmax,
-    sparse_tensor_dense_matmul as sparse_tensor_dense_matmul,
 )
 from headrace.ops.sparse_segments import (
     sparse_segment_mean as sparse_segment_mean,

@@ -37,13 +37,15 @@ from headrace.ops.sparse_math import (
     sparse_add as add,
     sparse_maximum as maximum,
     sparse_minimum as minimum,
+    sparse_tensor_dense_matmul as matmul,
+    sparse_tensor_dense_matmul as sparse_dense_matmul,
+)
+from headrace.ops.sparse_reductions import (
     sparse_reduce_max as reduce_max,
     sparse_reduce_max_sparse as reduce_max_sparse,
     sparse_reduce_sum as reduce_sum,
     sparse_reduce_sum_sparse as reduce_sum_sparse,
     sparse_softmax as softmax,
-    sparse_tensor_dense_matmul as matmul,
-    sparse_tensor_dense_matmul as sparse_dense_matmul,
 )
 from headrace.ops.sparse_segments import (
     sparse_segment_mean as segment_mean,

@@ -69,6 +69,7 @@ from headrace.ops import sparse as sparse
 from headrace.ops import sparse_cross as sparse_cross
 from headrace.ops import sparse_layout as sparse_layout
 from headrace.ops import sparse_math as sparse_math
+from headrace.ops import sparse_reductions as sparse_reductions
 from headrace.ops import sparse_segments as sparse_segments
 from headrace.ops import sparse_serial as sparse_serial
 from headrace.ops import special_functions as special_functions

@@ -1,0 +1,235 @@
+"""Sums, maxima and softmax of sparse tensors along axes, over the elements that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.composite import SparseTensor
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.inference import InferenceContext
+from headrace.graph.operation import Tensor
+from headrace.ops import infer, sparse_kernels
+from headrace.ops.convert import name_scope
+from headrace.ops.define import b, composed, define
+from headrace.ops.samples import r
+from headrace.ops.sparse import check_sparse, parts
+
+__all__ = [
+    "sparse_reduce_max",
+    "sparse_reduce_max_sparse",
+    "sparse_reduce_sum",
+    "sparse_reduce_sum_sparse",
+    "sparse_softmax",
+]
+
+_A = ([[0, 0], [0, 2], [1, 1]], r(3), [2, 3])
+_NOTHING = (np.zeros((0, 2), np.int64), r(0), [2, 3])
+_CUBE = ([[0, 0, 1], [1, 1, 0], [1, 1, 2]], r(3), [2, 2, 3])
+
+
+def _reduce_infer(
+    c: InferenceContext, i: TensorShape, v: TensorShape, s: TensorShape, axes_shape: TensorShape
+) -> Any:
+    check_sparse(i, v, s)
+    shape, axes = c.shape_from(2), c.value(3)
+    if shape.sizes is None or axes is None:
+        return None
+    reduced = set(infer.resolve_axes(axes.ravel().tolist(), len(shape.sizes)))
+    if c.attrs["keep_dims"]:
+        return tuple(1 if k in reduced else n for k, n in enumerate(shape.sizes))
+    return tuple(n for k, n in enumerate(shape.sizes) if k not in reduced)
+
+
+def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    indices, _, shape, axes = op.inputs
+    rank = b.size(shape)
+    positions = b.floormod(b.add(b.reshape(axes, [-1]), rank), rank)
+    reduced = b.scatter_nd(
+        b.expand_dims(positions, 1), b.ones_like(positions), b.expand_dims(rank, 0)
+    )
+    reduced = b.not_equal(reduced, 0)
+    kept_shape = b.where(reduced, b.ones_like(shape), shape)
+    everywhere = b.where(b.logical_not(reduced), b.ones_like(shape), b.zeros_like(shape))
+    found = b.gather_nd(b.reshape(grad, kept_shape), indices * everywhere)
+    return None, found, None, None
+
+
+_REDUCED = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32 -> "
+_SPARSE_OUT = "output_indices: int64, output_values: T, output_shape: int64"
+_AXES = [
+    Sample(*_A, [1]),
+    Sample(*_A, [0], keep_dims=True),
+    Sample(*_A, [0, -1]),
+    Sample(*_CUBE, [0, 2]),
+    Sample(*_CUBE, 1, keep_dims=True),
+    Sample(*_A, []),
+    Sample(*_NOTHING, [1]),
+]
+
+
+@define(
+    "SparseReduceSum",
+    _REDUCED + "output: T",
+    "keep_dims: bool = False; T: {numbers}",
+    infer=_reduce_infer,
+    kernel=sparse_kernels.sparse_reduce(np.add),
+    gradient=_reduce_sum_gradient,
+    samples=_AXES,
+)
+def sparse_reduce_sum_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Sum the elements of a sparse tensor along axes, to a dense one."""
+
+
+@define(
+    "SparseReduceSumSparse",
+    _REDUCED + _SPARSE_OUT,
+    "keep_dims: bool = False; T: {numbers}",
+    infer=infer.unknown,
+    kernel=sparse_kernels.sparse_reduce_sparse(np.add),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_sum_sparse_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Sum the elements of a sparse tensor along axes, to a sparse one."""
+
+
+@define(
+    "SparseReduceMax",
+    _REDUCED + "output: T",
+    "keep_dims: bool = False; T: {reals}",
+    infer=_reduce_infer,
+    kernel=sparse_kernels.sparse_reduce(np.maximum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_max_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Find the largest elements of a sparse tensor along axes, as a dense one."""
+
+
+@define(
+    "SparseReduceMaxSparse",
+    _REDUCED + _SPARSE_OUT,
+    "keep_dims: bool = False; T: {reals}",
+    infer=infer.unknown,
+    kernel=sparse_kernels.sparse_reduce_sparse(np.maximum),
+    gradient=NOT_DIFFERENTIABLE,
+    samples=_AXES,
+)
+def sparse_reduce_max_sparse_op(
+    input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
+):
+    """Find the largest elements of a sparse tensor along axes, as a sparse one."""
+
+
+def _settle(
+    sp: SparseTensor, axis: Any, keepdims: Any, reduction_axes: Any, keep_dims: Any
+) -> tuple[Any, bool]:
+    """(axes, whether to keep them) from arguments that may be given by their older names."""
+    if reduction_axes is not None and axis is not None:
+        raise ValueError("Can't specify both axis and reduction_indices.")
+    if keep_dims is not None and keepdims is not None:
+        raise ValueError("Cannot specify both 'keepdims' and 'keep_dims'")
+    axes = axis if reduction_axes is None else reduction_axes
+    if axes is None:
+        rank = sp.dense_shape.shape.as_list()[0]
+        if rank is None:
+            axes = b.range(0, b.rank(sp))
+        else:
+            axes = b.constant(np.arange(rank), dtypes.int32)
+    return axes, bool(keep_dims if keepdims is None else keepdims)
+
+
+@composed
+@export("sparse.reduce_sum", "sparse_reduce_sum")
+def sparse_reduce_sum(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the sums along `axis` (all axes if None) as a dense tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_sum_op(*parts(sp_input), axes, keep)
+
+
+@composed
+@export("sparse.reduce_sum_sparse", "sparse_reduce_sum_sparse")
+def sparse_reduce_sum_sparse(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> SparseTensor:
+    """Return the sums along `axis` (all axes if None) as a sparse tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_sum_sparse_op(*parts(sp_input), axes, keep))
+
+
+@composed
+@export("sparse.reduce_max", "sparse_reduce_max")
+def sparse_reduce_max(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> Tensor:
+    """Return the largest elements along `axis` as a dense tensor; 0 where there are none."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_max_op(*parts(sp_input), axes, keep)
+
+
+@composed
+@export("sparse.reduce_max_sparse", "sparse_reduce_max_sparse")
+def sparse_reduce_max_sparse(
+    sp_input: SparseTensor,
+    axis: Any = None,
+    keepdims: bool | None = None,
+    reduction_axes: Any = None,
+    keep_dims: bool | None = None,
+) -> SparseTensor:
+    """Return the largest elements along `axis` as a sparse tensor."""
+    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_max_sparse_op(*parts(sp_input), axes, keep))
+
+
+def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+    indices, _, shape = op.inputs
+    out = op.outputs[0]
+    sums = b.sparse_reduce_sum_op(indices, out * grad, shape, [-1], True)
+    return None, b.sparse_dense_cwise_add(indices, grad, shape, -sums) * out, None
+
+
+@define(
+    "SparseSoftmax",
+    "sp_indices: int64, sp_values: T, sp_shape: int64 -> output: T",
+    "T: {float32|float64}",
+    infer=lambda c, i, v, s: (check_sparse(i, v, s)[0],),
+    kernel=sparse_kernels.sparse_softmax,
+    gradient=_softmax_gradient,
+    samples=[Sample(*_A), Sample(*_CUBE), Sample(*_NOTHING)],
+)
+def sparse_softmax_op(sp_indices, sp_values, sp_shape, name=None):
+    """Return the softmax of a sparse tensor's rows, over the elements that are there."""
+
+
+@composed
+@export("sparse.softmax", "sparse_softmax")
+def sparse_softmax(sp_input: SparseTensor, name: str | None = None) -> SparseTensor:
+    """Return the softmax along the last axis, over the elements that are there."""
+    with name_scope(name, "SparseSoftmax", [sp_input.indices, sp_input.values]):
+        values = sparse_softmax_op(*parts(sp_input))
+        return SparseTensor(sp_input.indices, values, sp_input.dense_shape)
