@@ -23,6 +23,11 @@ from headrace.ops.samples import r
 
 __all__ = ["argsort", "in_top_k", "searchsorted", "sort", "top_k"]
 
+# From so many elements on, packing them pays; and so many are packed at a time, to stay in L2.
+_LARGE = 1 << 10
+_BLOCK = 1 << 15
+_PACKABLE = tuple(np.dtype(t) for t in ("float32", "int32", "int16", "int8", "uint16", "uint8"))
+
 # -- The largest elements --------------------------------------------------------------------------
 
 
@@ -54,39 +59,85 @@ def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"Need k >= 0, got {count}")
     if x.shape[-1] < count:
         raise ValueError(f"input must have at least k columns. Had {x.shape[-1]}, needed {count}")
-    rows = widened(x).reshape(-1, x.shape[-1])
-    found = _places(rows, count)
-    values = np.take_along_axis(x.reshape(rows.shape), found, 1)
+    rows = x.reshape(-1, x.shape[-1])
+    found = _places(widened(rows), count)
     shape = (*x.shape[:-1], count)
-    return values.reshape(shape), found.astype(np.int32).reshape(shape)
+    return _taken(rows, found).reshape(shape), found.astype(np.int32, copy=False).reshape(shape)
+
+
+def _taken(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """np.take_along_axis(rows, places, 1), in blocks and with flat places: twice as fast."""
+    values = np.empty(places.shape, rows.dtype)
+    size = rows.shape[1]
+    step = max(_BLOCK // max(size, 1), 1)
+    starts = np.arange(min(step, len(rows)))[:, None] * size
+    for start in range(0, len(rows), step):
+        block = places[start : start + step]
+        values[start : start + step] = rows[start : start + step].take(block + starts[: len(block)])
+    return values
 
 
 def _places(rows: np.ndarray, k: int) -> np.ndarray:
+    """Where the k largest of each row are, in descending order, equal ones from left to right."""
     size = rows.shape[1]
     if k == 1 and rows.size:
         return rows.argmax(1)[:, None]
     if 0 < k < size // 4 and rows.size:
         return _places_by_partition(rows, k)
-    return _places_by_sorting(rows, k)
+    return _places_by_sorting(rows)[:, :k]
 
 
-def _places_by_sorting(rows: np.ndarray, k: int) -> np.ndarray:
+def _places_by_sorting(rows: np.ndarray) -> np.ndarray:
+    if _packs(rows):
+        return _places_by_packing(rows)
     # A stable sort of the reversed row, read backwards: descending, ties by ascending index.
     backwards = np.argsort(rows[:, ::-1], axis=1, kind="stable")
-    return (rows.shape[1] - 1 - backwards[:, ::-1])[:, :k]
+    return rows.shape[1] - 1 - backwards[:, ::-1]
+
+
+def _packs(rows: np.ndarray) -> bool:
+    """Can elements be ordered as int32, and is it worth the trouble?"""
+    if rows.size < _LARGE or rows.dtype not in _PACKABLE:
+        return False
+    return rows.dtype != np.float32 or not np.isnan(rows).any()
+
+
+def _places_by_packing(rows: np.ndarray) -> np.ndarray:
+    """Sort (element, index) pairs, packed in int64, which NumPy does with vector instructions.
+
+    1000 rows of 1000 floats: 9 ms; a stable argsort takes 55.
+    """
+    size = rows.shape[1]
+    places = np.empty(rows.shape, np.int32)
+    step = max(_BLOCK // size, 1)
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        if block.dtype == np.float32:
+            # A float's bits order as integers, but for the negative ones, whose magnitudes do.
+            bits = (block + np.float32(0)).view(np.int32)  # -0 + 0 is 0
+            bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
+        else:
+            bits = block.astype(np.int32)
+        pairs = np.invert(bits, out=bits).astype(np.int64)  # turns the order around
+        pairs <<= 32
+        pairs |= np.arange(size)
+        pairs.sort(axis=1)
+        places[start : start + step] = pairs  # keeps the lower half
+    return places
 
 
 def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray:
     """As `_places`, but only the k largest get sorted."""
-    places = np.sort(np.argpartition(rows, rows.shape[1] - k, axis=1)[:, -k:], axis=1)
-    values = np.take_along_axis(rows, places, 1)
-    # Of elements equal to the smallest chosen, any may have been: see that the first ones are.
-    smallest = values.min(1, keepdims=True)
-    unclear = (rows == smallest).sum(1) != (values == smallest).sum(1)
-    order = k - 1 - np.argsort(values[:, ::-1], axis=1, kind="stable")[:, ::-1]
-    places = np.take_along_axis(places, order, 1)
+    least = np.partition(rows, rows.shape[1] - k, axis=1)[:, -k, None]
+    chosen = ~(rows < least)  # NaN counts as the largest
+    unclear = np.count_nonzero(chosen, axis=1) != k  # more elements equal the least one
+    chosen[unclear] = False
+    found = np.flatnonzero(chosen).reshape(-1, k)
+    order = _places_by_sorting(rows.take(found))
+    places = np.empty((len(rows), k), np.intp)
+    places[~unclear] = _taken(found % rows.shape[1], order)
     if unclear.any():
-        places[unclear] = _places_by_sorting(rows[unclear], k)
+        places[unclear] = _places_by_sorting(rows[unclear])[:, :k]
     return places
 
 
