@@ -110,10 +110,13 @@ def _as_string(value: Any) -> str | bytes:
 
 def _as_tensor(value: Any) -> np.ndarray:
     if hasattr(value, "tensor_shape"):
-        return to_array(value)
-    if not isinstance(value, np.ndarray | np.generic):
+        array = to_array(value)
+    elif isinstance(value, np.ndarray | np.generic):
+        array = np.array(value)  # the caller may go on writing to theirs
+    else:
         raise TypeError("it must be an array")
-    return np.asarray(value)
+    array.flags.writeable = False
+    return array
 
 
 def _as_function(value: Any) -> FunctionName:

@@ -67,7 +67,7 @@ def _flatten(items: Any) -> Any:
             yield from _flatten(item)
         elif isinstance(item, dict):
             yield from _flatten(item[k] for k in sorted(item))
-        elif item is not None:
+        else:
             yield item
 
 
@@ -98,17 +98,9 @@ def with_dependencies(dependencies: Any, output: Any, name: str | None = None) -
         graph = get_default_graph()
         with graph.colocate_with(output), graph.control_dependencies(dependencies):
             if isinstance(output, IndexedSlices):
-                return _identity_slices(output, scope)
+                values = identity(output.values, name=scope)
+                return IndexedSlices(values, output.indices, output.dense_shape)
             return identity(convert_to_tensor(output), name=scope)
-
-
-def _identity_slices(slices: IndexedSlices, scope: str) -> IndexedSlices:
-    shape = slices.dense_shape
-    return IndexedSlices(
-        identity(slices.values, name=scope),
-        identity(slices.indices),
-        None if shape is None else identity(shape),
-    )
 
 
 @composed

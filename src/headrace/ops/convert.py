@@ -122,6 +122,7 @@ def constant(
         array = np.array(array)  # the caller may go on writing to theirs
     if shape is not None:
         array = _fill_shape(array, as_shape(shape), verify_shape)
+    array.flags.writeable = False
     graph = get_default_graph()
     found = wanted or dtypes.of_array(array)
     name = "Const" if name is None else name
