@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import ml_dtypes
@@ -369,11 +370,16 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
     groups = -(-size // per_sample)
     spacing = np.uint64(SAMPLES_PER_OUTPUT * per_sample // 4)
     out = np.empty((groups, per_sample), kind)
+    scratch = _Scratch(min(groups, _CHUNK)) if groups > _FEW else None
     for first in range(0, groups, _CHUNK):
         chunk = np.arange(first, min(first + _CHUNK, groups), dtype=np.uint64)
-        numbers = _truncation_candidates(words_at(stream, chunk * spacing), _wide(kind))
+        offsets = chunk * spacing
+        sample = _philox(stream, offsets, scratch) if scratch else words_at(stream, offsets)
+        numbers = _truncation_candidates(sample, _wide(kind))
         out[first : first + chunk.size] = numbers
-        pending = chunk[~(np.abs(numbers) < _TRUNCATION).all(axis=1)]
+        inside = np.abs(numbers) < _TRUNCATION
+        # Column by column: NumPy reduces short rows slowly.
+        pending = chunk[~reduce(np.logical_and, inside.T)]
         width = 1
         while pending.size:
             width *= 2
@@ -381,9 +387,10 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
             sample = words_at(stream, offsets).reshape(pending.size, -1)
             numbers = _truncation_candidates(sample, _wide(kind))
             inside = np.abs(numbers) < _TRUNCATION
-            full = np.count_nonzero(inside, axis=1) >= per_sample
-            order = np.argsort(~inside[full], axis=1, kind="stable")[:, :per_sample]
-            out[pending[full]] = np.take_along_axis(numbers[full], order, axis=1)
+            place = np.cumsum(inside, axis=1, dtype=np.int32)
+            full = place[:, -1] >= per_sample
+            inside &= place <= per_sample
+            out[pending[full]] = numbers[full][inside[full]].reshape(-1, per_sample)
             pending = pending[~full]
     return out.reshape(-1)[:size].reshape(tuple(shape))
 
@@ -396,8 +403,9 @@ def _truncation_candidates(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """
     numbers = _box_muller(sample, dtype, dtype)
     if dtype == np.float32:
-        doubtful = (np.abs(np.abs(numbers) - _TRUNCATION) < _DOUBT).any(axis=1)
-        if doubtful.any():
+        near = np.abs(np.abs(numbers) - dtype.type(_TRUNCATION)) < _DOUBT
+        if near.any():
+            doubtful = near.any(axis=1)
             numbers[doubtful] = _box_muller(sample[doubtful], dtype, np.dtype(np.float64))
     return numbers
 
