@@ -127,10 +127,25 @@ def _batch_mat_mul(x, y, *, adj_x, adj_y):
 #      16 x [64,64] [64,64]     115   234       64 x [128,64] [64,128]    1564    558
 #     512 x [32,32] [32,32]     559   549      768 x [64,64] [64,64]      5940   3055
 #     256 x [64,64] [64,64]    1675  1142        4 x [512,512] [512,512]  5106   5392
-# A single pair is no slower in NumPy ([8,8]: 1 against 9, [256,256]: 216 against 209), so MatMul
-# has no native kernel. bfloat16 stays with float32 BLAS as well ([256,256]: 332 against 554).
+# bfloat16 stays with float32 BLAS ([256,256]: 332 against 554).
 _MUCH_WORK = 2**25
 _MUCH_WORK_EACH = 2**24
+
+# A single pair, in GF/s of OpenBLAS and of oneDNN's gemm: [2048,2048] [2048,2048] 250 and 312,
+# [128,3136] [3136,1024] 154 and 212; [64,64] [64,64] takes 7 us and 13. Where a step also has
+# convolutions, OpenBLAS's waiting threads take the cores from oneDNN's: 6.2 ms and 3.0 for the
+# second pair right after a convolution.
+_MUCH_WORK_IN_ONE = 2**21
+
+
+def _native_mat_mul(a, b, *, transpose_a, transpose_b):
+    if (
+        a.dtype != np.float32
+        or a.ndim != 2
+        or a.size * b.shape[0 if transpose_b else -1] < (_MUCH_WORK_IN_ONE)
+    ):
+        raise onednn.Unsupported("NumPy's product is as fast")
+    return onednn.gemm(a, b, transpose_a, transpose_b)
 
 
 def _native_batch_mat_mul(x, y, *, adj_x, adj_y):
@@ -188,14 +203,18 @@ def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bo
     infer=_mat_mul_infer,
     kernel=_mat_mul,
     gradient=_mat_mul_gradient,
+    native=_native_mat_mul,
     kind=Kind.CONTRACTION,
-    samples=[
+    samples=lambda: [
         Sample(r(2, 3), r(3, 4)),
         Sample(r(3, 2), r(3, 4), transpose_a=True),
         Sample(r(2, 3), r(4, 3), transpose_b=True),
         Sample(r(3, 2), r(4, 3), transpose_a=True, transpose_b=True),
         Sample(r(2, 0), r(0, 3)),
         Sample(r(0, 2), r(2, 3)),
+        # What the native kernel takes:
+        Sample(_wave(128, 96), _wave(96, 256)),
+        Sample(_wave(96, 128), _wave(256, 96), transpose_a=True, transpose_b=True),
     ],
 )
 def mat_mul(a, b, transpose_a=False, transpose_b=False, name=None):

@@ -80,3 +80,21 @@ def test_other_and_mixed_dtypes_are_unsupported():
     for left, right in [(a, a), (a.astype(np.float32), a), (a.astype(int), a.astype(int))]:
         with pytest.raises(onednn.Unsupported, match="float32"):
             onednn.matmul(left, right)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 1, 1), (7, 5, 3), (65, 33, 129)])
+def test_gemm(rows, depth, columns, transpose_a, transpose_b):
+    rng = np.random.default_rng(0)
+    a = rng.random((depth, rows) if transpose_a else (rows, depth), np.float32)
+    b = rng.random((columns, depth) if transpose_b else (depth, columns), np.float32)
+    exact = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+    np.testing.assert_allclose(onednn.gemm(a, b, transpose_a, transpose_b), exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (4, 5)), ((0, 3), (3, 2)), ((2, 3, 4), (4, 5))])
+def test_gemm_refuses_what_does_not_fit(shapes):
+    a, b = (np.zeros(s, np.float32) for s in shapes)
+    with pytest.raises(onednn.Unsupported):
+        onednn.gemm(a, b)

@@ -19,7 +19,7 @@ then the operations: convolution, pooling, matmul, softmax.
 
 from headrace.devices.onednn.convolution import conv, conv_backward_filter, conv_backward_input
 from headrace.devices.onednn.library import Unsupported, available, request_threads, why_not
-from headrace.devices.onednn.matmul import matmul
+from headrace.devices.onednn.matmul import gemm, matmul
 from headrace.devices.onednn.pooling import (
     avg_pool,
     avg_pool_backward,
@@ -36,6 +36,7 @@ __all__ = [
     "conv",
     "conv_backward_filter",
     "conv_backward_input",
+    "gemm",
     "log_softmax",
     "matmul",
     "max_pool",

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from ctypes import POINTER, c_int, c_int64, c_size_t, c_uint, c_void_p
+from ctypes import POINTER, c_char, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from typing import Any
 
 from headrace.core.config import settings
@@ -100,6 +100,11 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dnnl_pooling_backward_primitive_desc_create": (
         c_int,
         [POINTER(c_void_p), c_void_p, c_int] + [c_void_p] * 9,
+    ),
+    "dnnl_sgemm": (
+        c_int,
+        [c_char, c_char, c_int64, c_int64, c_int64, c_float, c_void_p, c_int64, c_void_p, c_int64]
+        + [c_float, c_void_p, c_int64],
     ),
     "dnnl_matmul_primitive_desc_create": (c_int, [POINTER(c_void_p)] + [c_void_p] * 6),
     "dnnl_softmax_forward_primitive_desc_create": (

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from headrace.devices.buffers import empty_aligned
+from headrace.devices.buffers import address, empty_aligned
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import (
     Plan,
@@ -73,4 +73,37 @@ def matmul(
     plan, shape = _matmul_plan(dtype, a.shape, b.shape, bool(transpose_a), bool(transpose_b))
     y = empty_aligned(shape, a.dtype)
     plan.run(ready(a), ready(b), y)
+    return y
+
+
+def gemm(
+    a: np.ndarray, b: np.ndarray, transpose_a: bool = False, transpose_b: bool = False
+) -> np.ndarray:
+    """Return the product of two float32 matrices, each transposed first where asked for.
+
+    One call of the C library, without the plan that `matmul` keeps: 2-D float32 only.
+    """
+    require(a.ndim == b.ndim == 2, "gemm of other than matrices")
+    require(a.dtype == b.dtype == np.float32, "gemm of other than float32")
+    rows, depth = a.shape[::-1] if transpose_a else a.shape
+    depth_of_b, columns = b.shape[::-1] if transpose_b else b.shape
+    require(depth == depth_of_b and 0 not in (rows, depth, columns), "shapes do not fit")
+    a, b = ready(a), ready(b)
+    y = empty_aligned((rows, columns), np.float32)
+    c.library().call(
+        "dnnl_sgemm",
+        b"T" if transpose_a else b"N",
+        b"T" if transpose_b else b"N",
+        rows,
+        columns,
+        depth,
+        1.0,
+        address(a),
+        a.shape[1],
+        address(b),
+        b.shape[1],
+        0.0,
+        address(y),
+        columns,
+    )
     return y
