@@ -26,6 +26,10 @@ __all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
 
 Resource = TypeVar("Resource")
 
+UNINITIALIZED_HINT = (
+    "give it a value first: session.run(tf.global_variables_initializer()), or restore it"
+)
+
 
 def _references_when_alone() -> int:
     """What getrefcount says of an object held by one attribute only, on this Python."""
@@ -55,7 +59,10 @@ class VariableState:
             value = self.value
         if value is None:
             raise FailedPreconditionError(
-                None, None, f"Attempting to use uninitialized value {self.name}"
+                None,
+                None,
+                f"Attempting to use uninitialized value {self.name}",
+                hint=UNINITIALIZED_HINT,
             )
         return value
 

@@ -33,9 +33,11 @@ class FunctionName:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
+def as_attribute(
+    attribute: Attribute, value: Any, op_type: str, parameter: str | None = None
+) -> Any:
     """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be
-    one.
+    one. `parameter` is what the user passed it by, where that is not the attribute itself.
     """
     convert = _CONVERT[attribute.element]
     try:
@@ -50,12 +52,12 @@ def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
             f"Expected {attribute.kind} for argument '{attribute.name}' of '{op_type}' Op, "
             f"not {value!r}: {error}"
         ) from None
-    _check_limits(attribute, value, op_type)
+    _check_limits(attribute, value, op_type, parameter or attribute.name)
     return value
 
 
-def _check_limits(attribute: Attribute, value: Any, op_type: str) -> None:
-    name, allowed, minimum = attribute.name, attribute.allowed, attribute.minimum
+def _check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> None:
+    allowed, minimum = attribute.allowed, attribute.minimum
     if allowed is not None:
         for v in value if attribute.is_list else (value,):
             if v in allowed:

@@ -18,7 +18,7 @@ from headrace.graph import default
 from headrace.graph.attributes import as_attribute
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.inference import infer_shapes
-from headrace.graph.operation import Operation, Tensor
+from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING
 from headrace.graph.scopes import ControlScope, DeviceScope, ScopeState, control_inputs_for
 
@@ -80,7 +80,9 @@ class Graph:
                 raise ValueError(f"'{name}' is not a valid node name")
             for t in inputs:
                 if t.op.graph is not self:
-                    raise ValueError(f"{t} must be from the same graph as operation '{name}'")
+                    raise ValueError(
+                        f"{t} must be from the same graph as operation '{name}'.{made_at(t.op)}"
+                    )
             scope = self.scope
             controls = list(control_inputs)
             if scope.controls:
@@ -238,7 +240,9 @@ class Graph:
             isinstance(obj, Operation) and allow_operation
         ):
             if obj.graph is not self:
-                raise ValueError(f"{type(obj).__name__} {obj} is not an element of this graph.")
+                op = obj.op if isinstance(obj, Tensor) else obj
+                name = f"Operation '{obj.name}'" if op is obj else str(obj)
+                raise ValueError(f"{name} is not an element of this graph.{made_at(op)}")
             return obj
         raise TypeError(f"Can not convert a {type(obj).__name__} into a {what}.")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.core import proto
     from headrace.graph.graph import Graph
 
-__all__ = ["Operation", "Tensor"]
+__all__ = ["Operation", "Tensor", "made_at"]
 
 
 @export("Tensor")
@@ -280,6 +280,12 @@ class Operation:
 
 
 _UNKNOWN = TensorShape(None)
+
+
+def made_at(*ops: Operation) -> str:
+    """Lines that say where the user's program made `ops`, for the end of a message."""
+    found = [(op.name, source.user_line(op.traceback_frames)) for op in ops]
+    return "".join(f"\n  '{name}' was made at {where}" for name, where in found if where)
 
 
 def _public_value(kind: str, value: Any) -> Any:

@@ -111,12 +111,13 @@ class Schema:
         return any(a.is_list for a in self.outputs)
 
     @cached_property
-    def inferred(self) -> frozenset[str]:
-        """Attributes whose value follows from the inputs."""
-        names = set()
+    def inferred(self) -> dict[str, str]:
+        """Attributes whose value follows from the inputs, with the first input that tells it."""
+        found: dict[str, str] = {}
         for a in self.inputs:
-            names |= {a.type_attr, a.number_attr, a.type_list_attr}
-        return frozenset(names - {""})
+            for attribute in filter(None, (a.type_attr, a.number_attr, a.type_list_attr)):
+                found.setdefault(attribute, a.name)
+        return found
 
     def count(self, argument: Argument, attrs: dict[str, Any]) -> int:
         """How many tensors `argument` stands for under `attrs`."""

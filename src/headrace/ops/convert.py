@@ -19,7 +19,7 @@ from headrace.core.shapes import Dimension, TensorShape, as_shape
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import lookup
 from headrace.graph.graph import Graph
-from headrace.graph.operation import Tensor
+from headrace.graph.operation import Tensor, made_at
 
 __all__ = [
     "as_array",
@@ -201,7 +201,9 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
             if found is None:
                 found = v
             elif found.graph is not graph:
-                raise ValueError(f"{v} must be from the same graph as {found}.")
+                raise ValueError(
+                    f"{v} must be from the same graph as {found}.{made_at(found.op, v.op)}"
+                )
     return None if found is None else found.graph
 
 

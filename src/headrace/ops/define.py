@@ -21,8 +21,8 @@ from headrace.graph.attributes import as_attribute
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
 from headrace.graph.graph import Graph
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.schema import MISSING, Argument, Schema, parse_schema
+from headrace.graph.operation import Operation, Tensor, made_at
+from headrace.graph.schema import MISSING, Argument, Attribute, Schema, parse_schema
 from headrace.ops.convert import convert_to_tensor, graph_of
 
 __all__ = ["apply", "b", "build", "composed", "define"]
@@ -182,7 +182,7 @@ def _apply_in(
                 raise TypeError(f"'{schema.op_type}' Op needs a value for '{attribute.name}'")
             attrs[attribute.name] = attribute.default
         elif attribute.name in schema.inferred:
-            attrs[attribute.name] = as_attribute(attribute, attrs[attribute.name], schema.op_type)
+            _check_inferred(schema, attribute, attrs[attribute.name], flat)
     if schema.has_ref_inputs:
         with _beside_references(graph, schema, flat, attrs):
             return results(graph.add_operation(definition, flat, attrs, full_name))
@@ -200,6 +200,15 @@ def _beside_references(
             if is_ref:
                 scopes.enter_context(graph.colocate_with(tensor.op))
         yield
+
+
+def _check_inferred(schema: Schema, attribute: Attribute, value: Any, flat: list[Tensor]) -> None:
+    """Check what the inputs say about an attribute; an error names the input and its line."""
+    try:
+        as_attribute(attribute, value, schema.op_type, schema.inferred[attribute.name])
+    except TypeError as error:
+        made = made_at(*(t.op for t in flat if t.dtype.base_dtype is value))
+        raise TypeError(f"{error}{made}") from None
 
 
 def _unique(graph: Graph, name: str) -> str:
@@ -320,9 +329,10 @@ def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType
     other = (
         f"type {wanted.name} of argument '{first}'" if first else f"expected type of {wanted.name}"
     )
+    made = made_at(value.op) if isinstance(value, Tensor) else ""
     return TypeError(
         f"Input '{argument.name}' of '{schema.op_type}' Op has type {found} that does not match "
-        f"{other}."
+        f"{other}. No type is converted silently: use tf.cast.{made}"
     )
 
 

@@ -15,7 +15,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape
-from headrace.devices.resources import ResourceHandle, VariableState
+from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.operation import Tensor
@@ -198,6 +198,7 @@ def _read_kernel(handle, *, dtype):
             f"Error while reading resource variable {handle.name} from Container: "
             f"{handle.container or 'localhost'}. This could mean that the variable was "
             f"uninitialized. Not found: {_place(handle)} does not exist.",
+            hint=UNINITIALIZED_HINT,
         ) from None
     _check_dtype(state, dtype, "read")
     return state.read()

@@ -69,6 +69,7 @@ def _unfed(*, op: Any) -> Any:
         op,
         f"You must feed a value for placeholder tensor '{op.name}' with dtype "
         f"{op._outputs[0].dtype.name} and shape {op._outputs[0].shape}",
+        hint=f"session.run(..., feed_dict={{'{op.name}:0': value}}); the key may be the tensor",
     )
 
 

@@ -138,7 +138,7 @@ def translate(error: Exception, op: Operation) -> Exception:
         kind = errors.InvalidArgumentError
     else:
         kind = errors.InternalError
-    return kind(None, op, f"{op.type} '{op.name}': {error}")
+    return kind(None, op, f"{op.type} '{op.name}': {str(error).strip()}")
 
 
 def take(slots: list[Any], index: int) -> Any:

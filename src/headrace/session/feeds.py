@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
-from headrace.core.source import user_line
-from headrace.graph.operation import Tensor
+from headrace.graph.operation import Tensor, made_at
 from headrace.ops.convert import as_array
 
 __all__ = ["feed_array"]
@@ -38,7 +37,7 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
         ):
             raise ValueError(
                 f"Cannot feed value of shape {shape} for Tensor '{tensor.name}', which has shape "
-                f"'{tensor._shape}'{_made_at(tensor)}"
+                f"'{tensor._shape}'{made_at(tensor.op)}"
             )
     return array
 
@@ -47,9 +46,8 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
     if isinstance(value, Tensor) or hasattr(value, "_as_graph_element"):
         raise TypeError(
             f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed "
-            f"{value}. "
-            "Acceptable feed values include Python scalars, strings, lists and numpy ndarrays: run "
-            "the tensor first, and feed the result."
+            f"{value}. Acceptable feed values include Python scalars, strings, lists and numpy "
+            f"ndarrays: run the tensor first, and feed the result.{made_at(tensor.op)}"
         )
     try:
         if value is None:
@@ -61,7 +59,7 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(
             f"Cannot feed {value!r:.80} for Tensor '{tensor.name}' of type {dtype.name}: {error}"
-            f"{_made_at(tensor)}"
+            f"{made_at(tensor.op)}"
         ) from None
     return array
 
@@ -72,8 +70,3 @@ def _strings(value: Any) -> np.ndarray:
         if all(type(v) is bytes for v in flat):
             return value
     return as_array(value, dtypes.string)
-
-
-def _made_at(tensor: Tensor) -> str:
-    where = user_line(tensor.op.traceback_frames)
-    return f"\n  '{tensor.op.name}' was made at {where}" if where else ""

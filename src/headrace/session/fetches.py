@@ -104,7 +104,11 @@ class FetchPlan:
 
     def _visit(self, fetch: Any) -> Callable[[list[Any]], Any]:
         if fetch is None:
-            raise TypeError("Fetch argument None has invalid type <class 'NoneType'>")
+            raise TypeError(
+                "Fetch argument None has invalid type <class 'NoneType'>: a fetch is a tensor, an "
+                "operation, a name, or a list or dict of these. Did a function that builds the "
+                "graph return nothing?"
+            )
         if isinstance(fetch, Mapping):
             keys = list(fetch)
             parts = [self._visit(fetch[k]) for k in keys]
@@ -150,8 +154,10 @@ class FetchPlan:
                 f"({error})"
             ) from None
         except (ValueError, KeyError) as error:
+            reason, newline, made = error.args[0].partition("\n")
             raise ValueError(
-                f"Fetch argument {fetch!r} cannot be interpreted as a Tensor. ({error.args[0]})"
+                f"Fetch argument {fetch!r} cannot be interpreted as a Tensor. ({reason})"
+                f"{newline}{made}"
             ) from None
         if not self._graph.is_fetchable(element):
             op = element.op if isinstance(element, Tensor) else element
