@@ -18,6 +18,7 @@ from headrace.api import keras as keras
 from headrace.api import linalg as linalg
 from headrace.api import manip as manip
 from headrace.api import math as math
+from headrace.api import nest as nest
 from headrace.api import nn as nn
 from headrace.api import python as python
 from headrace.api import random as random
@@ -71,13 +72,21 @@ from headrace.core.shapes import (
     dimension_at_index as dimension_at_index,
     dimension_value as dimension_value,
 )
+from headrace.core.tensor_proto import (
+    make_ndarray as make_ndarray,
+    make_tensor_proto as make_tensor_proto,
+)
 from headrace.core.text import (
     COMPILER_VERSION as COMPILER_VERSION,
     GIT_VERSION as GIT_VERSION,
+    GRAPH_DEF_VERSION as GRAPH_DEF_VERSION,
+    GRAPH_DEF_VERSION_MIN_CONSUMER as GRAPH_DEF_VERSION_MIN_CONSUMER,
+    GRAPH_DEF_VERSION_MIN_PRODUCER as GRAPH_DEF_VERSION_MIN_PRODUCER,
     VERSION as VERSION,
 )
 from headrace.gradients.custom import (
     custom_gradient as custom_gradient,
+    grad_pass_through as grad_pass_through,
 )
 from headrace.gradients.gradients import (
     AggregationMethod as AggregationMethod,
@@ -126,6 +135,9 @@ from headrace.graph.scoped import (
     get_default_session as get_default_session,
     op_scope as op_scope,
     reset_default_graph as reset_default_graph,
+)
+from headrace.graph.spec import (
+    TensorSpec as TensorSpec,
 )
 from headrace.ops.arithmetic import (
     accumulate_n as accumulate_n,
@@ -376,6 +388,9 @@ from headrace.ops.random_functions import (
     set_random_seed as set_random_seed,
     truncated_normal as truncated_normal,
 )
+from headrace.ops.raw import (
+    raw_ops as raw_ops,
+)
 from headrace.ops.rearranging import (
     batch_to_space as batch_to_space,
     batch_to_space_nd as batch_to_space_nd,
@@ -532,6 +547,10 @@ from headrace.ops.strings import (
     string_strip as string_strip,
     substr as substr,
 )
+from headrace.ops.tensor_serial import (
+    parse_tensor as parse_tensor,
+    serialize_tensor as serialize_tensor,
+)
 from headrace.ops.text_data import (
     as_string as as_string,
     decode_base64 as decode_base64,
@@ -569,6 +588,9 @@ from headrace.ops.uniqueness import (
     setdiff1d as setdiff1d,
     unique as unique,
     unique_with_counts as unique_with_counts,
+)
+from headrace.ops.unraveling import (
+    unravel_index as unravel_index,
 )
 from headrace.session.session import (
     InteractiveSession as InteractiveSession,
@@ -683,6 +705,9 @@ __all__ = [
     "DeviceSpec",
     "Dimension",
     "GIT_VERSION",
+    "GRAPH_DEF_VERSION",
+    "GRAPH_DEF_VERSION_MIN_CONSUMER",
+    "GRAPH_DEF_VERSION_MIN_PRODUCER",
     "Graph",
     "GraphKeys",
     "IndexedSlices",
@@ -699,6 +724,7 @@ __all__ = [
     "SparseTensorValue",
     "Tensor",
     "TensorShape",
+    "TensorSpec",
     "UnconnectedGradients",
     "VERSION",
     "Variable",
@@ -868,6 +894,7 @@ __all__ = [
     "global_variables_initializer",
     "glorot_normal_initializer",
     "glorot_uniform_initializer",
+    "grad_pass_through",
     "gradients",
     "graph_util",
     "greater",
@@ -923,7 +950,9 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "make_ndarray",
     "make_template",
+    "make_tensor_proto",
     "manip",
     "math",
     "matmul",
@@ -949,6 +978,7 @@ __all__ = [
     "multiply",
     "name_scope",
     "negative",
+    "nest",
     "newaxis",
     "nn",
     "no_gradient",
@@ -965,6 +995,7 @@ __all__ = [
     "orthogonal_initializer",
     "pad",
     "parallel_stack",
+    "parse_tensor",
     "placeholder",
     "placeholder_with_default",
     "polygamma",
@@ -989,6 +1020,7 @@ __all__ = [
     "random_uniform_initializer",
     "range",
     "rank",
+    "raw_ops",
     "real",
     "realdiv",
     "reciprocal",
@@ -1041,6 +1073,7 @@ __all__ = [
     "sequence_mask",
     "serialize_many_sparse",
     "serialize_sparse",
+    "serialize_tensor",
     "set_random_seed",
     "setdiff1d",
     "sets",
@@ -1143,6 +1176,7 @@ __all__ = [
     "uniform_unit_scaling_initializer",
     "unique",
     "unique_with_counts",
+    "unravel_index",
     "unsorted_segment_max",
     "unsorted_segment_mean",
     "unsorted_segment_min",

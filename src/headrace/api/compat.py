@@ -12,6 +12,10 @@ from headrace.core.text import (
     as_str_any as as_str_any,
     as_text as as_str,
     as_text as as_text,
+    bytes_or_text_types as bytes_or_text_types,
+    complex_types as complex_types,
+    integral_types as integral_types,
+    real_types as real_types,
 )
 
 __all__ = [
@@ -19,6 +23,10 @@ __all__ = [
     "as_str",
     "as_str_any",
     "as_text",
+    "bytes_or_text_types",
+    "complex_types",
     "dimension_at_index",
     "dimension_value",
+    "integral_types",
+    "real_types",
 ]

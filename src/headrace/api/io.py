@@ -11,6 +11,10 @@ from headrace.ops.sparse_serial import (
     serialize_many_sparse as serialize_many_sparse,
     serialize_sparse as serialize_sparse,
 )
+from headrace.ops.tensor_serial import (
+    parse_tensor as parse_tensor,
+    serialize_tensor as serialize_tensor,
+)
 from headrace.ops.text_data import (
     decode_base64 as decode_base64,
     decode_compressed as decode_compressed,
@@ -26,7 +30,9 @@ __all__ = [
     "decode_raw",
     "deserialize_many_sparse",
     "encode_base64",
+    "parse_tensor",
     "serialize_many_sparse",
     "serialize_sparse",
+    "serialize_tensor",
     "write_graph",
 ]

@@ -19,11 +19,12 @@ import numpy as np
 
 from headrace.core import dtypes, proto
 from headrace.core.dtypes import DType, as_dtype
+from headrace.core.export import export
 
 if TYPE_CHECKING:
     from headrace.core.proto import TensorProto
 
-__all__ = ["as_array", "to_array", "to_proto"]
+__all__ = ["as_array", "make_ndarray", "make_tensor_proto", "to_array", "to_proto"]
 
 _MAX_CONTENT_BYTES = 2**31 - 1  # protobuf's limit for one message
 
@@ -63,6 +64,33 @@ _ENCODINGS: dict[DType, _Encoding] = {
 
 
 # ---- arrays to protos
+
+
+@export("make_tensor_proto")
+def make_tensor_proto(
+    values: Any,
+    dtype: Any = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    verify_shape: bool = False,
+    allow_broadcast: bool = False,
+) -> "TensorProto":
+    """Encode a value as TensorFlow does; `allow_broadcast` lets one value fill `shape`."""
+    if allow_broadcast and verify_shape:
+        raise ValueError("allow_broadcast and verify_shape are not both allowed.")
+    array = as_array(values, dtype)
+    if shape is not None:
+        sizes = _dimensions(shape)
+        if verify_shape and array.shape != sizes:
+            raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")
+        if allow_broadcast:
+            array, shape = np.broadcast_to(array, sizes), None
+    return to_proto(array, dtype, shape)
+
+
+@export("make_ndarray")
+def make_ndarray(tensor: "TensorProto") -> np.ndarray:
+    """Decode a TensorProto."""
+    return to_array(tensor)
 
 
 def to_proto(

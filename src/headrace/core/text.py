@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
+
+import numpy as np
 
 from headrace.core.export import export, export_value
 
@@ -12,6 +15,22 @@ __all__ = ["COMPILER_VERSION", "GIT_VERSION", "VERSION", "as_bytes", "as_str_any
 VERSION = "1.15.5"
 GIT_VERSION = "unknown"
 COMPILER_VERSION = "none"
+# What a GraphDef may say of who wrote it and who may read it.
+GRAPH_DEF_VERSION = 134
+GRAPH_DEF_VERSION_MIN_CONSUMER = 0
+GRAPH_DEF_VERSION_MIN_PRODUCER = 0
+for _name in ("", "_MIN_CONSUMER", "_MIN_PRODUCER"):
+    _name = f"GRAPH_DEF_VERSION{_name}"
+    export_value(__name__, _name, _name, f"version.{_name}")
+
+# The types that programs test for when they take text or numbers.
+bytes_or_text_types = (bytes, str)
+integral_types = (numbers.Integral, np.integer)
+real_types = (numbers.Real, np.integer, np.floating)
+complex_types = (numbers.Complex, np.number)
+for _name in ("bytes_or_text_types", "integral_types", "real_types", "complex_types"):
+    export_value(__name__, _name, f"compat.{_name}")
+
 for _name in ("VERSION", "GIT_VERSION", "COMPILER_VERSION"):
     export_value(__name__, _name, _name, f"version.{_name}")
 

@@ -65,6 +65,17 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+@export("grad_pass_through")
+def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `f` count as the identity when it is differentiated."""
+
+    @custom_gradient
+    def passed(*args: Any) -> Any:
+        return f(*args), lambda *dys: dys if len(dys) > 1 else dys[0]
+
+    return wraps(f)(passed)
+
+
 def _attach(
     graph: Any,
     result: Any,

@@ -51,6 +51,7 @@ from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions
 from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
+from headrace.ops import raw as raw
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
 from headrace.ops import resource_state as resource_state
@@ -77,7 +78,9 @@ from headrace.ops import stacking as stacking
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
+from headrace.ops import tensor_serial as tensor_serial
 from headrace.ops import text_data as text_data
 from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
 from headrace.ops import uniqueness as uniqueness
+from headrace.ops import unraveling as unraveling

@@ -1,0 +1,45 @@
+"""From flat positions back to coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.core.export import export
+from headrace.graph.definition import Sample
+from headrace.ops import infer
+from headrace.ops.define import define
+
+__all__ = ["unravel_index"]
+
+
+def _unravel(indices, dims):
+    sizes = np.asarray(dims)
+    if sizes.ndim != 1:
+        raise ValueError(f"dims must be a vector, not of shape {list(sizes.shape)}")
+    count = int(np.prod(sizes, dtype=np.int64))
+    flat = np.asarray(indices)
+    if flat.ndim > 1:
+        raise ValueError(f"indices must be a scalar or a vector, not of shape {list(flat.shape)}")
+    if flat.size and not (flat.min() >= 0 and flat.max() < count):
+        raise ValueError(f"index is out of bound as with dims: {sizes.tolist()}")
+    return np.stack(np.unravel_index(flat, sizes.tolist())).astype(sizes.dtype)
+
+
+def _unravel_infer(c, indices, dims):
+    infer.with_rank(dims, 1)
+    if indices.sizes is None or dims.sizes is None:
+        return None
+    return (dims.sizes[0], *indices.sizes)
+
+
+@export("unravel_index")
+@define(
+    "UnravelIndex",
+    "indices: Tidx, dims: Tidx -> output: Tidx",
+    "Tidx: {index} = int32",
+    infer=_unravel_infer,
+    kernel=_unravel,
+    samples=[Sample([2, 5, 7], [3, 3]), Sample(4, [5])],
+)
+def unravel_index(indices, dims, name=None):
+    """Return the coordinates, one row per dimension, of flat positions in an array of `dims`."""
