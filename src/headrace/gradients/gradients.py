@@ -188,14 +188,19 @@ class _Walk:
         return op.graph.colocate_with(op) if self._colocate else nullcontext()
 
     def run(self, ys: Sequence[Tensor]) -> None:
-        """Visit every operation between ys and xs, each after all that use it."""
+        """Visit every operation between ys and xs, each after all that use it.
+
+        The order is TensorFlow's, breadth first from ys on: it decides the order in which gradients
+        that meet are added, thus the last bits of sums.
+        """
         between = self._between(ys)
         pending = dict.fromkeys(between, 0)
         for op in between:
             for t in op._inputs:
                 if t.op in pending and t in self._reached and t not in self._stops:
                     pending[t.op] += 1
-        ready = deque(op for op in between if not pending[op])
+        starts = dict.fromkeys(y.op for y in ys)
+        ready = deque(op for op in starts if pending.get(op) == 0)
         while ready:
             op = ready.popleft()
             self._visit(op)
@@ -205,17 +210,17 @@ class _Walk:
                     if not pending[t.op]:
                         ready.append(t.op)
 
-    def _between(self, ys: Sequence[Tensor]) -> list[Operation]:
-        """The operations on paths from xs to ys, those near ys first."""
-        found: dict[Operation, None] = {}
+    def _between(self, ys: Sequence[Tensor]) -> set[Operation]:
+        """The operations on paths from xs to ys."""
+        found: set[Operation] = set()
         stack = [y.op for y in ys if y in self._reached and y not in self._stops]
         while stack:
             op = stack.pop()
             if op in found:
                 continue
-            found[op] = None
+            found.add(op)
             stack.extend(t.op for t in op._inputs if t in self._reached and t not in self._stops)
-        return sorted(found, key=lambda op: -op._id)
+        return found
 
     def _visit(self, op: Operation) -> None:
         if not any(t in self._reached for t in op._inputs):

@@ -1,0 +1,61 @@
+"""Deep and wide graphs: nothing recurses, and the cost of every stage grows with the graph's size.
+
+The limits are generous, since test machines are shared: a quadratic stage would miss them by far.
+"""
+
+import time
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.core import proto
+
+
+@pytest.fixture
+def clock():
+    start = time.perf_counter()
+    return lambda: time.perf_counter() - start
+
+
+@pytest.mark.timeout(120)
+def test_a_chain_of_20000_operations(clock):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = y = tf.placeholder(tf.float64, [2])
+        for i in range(20_000):
+            y = tf.identity(y) if i % 2 else tf.add(y, x)
+        (dx,) = tf.gradients(y, x)
+        value, slope = session.run([y, dx], {x: [1, 2]})
+        np.testing.assert_array_equal(value, [10_001, 20_002])
+        np.testing.assert_array_equal(slope, [10_001, 10_001])
+        data = graph.as_graph_def().SerializeToString()
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(proto.GraphDef.FromString(data), name="")
+        np.testing.assert_array_equal(session.run(y.name, {x.name: [1, 2]}), value)
+    assert clock() < 60
+
+
+@pytest.mark.timeout(120)
+def test_a_sum_of_5000_terms(clock):
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float64, [])
+        terms = [x * float(i) for i in range(5000)]
+        total = tf.add_n(terms)
+        stacked = tf.reduce_sum(tf.stack(terms))
+        found = session.run([total, stacked, *tf.gradients([total, stacked], x), *terms], {x: 2})
+        expected = np.arange(5000.0).sum()
+        assert found[:3] == [2 * expected, 2 * expected, 2 * expected]
+        assert found[-1] == 9998
+    assert clock() < 60
+
+
+def test_control_edges_alone_order_a_long_chain(clock):
+    ran = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        last = tf.no_op()
+        for i in range(3000):
+            with tf.control_dependencies([last]):
+                last = tf.no_op() if i % 1000 else tf.py_func(lambda i=i: ran.append(i), [], [])
+        session.run(last)
+    assert ran == [0, 1000, 2000]
+    assert clock() < 30
