@@ -1,9 +1,9 @@
 """Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a
 placement.
 
-Operations that must be together (`loc:@` groups and inputs that are references) share the device
-that their requests agree on. A request that no device satisfies is an error, or, with soft
-placement, falls back to the first device.
+Operations that must be together (`loc:@` groups and inputs that are references) share the first
+device that suits the requests of them all. A request that can't be met is an error, or, with soft
+placement, has no say.
 """
 
 from __future__ import annotations
@@ -28,29 +28,45 @@ def place(step: StepGraph, devices: Sequence[str], soft: bool = False) -> StepGr
         for t in op._inputs:
             if t.dtype._is_ref_dtype:
                 groups.join(op.name, t.op.name)
-    requests: dict[str, Operation] = {}
+    requests: dict[str, dict[str, Operation]] = {}
     for op in step.operations:
         if op._device:
-            requests.setdefault(groups.find(op.name), op)
-    chosen = {root: _choose(op, devices, soft) for root, op in requests.items()}
+            requests.setdefault(groups.find(op.name), {}).setdefault(op._device, op)
+    chosen = {root: _choose(asked, devices, soft) for root, asked in requests.items()}
     placement = {op: chosen.get(groups.find(op.name), devices[0]) for op in step.operations}
     return replace(step, placement=placement)
 
 
-def _choose(op: Operation, devices: Sequence[str], soft: bool) -> str:
-    pattern = canonical_name(op._device)
-    for device in devices:
-        if matches(pattern, device):
-            return device
-    if soft:
-        return devices[0]
-    raise InvalidArgumentError(
+def _choose(asked: dict[str, Operation], devices: Sequence[str], soft: bool) -> str:
+    """The first device that suits the requests of a group; `asked` has one operation for each."""
+    suitable = list(devices)
+    for request, op in asked.items():
+        pattern = canonical_name(request)
+        left = [device for device in suitable if matches(pattern, device)]
+        if not left and not soft:
+            raise _misfit(op, asked, suitable, devices)
+        suitable = left or suitable
+    return suitable[0]
+
+
+def _misfit(
+    op: Operation, asked: dict[str, Operation], suitable: Sequence[str], devices: Sequence[str]
+) -> InvalidArgumentError:
+    available = f"available devices are [ {', '.join(devices)} ]"
+    if len(suitable) == len(devices):
+        return InvalidArgumentError(
+            None,
+            op,
+            f"Cannot assign a device for operation {op.name}: it asks for {op._device}, but "
+            f"{available}. Make sure the device specification refers to a valid device, or set "
+            "allow_soft_placement in the session's ConfigProto.",
+        )
+    others = " and ".join(f"{o.name} on {d}" for d, o in asked.items() if o is not op)
+    return InvalidArgumentError(
         None,
         op,
-        f"Cannot assign a device for operation {op.name}: it asks for {op._device}, but available "
-        f"devices are [ {', '.join(devices)} ]. Make sure the device specification refers to a "
-        "valid "
-        "device, or set allow_soft_placement in the session's ConfigProto.",
+        f"Cannot colocate {op.name} on {op._device} with {others}: they must be placed together, "
+        f"but {available}.",
     )
 
 

@@ -1,0 +1,62 @@
+"""Placement by constraints: requests, groups, and what happens when they can't be met."""
+
+import pytest
+
+import headrace as tf
+from headrace.core.errors import InvalidArgumentError
+from headrace.optimize.prune import prune
+from headrace.place.constraints import place
+
+CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(3)]
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as g:
+        yield g
+
+
+def placed(*ops, soft=False):
+    placement = place(prune([], list(ops), []), CPUS, soft).placement
+    return {op.name: CPUS.index(device) for op, device in placement.items()}
+
+
+def on(device, name):
+    with tf.device(device):
+        return tf.no_op(name)
+
+
+def test_requests_are_met_and_the_first_device_takes_the_rest():
+    assert placed(on("/cpu:1", "a"), on("/job:localhost/cpu:2", "b"), tf.no_op("c")) == {
+        "a": 1,
+        "b": 2,
+        "c": 0,
+    }
+
+
+def test_groups_share_the_device_that_suits_them_all(graph):
+    a = tf.no_op("a")
+    with graph.colocate_with(a):
+        b = tf.no_op("b")
+    b._set_device("/task:0")
+    a._set_device("/cpu:2")
+    assert placed(a, b) == {"a": 2, "b": 2}
+
+
+def test_operations_on_references_stay_with_their_variable():
+    with tf.device("/cpu:1"):
+        v = tf.Variable(1.0, name="v")
+    update = tf.assign_add(v, 1.0).op
+    assert placed(update)[update.name] == placed(update)["v"] == 1
+
+
+def test_requests_that_can_not_be_met(graph):
+    a, far = on("/cpu:1", "a"), on("/cpu:9", "far")
+    with graph.colocate_with(a):
+        b = tf.no_op("b")
+    b._set_device("/cpu:2")
+    with pytest.raises(InvalidArgumentError, match="far: it asks for /device:CPU:9, but available"):
+        placed(far)
+    with pytest.raises(InvalidArgumentError, match="Cannot colocate b on /cpu:2 with a on"):
+        placed(a, b)
+    assert placed(a, b, far, soft=True) == {"a": 1, "b": 1, "far": 0}

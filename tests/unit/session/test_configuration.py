@@ -1,0 +1,134 @@
+"""ConfigProto, RunOptions and RunMetadata: honoured, or refused."""
+
+import subprocess
+import sys
+
+import pytest
+
+import headrace as tf
+from headrace.core import errors, proto
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as g:
+        yield g
+
+
+def test_what_is_no_configuration():
+    with pytest.raises(TypeError, match=r"config must be a tf\.ConfigProto"):
+        tf.Session(config={"a": 1})
+    with pytest.raises(TypeError, match=r"graph must be a tf\.Graph"):
+        tf.Session(graph=3)
+    with pytest.raises(TypeError, match="target must be a string"):
+        tf.Session(3)
+    with pytest.raises(errors.UnimplementedError, match="target 'grpc://host:1'"):
+        tf.Session("grpc://host:1")
+    with pytest.raises(errors.UnimplementedError, match="target 'grpc://host:1'"):
+        tf.Session.reset("grpc://host:1")
+    with pytest.raises(TypeError, match="list of names"):
+        tf.Session.reset("", "container")
+
+
+def test_devices_by_count():
+    config = tf.ConfigProto(device_count={"CPU": 3, "GPU": 0})
+    with tf.Session(config=config) as session:
+        assert [d.name[-5:] for d in session.list_devices()] == ["CPU:0", "CPU:1", "CPU:2"]
+        with tf.device("/cpu:2"):
+            assert session.run(tf.constant(1)) == 1
+
+
+def test_hints_change_nothing():
+    config = tf.ConfigProto(
+        inter_op_parallelism_threads=1,
+        use_per_session_threads=True,
+        gpu_options=proto.GPUOptions(allow_growth=True),
+        graph_options=proto.GraphOptions(place_pruned_graph=True),
+    )
+    with tf.Session(config=config) as session:
+        x = tf.ones([4, 4])
+        assert session.run(tf.matmul(x, x)).tolist() == [[4.0] * 4] * 4
+
+
+def test_the_first_session_that_asks_decides_on_the_threads_of_native_kernels():
+    code = """
+import headrace as tf
+from headrace.devices.onednn import library
+for count in (1, 3):
+    tf.Session(config=tf.ConfigProto(intra_op_parallelism_threads=count))
+print(library.library().num_threads if library.available() else 1)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert result.stdout.split() == [b"1"]
+
+
+def test_what_is_refused():
+    with pytest.raises(errors.InvalidArgumentError, match="intra_op_parallelism_threads"):
+        tf.Session(config=tf.ConfigProto(intra_op_parallelism_threads=-1))
+    cluster = proto.ConfigProto()
+    cluster.cluster_def.job.add().name = "worker"
+    with pytest.raises(errors.UnimplementedError, match="cluster_def"):
+        tf.Session(config=cluster)
+    c = tf.constant(1)
+    with tf.Session() as session:
+        with pytest.raises(TypeError, match=r"options must be a tf\.RunOptions"):
+            session.run(c, options=3)
+        with pytest.raises(TypeError, match=r"run_metadata must be a tf\.RunMetadata"):
+            session.run(c, run_metadata=3)
+        watched = tf.RunOptions()
+        watched.debug_options.debug_tensor_watch_opts.add().node_name = "c"
+        with pytest.raises(errors.UnimplementedError, match="debugger"):
+            session.run(c, options=watched)
+
+
+def test_traces_and_graphs_of_a_run():
+    metadata = tf.RunMetadata()
+    options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
+    x = tf.placeholder(tf.float32, [2], name="x")
+    y = tf.negative(x, name="y")
+    with tf.Session() as session:
+        assert session.run(y, {x: [1, 2]}, options, metadata).tolist() == [-1, -2]
+        call = session.make_callable(y, [x], accept_options=True)
+        assert call([3, 4], options=options, run_metadata=tf.RunMetadata()).tolist() == [-3, -4]
+    (stats,) = metadata.step_stats.dev_stats
+    assert [n.node_name for n in stats.node_stats] == ["y"]
+    assert [n.name for n in metadata.partition_graphs[0].node] == ["y"]
+
+
+def test_the_sessions_graph_need_not_be_the_default_one(graph):
+    a = tf.constant(1.0)
+    with tf.Graph().as_default() as other:
+        b = tf.constant(2.0)
+        with tf.Session(graph=graph) as session:
+            assert tf.get_default_graph() is graph
+            assert session.run(a) == 1
+            assert a.eval() == 1
+            with pytest.raises(ValueError, match="different from the session's graph"):
+                b.eval()
+        assert tf.get_default_graph() is other
+
+
+def test_interactive_sessions_nest_and_close_in_any_order(graph):
+    first = tf.InteractiveSession()
+    second = tf.InteractiveSession()
+    assert tf.get_default_session() is second
+    first.close()
+    assert tf.get_default_session() is second
+    assert tf.constant(3).eval() == 3
+    second.close()
+    assert tf.get_default_session() is None
+
+
+def test_named_containers_outlive_sessions_until_they_are_reset(graph):
+    with graph.container("kept"):
+        v = tf.Variable(1.0, name="v")
+    own = tf.Variable(1.0, name="own")
+    with tf.Session() as session:
+        session.run([v.initializer, own.initializer])
+    with tf.Session() as session:
+        assert session.run(v) == 1
+        with pytest.raises(errors.FailedPreconditionError):
+            session.run(own)
+        tf.Session.reset("", ["kept"])
+        with pytest.raises(errors.FailedPreconditionError):
+            tf.Session().run(v)
