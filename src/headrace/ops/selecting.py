@@ -80,6 +80,8 @@ def _select_kernel(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.nd
 
 
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+# Elements to choose at once: the mask stays in cache.
+_BLOCK = 1 << 15
 
 
 def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
@@ -87,12 +89,16 @@ def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
     bits = None if t.dtype.kind in "OV" else _BITS.get(t.dtype.itemsize)
     if bits is None or t.size < 1000 or not np.shape(condition) == np.shape(t) == np.shape(e):
         return np.where(condition, t, e)
-    mask = np.negative(condition.view(np.int8)).astype(bits)  # all ones where true
-    other = np.ascontiguousarray(e).view(bits)
-    mixed = np.ascontiguousarray(t).view(bits) ^ other
-    mixed &= mask
-    mixed ^= other
-    return mixed.view(t.dtype)
+    ours, other = np.ascontiguousarray(t).view(bits), np.ascontiguousarray(e).view(bits)
+    chosen = np.ascontiguousarray(condition).view(np.int8)
+    result = np.empty(t.shape, bits)
+    flat = [array.reshape(-1) for array in (ours, other, chosen, result)]
+    for start in range(0, t.size, _BLOCK):
+        yes, no, choice, mixed = (array[start : start + _BLOCK] for array in flat)
+        np.bitwise_xor(yes, no, out=mixed)
+        mixed &= np.negative(choice).astype(bits)  # all ones where true
+        mixed ^= no
+    return result.view(t.dtype)
 
 
 def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
