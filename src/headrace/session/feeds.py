@@ -22,24 +22,27 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
     needed.
     """
     dtype = tensor.dtype.base_dtype
-    if dtype is dtypes.resource or dtype is dtypes.variant:
-        return value
+    numpy = dtype.numpy
     # Subclasses of ndarray (matrices, masked arrays) would bring their own arithmetic along.
-    if type(value) is np.ndarray and value.dtype == dtype.numpy and dtype is not dtypes.string:
+    if type(value) is np.ndarray and value.dtype == numpy and numpy.kind != "O":
         array = value
+    elif dtype is dtypes.resource or dtype is dtypes.variant:
+        return value
     else:
         array = _convert(tensor, dtype, value)
-    sizes = tensor._shape.sizes
-    if sizes is not None:
-        shape = array.shape
-        if len(sizes) != len(shape) or any(
-            n is not None and n != m for n, m in zip(sizes, shape, strict=True)
-        ):
-            raise ValueError(
-                f"Cannot feed value of shape {shape} for Tensor '{tensor.name}', which has shape "
-                f"'{tensor._shape}'{made_at(tensor.op)}"
-            )
+    shape, sizes = array.shape, tensor._shape.sizes
+    if shape != sizes and sizes is not None and not _fits(shape, sizes):
+        raise ValueError(
+            f"Cannot feed value of shape {shape} for Tensor '{tensor.name}', which has shape "
+            f"'{tensor._shape}'{made_at(tensor.op)}"
+        )
     return array
+
+
+def _fits(shape: tuple[int, ...], sizes: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(sizes):
+        return False
+    return all(n is None or n == m for n, m in zip(sizes, shape, strict=True))
 
 
 def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:

@@ -100,7 +100,9 @@ class FetchPlan:
 
     def rebuild(self, values: list[Any]) -> Any:
         """Put the values of `tensors` into the nesting of the fetches."""
-        return self._rebuild([None if s is None else values[s] for s in self._sources])
+        if self.targets:
+            values = [None if s is None else values[s] for s in self._sources]
+        return self._rebuild(values)
 
     def _visit(self, fetch: Any) -> Callable[[list[Any]], Any]:
         if fetch is None:

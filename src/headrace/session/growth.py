@@ -21,11 +21,11 @@ class GraphGrowthWarning(UserWarning):
 class GrowthWatch:
     """Warns once, naming the line, when the graph grew before each of many consecutive runs."""
 
-    __slots__ = ("_grown", "_warned", "version")
+    __slots__ = ("_warned", "streak", "version")
 
     def __init__(self) -> None:
-        self.version = -1
-        self._grown = 0
+        self.version = -1  # the graph's, at the last run
+        self.streak = 0  # runs in a row before which it had grown; a run where it had not ends it
         self._warned = False
 
     def grew(self, graph: Graph) -> None:
@@ -36,8 +36,8 @@ class GrowthWatch:
         before, self.version = self.version, graph.version
         if first or self._warned:
             return
-        self._grown += 1
-        if self._grown < _RUNS:
+        self.streak += 1
+        if self.streak < _RUNS:
             return
         self._warned = True
         added = graph.get_operations()[before:]
@@ -52,7 +52,3 @@ class GrowthWatch:
             GraphGrowthWarning,
             stacklevel=3,
         )
-
-    def same(self) -> None:
-        """Take note of a run before which the graph had not grown."""
-        self._grown = 0

@@ -29,6 +29,7 @@ from headrace.variables.variable import Variable
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
 
+_SEQUENCES = (list, tuple)
 _MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it ever needed.
 
 
@@ -117,7 +118,7 @@ class BaseSession:
         nesting of `fetches`.
         """
         try:
-            key = (type(fetches), *fetches) if isinstance(fetches, list | tuple) else fetches
+            key = (type(fetches), *fetches) if isinstance(fetches, _SEQUENCES) else fetches
             key = (key, *feed_dict) if feed_dict else (key,)
             plan = self._plans.get(key)
         except TypeError:
@@ -125,10 +126,11 @@ class BaseSession:
         graph = self._graph
         if plan is None or plan.mutations != graph.mutations or self._closed:
             plan = self._plan_for(fetches, feed_dict, key)
-        if self._growth.version != len(graph._operations):
-            self._growth.grew(graph)
-        else:
-            self._growth.same()
+        growth = self._growth
+        if growth.version != len(graph._operations):
+            growth.grew(graph)
+        elif growth.streak:
+            growth.streak = 0
         if not feed_dict:
             values = []
         elif plan.direct:
