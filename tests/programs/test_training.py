@@ -1,6 +1,4 @@
 """Whole small training programs: they learn, repeat themselves with one seed, share state."""
-state as they should.
-"""
 
 import numpy as np
 
