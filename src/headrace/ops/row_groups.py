@@ -21,6 +21,8 @@ _BLOCK = 1 << 16
 _FEW = 256
 # So many rows of one key are not added up one after the other.
 _MANY = 32
+# So few rows in all are taken one by one: making groups costs 50 us.
+_FEW_ROWS = 64
 
 
 def stable_order(keys: np.ndarray) -> np.ndarray:
@@ -57,9 +59,8 @@ def row_groups(keys: np.ndarray, row_size: int) -> Iterator[tuple[np.ndarray, np
     """
     order, ordered, starts = _runs(keys)
     counts = np.diff(starts, append=keys.size)
-    by_count = stable_order(counts)
-    bounds = np.flatnonzero(np.diff(counts[by_count], prepend=0, append=0)).tolist()
-    for low, high in pairwise(bounds):
+    by_count, _, bounds = _runs(counts)
+    for low, high in pairwise([*bounds.tolist(), len(counts)]):
         count = int(counts[by_count[low]])
         step = max(_BLOCK // (count * max(row_size, 1)), 1)
         for at in range(low, high, step):
@@ -77,9 +78,9 @@ def _reduce(ufunc: np.ufunc, rows: np.ndarray) -> np.ndarray:
 
 def reduce_rows(ufunc: np.ufunc, rows: np.ndarray, keys: np.ndarray, target: np.ndarray) -> None:
     """Set target[k] to the reduction of the rows whose key is k, for every key that there is."""
-    if rows.ndim == 1 and keys.size:
+    if keys.size and (rows.ndim == 1 or keys.size < _FEW_ROWS):
         order, ordered, starts = _runs(keys)
-        target[ordered[starts]] = ufunc.reduceat(rows[order], starts, dtype=rows.dtype)
+        target[ordered[starts]] = ufunc.reduceat(rows[order], starts, axis=0, dtype=rows.dtype)
         return
     for found, places in row_groups(keys, math.prod(rows.shape[1:])):
         target[found] = _reduce(ufunc, rows.take(places, 0))
@@ -93,7 +94,7 @@ def update_rows(
     Only where a key has many rows, and the function is a ufunc, they are first joined.
     """
     plain = isinstance(function, np.ufunc)
-    if plain and (target.ndim == 1 or rows.dtype.hasobject):
+    if plain and (target.ndim == 1 or keys.size < _FEW_ROWS or rows.dtype.hasobject):
         function.at(target, keys.astype(np.intp, copy=False), rows)
         return
     join = {np.subtract: np.add, np.divide: np.multiply}.get(function, function)

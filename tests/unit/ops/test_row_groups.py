@@ -8,6 +8,7 @@ from headrace.ops.row_groups import reduce_rows, row_groups, stable_order, updat
 RANDOM = np.random.RandomState(0)
 # Every key once, a few often, one very often, none.
 KEYS = [
+    RANDOM.randint(0, 9, 40),
     RANDOM.permutation(300),
     RANDOM.randint(0, 20, 500),
     np.zeros(2000, int),
