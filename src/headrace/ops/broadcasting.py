@@ -73,13 +73,17 @@ def _incompatible(s0: np.ndarray, s1: np.ndarray) -> ValueError:
 
 def _gradient_args(s0: np.ndarray, s1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _checked_vectors(s0, s1)
-    axes = np.arange(max(len(s0), len(s1)), dtype=s0.dtype)
-    if np.array_equal(s0, s1):
-        return axes[:0], axes[:0]
-    m, n = (np.concatenate([np.ones(len(axes) - len(s), s.dtype), s]) for s in (s0, s1))
-    if np.any((m != n) & (m != 1) & (n != 1)):
+    # Shapes are short: lists are faster than arrays here.
+    x, y = s0.tolist(), s1.tolist()
+    if x == y:
+        return np.empty(0, s0.dtype), np.empty(0, s0.dtype)
+    rank = max(len(x), len(y))
+    x, y = [1] * (rank - len(x)) + x, [1] * (rank - len(y)) + y
+    if any(m != n and m != 1 and n != 1 for m, n in zip(x, y, strict=True)):
         raise _incompatible(s0, s1)
-    return axes[m == 1], axes[n == 1]
+    ones = ([axis for axis in range(rank) if sizes[axis] == 1] for sizes in (x, y))
+    reduced = [np.array(axes, s0.dtype) for axes in ones]
+    return reduced[0], reduced[1]
 
 
 def _gradient_args_infer(c: Any, s0: TensorShape, s1: TensorShape) -> list[Any]:

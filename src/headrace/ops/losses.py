@@ -38,10 +38,12 @@ __all__ = [
 
 
 def _cross_entropy(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        shape = np.broadcast_shapes(features.shape, labels.shape)
-    except ValueError:
-        shape = ()
+    shape = features.shape
+    if labels.shape != shape:
+        try:
+            shape = np.broadcast_shapes(shape, labels.shape)
+        except ValueError:
+            shape = ()
     if len(shape) != 2:
         raise ValueError(
             "logits and labels must be matrices of one shape (or broadcast to one): "
@@ -49,7 +51,9 @@ def _cross_entropy(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
         )
     dtype = features.dtype
     labels = widened(labels)
-    shifted, backprop, total = shifted_exp(np.broadcast_to(features, shape))
+    if features.shape != shape:
+        features = np.broadcast_to(features, shape)
+    shifted, backprop, total = shifted_exp(features)
     np.subtract(np.log(total), shifted, out=shifted)
     np.multiply(shifted, labels, out=shifted)
     loss = shifted.sum(axis=1)

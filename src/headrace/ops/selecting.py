@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -289,12 +290,18 @@ def _one_hot_kernel(
         raise ValueError(f"depth must be non-negative, got: {count}")
     shape = np.shape(indices)
     at = _one_hot_axis(axis, len(shape))
-    inner = int(np.prod(shape[at:], dtype=np.int64))
+    inner = max(math.prod(shape[at:]), 1)
     flat = np.asarray(indices).reshape(-1)
-    result = np.full((flat.size // max(inner, 1), count, inner), off, np.asarray(on).dtype)
-    hot = np.flatnonzero((flat >= 0) & (flat < count))
-    result[hot // max(inner, 1), flat[hot], hot % max(inner, 1)] = on
-    return result.reshape(*shape[:at], count, *shape[at:])
+    result = np.full((*shape[:at], count, *shape[at:]), off, np.asarray(on).dtype)
+    place = np.arange(flat.size)
+    hot = (flat >= 0) & (flat < count)
+    if not hot.all():
+        flat, place = flat[hot], place[hot]
+    # Element i of the indices is at i % inner of block i // inner, whose rows have inner elements.
+    place += place // inner * (inner * (count - 1))
+    place += flat * np.intp(inner)
+    result.reshape(-1)[place] = on
+    return result
 
 
 @define(
