@@ -71,7 +71,7 @@ def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @custom_gradient
     def passed(*args: Any) -> Any:
-        return f(*args), lambda *dys: dys if len(dys) > 1 else dys[0]
+        return f(*args), lambda *dys: list(dys)
 
     return wraps(f)(passed)
 

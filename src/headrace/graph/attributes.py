@@ -22,7 +22,7 @@ from headrace.graph.schema import Attribute
 if TYPE_CHECKING:
     from headrace.core import proto
 
-__all__ = ["FunctionName", "as_attribute", "from_proto", "set_proto"]
+__all__ = ["FunctionName", "as_attribute", "check_limits", "from_proto", "set_proto"]
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,9 @@ class FunctionName:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-def as_attribute(
-    attribute: Attribute, value: Any, op_type: str, parameter: str | None = None
-) -> Any:
+def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
     """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be
-    one. `parameter` is what the user passed it by, where that is not the attribute itself.
+    one.
     """
     convert = _CONVERT[attribute.element]
     try:
@@ -52,11 +50,14 @@ def as_attribute(
             f"Expected {attribute.kind} for argument '{attribute.name}' of '{op_type}' Op, "
             f"not {value!r}: {error}"
         ) from None
-    _check_limits(attribute, value, op_type, parameter or attribute.name)
+    check_limits(attribute, value, op_type, attribute.name)
     return value
 
 
-def _check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> None:
+def check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> None:
+    """Refuse a canonical value that the attribute may not have; `name` is what the user passed it
+    by.
+    """
     allowed, minimum = attribute.allowed, attribute.minimum
     if allowed is not None:
         for v in value if attribute.is_list else (value,):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,29 +60,26 @@ def reset() -> None:
     _process_graph = None
 
 
-@contextmanager
-def push_graph(graph: Graph) -> Iterator[Graph]:
+def push_graph(graph: Graph) -> AbstractContextManager[Graph]:
     """Make `graph` the default within a with-block."""
-    with _push(_stacks.graphs, graph, "graph"):
-        yield graph
+    return _push("graphs", graph)
 
 
-@contextmanager
-def push_session(session: Any) -> Iterator[Any]:
+def push_session(session: Any) -> AbstractContextManager[Any]:
     """Make `session` the default within a with-block."""
-    with _push(_stacks.sessions, session, "session"):
-        yield session
+    return _push("sessions", session)
 
 
 @contextmanager
-def _push(stack: list, item: Any, what: str) -> Iterator[None]:
+def _push(which: str, item: Any) -> Iterator[Any]:
+    stack = getattr(_stacks, which)  # of the thread that enters the block
     stack.append(item)
     try:
-        yield
+        yield item
     finally:
         if not stack or stack[-1] is not item:
             raise AssertionError(
-                f"Nesting violated: this {what}'s as_default() block ends out of order"
+                f"Nesting violated: an as_default() block of {which} ends out of order"
             )
         stack.pop()
 

@@ -133,8 +133,7 @@ class Graph:
             k: _plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()
         }
         full = complete_attributes(definition, list(inputs), given)
-        name = op_type if name is None else name
-        name = name[:-1] if name.endswith("/") else self.unique_name(name)
+        name = self.operation_name(op_type if name is None else name)
         op = self.add_operation(
             definition, inputs, full, name, device=None if compute_device else ""
         )
@@ -312,6 +311,12 @@ class Graph:
                 self._names_in_use[base] = count
                 self._names_in_use[key] = 1
             return f"{name}_{count - 1}"
+
+    def operation_name(self, name: str) -> str:
+        """Return the full name of a new operation; a name with a last slash is taken as it is."""
+        if not name:
+            raise ValueError("'' is not a valid node name")
+        return name[:-1] if name.endswith("/") else self.unique_name(name)
 
     def is_name_used(self, name: str) -> bool:
         return name.lower() in self._names_in_use

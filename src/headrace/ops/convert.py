@@ -125,8 +125,7 @@ def constant(
     array.flags.writeable = False
     graph = get_default_graph()
     found = wanted or dtypes.of_array(array)
-    name = "Const" if name is None else name
-    full_name = name[:-1] if name.endswith("/") else graph.unique_name(name)
+    full_name = graph.operation_name("Const" if name is None else name)
     attrs = {"value": array, "dtype": found}
     return graph.add_operation(lookup("Const"), (), attrs, full_name)._outputs[0]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.dtypes import DType
 from headrace.core.shapes import TensorShape
-from headrace.graph.attributes import as_attribute
+from headrace.graph.attributes import as_attribute, check_limits
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
 from headrace.graph.graph import Graph
@@ -164,8 +164,7 @@ def _apply_in(
     attrs = _given_attributes(schema, values)
     scope = graph.scope
     outer = scope.name
-    name = schema.op_type if name is None else name
-    full_name = name[:-1] if name.endswith("/") else _unique(graph, name)
+    full_name = graph.operation_name(schema.op_type if name is None else name)
     scope.name = full_name
     try:
         flat: list[Tensor] = []
@@ -205,19 +204,10 @@ def _beside_references(
 def _check_inferred(schema: Schema, attribute: Attribute, value: Any, flat: list[Tensor]) -> None:
     """Check what the inputs say about an attribute; an error names the input and its line."""
     try:
-        as_attribute(attribute, value, schema.op_type, schema.inferred[attribute.name])
+        check_limits(attribute, value, schema.op_type, schema.inferred[attribute.name])
     except TypeError as error:
         made = made_at(*(t.op for t in flat if t.dtype.base_dtype is value))
         raise TypeError(f"{error}{made}") from None
-
-
-def _unique(graph: Graph, name: str) -> str:
-    from headrace.graph.graph import _VALID_NAME, _VALID_SCOPE
-
-    valid = _VALID_SCOPE if graph.scope.name else _VALID_NAME
-    if not valid.fullmatch(name):
-        raise ValueError(f"'{name}' is not a valid scope name")
-    return graph.unique_name(name)
 
 
 def _given_attributes(schema: Schema, values: dict[str, Any]) -> dict[str, Any]:
