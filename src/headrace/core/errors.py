@@ -4,6 +4,7 @@
 
     matmul 'layer1/mul': inner dimensions differ: float32[?,784] x float32[128,10]
       made at train.py:41   h = tf.matmul(x, w2)
+      inputs: x:0 float32[32,784], w2:0 float32[128,10]  (details of the step that failed)
       for 'layer1/sum', made at train.py:40   ...       (a gradient's forward op)
       x.shape[1] must equal y.shape[0]
 
@@ -46,6 +47,7 @@ class OpError(Exception):
         self._message = message
         self._error_code = error_code
         self._hint = hint
+        self._details: list[str] = []
         # Set only in a copy that was unpickled, where `op` is gone.
         self._origin: list[str] | None = None
 
@@ -76,10 +78,14 @@ class OpError(Exception):
         """What to do about it, None if nothing useful can be said."""
         return self._hint
 
+    def add_detail(self, line: str) -> None:
+        """Add a line to the text: what the failing step was given."""
+        self._details.append(line)
+
     def __str__(self) -> str:
         origin = _origin_lines(self._op) if self._origin is None else self._origin
         hint = [self._hint] if self._hint else []
-        return "\n  ".join([self._message, *origin, *hint])
+        return "\n  ".join([self._message, *origin, *self._details, *hint])
 
     def __reduce__(self) -> tuple[Any, ...]:
         origin = _origin_lines(self._op) if self._origin is None else self._origin
@@ -89,6 +95,7 @@ class OpError(Exception):
             "_message": self._message,
             "_error_code": self._error_code,
             "_hint": self._hint,
+            "_details": self._details,
             "_origin": origin,
         }
         # Not through __init__: the constructors of this tree differ.

@@ -16,6 +16,7 @@ from functools import wraps
 from typing import Any
 
 from headrace.core.dtypes import DType
+from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits
 from headrace.graph.default import get_default_graph
@@ -127,7 +128,11 @@ def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[.
                     raise TypeError(f"{function.__name__}() missing required argument: '{key}'")
                 values[key] = optional[key]
         name = values.pop("name", None)
-        return apply(definition, values, name)
+        try:
+            return apply(definition, values, name)
+        except ShapeError as error:
+            failed = error.with_traceback(None)  # what is below is ours; the message tells
+        raise failed
 
     build_op.definition = definition  # type: ignore[attr-defined]
     return build_op

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core.errors import OpError
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
-from headrace.runtime.kernels import bind, echo, take, translate
+from headrace.runtime.kernels import bind, echo, failure, take
 
 __all__ = ["Executable"]
 
@@ -55,7 +54,7 @@ class Executable:
         results of its fetches.
         """
         slots: list[Any] = [*feeds, *self._blank]
-        op = None
+        op = gather = None
         try:
             with np.errstate(all="ignore"):
                 for op, kernel, gather, output, width, frees in self._code:
@@ -71,8 +70,11 @@ class Executable:
                 return [get(slots, i) for get, i in self._fetches]
         except Exception as error:
             if op is None:
-                op = self._fetched_op(slots)
-            raise translate(error, op) from cause(error)
+                op, gather = self._fetched_op(slots), None
+            given = gather(slots) if gather is not None else ()
+            fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
+            failed = failure(error, op, given, fed)
+        raise failed
 
     def _fetched_op(self, slots: list[Any]) -> Any:
         """The operation whose fetched reference could not be read."""
@@ -108,8 +110,3 @@ def store(slots: list[Any], op: Any, output: int, result: Any) -> None:
     if len(result) != count:
         raise RuntimeError(f"the kernel of {op.type} gave {len(result)} outputs, not {count}")
     slots[output : output + count] = result
-
-
-def cause(error: Exception) -> BaseException | None:
-    """What the user should see as the cause: the kernel's own error, or the cause that it names."""
-    return error.__cause__ if isinstance(error, OpError) else error

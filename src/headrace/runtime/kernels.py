@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from headrace.core import errors
 from headrace.devices.onednn import Unsupported
 from headrace.devices.resources import Resources, VariableState
 from headrace.graph.definition import Definition, bind_kernel
-from headrace.graph.operation import Operation
+from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction
 
 __all__ = ["NodeContext", "bind", "echo", "take", "translate"]
@@ -123,7 +123,35 @@ def _compare(definition: Definition) -> bool:
     return compared > 0
 
 
-def translate(error: Exception, op: Operation) -> Exception:
+def failure(
+    error: Exception, op: Operation, inputs: Sequence[Any], feeds: Sequence[tuple[Tensor, Any]]
+) -> errors.OpError:
+    """What a step raises when a kernel did: the kernel's error in TensorFlow's tree, with the
+    shapes of what the kernel got and of what the step was fed, and without our own frames.
+
+    Its cause is what a user's function raised, or a kernel's mistake of ours; a kernel's complaint
+    about its inputs is told by the message.
+    """
+    translated = translate(error, op)
+    if not isinstance(error, errors.OpError):
+        if inputs:
+            named = zip(op._inputs, inputs, strict=True)
+            shown = ", ".join(_describe(t, v) for t, v in named)
+            translated.add_detail(f"inputs: {shown}")
+        if feeds:
+            translated.add_detail(f"feeds: {', '.join(_describe(t, v) for t, v in feeds)}")
+        ours = isinstance(translated, errors.InternalError)
+        translated.__cause__ = error if ours else None
+    translated.__suppress_context__ = True
+    return translated.with_traceback(None)
+
+
+def _describe(t: Tensor, value: Any) -> str:
+    shape = ",".join(map(str, np.shape(value))) if not isinstance(value, VariableState) else "?"
+    return f"{t.name} {t.dtype.base_dtype.name}[{shape}]"
+
+
+def translate(error: Exception, op: Operation) -> errors.OpError:
     """Turn what a kernel raised into an error of TensorFlow's tree that names the operation."""
     if isinstance(error, errors.OpError):
         if error.op is None:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from headrace.core import errors
-from headrace.graph.operation import Operation
+from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
-from headrace.runtime.executor import Executable, cause, store
-from headrace.runtime.kernels import echo, take, translate
+from headrace.runtime.executor import Executable, store
+from headrace.runtime.kernels import echo, failure, take, translate
 
 __all__ = ["Observer", "Step"]
 
@@ -75,10 +75,13 @@ class Step:
         self._ready = deque(k for k, n in enumerate(self._pending) if not n)
         self._deadline = deadline
         self._observe = observe
+        self._fed: list[tuple[Tensor, Any]] = []
 
     def feed(self, values: Mapping[int, Any]) -> None:
         """Put values into feed slots; what waited for them becomes ready."""
+        tensors = {slot: t for t, slot in self._program.feeds}
         for slot, value in values.items():
+            self._fed.append((tensors[slot], value))
             self._slots[slot] = value
             self._present[slot] = True
             self._satisfied(self._plan.after_feed[slot])
@@ -144,6 +147,7 @@ class Step:
                 None, op, f"the step's deadline passed before '{op.name}'"
             )
         start = time.time()
+        failed = None
         try:
             result = self._executable.kernels[k](*[slots[s] for s in instruction.inputs])
             if instruction.width == 1 and not op.definition.schema.has_list_outputs:
@@ -151,7 +155,9 @@ class Step:
             elif instruction.width:
                 store(slots, op, instruction.output, result)
         except Exception as error:
-            raise translate(error, op) from cause(error)
+            failed = failure(error, op, [slots[s] for s in instruction.inputs], self._fed)
+        if failed is not None:
+            raise failed
         outputs = range(instruction.output, instruction.output + instruction.width)
         if self._observe is not None:
             self._observe(op, start, time.time(), [slots[s] for s in outputs])

@@ -140,7 +140,13 @@ class BaseSession:
             values = [feed_array(t, expanded[t]) for t in plan.feeds]
         if options is not None or run_metadata is not None or self._timeout:
             return plan.rebuild(self._run_watched(plan, values, options, run_metadata))
-        return plan.rebuild(plan.executable.run(values))
+        try:
+            results = plan.executable.run(values)
+        except errors.OpError as error:
+            failed = error.with_traceback(None)  # what is below is ours; the message tells
+        else:
+            return plan.rebuild(results)
+        raise failed
 
     def _plan_for(self, fetches: Any, feed_dict: dict[Any, Any] | None, key: Any) -> _Plan:
         """Make the plan for these fetches and feeds, and keep it."""

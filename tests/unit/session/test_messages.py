@@ -44,6 +44,8 @@ def test_shapes_that_do_not_fit_while_running(session):
     assert text(caught) == full("""
         Add 'shifted': operands could not be broadcast together with shapes (4,) (3,)
           made at train.py:7   y = tf.add(x, tf.ones([3]), name="shifted")
+          inputs: Placeholder:0 float32[4], ones:0 float32[3]
+          feeds: Placeholder:0 float32[4]
     """)
 
 
@@ -226,3 +228,18 @@ def test_a_device_that_does_not_exist(session):
         Cannot assign a device for operation a: it asks for /device:GPU:0, but available devices are [ /job:localhost/replica:0/task:0/device:CPU:0 ]. Make sure the device specification refers to a valid device, or set allow_soft_placement in the session's ConfigProto.
           made at train.py:7   a = tf.constant(1.0, name="a")
     """)  # noqa: E501
+
+
+def test_our_own_frames_are_folded_away(session):
+    x = tf.placeholder(tf.float32)
+    y = tf.add(x, tf.ones([3]))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        session.run(y, {x: np.ones(4)})
+    assert [frame.name for frame in caught.traceback] == [
+        "test_our_own_frames_are_folded_away",
+        "run",
+    ]
+    assert caught.value.__cause__ is None
+    with pytest.raises(ValueError, match="must be equal") as caught:
+        tf.multiply(tf.ones([2]), tf.ones([3]))
+    assert [frame.name for frame in caught.traceback][-1] == "build_op"
