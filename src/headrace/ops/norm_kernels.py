@@ -274,7 +274,7 @@ def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
 
 
 # Elements to add up at once in `_window_sum`: they stay in cache.
-_BLOCK = 1 << 16
+_WINDOW_BLOCK = 1 << 16
 
 
 def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
@@ -289,7 +289,7 @@ def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
     radius = min(radius, channels - 1)
     pixels, width = x.reshape(-1, channels), channels + radius
     total = np.empty_like(pixels)
-    step = max(_BLOCK // width, 1)
+    step = max(_WINDOW_BLOCK // width, 1)
     for start in range(0, len(pixels), step):
         block = pixels[start : start + step]
         spaced = np.zeros(len(block) * width + 2 * radius, x.dtype)

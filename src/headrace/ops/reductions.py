@@ -6,6 +6,7 @@ all of them. With `keepdims` they stay, as axes of size 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,7 @@ def _prod(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
 
 
 def _count(x: Any, axes: tuple[int, ...]) -> int:
-    return int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
+    return math.prod(x.shape[i] for i in axes)
 
 
 def _mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
@@ -90,7 +91,7 @@ def _mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         return (np.sign(total) * (np.abs(total) // count)).astype(x.dtype)
     wide = widened(x)
     total = np.sum(wide, axes, dtype=wide.dtype, keepdims=keep)
-    return np.divide(total, wide.dtype.type(count)).astype(x.dtype, copy=False)
+    return (total / wide.dtype.type(count)).astype(x.dtype, copy=False)
 
 
 def _max(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
