@@ -172,6 +172,22 @@ def _show(size: int | None) -> str:
     return "?" if size is None else str(size)
 
 
+def show_shape(shape: "TensorShape | Iterable[int | None]") -> str:
+    """A shape as messages about ops have it: [2,?], or <unknown>."""
+    sizes = shape.sizes if isinstance(shape, TensorShape) else shape
+    return "<unknown>" if sizes is None else f"[{','.join(map(_show, sizes))}]"
+
+
+def all_known(sizes: Iterable[int | None]) -> list[int] | None:
+    """The sizes, or None if one of them is unknown."""
+    found = []
+    for size in sizes:
+        if size is None:
+            return None
+        found.append(size)
+    return found
+
+
 class TensorShape:
     """The static shape of a tensor: known, partly known, or of unknown rank."""
 
@@ -228,9 +244,8 @@ class TensorShape:
 
     def num_elements(self) -> int | None:
         """The product of the sizes, None unless all are known."""
-        if self.sizes is None or None in self.sizes:
-            return None
-        return math.prod(self.sizes)  # type: ignore[arg-type]
+        sizes = None if self.sizes is None else all_known(self.sizes)
+        return None if sizes is None else math.prod(sizes)
 
     def is_fully_defined(self) -> bool:
         """True if the rank and every size are known."""

@@ -105,6 +105,9 @@ class SparseTensor:
 
     # Set by headrace.ops.convert's importer: how a Python value becomes a tensor.
     _convert: Any = None
+    # Set by headrace.ops.sparse_math, with a dense tensor on the right.
+    __mul__: Any = None
+    __truediv__: Any = None
 
     @classmethod
     def from_value(cls, sparse_tensor_value: Any) -> SparseTensor:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import ShapeError
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.definition import Effect, Kind, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 
@@ -109,12 +109,7 @@ def group(schema: Any, attrs: dict[str, Any], flat: list[Any]) -> list[Any]:
 
 
 def _shape_error(op: Operation, error: Exception) -> ShapeError:
-    shapes = ", ".join(
-        "<unknown>"
-        if t._shape.sizes is None
-        else "[" + ",".join("?" if n is None else str(n) for n in t._shape.sizes) + "]"
-        for t in op._inputs
-    )
+    shapes = ", ".join(show_shape(t._shape) for t in op._inputs)
     message = str(error).rstrip(".")
     where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
     return ShapeError(f"{message} {where}", op=op)

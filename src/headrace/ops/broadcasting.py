@@ -113,7 +113,7 @@ def _broadcast_args(s0: np.ndarray, s1: np.ndarray) -> np.ndarray:
 
 
 def _broadcast_args_infer(c: Any, s0: TensorShape, s1: TensorShape) -> Any:
-    m, n = (s.with_rank(1).sizes[0] for s in (s0, s1))  # type: ignore[index]
+    m, n = (s.with_rank(1).as_list()[0] for s in (s0, s1))
     return (None if m is None or n is None else max(m, n),)
 
 

@@ -32,14 +32,8 @@ def conv2d(
 ) -> np.ndarray:
     """Correlate each image with filters [height, width, in, out]."""
     require_float("conv2d", inputs, filters)
-    geometry = conv_geometry(
-        inputs.shape,
-        filters.shape,
-        strides=strides,
-        padding=padding,
-        explicit_paddings=explicit_paddings,
-        data_format=data_format,
-        dilations=dilations,
+    geometry = _geometry(
+        inputs.shape, filters.shape, strides, padding, data_format, dilations, explicit_paddings
     )
     return _forward(inputs, filters, geometry)
 
@@ -57,14 +51,14 @@ def conv2d_backprop_input(
 ) -> np.ndarray:
     """Gradient of conv2d with respect to its input, whose shape is `input_sizes`."""
     require_float("conv2d_backprop_input", filters, out_backprop)
-    geometry = conv_geometry(
+    geometry = _geometry(
         _sizes(input_sizes),
         filters.shape,
-        strides=strides,
-        padding=padding,
-        explicit_paddings=explicit_paddings,
-        data_format=data_format,
-        dilations=dilations,
+        strides,
+        padding,
+        data_format,
+        dilations,
+        explicit_paddings,
     )
     return _backward_input(filters, out_backprop, geometry)
 
@@ -82,14 +76,14 @@ def conv2d_backprop_filter(
 ) -> np.ndarray:
     """Gradient of conv2d with respect to its filter, whose shape is `filter_sizes`."""
     require_float("conv2d_backprop_filter", inputs, out_backprop)
-    geometry = conv_geometry(
+    geometry = _geometry(
         inputs.shape,
         _sizes(filter_sizes),
-        strides=strides,
-        padding=padding,
-        explicit_paddings=explicit_paddings,
-        data_format=data_format,
-        dilations=dilations,
+        strides,
+        padding,
+        data_format,
+        dilations,
+        explicit_paddings,
     )
     return _backward_filter(inputs, out_backprop, geometry)
 
@@ -105,14 +99,7 @@ def conv3d(
 ) -> np.ndarray:
     """Correlate each volume with filters [depth, height, width, in, out]."""
     require_float("conv3d", inputs, filters)
-    geometry = conv_geometry(
-        inputs.shape,
-        filters.shape,
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
-    )
+    geometry = _geometry(inputs.shape, filters.shape, strides, padding, data_format, dilations)
     return _forward(inputs, filters, geometry)
 
 
@@ -128,13 +115,8 @@ def conv3d_backprop_input_v2(
 ) -> np.ndarray:
     """Gradient of conv3d with respect to its input, whose shape is `input_sizes`."""
     require_float("conv3d_backprop_input_v2", filters, out_backprop)
-    geometry = conv_geometry(
-        _sizes(input_sizes),
-        filters.shape,
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
+    geometry = _geometry(
+        _sizes(input_sizes), filters.shape, strides, padding, data_format, dilations
     )
     return _backward_input(filters, out_backprop, geometry)
 
@@ -151,13 +133,8 @@ def conv3d_backprop_filter_v2(
 ) -> np.ndarray:
     """Gradient of conv3d with respect to its filter, whose shape is `filter_sizes`."""
     require_float("conv3d_backprop_filter_v2", inputs, out_backprop)
-    geometry = conv_geometry(
-        inputs.shape,
-        _sizes(filter_sizes),
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
+    geometry = _geometry(
+        inputs.shape, _sizes(filter_sizes), strides, padding, data_format, dilations
     )
     return _backward_filter(inputs, out_backprop, geometry)
 
@@ -177,14 +154,8 @@ def depthwise_conv2d_native(
     equal strides and ignores dilations; both are free here.
     """
     require_float("depthwise_conv2d_native", inputs, filters)
-    geometry = conv_geometry(
-        inputs.shape,
-        filters.shape,
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
-        depthwise=True,
+    geometry = _geometry(
+        inputs.shape, filters.shape, strides, padding, data_format, dilations, depthwise=True
     )
     x, w = _channels_last(widened(inputs), geometry), widened(filters)
     out = np.zeros((len(x), *_outs(geometry), *w.shape[-2:]), w.dtype)
@@ -205,14 +176,8 @@ def depthwise_conv2d_native_backprop_input(
 ) -> np.ndarray:
     """Gradient of depthwise_conv2d_native with respect to its input, of shape `input_sizes`."""
     require_float("depthwise_conv2d_native_backprop_input", filters, out_backprop)
-    geometry = conv_geometry(
-        _sizes(input_sizes),
-        filters.shape,
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
-        depthwise=True,
+    geometry = _geometry(
+        _sizes(input_sizes), filters.shape, strides, padding, data_format, dilations, depthwise=True
     )
     w, dy = widened(filters), _gradient_last(out_backprop, geometry)
     dy = dy.reshape(*dy.shape[:-1], *w.shape[-2:])
@@ -235,14 +200,8 @@ def depthwise_conv2d_native_backprop_filter(
     """Gradient of depthwise_conv2d_native with respect to its filter, of shape `filter_sizes`."""
     require_float("depthwise_conv2d_native_backprop_filter", inputs, out_backprop)
     shape = _sizes(filter_sizes)
-    geometry = conv_geometry(
-        inputs.shape,
-        shape,
-        strides=strides,
-        padding=_implicit(padding),
-        data_format=data_format,
-        dilations=dilations,
-        depthwise=True,
+    geometry = _geometry(
+        inputs.shape, shape, strides, padding, data_format, dilations, depthwise=True
     )
     x, dy = _channels_last(widened(inputs), geometry), _gradient_last(out_backprop, geometry)
     channels, multiplier = shape[-2:]
@@ -254,6 +213,31 @@ def depthwise_conv2d_native_backprop_filter(
         grads = dy[:, *outs].reshape(len(seen), channels, multiplier)
         dw[position] = (seen.T[:, None] @ grads.transpose(1, 0, 2))[:, 0]
     return dw.astype(inputs.dtype, copy=False)
+
+
+def _geometry(
+    input_shape: Sequence[int],
+    filter_shape: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str,
+    dilations: Sequence[int],
+    explicit_paddings: Sequence[int] | None = None,
+    depthwise: bool = False,
+) -> ConvGeometry:
+    """Sizes of a convolution; one that takes no `explicit_paddings` pads by SAME or VALID only."""
+    if explicit_paddings is None and padding not in ("SAME", "VALID"):
+        raise ValueError(f"padding must be SAME or VALID, got {padding!r}")
+    return conv_geometry(
+        input_shape,
+        filter_shape,
+        strides=strides,
+        padding=padding,
+        explicit_paddings=explicit_paddings or (),
+        data_format=data_format,
+        dilations=dilations,
+        depthwise=depthwise,
+    )
 
 
 def _forward(inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
@@ -358,9 +342,3 @@ def _sizes(sizes: np.ndarray) -> tuple[int, ...]:
             f"a shape must be a vector of integers of at least 0, got {sizes.tolist()}"
         )
     return tuple(sizes.tolist())
-
-
-def _implicit(padding: str) -> str:
-    if padding not in ("SAME", "VALID"):
-        raise ValueError(f"padding must be SAME or VALID, got {padding!r}")
-    return padding

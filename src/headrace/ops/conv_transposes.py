@@ -140,7 +140,10 @@ def conv_transpose(
     """Return the transpose of a convolution over 1, 2 or 3 spatial dimensions."""
     with name_scope(name, "conv_transpose", [input, filters, output_shape]) as scope:
         if isinstance(output_shape, Tensor):
-            spatial = output_shape.shape.as_list()[0] - 2  # type: ignore[operator]
+            length = output_shape.shape.with_rank(1).as_list()[0]
+            if length is None:
+                raise ValueError("the length of output_shape must be known")
+            spatial = length - 2
         elif isinstance(output_shape, Sized):
             spatial = len(output_shape) - 2
         else:

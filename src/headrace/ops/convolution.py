@@ -440,23 +440,13 @@ def _conv3d_backprop_input(x, w, dy, *, strides, padding, dilations):
     )
 
 
-def _conv3d_backprop_input_gradient(b: Any, op: Any, grad: Any) -> Any:
-    _, w, dy = op.inputs
-    options = _options(op)
-    return (
-        None,
-        b.conv3d_backprop_filter_v2(grad, b.shape(w), dy, **options),
-        b.conv3d_op(grad, w, **options),
-    )
-
-
 @define(
     "Conv3DBackpropInput",
     "input: T, filter: T, out_backprop: T -> output: T",
     _ATTRIBUTES_3D_V1,
     infer=lambda c, x, w, dy: x.with_rank(5),
     kernel=_conv3d_backprop_input,
-    gradient=_conv3d_backprop_input_gradient,
+    gradient=_INPUT_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(
         lambda x, w, y: r(*x), lambda x, w, y: r(*w), lambda x, w, y: r(*y), formats=False
@@ -480,23 +470,13 @@ def _conv3d_backprop_filter(x, w, dy, *, strides, padding, dilations):
     )
 
 
-def _conv3d_backprop_filter_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, _, dy = op.inputs
-    options = _options(op)
-    return (
-        b.conv3d_backprop_input_v2(b.shape(x), grad, dy, **options),
-        None,
-        b.conv3d_op(x, grad, **options),
-    )
-
-
 @define(
     "Conv3DBackpropFilter",
     "input: T, filter: T, out_backprop: T -> output: T",
     _ATTRIBUTES_3D_V1,
     infer=lambda c, x, w, dy: w.with_rank(5),
     kernel=_conv3d_backprop_filter,
-    gradient=_conv3d_backprop_filter_gradient,
+    gradient=_FILTER_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(
         lambda x, w, y: r(*x), lambda x, w, y: r(*w), lambda x, w, y: r(*y), formats=False

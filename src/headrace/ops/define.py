@@ -134,7 +134,7 @@ def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[.
             failed = error.with_traceback(None)  # what is below is ours; the message tells
         raise failed
 
-    build_op.definition = definition  # type: ignore[attr-defined]
+    build_op.definition = definition  # type: ignore[attr-defined]  # for the op reference
     return build_op
 
 

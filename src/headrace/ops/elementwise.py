@@ -300,6 +300,11 @@ def round(x: Any, name: str | None = None) -> Tensor:
     return x if x.dtype.is_integer else round_op(x, name=name)
 
 
+def _nextafter_gradient(b: Any, op: Any, dz: Any) -> Any:
+    x, direction = op.inputs
+    return b.sum_to(dz, x), b.zeros_like(direction)
+
+
 @export("math.nextafter")
 @define(
     "NextAfter",
@@ -307,7 +312,7 @@ def round(x: Any, name: str | None = None) -> Tensor:
     "T: {float64|float32} = float32",
     infer=infer.broadcasting,
     kernel=np.nextafter,
-    gradient=NOT_DIFFERENTIABLE,
+    gradient=_nextafter_gradient,
     kind=Kind.ELEMENTWISE,
     samples=pairs(),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape, as_shape
+from headrace.core.shapes import TensorShape, all_known, as_shape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Tensor
 from headrace.graph.scoped import colocate_with
@@ -87,8 +87,9 @@ def _contiguous(shards: list[Any], ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _total_rows(shards: list[Any], ids: Tensor) -> Tensor:
     sizes = [_shape(shard)[:1].as_list()[0] for shard in shards]
-    if None not in sizes:
-        return b.constant(sum(sizes), ids.dtype)  # type: ignore[arg-type]
+    known = all_known(sizes)
+    if known is not None:
+        return b.constant(sum(known), ids.dtype)
     found = []
     for shard, size in zip(shards, sizes, strict=True):
         if size is not None:

@@ -161,7 +161,7 @@ def _real_infer(rank: int, halve: bool) -> Any:
 
     def rule(c: Any, x: TensorShape, length: TensorShape) -> Any:
         infer.with_rank_at_least(x, rank)
-        size = infer.with_rank(length, 1).sizes[0]  # type: ignore[index]
+        size = infer.with_rank(length, 1).as_list()[0]
         if size not in (None, rank):
             raise ValueError(f"Dimension must be {rank} but is {size}")
         if x.sizes is None:

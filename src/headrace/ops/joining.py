@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, all_known, show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Operation, Tensor
@@ -21,7 +21,7 @@ from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import shape
 from headrace.ops.source_ops import identity
-from headrace.ops.stacking import check_axis, show_sizes
+from headrace.ops.stacking import check_axis
 
 __all__ = ["concat", "split", "tile"]
 
@@ -53,11 +53,12 @@ def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
                 if sizes[i] not in (n, None):
                     raise ValueError(
                         f"Dimension {i} in both shapes must be equal, but are {n} and {sizes[i]}. "
-                        f"Shapes are {show_sizes(known[0].sizes)} and {show_sizes(s.sizes)}."
+                        f"Shapes are {show_shape(known[0])} and {show_shape(s)}."
                     )
                 sizes[i] = n
     joined = [s.sizes[axis] if s.sizes is not None else None for s in shapes]
-    sizes[axis] = None if None in joined else sum(joined)  # type: ignore[arg-type]
+    found = all_known(joined)
+    sizes[axis] = None if found is None else sum(found)
     return tuple(sizes)
 
 
@@ -75,9 +76,9 @@ def _concat(values: Any, axis: Any) -> np.ndarray:
             if len(np.shape(value)) != len(first) or not first:
                 raise ValueError(
                     f"ConcatOp : Ranks of all input tensors should match: shape[0] = "
-                    f"{show_sizes(first)} vs. shape[{i}] = {show_sizes(np.shape(value))}"
+                    f"{show_shape(first)} vs. shape[{i}] = {show_shape(np.shape(value))}"
                 ) from None
-        shapes = " vs. ".join(show_sizes(np.shape(v)) for v in values)
+        shapes = " vs. ".join(show_shape(np.shape(v)) for v in values)
         raise ValueError(
             f"ConcatOp : Dimensions of inputs should match: {shapes} ({error})"
         ) from None
@@ -99,8 +100,7 @@ def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:
     at = constant_value(axis)
     if at is None:
         return None
-    sizes = [v.shape.sizes[int(at)] if v.shape.sizes else None for v in values]
-    return None if None in sizes else sizes  # type: ignore[return-value]
+    return all_known(v.shape.sizes[int(at)] if v.shape.sizes else None for v in values)
 
 
 def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -266,7 +266,7 @@ def _resolved_sizes(pieces: Any, count: int, whole: int | None) -> list[int]:
     used = sum(n for n in pieces if n >= 0)
     if used > whole or (-1 not in pieces and used != whole):
         raise ValueError(
-            f"can't split axis of size {whole} into pieces of size {show_sizes(pieces)}"
+            f"can't split axis of size {whole} into pieces of size {show_shape(pieces)}"
         )
     return [whole - used if n == -1 else n for n in pieces]
 

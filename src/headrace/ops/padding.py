@@ -19,8 +19,7 @@ __all__ = ["pad"]
 
 
 def _pad_infer(c: Any, x: TensorShape, paddings: TensorShape, *rest: TensorShape) -> Any:
-    paddings = paddings.with_rank(2)
-    rank, width = paddings.sizes  # type: ignore[misc]
+    rank, width = paddings.with_rank(2).as_list()
     if width not in (2, None):
         raise ValueError(f"Dimension must be 2 but is {width}")
     if x.sizes is not None and rank is not None and rank != len(x.sizes):

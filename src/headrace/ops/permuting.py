@@ -42,7 +42,7 @@ def _transpose_infer(c: Any, x: TensorShape, perm: TensorShape) -> Any:
     axes = c.value(1)
     if axes is not None and x.sizes is not None:
         return tuple(x.sizes[a] for a in _permutation(axes, len(x.sizes)))
-    rank = x.rank if x.rank is not None else perm.with_rank(1).sizes[0]  # type: ignore[index]
+    rank = x.rank if x.rank is not None else perm.with_rank(1).as_list()[0]
     return None if rank is None else (None,) * rank
 
 
@@ -183,7 +183,7 @@ def _reverse_old_kernel(x: np.ndarray, dims: np.ndarray) -> np.ndarray:
 
 
 def _reverse_old_infer(c: Any, x: TensorShape, dims: TensorShape) -> TensorShape:
-    (length,) = dims.with_rank(1).sizes  # type: ignore[misc]
+    (length,) = dims.with_rank(1).as_list()
     return x if length is None else x.merge_with((None,) * length)
 
 
@@ -270,7 +270,7 @@ def _check_sequence_axes(rank: int, seq_dim: int, batch_dim: int) -> None:
 
 
 def _sequence_infer(c: Any, x: TensorShape, lengths: TensorShape) -> Any:
-    (count,) = lengths.with_rank(1).sizes  # type: ignore[misc]
+    (count,) = lengths.with_rank(1).as_list()
     if x.sizes is None:
         return None
     batch = c.attrs["batch_dim"]

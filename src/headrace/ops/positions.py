@@ -13,8 +13,8 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import composed, define
-from headrace.ops.reductions import either
 from headrace.ops.samples import r
 
 __all__ = ["argmax", "argmin"]
@@ -88,7 +88,7 @@ def argmax(
     output_type: Any = dtypes.int64,
 ) -> Tensor:
     """Return the index of the largest element along `axis` (0 if None), the first of several."""
-    axis = either("axis", axis, "dimension", dimension)
+    axis = renamed_argument("axis", axis, "dimension", dimension)
     return arg_max(input, 0 if axis is None else axis, output_type=output_type, name=name)
 
 
@@ -102,5 +102,5 @@ def argmin(
     output_type: Any = dtypes.int64,
 ) -> Tensor:
     """Return the index of the smallest element along `axis` (0 if None), the first of several."""
-    axis = either("axis", axis, "dimension", dimension)
+    axis = renamed_argument("axis", axis, "dimension", dimension)
     return arg_min(input, 0 if axis is None else axis, output_type=output_type, name=name)

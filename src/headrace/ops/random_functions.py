@@ -35,13 +35,12 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
     numbers, and the same program the same ones again. With neither, both are None.
     """
     graph = get_default_graph()
-    if graph.seed is None and op_seed is None:
-        return None, None
-    if graph.seed is None:
-        seeds = _DEFAULT_GRAPH_SEED, op_seed
-    else:
-        seeds = graph.seed, graph._last_id if op_seed is None else op_seed
-    first, second = (int(s) % _SEED_LIMIT for s in seeds)  # type: ignore[arg-type]
+    if op_seed is None:
+        if graph.seed is None:
+            return None, None
+        op_seed = graph._last_id
+    graph_seed = _DEFAULT_GRAPH_SEED if graph.seed is None else graph.seed
+    first, second = (int(s) % _SEED_LIMIT for s in (graph_seed, op_seed))
     # Both zero would mean "not seeded" to the kernels.
     return (0, _SEED_LIMIT) if first == second == 0 else (first, second)
 

@@ -200,7 +200,7 @@ def _multinomial_infer(c: Any, logits: TensorShape, count: TensorShape, *seed: T
     number = c.value(1)
     if number is not None and number < 0:
         raise ValueError(f"Dimension size, given by scalar input 1, must be non-negative: {number}")
-    rows = infer.with_rank(logits, 2).sizes[0]  # type: ignore[index]
+    rows = infer.with_rank(logits, 2).as_list()[0]
     return rows, None if number is None else int(number)
 
 
@@ -297,7 +297,7 @@ def random_poisson_v2(shape, rate, seed=0, seed2=0, dtype=None, name=None):
 
 
 def _check_seed_shape(seed: TensorShape) -> None:
-    size = infer.with_rank(seed, 1).sizes[0]  # type: ignore[index]
+    size = infer.with_rank(seed, 1).as_list()[0]
     if size not in (None, 2):
         raise ValueError(f"Dimension must be 2 but is {size}")
 

@@ -131,7 +131,7 @@ def _batch_to_space(x: np.ndarray, block_shape: Any, crops: Any) -> np.ndarray:
     ]
     whole = [n * m for n, m in zip(space, blocks)]
     joined = apart.transpose(order).reshape(batch, *whole, *rest)
-    inside = [slice(before, before + n) for n, (before, _) in zip(sizes, ends)]  # type: ignore[operator]
+    inside = [slice(before, before + n) for n, (before, _) in zip(sizes, ends)]
     return joined[(slice(None), *inside)]
 
 
@@ -291,9 +291,10 @@ def required_space_to_batch_paddings(
             base.shape.assert_is_compatible_with([count, 2])
         else:
             base = b.zeros([count, 2], dtypes.int32)
-        known = [constant_value(t) for t in (input_shape, block_shape, base)]
-        if all(v is not None for v in known):
-            return _static_paddings(*known)  # type: ignore[arg-type]
+        found = (constant_value(t) for t in (input_shape, block_shape, base))
+        known = [value for value in found if value is not None]
+        if len(known) == 3:
+            return _static_paddings(*known)
         start, end = base[:, 0], base[:, 1]
         whole = b.add_v2(b.add_v2(input_shape, start, name="add"), end, name="add")
         missing = b.subtract(block_shape, b.floormod(whole, block_shape, name="mod"), name="sub")

@@ -18,6 +18,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -284,15 +285,6 @@ def all_axes(x: Any, axis: Any) -> Any:
     return b.range(0, b.rank(x))
 
 
-def either(name: str, value: Any, old_name: str, old_value: Any) -> Any:
-    """The value of an argument that has an older name too; ValueError if both are given."""
-    if old_value is None:
-        return value
-    if value is not None:
-        raise ValueError(f"Cannot specify both '{name}' and '{old_name}'")
-    return old_value
-
-
 def scalar_if_all(axis: Any, keepdims: bool | None, result: Tensor) -> Tensor:
     """The result, with what is known of its shape if all axes were reduced: whatever they are."""
     if axis is None and not keepdims:
@@ -309,8 +301,8 @@ def _reduce(
     reduction_indices: Any,
     keep_dims: bool | None,
 ) -> Tensor:
-    axis = either("axis", axis, "reduction_indices", reduction_indices)
-    keepdims = either("keepdims", keepdims, "keep_dims", keep_dims)
+    axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
+    keepdims = renamed_argument("keepdims", keepdims, "keep_dims", keep_dims)
     return scalar_if_all(
         axis, keepdims, op(x, all_axes(x, axis), keep_dims=bool(keepdims), name=name)
     )

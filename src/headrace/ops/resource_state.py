@@ -14,7 +14,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
@@ -22,7 +22,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.scatter_kernels import check_indices, row_numbers
-from headrace.ops.state import count_up, equal_shapes, show_shape, update_dense
+from headrace.ops.state import count_up, equal_shapes, update_dense
 
 __all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
 from headrace.ops.scatter_kernels import scatter, scatter_nd
 from headrace.ops.slicing import MASKS, resolve_strided_slice
-from headrace.ops.state import equal_shapes, show_shape, state_of
+from headrace.ops.state import equal_shapes, state_of
 
 __all__ = ["resource_scatter_add", "scatter_add_op", "scatter_nd_add_op"]
 

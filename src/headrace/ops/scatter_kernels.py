@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.shapes import show_shape
 from headrace.ops.row_groups import update_rows
 
 __all__ = ["UPDATES", "check_indices", "row_numbers", "scatter", "scatter_nd", "truncated_divide"]
@@ -60,8 +61,9 @@ def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: s
     if updates.ndim and updates.shape != indices.shape + params.shape[1:]:
         raise ValueError(
             "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got "
-            f"updates.shape {_show(updates.shape)}, indices.shape {_show(indices.shape)}, "
-            f"params.shape {_show(params.shape)}"
+            f"updates.shape {show_shape(updates.shape)}, "
+            f"indices.shape {show_shape(indices.shape)}, "
+            f"params.shape {show_shape(params.shape)}"
         )
     check_indices(indices, params.shape[0])
     flat = indices.ravel()
@@ -83,13 +85,15 @@ def scatter_nd(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how
     if updates.shape[:1] != indices.shape[:1] and batch:
         raise ValueError(
             "The outermost dimension of updates and indices must match. Got indices.shape "
-            f"{_show(indices.shape)}, updates.shape {_show(updates.shape)}"
+            f"{show_shape(indices.shape)}, updates.shape {show_shape(updates.shape)}"
         )
     if depth > params.ndim or updates.shape != batch + params.shape[depth:]:
         raise ValueError(
             "Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got "
-            f"updates.shape: {_show(updates.shape)}, indices.shape: {_show(indices.shape)}, "
-            f"params_shape: {_show(params.shape)}, slice_dim: {depth}, and batch_dim: {len(batch)}"
+            f"updates.shape: {show_shape(updates.shape)}, "
+            f"indices.shape: {show_shape(indices.shape)}, "
+            f"params_shape: {show_shape(params.shape)}, slice_dim: {depth}, "
+            f"and batch_dim: {len(batch)}"
         )
     rows, count = row_numbers(indices, params.shape)
     tail = params.shape[depth:]
@@ -109,7 +113,9 @@ def row_numbers(
     if bad.any():
         first = int(np.argmax(bad))
         found = ", ".join(map(str, coordinates[first].tolist()))
-        raise ValueError(f"indices[{first}] = [{found}] does not index into {what} {_show(shape)}")
+        raise ValueError(
+            f"indices[{first}] = [{found}] does not index into {what} {show_shape(shape)}"
+        )
     count = 1
     rows = np.zeros(len(coordinates), np.int64)
     for axis in reversed(range(len(limits))):
@@ -128,7 +134,3 @@ def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str)
     if function is truncated_divide and params.dtype.kind not in "iu":
         function = np.divide
     update_rows(function, params, rows, updates)
-
-
-def _show(shape: tuple[int, ...]) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"

@@ -133,7 +133,7 @@ def _unsorted_infer(c: Any, data: TensorShape, ids: TensorShape, count: TensorSh
     if data.sizes is None or ids.sizes is None:
         return None
     rank = len(ids.sizes)
-    prefix = TensorShape(data.with_rank_at_least(rank).sizes[:rank])  # type: ignore[index]
+    prefix = data.with_rank_at_least(rank)[:rank]
     prefix.assert_is_compatible_with(ids)
     known = c.value(2)
     if known is not None and known < 0:

@@ -20,6 +20,7 @@ from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
@@ -68,9 +69,8 @@ def shape_op(input, out_type=None, name=None):
 
 def _shape_n_fold(op: Operation) -> list[Any] | None:
     dtype = op._attrs["out_type"]
-    if any(t._shape.sizes is None for t in op._inputs):
-        return None
-    return [_sizes_array(t._shape.sizes, dtype) for t in op._inputs]  # type: ignore[arg-type]
+    shapes = [t._shape.sizes for t in op._inputs]
+    return None if None in shapes else [_sizes_array(s, dtype) for s in shapes if s is not None]
 
 
 @export("shape_n")
@@ -304,19 +304,10 @@ def expand_dims(
     dim: Any = None,
 ) -> Tensor:
     """Insert a dimension of size 1 at `axis` (formerly `dim`)."""
-    axis = _either("axis", axis, "dim", dim)
+    axis = renamed_argument("axis", axis, "dim", dim)
     if axis is None:
         raise ValueError("Must specify an axis argument to tf.expand_dims()")
     return expand_dims_op(input, axis, name=name)
-
-
-def _either(name: str, value: Any, old_name: str, old_value: Any) -> Any:
-    """The value of an argument that was renamed; ValueError if it is given under both names."""
-    if old_value is None:
-        return value
-    if value is not None:
-        raise ValueError(f"Cannot specify both '{name}' and '{old_name}'")
-    return old_value
 
 
 def _squeezed_axes(sizes: tuple[int | None, ...], dims: tuple[int, ...]) -> set[int] | None:
@@ -377,7 +368,7 @@ def squeeze(
     squeeze_dims: Any = None,
 ) -> Tensor:
     """Remove the dimensions `axis` (formerly `squeeze_dims`), or all that have size 1."""
-    axis = _either("axis", axis, "squeeze_dims", squeeze_dims)
+    axis = renamed_argument("axis", axis, "squeeze_dims", squeeze_dims)
     if axis is not None and np.isscalar(axis):
         axis = [axis]
     return squeeze_op(input, squeeze_dims=axis, name=name)

@@ -69,7 +69,7 @@ def _slice_kernel(x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndar
     index = []
     for i, (whole, first, count) in enumerate(zip(x.shape, begin.tolist(), size.tolist())):
         count = _slice_size(i, whole, first, count)
-        index.append(slice(first, first + count))  # type: ignore[operator]
+        index.append(slice(first, first + count))
     return x[tuple(index)]
 
 
@@ -187,13 +187,13 @@ def _piece(
 
 
 def _masks(attrs: Any) -> tuple[int, int, int, int, int]:
-    return tuple(attrs[name] for name in MASKS)  # type: ignore[return-value]
+    return tuple(attrs[name] for name in MASKS)
 
 
 def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
-    lengths = {s.with_rank(1).sizes[0] for s in ends} - {None}  # type: ignore[index]
+    lengths = {n for s in ends for n in s.with_rank(1).as_list() if n is not None}
     if len(lengths) > 1:
-        a, other = sorted(lengths)  # type: ignore[type-var]
+        a, other = sorted(lengths)
         raise ValueError(
             f"Dimension 0 in both shapes must be equal, but are {a} and {other}. "
             f"Shapes are [{a}] and [{other}]."
@@ -201,7 +201,7 @@ def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
     if x.sizes is None or not lengths:
         return None
     (length,) = lengths
-    begin, end, strides = (c.ints(i) or [None] * length for i in (1, 2, 3))  # type: ignore[operator]
+    begin, end, strides = (c.ints(i) or [None] * length for i in (1, 2, 3))
     return resolve_strided_slice(x.sizes, begin, end, strides, _masks(c.attrs))[1]
 
 
@@ -450,4 +450,4 @@ def _bound(value: Any, mask: str, bit: int, masks: dict[str, int]) -> Any:
     return 0
 
 
-Tensor.__getitem__ = slice_tensor  # type: ignore[attr-defined]
+Tensor.__getitem__ = slice_tensor

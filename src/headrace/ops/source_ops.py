@@ -12,7 +12,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
 from headrace.graph.operation import Tensor
@@ -114,7 +114,7 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 
     rank: int | None = None
     if isinstance(shape, Tensor):
-        rank = shape.shape.with_rank(1).sizes[0]  # type: ignore[index]
+        rank = shape.shape.with_rank(1).as_list()[0]
         dense_shape = shape
     else:
         known = TensorShape(shape)
@@ -230,10 +230,9 @@ def guarantee_const(input, name=None):
 
 def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     if not shape.is_compatible_with(np.shape(x)):
-        sizes = ",".join("?" if n is None else str(n) for n in shape.sizes or ())
         raise ValueError(
             f"Shape of tensor {op._inputs[0].op.name} {list(np.shape(x))} is not compatible with "
-            f"expected shape [{sizes}]."
+            f"expected shape {show_shape(shape)}."
         )
     return x
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, all_known
 from headrace.graph.composite import IndexedSlices, SparseTensor, SparseTensorValue
 from headrace.graph.definition import Sample
 from headrace.graph.inference import InferenceContext
@@ -76,10 +76,10 @@ def is_followed(tensor: Tensor, as_shape: bool = False) -> bool:
 
 def known_shape(sp: SparseTensor) -> list[int] | None:
     """The dense shape, if it is known in full where TensorFlow would know it too."""
-    shape = sp.shape
-    if not shape.is_fully_defined() or not is_followed(sp.dense_shape, as_shape=True):
+    sizes = sp.shape.sizes
+    if sizes is None or not is_followed(sp.dense_shape, as_shape=True):
         return None
-    return shape.as_list()  # type: ignore[return-value]
+    return all_known(sizes)
 
 
 # -- Dense from sparse
@@ -230,8 +230,8 @@ def sparse_merge(
             columns.append(b.expand_dims(column, axis=1))
         sizes = [b.cast(n, dtypes.int64) for n in vocab_size]
         first = ids[0]
-        indices = b.concat([first.indices[:, :-1], *columns], 1)  # type: ignore[index]
-        shape = b.concat([first.dense_shape[:-1], sizes], 0)  # type: ignore[index]
+        indices = b.concat([first.indices[:, :-1], *columns], 1)
+        shape = b.concat([first.dense_shape[:-1], sizes], 0)
         merged = SparseTensor(indices, values.values, shape)
         if already_sorted:
             return merged

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.shapes import show_shape
 from headrace.ops.accumulation import widened
 from headrace.ops.row_groups import row_groups, stable_order
 
@@ -47,7 +48,7 @@ def check_shape(shape: np.ndarray) -> None:
 
 
 def _show(array: np.ndarray) -> str:
-    return "[" + ",".join(map(str, array.shape)) + "]"
+    return show_shape(array.shape)
 
 
 def inside(indices: np.ndarray, start: Any, stop: Any) -> np.ndarray:

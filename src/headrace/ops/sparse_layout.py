@@ -294,11 +294,8 @@ def _expanded(shapes: list[Tensor], axis: int) -> list[Tensor]:
     """The shapes with every size but that along `axis` the largest of all."""
     largest = b.reduce_max(b.concat([b.reshape(shape, [1, -1]) for shape in shapes], 0), 0)
     if axis == -1:
-        return [b.concat([largest[:-1], s[-1:], []], 0) for s in shapes]  # type: ignore[index]
-    return [
-        b.concat([largest[:axis], s[axis : axis + 1], largest[axis + 1 :]], 0)  # type: ignore[index]
-        for s in shapes
-    ]
+        return [b.concat([largest[:-1], s[-1:], []], 0) for s in shapes]
+    return [b.concat([largest[:axis], s[axis : axis + 1], largest[axis + 1 :]], 0) for s in shapes]
 
 
 def _split_infer(

@@ -219,8 +219,8 @@ def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
 def _message(array: np.ndarray) -> bytes:
     """The bytes of a TensorProto with packed content: for strings, all lengths, then all bytes."""
     array = np.ascontiguousarray(array)
-    message = proto.TensorProto()
-    message.dtype = dtypes.of_array(array).as_datatype_enum  # type: ignore[assignment]
+    message: Any = proto.TensorProto()
+    message.dtype = dtypes.of_array(array).as_datatype_enum
     for size in array.shape:
         message.tensor_shape.dim.add(size=size)
     if array.dtype == object:

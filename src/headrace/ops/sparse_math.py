@@ -124,6 +124,25 @@ def _extremum_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
     return [(None, rank), (None,)]
 
 
+def _extremum_gradient(takes_left: str) -> Any:
+    """The gradient goes to the operand that the element is from; to the left one if they tie."""
+
+    def gradient(b: Any, op: Any, _: Any, dz: Any) -> Any:
+        a_indices, a_values, a_shape, b_indices, b_values, b_shape = op.inputs
+        over_left = b_indices, b.zeros_like(b_values), b_shape
+        over_right = a_indices, b.zeros_like(a_values), a_shape
+        left = b.sparse_add_op(a_indices, a_values, a_shape, *over_left, 0)[1]
+        right = b.sparse_add_op(*over_right, b_indices, b_values, b_shape, 0)[1]
+        is_left = getattr(b, takes_left)(left, right)
+        nothing = b.zeros_like(dz)
+        places = a_indices, b_indices, op.outputs[0]
+        da, _ = b.sparse_add_grad(b.where(is_left, dz, nothing), *places)
+        _, db = b.sparse_add_grad(b.where(is_left, nothing, dz), *places)
+        return None, da, None, None, db, None
+
+    return gradient
+
+
 _PAIR = (
     "a_indices: int64, a_values: T, a_shape: int64, b_indices: int64, b_values: T, b_shape: int64 "
     "-> output_indices: int64, output_values: T"
@@ -136,7 +155,7 @@ _PAIR = (
     "T: {reals}",
     infer=_extremum_infer,
     kernel=sparse_kernels.sparse_extremum(np.maximum),
-    gradient=NOT_DIFFERENTIABLE,
+    gradient=_extremum_gradient("greater_equal"),
     samples=[Sample(*_A, *_B), Sample(*_NOTHING, *_A)],
 )
 def sparse_sparse_maximum(a_indices, a_values, a_shape, b_indices, b_values, b_shape, name=None):
@@ -149,7 +168,7 @@ def sparse_sparse_maximum(a_indices, a_values, a_shape, b_indices, b_values, b_s
     "T: {numbers}",
     infer=_extremum_infer,
     kernel=sparse_kernels.sparse_extremum(np.minimum),
-    gradient=NOT_DIFFERENTIABLE,
+    gradient=_extremum_gradient("less_equal"),
     samples=[Sample(*_A, *_B), Sample(*_NOTHING, *_A)],
 )
 def sparse_sparse_minimum(a_indices, a_values, a_shape, b_indices, b_values, b_shape, name=None):
@@ -378,5 +397,5 @@ def _operator(name: str, function: Any) -> Any:
     return method
 
 
-SparseTensor.__mul__ = _operator("mul", sparse_dense_cwise_mul)  # type: ignore[attr-defined]
-SparseTensor.__truediv__ = _operator("truediv", _true_divide)  # type: ignore[attr-defined]
+SparseTensor.__mul__ = _operator("mul", sparse_dense_cwise_mul)
+SparseTensor.__truediv__ = _operator("truediv", _true_divide)

@@ -70,7 +70,7 @@ def _grad_kernel(scale: Callable[[Any], Any]) -> Callable[..., Any]:
 def _infer(c: Any, data: TensorShape, indices: TensorShape, ids: TensorShape) -> Any:
     indices.assert_has_rank(1)
     indices.assert_is_compatible_with(ids)
-    return None if data.sizes is None else (None, *data.with_rank_at_least(1).sizes[1:])  # type: ignore[index]
+    return TensorShape((None,)).concatenate(data.with_rank_at_least(1)[1:])
 
 
 def _counted_infer(

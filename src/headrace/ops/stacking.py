@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -15,7 +15,7 @@ from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import expand_dims
 
-__all__ = ["check_axis", "pack", "parallel_stack", "show_sizes", "stack", "unstack"]
+__all__ = ["check_axis", "pack", "parallel_stack", "stack", "unstack"]
 
 
 def check_axis(axis: Any, rank: int, what: str = "axis") -> int:
@@ -28,10 +28,6 @@ def check_axis(axis: Any, rank: int, what: str = "axis") -> int:
     return value % rank
 
 
-def show_sizes(sizes: Any) -> str:
-    return "[" + ",".join("?" if n is None else str(n) for n in sizes) + "]"
-
-
 def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
     merged = shapes[0]
     for i, other in enumerate(shapes[1:], 1):
@@ -42,8 +38,8 @@ def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
                 ranks = f"{merged.rank} and {other.rank}"
                 raise ValueError(f"Shapes must be equal rank, but are {ranks}") from None
             raise ValueError(
-                f"Shapes of all inputs must match: values[0].shape = {show_sizes(merged.sizes)} "
-                f"!= values[{i}].shape = {show_sizes(other.sizes)}"
+                f"Shapes of all inputs must match: values[0].shape = {show_shape(merged)} "
+                f"!= values[{i}].shape = {show_shape(other)}"
             ) from None
     if merged.sizes is None:
         return None
@@ -56,8 +52,8 @@ def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
     for i, value in enumerate(values):
         if value.shape != first.shape:
             raise ValueError(
-                f"Shapes of all inputs must match: values[0].shape = {show_sizes(first.shape)} "
-                f"!= values[{i}].shape = {show_sizes(value.shape)}"
+                f"Shapes of all inputs must match: values[0].shape = {show_shape(first.shape)} "
+                f"!= values[{i}].shape = {show_shape(value.shape)}"
             )
     axis = check_axis(axis, len(first.shape) + 1)
     result = np.empty((*first.shape[:axis], len(values), *first.shape[axis:]), first.dtype)
@@ -101,7 +97,7 @@ def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray
     axis = check_axis(axis, np.ndim(value))
     if value.shape[axis] != num:
         raise ValueError(
-            f"Input shape axis {axis} must equal {num}, got shape {show_sizes(value.shape)}"
+            f"Input shape axis {axis} must equal {num}, got shape {show_shape(value.shape)}"
         )
     before = (slice(None),) * axis
     return [value[(*before, i, ...)] for i in range(num)]

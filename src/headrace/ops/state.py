@@ -12,21 +12,13 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import InvalidArgumentError, NotFoundError, OutOfRangeError
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
 
-__all__ = ["assign_op", "equal_shapes", "show_shape", "state_of", "variable_v2"]
-
-
-def show_shape(shape: Any) -> str:
-    """A shape as TensorFlow's messages have it: [2,?], or <unknown>."""
-    sizes = shape.sizes if isinstance(shape, TensorShape) else tuple(shape)
-    if sizes is None:
-        return "<unknown>"
-    return "[" + ",".join("?" if n is None else str(n) for n in sizes) + "]"
+__all__ = ["assign_op", "equal_shapes", "state_of", "variable_v2"]
 
 
 def equal_shapes(a: TensorShape, b: TensorShape) -> TensorShape:

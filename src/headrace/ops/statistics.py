@@ -9,9 +9,10 @@ from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Tensor
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
-from headrace.ops.reductions import all_axes, either, euclidean_norm, scalar_if_all
+from headrace.ops.reductions import all_axes, euclidean_norm, scalar_if_all
 
 __all__ = ["confusion_matrix", "count_nonzero", "reduce_logsumexp", "reduce_variance"]
 
@@ -27,8 +28,8 @@ def reduce_logsumexp(
     keep_dims: bool | None = None,
 ) -> Tensor:
     """Return log(sum(exp(x))) over `axis` (all axes if None), without overflow."""
-    axis = either("axis", axis, "reduction_indices", reduction_indices)
-    keepdims = bool(either("keepdims", keepdims, "keep_dims", keep_dims))
+    axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
+    keepdims = bool(renamed_argument("keepdims", keepdims, "keep_dims", keep_dims))
     input_tensor = convert_to_tensor(input_tensor)
     with name_scope(name, "ReduceLogSumExp", [input_tensor]):
         highest = b.reduce_max(input_tensor, axis=axis, keepdims=True)
@@ -87,9 +88,9 @@ def count_nonzero(
     input: Any = None,
 ) -> Tensor:
     """Return how many elements over `axis` (all axes if None) are not zero, False or empty."""
-    keepdims = either("keepdims", keepdims, "keep_dims", keep_dims)
-    input_tensor = either("input_tensor", input_tensor, "input", input)
-    axis = either("axis", axis, "reduction_indices", reduction_indices)
+    keepdims = renamed_argument("keepdims", keepdims, "keep_dims", keep_dims)
+    input_tensor = renamed_argument("input", input, "input_tensor", input_tensor)
+    axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
     with name_scope(name, "count_nonzero", [input_tensor]):
         x = convert_to_tensor(input_tensor, name="input")
         differs = b.not_equal(x, b.zeros([], dtype=x.dtype))

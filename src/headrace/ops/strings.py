@@ -299,7 +299,7 @@ def string_split_v2(
         pieces = SparseTensor(*string_split_v2_op(flat, mark, maxsplit))
         if rank == 1:
             return pieces
-        shape = b.concat([b.shape(texts, out_type=dtypes.int64), pieces.dense_shape[1:]], 0)  # type: ignore[index]
+        shape = b.concat([b.shape(texts, out_type=dtypes.int64), pieces.dense_shape[1:]], 0)
         return b.sparse_reshape(pieces, shape)
 
 

@@ -13,6 +13,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import decode_text, fingerprints, infer, printf
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
 
@@ -80,13 +81,6 @@ def string_to_number_op(string_tensor, out_type=None, name=None):
     """Return every string as a number."""
 
 
-def _renamed(old: Any, new: Any, old_name: str, new_name: str) -> Any:
-    """The value of an argument that may be given by its deprecated name."""
-    if old is not None and new is not None:
-        raise ValueError(f"Cannot specify both '{new_name}' and '{old_name}'")
-    return new if old is None else old
-
-
 @composed
 @export("string_to_number", "strings.to_number")
 def string_to_number(
@@ -96,7 +90,7 @@ def string_to_number(
     input: Any = None,
 ) -> Tensor:
     """Return every string as a number of type `out_type`."""
-    texts = _renamed(string_tensor, input, "string_tensor", "input")
+    texts = renamed_argument("input", input, "string_tensor", string_tensor)
     return string_to_number_op(texts, out_type, name=name)
 
 
@@ -246,7 +240,7 @@ def decode_raw(
     bytes: Any = None,
 ) -> Tensor:
     """Return the numbers that lie in each string's bytes, as a new last dimension."""
-    texts = _renamed(bytes, input_bytes, "bytes", "input_bytes")
+    texts = renamed_argument("input_bytes", input_bytes, "bytes", bytes)
     if out_type is None:
         raise ValueError("decode_raw_v1() missing 1 positional argument: 'out_type'")
     return decode_raw_op(texts, out_type, little_endian, name=name)
@@ -341,7 +335,7 @@ def string_to_hash_bucket(
     input: Any = None,
 ) -> Tensor:
     """Hash every string into one of `num_buckets` buckets."""
-    texts = _renamed(string_tensor, input, "string_tensor", "input")
+    texts = renamed_argument("input", input, "string_tensor", string_tensor)
     return string_to_hash_bucket_op(texts, num_buckets, name=name)
 
 

@@ -86,7 +86,7 @@ def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarr
 
 
 def _vector_infer(c: Any, x: TensorShape) -> Any:
-    (size,) = x.with_rank(1).sizes  # type: ignore[misc]
+    (size,) = x.with_rank(1).as_list()
     return [(None,), (size,), (None,)][: len(c.op._outputs)]
 
 

@@ -13,24 +13,17 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.ops import resource_state, scatter
+from headrace.ops import resource_state
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 from headrace.ops.source_ops import identity
-from headrace.variables.options import (
-    VariableAggregation,
-    VariableSynchronization,
-    replication,
-)
-from headrace.variables.ref_variable import describe, restore_settings
-from headrace.variables.slice_info import with_scope
+from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.variable import (
     Variable,
-    check_arguments,
     check_expected_shape,
     initial_tensor,
-    slices,
 )
+from headrace.variables.variable_def import describe, elements_in, restore
 
 __all__ = ["ResourceVariable"]
 
@@ -60,11 +53,9 @@ class ResourceVariable(Variable):
                 raise ValueError("variable_def and initial_value are mutually exclusive.")
             self._find(variable_def, import_scope)
             return
-        modes = replication(synchronization, aggregation, trainable)
-        self._synchronization, self._aggregation, self._trainable = modes
-        joined = check_arguments(initial_value, collections, constraint, self._trainable)
-        self._constraint = constraint
-        self._caching_device = caching_device
+        joined = self._take_settings(
+            initial_value, collections, constraint, trainable, synchronization, aggregation
+        )
         graph = get_default_graph()
         values = [] if callable(initial_value) else [initial_value]
         with graph.control_dependencies(None), name_scope(name, "Variable", values) as scope:
@@ -105,7 +96,7 @@ class ResourceVariable(Variable):
         """Make the initializer, the check for it, and the read that sessions fetch."""
         graph = self.graph
         with name_scope("IsInitialized"):
-            self._is_initialized = resource_state.var_is_initialized_op(self._handle)
+            resource_state.var_is_initialized_op(self._handle)
         with name_scope("Assign") as assign, graph.device(self._handle.device):
             self._initializer_op = resource_state.assign_variable_op(
                 self._handle, self._initial_value, name=assign
@@ -275,75 +266,6 @@ class ResourceVariable(Variable):
         """Return the value and add 1 to it; OutOfRangeError once it is `limit`."""
         return resource_state.resource_count_up_to(self._handle, limit, T=self._dtype)
 
-    def _scatter(self, op: Any, indices: Any, updates: Any, name: str | None) -> Any:
-        updates = convert_to_tensor(updates, self._dtype)
-        return self._lazy_read(op(self._handle, indices, updates, name=name))
-
-    def _scatter_slices(self, op: Any, delta: Any, name: str | None) -> Any:
-        delta = slices(delta)
-        return self._scatter(op, delta.indices, delta.values, name)
-
-    def scatter_add(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Add IndexedSlices to the variable."""
-        return self._scatter_slices(scatter.resource_scatter_add, sparse_delta, name)
-
-    def scatter_sub(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Subtract IndexedSlices from the variable."""
-        return self._scatter_slices(scatter.resource_scatter_sub, sparse_delta, name)
-
-    def scatter_mul(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Multiply rows of the variable by IndexedSlices."""
-        return self._scatter_slices(scatter.resource_scatter_mul, sparse_delta, name)
-
-    def scatter_div(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Divide rows of the variable by IndexedSlices."""
-        return self._scatter_slices(scatter.resource_scatter_div, sparse_delta, name)
-
-    def scatter_min(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Keep the smaller of rows of the variable and IndexedSlices."""
-        return self._scatter_slices(scatter.resource_scatter_min, sparse_delta, name)
-
-    def scatter_max(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Keep the larger of rows of the variable and IndexedSlices."""
-        return self._scatter_slices(scatter.resource_scatter_max, sparse_delta, name)
-
-    def scatter_update(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Replace rows of the variable by IndexedSlices."""
-        return self._scatter_slices(scatter.resource_scatter_update, sparse_delta, name)
-
-    def batch_scatter_update(
-        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
-    ) -> Any:
-        """Replace rows of each batch of the variable by IndexedSlices."""
-        delta = slices(sparse_delta)
-        return b.batch_scatter_update(self, delta.indices, delta.values, use_locking, name)
-
-    def scatter_nd_add(self, indices: Any, updates: Any, name: str | None = None) -> Any:
-        """Add to the slices of the variable at the coordinates `indices`."""
-        return self._scatter(scatter.resource_scatter_nd_add, indices, updates, name)
-
-    def scatter_nd_sub(self, indices: Any, updates: Any, name: str | None = None) -> Any:
-        """Subtract from the slices of the variable at the coordinates `indices`."""
-        return self._scatter(scatter.resource_scatter_nd_sub, indices, updates, name)
-
-    def scatter_nd_update(self, indices: Any, updates: Any, name: str | None = None) -> Any:
-        """Replace the slices of the variable at the coordinates `indices`."""
-        return self._scatter(scatter.resource_scatter_nd_update, indices, updates, name)
-
     def _strided_slice_assign(
         self, begin: Any, end: Any, strides: Any, value: Any, name: str, **masks: int
     ) -> Any:
@@ -357,35 +279,25 @@ class ResourceVariable(Variable):
 
     def to_proto(self, export_scope: str | None = None) -> Any:
         """Return a VariableDef, or None if the variable lies outside of `export_scope`."""
-        if export_scope is not None and not self.name.startswith(export_scope):
-            return None
         cached = self._cached_value
         found = describe(self, self._graph_element if cached is None else cached, export_scope)
-        found.is_resource = True
+        if found is not None:
+            found.is_resource = True
         return found
 
     def _find(self, variable_def: Any, import_scope: str | None) -> None:
         """Take the nodes that a VariableDef names from the default graph."""
         if not variable_def.is_resource:
             raise ValueError("Trying to restore Variable as ResourceVariable.")
-
-        def element(name: str) -> Any:
-            return get_default_graph().as_graph_element(with_scope(name, import_scope))
-
+        element = elements_in(import_scope)
         self._handle = element(variable_def.variable_name)
         self._shape = self._handle.op.attrs["shape"]
         self._dtype = self._handle.op.attrs["dtype"]
-        self._initializer_op = element(variable_def.initializer_name)
-        self._initial_value = (
-            element(variable_def.initial_value_name) if variable_def.initial_value_name else None
-        )
         snapshot = element(variable_def.snapshot_name)
         reads = snapshot.op.inputs[:1] == [self._handle]
         self._cached_value = None if reads else snapshot
         self._graph_element = snapshot if reads else snapshot.op.inputs[0]
-        self._is_initialized = None
-        self._caching_device = None
-        restore_settings(self, variable_def, import_scope)
+        restore(self, variable_def, import_scope)
 
 
 def _refuse(operator: str, advice: str) -> Callable[..., Any]:
@@ -438,7 +350,6 @@ class _UnreadVariable(ResourceVariable):
         self._synchronization = variable.synchronization
         self._aggregation = variable.aggregation
         self._save_slice_info = variable._save_slice_info
-        self._caching_device = None
         self._cached_value = None
         self._parent_op = parent_op
         with self.graph.control_dependencies([parent_op]):

@@ -21,10 +21,12 @@ from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, register_tensor_conversion_function
+from headrace.ops.define import b
 from headrace.ops.slicing import slice_tensor
 from headrace.variables.options import (
     VariableAggregation,
     VariableSynchronization,
+    replication,
     resource_variables_enabled,
 )
 from headrace.variables.slice_info import SaveSliceInfo
@@ -123,6 +125,34 @@ class Variable(metaclass=_Creating):
         def __add__(self, other: Any) -> Any: ...
         def __sub__(self, other: Any) -> Any: ...
         def __mul__(self, other: Any) -> Any: ...
+
+    def _take_settings(
+        self,
+        initial_value: Any,
+        collections: Any,
+        constraint: Callable[..., Any] | None,
+        trainable: bool | None,
+        synchronization: VariableSynchronization | None,
+        aggregation: VariableAggregation | None,
+    ) -> list[Any]:
+        """Check and keep what all constructors take; return the collections to join."""
+        modes = replication(synchronization, aggregation, trainable)
+        self._synchronization, self._aggregation, self._trainable = modes
+        self._constraint = constraint
+        if initial_value is None:
+            raise ValueError("initial_value must be specified.")
+        if collections is None:
+            collections = [GraphKeys.GLOBAL_VARIABLES]
+        if not isinstance(collections, list | tuple | set):
+            raise ValueError(
+                "collections argument to Variable constructor must be a list, tuple, or set. Got "
+                f"{collections} of type {type(collections)}"
+            )
+        if constraint is not None and not callable(constraint):
+            raise ValueError("The `constraint` argument must be a callable.")
+        if self._trainable and GraphKeys.TRAINABLE_VARIABLES not in collections:
+            return [*collections, GraphKeys.TRAINABLE_VARIABLES]
+        return list(collections)
 
     # -- What it is --------------------------------------------------------------------------------
 
@@ -230,6 +260,73 @@ class Variable(metaclass=_Creating):
             )
         session.run(self.initializer, {self.initializer.inputs[1]: value})
 
+    # -- Changing parts of it ----------------------------------------------------------------------
+
+    def _scatter(self, change: Any, delta: Any, use_locking: bool, name: str | None) -> Any:
+        if not isinstance(delta, IndexedSlices):
+            raise TypeError(f"sparse_delta is not IndexedSlices: {delta}")
+        return change(self, delta.indices, delta.values, use_locking, name)
+
+    def scatter_add(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Add IndexedSlices to the variable."""
+        return self._scatter(b.scatter_add, sparse_delta, use_locking, name)
+
+    def scatter_sub(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Subtract IndexedSlices from the variable."""
+        return self._scatter(b.scatter_sub, sparse_delta, use_locking, name)
+
+    def scatter_mul(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Multiply rows of the variable by IndexedSlices."""
+        return self._scatter(b.scatter_mul, sparse_delta, use_locking, name)
+
+    def scatter_div(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Divide rows of the variable by IndexedSlices."""
+        return self._scatter(b.scatter_div, sparse_delta, use_locking, name)
+
+    def scatter_min(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Keep the smaller of rows of the variable and IndexedSlices."""
+        return self._scatter(b.scatter_min, sparse_delta, use_locking, name)
+
+    def scatter_max(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Keep the larger of rows of the variable and IndexedSlices."""
+        return self._scatter(b.scatter_max, sparse_delta, use_locking, name)
+
+    def scatter_update(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Replace rows of the variable by IndexedSlices."""
+        return self._scatter(b.scatter_update, sparse_delta, use_locking, name)
+
+    def batch_scatter_update(
+        self, sparse_delta: Any, use_locking: bool = False, name: str | None = None
+    ) -> Any:
+        """Replace rows of each batch of the variable by IndexedSlices."""
+        return self._scatter(b.batch_scatter_update, sparse_delta, use_locking, name)
+
+    def scatter_nd_add(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+        """Add to the slices of the variable at the coordinates `indices`."""
+        return b.scatter_nd_add(self, indices, updates, True, name)
+
+    def scatter_nd_sub(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+        """Subtract from the slices of the variable at the coordinates `indices`."""
+        return b.scatter_nd_sub(self, indices, updates, True, name)
+
+    def scatter_nd_update(self, indices: Any, updates: Any, name: str | None = None) -> Any:
+        """Replace the slices of the variable at the coordinates `indices`."""
+        return b.scatter_nd_update(self, indices, updates, True, name)
+
     # -- As a tensor -------------------------------------------------------------------------------
 
     def __getitem__(self, key: Any) -> Tensor:
@@ -305,26 +402,6 @@ register_tensor_conversion_function(Variable, _convert)
 # -- For the kinds of variables --------------------------------------------------------------------
 
 
-def check_arguments(
-    initial_value: Any, collections: Any, constraint: Any, trainable: bool
-) -> list[Any]:
-    """Check what constructors share; return the collections to join."""
-    if initial_value is None:
-        raise ValueError("initial_value must be specified.")
-    if collections is None:
-        collections = [GraphKeys.GLOBAL_VARIABLES]
-    if not isinstance(collections, list | tuple | set):
-        raise ValueError(
-            "collections argument to Variable constructor must be a list, tuple, or set. Got "
-            f"{collections} of type {type(collections)}"
-        )
-    if constraint is not None and not callable(constraint):
-        raise ValueError("The `constraint` argument must be a callable.")
-    if trainable and GraphKeys.TRAINABLE_VARIABLES not in collections:
-        return [*collections, GraphKeys.TRAINABLE_VARIABLES]
-    return list(collections)
-
-
 def check_expected_shape(initial_value: Tensor, expected_shape: Any) -> None:
     """Honour the old argument `expected_shape`: what the initial value's shape has to fit."""
     if expected_shape is not None and not initial_value.shape.is_compatible_with(
@@ -333,13 +410,6 @@ def check_expected_shape(initial_value: Tensor, expected_shape: Any) -> None:
         raise ValueError(
             f"the initial value has shape {initial_value.shape}, not the expected {expected_shape}"
         )
-
-
-def slices(sparse_delta: Any) -> IndexedSlices:
-    """The argument of a scatter method; TypeError if it isn't IndexedSlices."""
-    if not isinstance(sparse_delta, IndexedSlices):
-        raise TypeError(f"sparse_delta is not IndexedSlices: {sparse_delta}")
-    return sparse_delta
 
 
 def initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
