@@ -66,14 +66,16 @@ def _sum(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     if not axes:
         return x
     wide = widened(x)
-    return np.sum(wide, axes, dtype=wide.dtype, keepdims=keep).astype(x.dtype, copy=False)
+    return np.add.reduce(wide, axes, dtype=wide.dtype, keepdims=keep).astype(x.dtype, copy=False)
 
 
 def _prod(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     if not axes:
         return x
     wide = widened(x)
-    return np.prod(wide, axes, dtype=wide.dtype, keepdims=keep).astype(x.dtype, copy=False)
+    return np.multiply.reduce(wide, axes, dtype=wide.dtype, keepdims=keep).astype(
+        x.dtype, copy=False
+    )
 
 
 def _count(x: Any, axes: tuple[int, ...]) -> int:
@@ -86,25 +88,25 @@ def _mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     count = _count(x, axes)
     if x.dtype.kind in "iu":
         # Whole numbers are rounded towards zero; their sum must not overflow.
-        total = np.sum(x, axes, keepdims=keep)
+        total = np.add.reduce(x, axes, keepdims=keep)
         if not count:
             return np.zeros_like(total, x.dtype)
         return (np.sign(total) * (np.abs(total) // count)).astype(x.dtype)
     wide = widened(x)
-    total = np.sum(wide, axes, dtype=wide.dtype, keepdims=keep)
+    total = np.add.reduce(wide, axes, dtype=wide.dtype, keepdims=keep)
     return (total / wide.dtype.type(count)).astype(x.dtype, copy=False)
 
 
 def _max(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     if x.size:
-        return np.max(x, axes, keepdims=keep) if axes else x
-    return np.max(x, axes, keepdims=keep, initial=_end(x.dtype, -1))
+        return np.maximum.reduce(x, axes, keepdims=keep) if axes else x
+    return np.maximum.reduce(x, axes, keepdims=keep, initial=_end(x.dtype, -1))
 
 
 def _min(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     if x.size:
-        return np.min(x, axes, keepdims=keep) if axes else x
-    return np.min(x, axes, keepdims=keep, initial=_end(x.dtype, 1))
+        return np.minimum.reduce(x, axes, keepdims=keep) if axes else x
+    return np.minimum.reduce(x, axes, keepdims=keep, initial=_end(x.dtype, 1))
 
 
 def _end(dtype: np.dtype, sign: int) -> Any:
