@@ -22,7 +22,7 @@ from headrace.graph.schema import Attribute
 if TYPE_CHECKING:
     from headrace.core import proto
 
-__all__ = ["FunctionName", "as_attribute", "check_limits", "from_proto", "set_proto"]
+__all__ = ["FunctionName", "as_attribute", "check_limits", "plain", "from_proto", "set_proto"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,13 @@ def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
         ) from None
     check_limits(attribute, value, op_type, attribute.name)
     return value
+
+
+def plain(value: Any, attribute: Attribute | None) -> Any:
+    """Return an AttrValue's or a caller's value as far as it is known what it should be."""
+    if hasattr(value, "WhichOneof"):
+        return from_proto(value, attribute.kind if attribute else None)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> None:

@@ -43,11 +43,6 @@ def get_default_graph() -> Graph:
     return _process_graph
 
 
-def graph_depth() -> int:
-    """How many graphs this thread has made default, one within the other."""
-    return len(_stacks.graphs)
-
-
 def reset() -> None:
     """Drop the process's default graph, so that the next operation starts a new one."""
     if _stacks.graphs:

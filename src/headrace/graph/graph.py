@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.export import export
 from headrace.graph import default
-from headrace.graph.attributes import as_attribute
+from headrace.graph.attributes import as_attribute, plain
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.inference import infer_shapes
 from headrace.graph.operation import Operation, Tensor, made_at
@@ -129,9 +129,7 @@ class Graph:
         the op's schema.
         """
         definition = lookup(op_type)
-        given = {
-            k: _plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()
-        }
+        given = {k: plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()}
         full = complete_attributes(definition, list(inputs), given)
         name = self.operation_name(op_type if name is None else name)
         op = self.add_operation(
@@ -318,9 +316,6 @@ class Graph:
             raise ValueError("'' is not a valid node name")
         return name[:-1] if name.endswith("/") else self.unique_name(name)
 
-    def is_name_used(self, name: str) -> bool:
-        return name.lower() in self._names_in_use
-
     def claim_name(self, name: str) -> None:
         """Take `name` as it is (an imported node's); its scopes stay free to be entered."""
         self._names_in_use.setdefault(name.lower(), 1)
@@ -347,10 +342,6 @@ class Graph:
             scope.name = old
 
     def get_name_scope(self) -> str:
-        return self.scope.name
-
-    @property
-    def _name_stack(self) -> str:
         return self.scope.name
 
     # -- Scopes ------------------------------------------------------------------------------------
@@ -394,9 +385,6 @@ class Graph:
         element = self.as_graph_element(item)
         return element.op if isinstance(element, Tensor) else element
 
-    def _control_dependencies_for_inputs(self, input_ops: Iterable[Operation]) -> list[Operation]:
-        return control_inputs_for(self.scope.controls, set(input_ops))
-
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
         """Place the operations made inside with `op`, whatever device that gets."""
@@ -417,7 +405,7 @@ class Graph:
             if value is None:
                 merged.pop(name, None)
             else:
-                merged[name] = _plain(value, None)
+                merged[name] = plain(value, None)
         with self._swap("attrs", merged):
             yield
 
@@ -576,11 +564,3 @@ def _count_inputs(schema: Any, argument: Any, attrs: dict[str, Any], given: int,
     if lists > 1:
         raise ValueError(f"'{schema.op_type}' Op needs attr '{known}'")
     return given - (len(schema.inputs) - 1)
-
-
-def _plain(value: Any, attribute: Any) -> Any:
-    if hasattr(value, "WhichOneof"):
-        from headrace.graph.attributes import from_proto
-
-        return from_proto(value, attribute.kind if attribute else None)
-    return tuple(value) if isinstance(value, list) else value

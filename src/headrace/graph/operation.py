@@ -74,13 +74,6 @@ class Tensor:
         except ValueError as error:
             raise ValueError(f"set_shape of {self.name}: {error}") from None
 
-    def _shape_as_list(self) -> list[int | None] | None:
-        sizes = self._shape.sizes
-        return None if sizes is None else list(sizes)
-
-    def _rank(self) -> int | None:
-        return self._shape.ndims
-
     def consumers(self) -> list[Operation]:
         """Return the operations that take this tensor as an input."""
         return list(self._consumers)
@@ -241,9 +234,9 @@ class Operation:
 
     def _set_attr(self, name: str, value: Any) -> None:
         """Set an attribute from an AttrValue or a Python value."""
-        if hasattr(value, "WhichOneof"):
-            value = attributes.from_proto(value)
-        self._attrs[name] = value
+        known = self.definition.schema.attributes.get(name)
+        value = attributes.plain(value, known)
+        self._attrs[name] = attributes.as_attribute(known, value, self.type) if known else value
         self.graph._mutated()
 
     def _set_device(self, device: Any) -> None:

@@ -136,6 +136,18 @@ def test_finalized_graphs_stay_as_they_are(graph):
         tf.constant(2)
     with pytest.raises(RuntimeError, match="finalized"):
         graph.add_to_collection("k", 1)
+    graph._unsafe_unfinalize()
+    assert tf.constant(2).op.name == "Const_2"
+
+
+def test_attributes_can_be_set_later_if_they_fit(graph):
+    op = tf.argmax(tf.constant([1.0]), name="op").op
+    op._set_attr("output_type", tf.int32)
+    op._set_attr("_class", ["loc:@op"])
+    assert op.get_attr("output_type") == tf.int32
+    assert op.node_def.attr["_class"].list.s == [b"loc:@op"]
+    with pytest.raises(TypeError, match="output_type"):
+        op._set_attr("output_type", tf.string)
 
 
 def test_tensors_of_two_graphs_do_not_mix(graph):
