@@ -30,7 +30,8 @@ Array = np.ndarray
 _NARROW = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 _FLOATING = (np.dtype(np.float64), *_NARROW)
 _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
-_BLOCK = 8192
+# Elements at once: some float64 temporaries of them fill L2, and calls are few (measured).
+_BLOCK = 1 << 15
 
 
 def _common(name: str, values: tuple[ArrayLike, ...], allowed: tuple[np.dtype, ...]) -> list[Array]:
