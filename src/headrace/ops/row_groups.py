@@ -72,7 +72,10 @@ def _reduce(ufunc: np.ufunc, rows: np.ndarray) -> np.ndarray:
     """Reduce the first axis; long sums in two levels, which keeps their rounding errors small."""
     count = len(rows)
     if count > _MANY:
-        rows = ufunc.reduceat(rows, np.arange(0, count, math.isqrt(count)), dtype=rows.dtype)
+        size = math.isqrt(count)
+        whole = count // size * size
+        parts = rows[:whole].reshape(count // size, size, *rows.shape[1:])
+        rows = np.concatenate([ufunc.reduce(parts, axis=1, dtype=rows.dtype), rows[whole:]])
     return ufunc.reduce(rows, axis=0, dtype=rows.dtype)
 
 
