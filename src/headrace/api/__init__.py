@@ -626,6 +626,11 @@ from headrace.variables.initializers import (
     VarianceScaling as variance_scaling_initializer,
     Zeros as zeros_initializer,
 )
+from headrace.variables.lookup import (
+    create_partitioned_variables as create_partitioned_variables,
+    get_local_variable as get_local_variable,
+    get_variable as get_variable,
+)
 from headrace.variables.options import (
     VariableAggregation as VariableAggregation,
     VariableSynchronization as VariableSynchronization,
@@ -640,9 +645,6 @@ from headrace.variables.partition import (
 )
 from headrace.variables.scope import (
     VariableScope as VariableScope,
-    create_partitioned_variables as create_partitioned_variables,
-    get_local_variable as get_local_variable,
-    get_variable as get_variable,
     get_variable_scope as get_variable_scope,
     no_regularizer as no_regularizer,
     variable_op_scope as variable_op_scope,

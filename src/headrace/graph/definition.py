@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -167,7 +168,7 @@ def bind_kernel(
 
 
 def _keywords(kernel: Callable[..., Any]) -> tuple[str, ...]:
-    code = getattr(kernel, "__code__", None)
+    code = getattr(inspect.unwrap(kernel), "__code__", None)
     if code is None:
         return ()
     first = code.co_argcount

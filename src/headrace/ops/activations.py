@@ -6,6 +6,8 @@ Gradient ops take the incoming gradient first, then what their forward op knows:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,12 +19,16 @@ from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
+from headrace.ops.elementwise import unary_op
 from headrace.ops.samples import r, unary
 
 __all__ = ["crelu", "elu", "leaky_relu", "relu", "relu6", "selu", "softplus", "softsign"]
 
 _SELU_SCALE = 1.0507009873554805
 _SELU_SCALE_ALPHA = 1.7580993408473768  # what selu tends to, negated, far on the left
+
+
+_SIGNATURE = "features: T -> activations: T"
 
 
 def _pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
@@ -34,12 +40,40 @@ def _pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
     ]
 
 
-def _checked(gradients: np.ndarray, other: np.ndarray) -> None:
-    """Gradient kernels don't broadcast."""
-    if np.shape(gradients) != np.shape(other):
-        raise ValueError(
-            f"the gradients have shape {np.shape(gradients)}, the values {np.shape(other)}"
-        )
+def _not_broadcasting(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel that wants gradients and values of one shape."""
+
+    @wraps(kernel)
+    def run(gradients: np.ndarray, values: np.ndarray, **attributes: Any) -> Any:
+        if np.shape(gradients) != np.shape(values):
+            raise ValueError(
+                f"the gradients have shape {np.shape(gradients)}, the values {np.shape(values)}"
+            )
+        return kernel(gradients, values, **attributes)
+
+    return run
+
+
+def _gradient_op(
+    op_type: str,
+    values: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    samples: list[Sample],
+    attributes: str = "",
+) -> Any:
+    """Define an op of gradients and `values`: a function's "features" or "outputs"."""
+    return define(
+        op_type,
+        f"gradients: T, {values}: T -> backprops: T",
+        f"{attributes}T: {types}",
+        infer=infer.same_as_all,
+        kernel=_not_broadcasting(kernel),
+        gradient=gradient,
+        kind=Kind.ELEMENTWISE,
+        samples=samples,
+    )
 
 
 def _piecewise_constant_slope(name: str) -> Any:
@@ -58,14 +92,12 @@ def _piecewise_constant_slope(name: str) -> Any:
 
 
 @export("nn.relu")
-@define(
+@unary_op(
     "Relu",
-    "features: T -> activations: T",
-    "T: {reals|qint8}",
-    infer=infer.same_as(0),
-    kernel=lambda x: np.maximum(x, x.dtype.type(0)),
-    gradient=lambda b, op, dy: b.relu_grad(dy, op.outputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{reals|qint8}",
+    lambda x: np.maximum(x, x.dtype.type(0)),
+    lambda b, op, dy: b.relu_grad(dy, op.outputs[0]),
+    signature=_SIGNATURE,
     samples=unary(),
 )
 def relu(features, name=None):
@@ -73,32 +105,22 @@ def relu(features, name=None):
 
 
 def _relu_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
-    _checked(gradients, features)
     return np.multiply(gradients, features > 0, dtype=features.dtype)
 
 
-@define(
-    "ReluGrad",
-    "gradients: T, features: T -> backprops: T",
-    "T: {reals}",
-    infer=infer.same_as_all,
-    kernel=_relu_grad,
-    gradient=_piecewise_constant_slope("relu_grad"),
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(),
+@_gradient_op(
+    "ReluGrad", "features", "{reals}", _relu_grad, _piecewise_constant_slope("relu_grad"), _pairs()
 )
 def relu_grad(gradients, features, name=None):
     """Return the gradients where features (or relu's outputs) are positive, else 0."""
 
 
-@define(
+@unary_op(
     "Relu6",
-    "features: T -> activations: T",
-    "T: {reals}",
-    infer=infer.same_as(0),
-    kernel=lambda x: np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6)),
-    gradient=lambda b, op, dy: b.relu6_grad(dy, op.outputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{reals}",
+    lambda x: np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6)),
+    lambda b, op, dy: b.relu6_grad(dy, op.outputs[0]),
+    signature=_SIGNATURE,
     samples=unary(-3.0, 9.0),
 )
 def relu6_op(features, name=None):
@@ -114,19 +136,16 @@ def relu6(features: Any, name: str | None = None) -> Tensor:
 
 
 def _relu6_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
-    _checked(gradients, features)
     return np.multiply(gradients, (features > 0) & (features < 6), dtype=features.dtype)
 
 
-@define(
+@_gradient_op(
     "Relu6Grad",
-    "gradients: T, features: T -> backprops: T",
-    "T: {reals}",
-    infer=infer.same_as_all,
-    kernel=_relu6_grad,
-    gradient=_piecewise_constant_slope("relu6_grad"),
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(-3.0, 9.0),
+    "features",
+    "{reals}",
+    _relu6_grad,
+    _piecewise_constant_slope("relu6_grad"),
+    _pairs(-3.0, 9.0),
 )
 def relu6_grad(gradients, features, name=None):
     """Return the gradients where features (or relu6's outputs) are between 0 and 6, else 0."""
@@ -165,7 +184,6 @@ def leaky_relu(features: Any, alpha: Any = 0.2, name: str | None = None) -> Tens
 
 
 def _leaky_relu_grad(gradients: np.ndarray, features: np.ndarray, *, alpha: float) -> np.ndarray:
-    _checked(gradients, features)
     return np.where(features > 0, gradients, gradients * gradients.dtype.type(alpha))
 
 
@@ -175,15 +193,14 @@ def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     return b.leaky_relu_grad(grad, features, alpha=alpha), b.zeros_like(features)
 
 
-@define(
+@_gradient_op(
     "LeakyReluGrad",
-    "gradients: T, features: T -> backprops: T",
-    "alpha: float = 0.2; T: {floats} = float32",
-    infer=infer.same_as_all,
-    kernel=_leaky_relu_grad,
-    gradient=_leaky_relu_grad_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=[*_pairs(), Sample(r(4), r(4), alpha=0.5)],
+    "features",
+    "{floats} = float32",
+    _leaky_relu_grad,
+    _leaky_relu_grad_gradient,
+    [*_pairs(), Sample(r(4), r(4), alpha=0.5)],
+    attributes="alpha: float = 0.2; ",
 )
 def leaky_relu_grad(gradients, features, alpha=0.2, name=None):
     """Return the gradients, times alpha where features are not positive."""
@@ -208,14 +225,12 @@ def _elu(x: np.ndarray) -> np.ndarray:
 
 
 @export("nn.elu")
-@define(
+@unary_op(
     "Elu",
-    "features: T -> activations: T",
-    "T: {floats}",
-    infer=infer.same_as(0),
-    kernel=_elu,
-    gradient=lambda b, op, dy: b.elu_grad(dy, op.outputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{floats}",
+    _elu,
+    lambda b, op, dy: b.elu_grad(dy, op.outputs[0]),
+    signature=_SIGNATURE,
     samples=unary(),
 )
 def elu(features, name=None):
@@ -223,7 +238,6 @@ def elu(features, name=None):
 
 
 def _elu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-    _checked(gradients, outputs)
     return np.where(outputs < 0, (outputs + outputs.dtype.type(1)) * gradients, gradients)
 
 
@@ -238,15 +252,8 @@ def _exponential_grad_gradient(name: str) -> Any:
     return gradient
 
 
-@define(
-    "EluGrad",
-    "gradients: T, outputs: T -> backprops: T",
-    "T: {floats}",
-    infer=infer.same_as_all,
-    kernel=_elu_grad,
-    gradient=_exponential_grad_gradient("elu_grad"),
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(),
+@_gradient_op(
+    "EluGrad", "outputs", "{floats}", _elu_grad, _exponential_grad_gradient("elu_grad"), _pairs()
 )
 def elu_grad(gradients, outputs, name=None):
     """Return the gradients times the slope of elu where it has the given outputs."""
@@ -259,14 +266,12 @@ def _selu(x: np.ndarray) -> np.ndarray:
 
 
 @export("nn.selu")
-@define(
+@unary_op(
     "Selu",
-    "features: T -> activations: T",
-    "T: {floats}",
-    infer=infer.same_as(0),
-    kernel=_selu,
-    gradient=lambda b, op, dy: b.selu_grad(dy, op.outputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{floats}",
+    _selu,
+    lambda b, op, dy: b.selu_grad(dy, op.outputs[0]),
+    signature=_SIGNATURE,
     samples=unary(),
 )
 def selu(features, name=None):
@@ -276,22 +281,14 @@ def selu(features, name=None):
 
 
 def _selu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
-    _checked(gradients, outputs)
     y, dy = widened(outputs), widened(gradients)
     return np.where(y < 0, dy * (y + _SELU_SCALE_ALPHA), dy * _SELU_SCALE).astype(
         gradients.dtype, copy=False
     )
 
 
-@define(
-    "SeluGrad",
-    "gradients: T, outputs: T -> backprops: T",
-    "T: {floats}",
-    infer=infer.same_as_all,
-    kernel=_selu_grad,
-    gradient=_exponential_grad_gradient("selu_grad"),
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(),
+@_gradient_op(
+    "SeluGrad", "outputs", "{floats}", _selu_grad, _exponential_grad_gradient("selu_grad"), _pairs()
 )
 def selu_grad(gradients, outputs, name=None):
     """Return the gradients times the slope of selu where it has the given outputs."""
@@ -306,14 +303,12 @@ def _softplus(x: np.ndarray) -> np.ndarray:
 
 
 @export("nn.softplus", "math.softplus")
-@define(
+@unary_op(
     "Softplus",
-    "features: T -> activations: T",
-    "T: {floats}",
-    infer=infer.same_as(0),
-    kernel=_softplus,
-    gradient=lambda b, op, dy: b.softplus_grad(dy, op.inputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{floats}",
+    _softplus,
+    lambda b, op, dy: b.softplus_grad(dy, op.inputs[0]),
+    signature=_SIGNATURE,
     samples=unary(),
 )
 def softplus(features, name=None):
@@ -321,7 +316,6 @@ def softplus(features, name=None):
 
 
 def _softplus_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
-    _checked(gradients, features)
     return (widened(gradients) / (np.exp(-widened(features)) + 1)).astype(
         gradients.dtype, copy=False
     )
@@ -333,29 +327,20 @@ def _softplus_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     return b.softplus_grad(grad, features), b.divide(b.multiply(grad, gradients), width)
 
 
-@define(
-    "SoftplusGrad",
-    "gradients: T, features: T -> backprops: T",
-    "T: {floats}",
-    infer=infer.same_as_all,
-    kernel=_softplus_grad,
-    gradient=_softplus_grad_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(),
+@_gradient_op(
+    "SoftplusGrad", "features", "{floats}", _softplus_grad, _softplus_grad_gradient, _pairs()
 )
 def softplus_grad(gradients, features, name=None):
     """Return the gradients times the slope of softplus at features."""
 
 
 @export("nn.softsign", "math.softsign")
-@define(
+@unary_op(
     "Softsign",
-    "features: T -> activations: T",
-    "T: {floats}",
-    infer=infer.same_as(0),
-    kernel=lambda x: x / (np.abs(x) + x.dtype.type(1)),
-    gradient=lambda b, op, dy: b.softsign_grad(dy, op.inputs[0]),
-    kind=Kind.ELEMENTWISE,
+    "{floats}",
+    lambda x: x / (np.abs(x) + x.dtype.type(1)),
+    lambda b, op, dy: b.softsign_grad(dy, op.inputs[0]),
+    signature=_SIGNATURE,
     samples=unary(),
 )
 def softsign(features, name=None):
@@ -363,7 +348,6 @@ def softsign(features, name=None):
 
 
 def _softsign_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
-    _checked(gradients, features)
     return gradients / np.square(np.abs(features) + features.dtype.type(1))
 
 
@@ -374,15 +358,8 @@ def _softsign_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     return slope, b.multiply(b.multiply(slope, gradients), bend)
 
 
-@define(
-    "SoftsignGrad",
-    "gradients: T, features: T -> backprops: T",
-    "T: {floats}",
-    infer=infer.same_as_all,
-    kernel=_softsign_grad,
-    gradient=_softsign_grad_gradient,
-    kind=Kind.ELEMENTWISE,
-    samples=_pairs(),
+@_gradient_op(
+    "SoftsignGrad", "features", "{floats}", _softsign_grad, _softsign_grad_gradient, _pairs()
 )
 def softsign_grad(gradients, features, name=None):
     """Return the gradients times the slope of softsign at features."""

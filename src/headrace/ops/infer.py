@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.core.shapes import TensorShape, broadcast
+from headrace.core.shapes import Sizes, TensorShape, broadcast
 from headrace.graph.inference import InferenceContext
 
 __all__ = [
     "broadcasting",
     "no_outputs",
+    "reduced_sizes",
     "reduction",
     "resolve_axes",
     "same_as",
@@ -100,16 +101,20 @@ def resolve_axes(axes: list[int], rank: int) -> list[int]:
     return [axis % rank for axis in axes] if rank else list(axes)
 
 
+def reduced_sizes(sizes: Sizes, axes: list[int], keep: bool) -> Sizes:
+    """The sizes without the reduced axes, or with 1 for each of them."""
+    reduced = set(resolve_axes(axes, len(sizes)))
+    if keep:
+        return tuple(1 if i in reduced else n for i, n in enumerate(sizes))
+    return tuple(n for i, n in enumerate(sizes) if i not in reduced)
+
+
 def reduction(c: InferenceContext, x: TensorShape, axes_shape: TensorShape) -> Any:
     """The input's shape without (or with 1 for) the reduced axes, which are input 1."""
     keep = c.attrs["keep_dims"]
     axes = c.value(1)
     if x.sizes is None:
         return None
-    rank = len(x.sizes)
     if axes is None:
-        return (None,) * rank if keep else None
-    reduced = set(resolve_axes(axes.ravel().tolist(), rank))
-    if keep:
-        return tuple(1 if i in reduced else n for i, n in enumerate(x.sizes))
-    return tuple(n for i, n in enumerate(x.sizes) if i not in reduced)
+        return (None,) * len(x.sizes) if keep else None
+    return reduced_sizes(x.sizes, axes.ravel().tolist(), keep)

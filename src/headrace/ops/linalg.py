@@ -32,33 +32,35 @@ def _matrices(x: TensorShape) -> tuple[TensorShape, Any, Any] | None:
     return None if sizes is None else (TensorShape.of(sizes[:-2]), sizes[-2], sizes[-1])
 
 
-def _equal(m: Any, n: Any) -> Any:
+def equal_sizes(m: Any, n: Any) -> Any:
+    """What is known of two sizes that must be equal; ValueError if they differ."""
     if None not in (m, n) and m != n:
         raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
     return n if m is None else m
 
 
-def _square_infer(c: Any, x: TensorShape) -> TensorShape | None:
+def square_infer(c: Any, x: TensorShape) -> TensorShape | None:
+    """Square matrices in, square matrices out."""
     found = _matrices(x)
     if found is None:
         return None
     batch, rows, columns = found
-    size = _equal(rows, columns)
+    size = equal_sizes(rows, columns)
     return batch.concatenate((size, size))
 
 
 def _batch_infer(c: Any, x: TensorShape) -> TensorShape | None:
-    square = _square_infer(c, x)
+    square = square_infer(c, x)
     return None if square is None else square[:-2]
 
 
 def _system_infer(c: Any, matrix: TensorShape, rhs: TensorShape) -> TensorShape | None:
-    square = _square_infer(c, matrix)
+    square = square_infer(c, matrix)
     right = _matrices(rhs)
     if square is None or right is None:
         return None
     batch, rows, columns = right
-    size = _equal(square.as_list()[-1], rows)
+    size = equal_sizes(square.as_list()[-1], rows)
     return square[:-2].merge_with(batch).concatenate((size, columns))
 
 
@@ -90,7 +92,7 @@ def _number(b: Any, value: float, like: Any) -> Any:
     "Cholesky",
     "input: T -> output: T",
     _T,
-    infer=_square_infer,
+    infer=square_infer,
     kernel=kernels.cholesky,
     gradient=_cholesky_gradient,
     samples=[Sample(_POSITIVE), Sample(_BATCH)],
@@ -100,7 +102,7 @@ def cholesky(input, name=None):
 
 
 def _cholesky_grad_infer(c: Any, factor: TensorShape, grad: TensorShape) -> TensorShape | None:
-    return _square_infer(c, factor)
+    return square_infer(c, factor)
 
 
 @define(
@@ -127,10 +129,6 @@ def _qr_infer(c: Any, x: TensorShape) -> Any:
 
 def _least(m: int | None, n: int | None) -> int | None:
     return None if m is None or n is None else min(m, n)
-
-
-def _qr(x, *, full_matrices):
-    return kernels.qr(x, full_matrices=full_matrices)
 
 
 def _qr_gradient(b, op, dq, dr):
@@ -161,7 +159,7 @@ def _qr_gradient(b, op, dq, dr):
     "input: T -> q: T, r: T",
     "full_matrices: bool = False; " + _T,
     infer=_qr_infer,
-    kernel=_qr,
+    kernel=kernels.qr,
     gradient=_qr_gradient,
     samples=[
         Sample(r(3, 3)),
@@ -173,10 +171,6 @@ def _qr_gradient(b, op, dq, dr):
 )
 def qr(input, full_matrices=False, name=None):
     """Return q with orthonormal columns and upper triangular r such that q r = input."""
-
-
-def _svd(x, *, compute_uv, full_matrices):
-    return kernels.svd(x, compute_uv=compute_uv, full_matrices=full_matrices)
 
 
 def _svd_infer(c: Any, x: TensorShape) -> Any:
@@ -250,7 +244,7 @@ def _without_complement(b: Any, vectors: Any, grad: Any, count: Any) -> tuple[An
     "input: T -> s: T, u: T, v: T",
     "compute_uv: bool = True; full_matrices: bool = False; " + _T,
     infer=_svd_infer,
-    kernel=_svd,
+    kernel=kernels.svd,
     gradient=_svd_gradient,
     samples=[
         Sample(r(3, 3)),
@@ -263,12 +257,8 @@ def svd_op(input, compute_uv=True, full_matrices=False, name=None):
     """Return the singular values of matrices, and their left and right vectors in columns."""
 
 
-def _eig(x, *, compute_v):
-    return kernels.self_adjoint_eig(x, compute_v=compute_v)
-
-
 def _eig_infer(c: Any, x: TensorShape) -> Any:
-    square = _square_infer(c, x)
+    square = square_infer(c, x)
     values = None if square is None else square[:-1]
     return [values, square if c.attrs["compute_v"] else (0,)]
 
@@ -298,7 +288,7 @@ def _eig_gradient(b, op, de, dv):
     "input: T -> e: T, v: T",
     "compute_v: bool = True; " + _T,
     infer=_eig_infer,
-    kernel=_eig,
+    kernel=kernels.self_adjoint_eig,
     gradient=_eig_gradient,
     samples=[Sample(r(3, 3)), Sample(r(2, 3, 3)), Sample(r(3, 3), compute_v=False)],
 )
@@ -312,7 +302,7 @@ def _lu(x, *, output_idx_type):
 
 
 def _lu_infer(c: Any, x: TensorShape) -> Any:
-    square = _square_infer(c, x)
+    square = square_infer(c, x)
     return [square, None if square is None else square[:-1]]
 
 
@@ -389,10 +379,6 @@ def log_matrix_determinant(input, name=None):
     """Return the determinants' signs and the logarithms of their magnitudes."""
 
 
-def _inverse(x, *, adjoint):
-    return kernels.inverse(x, adjoint=adjoint)
-
-
 def _inverse_gradient(b, op, grad):
     y = op.outputs[0]
     if op._attrs["adjoint"]:
@@ -405,17 +391,13 @@ def _inverse_gradient(b, op, grad):
     "MatrixInverse",
     "input: T -> output: T",
     "adjoint: bool = False; " + _T,
-    infer=_square_infer,
-    kernel=_inverse,
+    infer=square_infer,
+    kernel=kernels.inverse,
     gradient=_inverse_gradient,
     samples=[Sample(r(3, 3)), Sample(r(2, 2, 2), adjoint=True), Sample(r(0, 2, 2))],
 )
 def matrix_inverse(input, adjoint=False, name=None):
     """Return the inverses of matrices, or of their adjoints."""
-
-
-def _solve(matrix, rhs, *, adjoint):
-    return kernels.solve(matrix, rhs, adjoint=adjoint)
 
 
 def _solve_gradients(b: Any, op: Any, d_rhs: Any) -> Any:
@@ -436,16 +418,12 @@ def _solve_gradient(b, op, grad):
     "matrix: T, rhs: T -> output: T",
     "adjoint: bool = False; " + _T,
     infer=_system_infer,
-    kernel=_solve,
+    kernel=kernels.solve,
     gradient=_solve_gradient,
     samples=[Sample(r(3, 3), r(3, 2)), Sample(r(2, 2, 2), r(2, 2, 1), adjoint=True)],
 )
 def matrix_solve(matrix, rhs, adjoint=False, name=None):
     """Return x with matrix x = rhs."""
-
-
-def _triangular_solve(matrix, rhs, *, lower, adjoint):
-    return kernels.triangular_solve(matrix, rhs, lower=lower, adjoint=adjoint)
 
 
 def _triangular_solve_gradient(b, op, grad):
@@ -461,7 +439,7 @@ def _triangular_solve_gradient(b, op, grad):
     "matrix: T, rhs: T -> output: T",
     "lower: bool = True; adjoint: bool = False; " + _T,
     infer=_system_infer,
-    kernel=_triangular_solve,
+    kernel=kernels.triangular_solve,
     gradient=_triangular_solve_gradient,
     samples=[
         Sample(r(3, 3), r(3, 2)),
@@ -474,16 +452,12 @@ def matrix_triangular_solve(matrix, rhs, lower=True, adjoint=False, name=None):
     """Return x with matrix x = rhs, of which only the lower or the upper triangle is read."""
 
 
-def _solve_ls(matrix, rhs, regularizer, *, fast):
-    return kernels.solve_ls(matrix, rhs, regularizer, fast=fast)
-
-
 def _solve_ls_infer(c: Any, matrix: TensorShape, rhs: TensorShape, regularizer: TensorShape) -> Any:
     infer.with_rank(regularizer, 0)
     left, right = _matrices(matrix), _matrices(rhs)
     if left is None or right is None:
         return None
-    _equal(left[1], right[1])
+    equal_sizes(left[1], right[1])
     return left[0].merge_with(right[0]).concatenate((left[2], right[2]))
 
 
@@ -519,7 +493,7 @@ def _solve_ls_gradient(b, op, grad):
     "matrix: T, rhs: T, l2_regularizer: float64 -> output: T",
     _T + "; fast: bool = True",
     infer=_solve_ls_infer,
-    kernel=_solve_ls,
+    kernel=kernels.solve_ls,
     gradient=_solve_ls_gradient,
     samples=[
         Sample(r(4, 2), r(4, 1), 0.0),

@@ -11,7 +11,7 @@ from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
-from headrace.ops.linalg import _equal, _square_infer
+from headrace.ops.linalg import equal_sizes, square_infer
 from headrace.ops.samples import r
 
 __all__ = ["expm", "tridiagonal_matmul", "tridiagonal_solve"]
@@ -45,7 +45,7 @@ def _block_gradient(function: str) -> Any:
     "MatrixExponential",
     "input: T -> output: T",
     _T,
-    infer=_square_infer,
+    infer=square_infer,
     kernel=kernels.exponential,
     gradient=_block_gradient("matrix_exponential"),
     samples=[Sample(r(3, 3)), Sample(r(2, 2, 2)), Sample(r(0, 0))],
@@ -59,7 +59,7 @@ def matrix_exponential(input, name=None):
     "MatrixLogarithm",
     "input: T -> output: T",
     "T: {complexes}",
-    infer=_square_infer,
+    infer=square_infer,
     kernel=kernels.logarithm,
     gradient=_block_gradient("matrix_logarithm"),
     samples=[Sample(_NEAR_IDENTITY), Sample([_NEAR_IDENTITY, [[1, 2, 0], [0, 3, 1], [0, 0, 1]]])],
@@ -73,7 +73,7 @@ def matrix_logarithm(input, name=None):
     "MatrixSquareRoot",
     "input: T -> output: T",
     _T,
-    infer=_square_infer,
+    infer=square_infer,
     kernel=kernels.square_root,
     gradient=_block_gradient("matrix_square_root"),
     samples=[Sample(_NEAR_IDENTITY), Sample([[4.0, 0.0], [0.0, 0.0]])],
@@ -94,10 +94,6 @@ def expm(input: Any, name: str | None = None) -> Any:
 # Tridiagonal matrices --------------------------------------------------------------------------
 
 
-def _tridiagonal_solve(diagonals, rhs, *, partial_pivoting):
-    return kernels.tridiagonal_solve(diagonals, rhs, partial_pivoting=partial_pivoting)
-
-
 def _tridiagonal_solve_infer(c: Any, diagonals: TensorShape, rhs: TensorShape) -> Any:
     infer.with_rank_at_least(diagonals, 2)
     infer.with_rank_at_least(rhs, 2)
@@ -105,7 +101,7 @@ def _tridiagonal_solve_infer(c: Any, diagonals: TensorShape, rhs: TensorShape) -
         return rhs
     if diagonals.sizes[-2] not in (None, 3):
         raise ValueError(f"Dimension must be 3 but is {diagonals.sizes[-2]}")
-    size = _equal(diagonals.sizes[-1], rhs.sizes[-2])
+    size = equal_sizes(diagonals.sizes[-1], rhs.sizes[-2])
     return diagonals[:-2].merge_with(rhs[:-2]).concatenate((size, rhs.sizes[-1]))
 
 
@@ -138,7 +134,7 @@ def _tridiagonal_solve_gradient(b, op, grad):
     "diagonals: T, rhs: T -> output: T",
     "partial_pivoting: bool = True; " + _WIDE,
     infer=_tridiagonal_solve_infer,
-    kernel=_tridiagonal_solve,
+    kernel=kernels.tridiagonal_solve,
     gradient=_tridiagonal_solve_gradient,
     samples=[
         Sample(r(3, 4), r(4, 2)),

@@ -20,6 +20,17 @@ def _keep(keepdims: bool | None, keep_dims: bool | None) -> bool:
     return bool(renamed_argument("keepdims", keepdims, "keep_dims", keep_dims))
 
 
+def _finished(
+    mean: Tensor, variance: Tensor, axes: Any, keep: bool, narrow: bool
+) -> tuple[Tensor, Tensor]:
+    """Moments that have all axes still, without the reduced ones and in float16, as asked."""
+    if not keep:
+        mean, variance = b.squeeze(mean, axes), b.squeeze(variance, axes)
+    if narrow:
+        return b.cast(mean, "float16"), b.cast(variance, "float16")
+    return mean, variance
+
+
 @composed
 @export("nn.moments")
 def moments(
@@ -42,11 +53,7 @@ def moments(
         mean = b.reduce_mean(y, axes, keepdims=True, name="mean")
         squares = b.squared_difference(y, b.stop_gradient(mean))
         variance = b.reduce_mean(squares, axes, keepdims=True, name="variance")
-        if not keep:
-            mean, variance = b.squeeze(mean, axes), b.squeeze(variance, axes)
-        if narrow:
-            return b.cast(mean, "float16"), b.cast(variance, "float16")
-        return mean, variance
+        return _finished(mean, variance, axes, keep, narrow)
 
 
 @composed
@@ -78,11 +85,7 @@ def weighted_moments(
             weights * b.squared_difference(x, mean), axes, name="weighted_distsq", keepdims=True
         )
         variance = b.multiply(squares, divisor)
-        if not keep:
-            mean, variance = b.squeeze(mean, axes), b.squeeze(variance, axes)
-        if narrow:
-            return b.cast(mean, "float16"), b.cast(variance, "float16")
-        return mean, variance
+        return _finished(mean, variance, axes, keep, narrow)
 
 
 @composed

@@ -132,14 +132,17 @@ def _grad_grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_
     return y.with_rank(len(c.attrs["data_format"]))
 
 
-def _zeros(b: Any, *tensors: Any) -> list[Any]:
-    """Zeros for inputs that only decide where the gradient goes."""
-    return [b.zeros_like(t) for t in tensors]
+def _undone_by(name: str) -> Any:
+    """The gradient of an op that sends gradients to maxima, or reads them there: the builder
+    `name` does the reverse. The pooled values only decide where the maxima are.
+    """
 
+    def gradient(b: Any, op: Any, grad: Any) -> Any:
+        x, y, _, *window = op.inputs
+        back = getattr(b, name)(x, y, grad, *window, **pool_options(op))
+        return b.zeros_like(x), b.zeros_like(y), back, *[None] * len(window)
 
-def _max_pool_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool_grad_grad(x, y, grad, **pool_options(op))
+    return gradient
 
 
 @define(
@@ -149,18 +152,13 @@ def _max_pool_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     infer=_grad_infer,
     kernel=pool_kernels.max_pool_grad,
     native=nn_native.max_pool_grad,
-    gradient=_max_pool_grad_gradient,
+    gradient=_undone_by("max_pool_grad_grad"),
     samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
 )
 def max_pool_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
 ):
     """Return zeros of orig_input's shape with each window's grad added at its first maximum."""
-
-
-def _max_pool_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool_grad(x, y, grad, **pool_options(op))
 
 
 # The maxima of these inputs: the second-order op finds them by comparing with orig_output.
@@ -175,7 +173,7 @@ _TILES = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{reals}}",
     infer=_grad_grad_infer,
     kernel=pool_kernels.max_pool_grad_grad,
-    gradient=_max_pool_grad_grad_gradient,
+    gradient=_undone_by("max_pool_grad"),
     samples=[Sample(_PLANE, _PLANE_MAXIMA, r(1, 4, 4, 1), **_TILES)],
 )
 def max_pool_grad_grad(
@@ -193,23 +191,22 @@ def _vector(values: np.ndarray) -> tuple[int, ...]:
     return tuple(values.tolist())
 
 
+def _windows_as_inputs(kernel: Any) -> Any:
+    """A pooling kernel whose last two inputs are ksize and strides."""
+
+    def run(*inputs: np.ndarray, padding: str, data_format: str) -> np.ndarray:
+        *data, ksize, strides = inputs
+        window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
+        return kernel(*data, **window, data_format=data_format)
+
+    return run
+
+
 def _max_pool_v2_infer(c: Any, x: TensorShape, k: TensorShape, s: TensorShape) -> Any:
     ksize, strides = c.value(1), c.value(2)
     if ksize is None or strides is None:
         return (None,) * 4
     return _pooled(c, x, _vector(ksize), _vector(strides))
-
-
-def _max_pool_v2(x, ksize, strides, *, padding, data_format):
-    return pool_kernels.max_pool(
-        x, ksize=_vector(ksize), strides=_vector(strides), padding=padding, data_format=data_format
-    )
-
-
-def _max_pool_v2_native(x, ksize, strides, *, padding, data_format):
-    return nn_native.max_pool(
-        x, ksize=_vector(ksize), strides=_vector(strides), padding=padding, data_format=data_format
-    )
 
 
 def _samples_v2(samples: list[Sample]) -> list[Sample]:
@@ -228,8 +225,8 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
     f"T: {_MAX_POOL_TYPES}; padding: {{'SAME'|'VALID'}}; "
     "data_format: {'NHWC'|'NCHW'|'NCHW_VECT_C'} = 'NHWC'",
     infer=_max_pool_v2_infer,
-    kernel=_max_pool_v2,
-    native=_max_pool_v2_native,
+    kernel=_windows_as_inputs(pool_kernels.max_pool),
+    native=_windows_as_inputs(nn_native.max_pool),
     gradient=lambda b, op, dy: (
         b.max_pool_grad_v2(
             op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **pool_options(op)
@@ -243,30 +240,14 @@ def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None
     """Return the largest element of each window, whose size is given by tensors."""
 
 
-def _max_pool_grad_v2(x, y, dy, ksize, strides, *, padding, data_format):
-    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
-    return pool_kernels.max_pool_grad(x, y, dy, **window, data_format=data_format)
-
-
-def _max_pool_grad_v2_native(x, y, dy, ksize, strides, *, padding, data_format):
-    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
-    return nn_native.max_pool_grad(x, y, dy, **window, data_format=data_format)
-
-
-def _max_pool_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _, ksize, strides = op.inputs
-    back = b.max_pool_grad_grad_v2(x, y, grad, ksize, strides, **pool_options(op))
-    return *_zeros(b, x, y), back, None, None
-
-
 @define(
     "MaxPoolGradV2",
     "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T",
     f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}} = float32",
     infer=_grad_infer,
-    kernel=_max_pool_grad_v2,
-    native=_max_pool_grad_v2_native,
-    gradient=_max_pool_grad_v2_gradient,
+    kernel=_windows_as_inputs(pool_kernels.max_pool_grad),
+    native=_windows_as_inputs(nn_native.max_pool_grad),
+    gradient=_undone_by("max_pool_grad_grad_v2"),
     samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
 )
 def max_pool_grad_v2(
@@ -275,24 +256,13 @@ def max_pool_grad_v2(
     """As MaxPoolGrad, with the window's size given by tensors."""
 
 
-def _max_pool_grad_grad_v2(x, y, dy, ksize, strides, *, padding, data_format):
-    window = {"ksize": _vector(ksize), "strides": _vector(strides), "padding": padding}
-    return pool_kernels.max_pool_grad_grad(x, y, dy, **window, data_format=data_format)
-
-
-def _max_pool_grad_grad_v2_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _, ksize, strides = op.inputs
-    forth = b.max_pool_grad_v2(x, y, grad, ksize, strides, **pool_options(op))
-    return *_zeros(b, x, y), forth, None, None
-
-
 @define(
     "MaxPoolGradGradV2",
     "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T",
     f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}}",
     infer=_grad_grad_infer,
-    kernel=_max_pool_grad_grad_v2,
-    gradient=_max_pool_grad_grad_v2_gradient,
+    kernel=_windows_as_inputs(pool_kernels.max_pool_grad_grad),
+    gradient=_undone_by("max_pool_grad_v2"),
     samples=[
         Sample(_PLANE, _PLANE_MAXIMA, r(1, 4, 4, 1), [1, 2, 2, 1], [1, 2, 2, 1], padding="VALID")
     ],
@@ -322,11 +292,6 @@ def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
     """Return the largest element of each window."""
 
 
-def _max_pool3d_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool3d_grad_grad(x, y, grad, **pool_options(op))
-
-
 @define(
     "MaxPool3DGrad",
     "orig_input: TInput, orig_output: TInput, grad: T -> output: T",
@@ -334,7 +299,7 @@ def _max_pool3d_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     "TInput: {float16|bfloat16|float32} = float32",
     infer=_grad_infer,
     kernel=pool_kernels.max_pool3d_grad,
-    gradient=_max_pool3d_grad_gradient,
+    gradient=_undone_by("max_pool3d_grad_grad"),
     samples=lambda: _with_maxima(_samples(5, _x), pool_kernels.max_pool3d),
 )
 def max_pool3d_grad(
@@ -343,18 +308,13 @@ def max_pool3d_grad(
     """Return zeros of orig_input's shape with each window's grad added at its maxima."""
 
 
-def _max_pool3d_grad_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
-    x, y, _ = op.inputs
-    return *_zeros(b, x, y), b.max_pool3d_grad(x, y, grad, **pool_options(op))
-
-
 @define(
     "MaxPool3DGradGrad",
     "orig_input: T, orig_output: T, grad: T -> output: T",
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{reals}}",
     infer=_grad_grad_infer,
     kernel=pool_kernels.max_pool3d_grad_grad,
-    gradient=_max_pool3d_grad_grad_gradient,
+    gradient=_undone_by("max_pool3d_grad"),
     samples=[
         Sample(
             _PLANE[:, None],

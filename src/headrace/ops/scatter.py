@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,21 +54,28 @@ def _check_handle_dtype(c: Any, attribute: str) -> None:
         )
 
 
-def _reference(op_type: str, types: str, locking: bool) -> Callable[..., Any]:
-    """Define the op `Scatter<how>` on references."""
-    how = op_type.removeprefix("Scatter")
+def _reference(
+    op_type: str,
+    types: str,
+    locking: bool,
+    prefix: str = "Scatter",
+    change: Callable[..., Any] = scatter,
+    rule: Callable[..., Any] = _scatter_infer,
+) -> Callable[..., Any]:
+    """Define the op `<prefix><how>` on references."""
+    how = op_type.removeprefix(prefix)
 
     def kernel(ref, indices, updates):
         state = state_of(ref)
         with state.lock:
-            scatter(state.writable(), indices, updates, how)
+            change(state.writable(), indices, updates, how)
         return state
 
     return define(
         op_type,
         "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)",
         f"T: {types}; Tindices: {{index}}; use_locking: bool = {locking}",
-        infer=_scatter_infer,
+        infer=rule,
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
@@ -212,25 +220,7 @@ def _resource_nd_infer(
     return []
 
 
-def _reference_nd(op_type: str, types: str, locking: bool) -> Callable[..., Any]:
-    """Define the op `ScatterNd<how>` on references."""
-    how = op_type.removeprefix("ScatterNd")
-
-    def kernel(ref, indices, updates):
-        state = state_of(ref)
-        with state.lock:
-            scatter_nd(state.writable(), indices, updates, how)
-        return state
-
-    return define(
-        op_type,
-        "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)",
-        f"T: {types}; Tindices: {{index}}; use_locking: bool = {locking}",
-        infer=_nd_infer,
-        kernel=kernel,
-        gradient=NOT_DIFFERENTIABLE,
-        effect=Effect.WRITES,
-    )
+_reference_nd = partial(_reference, prefix="ScatterNd", change=scatter_nd, rule=_nd_infer)
 
 
 def _resource_nd(op_type: str) -> Callable[..., Any]:

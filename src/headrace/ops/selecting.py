@@ -93,7 +93,7 @@ def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
     ours, other = np.ascontiguousarray(t).view(bits), np.ascontiguousarray(e).view(bits)
     chosen = np.ascontiguousarray(condition).view(np.int8)
     result = np.empty(t.shape, bits)
-    flat = [array.reshape(-1) for array in (ours, other, chosen, result)]
+    flat: list[Any] = [array.reshape(-1) for array in (ours, other, chosen, result)]
     for start in range(0, t.size, _BLOCK):
         yes, no, choice, mixed = (array[start : start + _BLOCK] for array in flat)
         np.bitwise_xor(yes, no, out=mixed)

@@ -14,6 +14,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import infer, sparse_kernels
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -39,10 +40,7 @@ def _reduce_infer(
     shape, axes = c.shape_from(2), c.value(3)
     if shape.sizes is None or axes is None:
         return None
-    reduced = set(infer.resolve_axes(axes.ravel().tolist(), len(shape.sizes)))
-    if c.attrs["keep_dims"]:
-        return tuple(1 if k in reduced else n for k, n in enumerate(shape.sizes))
-    return tuple(n for k, n in enumerate(shape.sizes) if k not in reduced)
+    return infer.reduced_sizes(shape.sizes, axes.ravel().tolist(), c.attrs["keep_dims"])
 
 
 def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
@@ -59,8 +57,7 @@ def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     return None, found, None, None
 
 
-_REDUCED = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32 -> "
-_SPARSE_OUT = "output_indices: int64, output_values: T, output_shape: int64"
+_REDUCED = "input_indices: int64, input_values: T, input_shape: int64, reduction_axes: int32"
 _AXES = [
     Sample(*_A, [1]),
     Sample(*_A, [0], keep_dims=True),
@@ -72,14 +69,26 @@ _AXES = [
 ]
 
 
-@define(
-    "SparseReduceSum",
-    _REDUCED + "output: T",
-    "keep_dims: bool = False; T: {numbers}",
-    infer=_reduce_infer,
-    kernel=sparse_kernels.sparse_reduce(np.add),
-    gradient=_reduce_sum_gradient,
-    samples=_AXES,
+def _reduction(
+    op_type: str, types: str, kernel: Any, gradient: Any = NOT_DIFFERENTIABLE, dense: bool = True
+) -> Any:
+    """Define a reduction of a sparse tensor to a dense one, or to a sparse one."""
+    output = (
+        "output: T" if dense else "output_indices: int64, output_values: T, output_shape: int64"
+    )
+    return define(
+        op_type,
+        f"{_REDUCED} -> {output}",
+        f"keep_dims: bool = False; T: {types}",
+        infer=_reduce_infer if dense else infer.unknown,
+        kernel=kernel,
+        gradient=gradient,
+        samples=_AXES,
+    )
+
+
+@_reduction(
+    "SparseReduceSum", "{numbers}", sparse_kernels.sparse_reduce(np.add), _reduce_sum_gradient
 )
 def sparse_reduce_sum_op(
     input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
@@ -87,14 +96,8 @@ def sparse_reduce_sum_op(
     """Sum the elements of a sparse tensor along axes, to a dense one."""
 
 
-@define(
-    "SparseReduceSumSparse",
-    _REDUCED + _SPARSE_OUT,
-    "keep_dims: bool = False; T: {numbers}",
-    infer=infer.unknown,
-    kernel=sparse_kernels.sparse_reduce_sparse(np.add),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_AXES,
+@_reduction(
+    "SparseReduceSumSparse", "{numbers}", sparse_kernels.sparse_reduce_sparse(np.add), dense=False
 )
 def sparse_reduce_sum_sparse_op(
     input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
@@ -102,29 +105,15 @@ def sparse_reduce_sum_sparse_op(
     """Sum the elements of a sparse tensor along axes, to a sparse one."""
 
 
-@define(
-    "SparseReduceMax",
-    _REDUCED + "output: T",
-    "keep_dims: bool = False; T: {reals}",
-    infer=_reduce_infer,
-    kernel=sparse_kernels.sparse_reduce(np.maximum),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_AXES,
-)
+@_reduction("SparseReduceMax", "{reals}", sparse_kernels.sparse_reduce(np.maximum))
 def sparse_reduce_max_op(
     input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
 ):
     """Find the largest elements of a sparse tensor along axes, as a dense one."""
 
 
-@define(
-    "SparseReduceMaxSparse",
-    _REDUCED + _SPARSE_OUT,
-    "keep_dims: bool = False; T: {reals}",
-    infer=infer.unknown,
-    kernel=sparse_kernels.sparse_reduce_sparse(np.maximum),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_AXES,
+@_reduction(
+    "SparseReduceMaxSparse", "{reals}", sparse_kernels.sparse_reduce_sparse(np.maximum), dense=False
 )
 def sparse_reduce_max_sparse_op(
     input_indices, input_values, input_shape, reduction_axes, keep_dims=False, name=None
@@ -136,18 +125,15 @@ def _settle(
     sp: SparseTensor, axis: Any, keepdims: Any, reduction_axes: Any, keep_dims: Any
 ) -> tuple[Any, bool]:
     """(axes, whether to keep them) from arguments that may be given by their older names."""
-    if reduction_axes is not None and axis is not None:
-        raise ValueError("Can't specify both axis and reduction_indices.")
-    if keep_dims is not None and keepdims is not None:
-        raise ValueError("Cannot specify both 'keepdims' and 'keep_dims'")
-    axes = axis if reduction_axes is None else reduction_axes
+    axes = renamed_argument("axis", axis, "reduction_axes", reduction_axes)
+    keep = renamed_argument("keepdims", keepdims, "keep_dims", keep_dims)
     if axes is None:
         rank = sp.dense_shape.shape.as_list()[0]
         if rank is None:
             axes = b.range(0, b.rank(sp))
         else:
             axes = b.constant(np.arange(rank), dtypes.int32)
-    return axes, bool(keep_dims if keepdims is None else keepdims)
+    return axes, bool(keep)
 
 
 @composed

@@ -2,6 +2,7 @@
 
 from headrace.variables import collections as collections
 from headrace.variables import initializers as initializers
+from headrace.variables import lookup as lookup
 from headrace.variables import partition as partition
 from headrace.variables import ref_variable as ref_variable
 from headrace.variables import resource_variable as resource_variable

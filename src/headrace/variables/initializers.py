@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Initializer:
     """What all initializers share: `get_config` holds the constructor's arguments."""
 
     dtype: DType
+    # The constructor's arguments, each kept as an attribute of the same name.
+    _arguments: ClassVar[tuple[str, ...]] = ()
 
     def __call__(
         self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None
@@ -51,7 +53,10 @@ class Initializer:
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that make an equal initializer."""
-        return {}
+        found = {name: getattr(self, name) for name in self._arguments}
+        if "dtype" in found:
+            found["dtype"] = self.dtype.name
+        return found
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Initializer:
@@ -70,6 +75,8 @@ def _floating(dtype: Any) -> DType:
 class Zeros(Initializer):
     """Makes zeros (False, empty strings)."""
 
+    _arguments = ("dtype",)
+
     def __init__(self, dtype: Any = dtypes.float32) -> None:
         self.dtype = as_dtype(dtype)
 
@@ -78,14 +85,12 @@ class Zeros(Initializer):
     ) -> Tensor:
         return b.zeros(shape, self.dtype if dtype is None else dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"dtype": self.dtype.name}
-
 
 @export("ones_initializer", "initializers.ones")
 class Ones(Initializer):
     """Makes ones."""
+
+    _arguments = ("dtype",)
 
     def __init__(self, dtype: Any = dtypes.float32) -> None:
         self.dtype = as_dtype(dtype)
@@ -95,14 +100,12 @@ class Ones(Initializer):
     ) -> Tensor:
         return b.ones(shape, self.dtype if dtype is None else dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"dtype": self.dtype.name}
-
 
 @export("constant_initializer", "initializers.constant")
 class Constant(Initializer):
     """Makes a given value, or list of values, whose last one is repeated to fill the shape."""
+
+    _arguments = ("value", "dtype")
 
     def __init__(
         self, value: Any = 0, dtype: Any = dtypes.float32, verify_shape: bool = False
@@ -128,14 +131,12 @@ class Constant(Initializer):
             self.value, self.dtype if dtype is None else dtype, shape, verify_shape=verify
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"value": self.value, "dtype": self.dtype.name}
-
 
 @export("random_uniform_initializer", "initializers.random_uniform")
 class RandomUniform(Initializer):
     """Draws from [minval, maxval), which for floats is [0, 1) by default."""
+
+    _arguments = ("minval", "maxval", "seed", "dtype")
 
     def __init__(
         self, minval: Any = 0, maxval: Any = None, seed: Any = None, dtype: Any = dtypes.float32
@@ -151,19 +152,12 @@ class RandomUniform(Initializer):
         dtype = self.dtype if dtype is None else dtype
         return b.random_uniform(shape, self.minval, self.maxval, dtype, seed=self.seed)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {
-            "minval": self.minval,
-            "maxval": self.maxval,
-            "seed": self.seed,
-            "dtype": self.dtype.name,
-        }
-
 
 @export("random_normal_initializer", "initializers.random_normal")
 class RandomNormal(Initializer):
     """Draws from a normal distribution."""
+
+    _arguments = ("mean", "stddev", "seed", "dtype")
 
     def __init__(
         self,
@@ -183,15 +177,6 @@ class RandomNormal(Initializer):
         dtype = self.dtype if dtype is None else dtype
         return b.random_normal(shape, self.mean, self.stddev, dtype, seed=self.seed)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {
-            "mean": self.mean,
-            "stddev": self.stddev,
-            "seed": self.seed,
-            "dtype": self.dtype.name,
-        }
-
 
 @export("truncated_normal_initializer", "initializers.truncated_normal")
 class TruncatedNormal(RandomNormal):
@@ -208,6 +193,8 @@ class TruncatedNormal(RandomNormal):
 class UniformUnitScaling(Initializer):
     """Draws uniformly from a range that keeps the variance of a layer's input, times `factor`."""
 
+    _arguments = ("factor", "seed", "dtype")
+
     def __init__(self, factor: float = 1.0, seed: Any = None, dtype: Any = dtypes.float32) -> None:
         self.factor = factor
         self.seed = seed
@@ -222,10 +209,6 @@ class UniformUnitScaling(Initializer):
         dtype = self.dtype if dtype is None else dtype
         return b.random_uniform(shape, -limit, limit, dtype, seed=self.seed)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"factor": self.factor, "seed": self.seed, "dtype": self.dtype.name}
-
 
 _MODES = ("fan_in", "fan_out", "fan_avg")
 _DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "untruncated_normal")
@@ -234,6 +217,8 @@ _DISTRIBUTIONS = ("normal", "uniform", "truncated_normal", "untruncated_normal")
 @export("variance_scaling_initializer", "initializers.variance_scaling")
 class VarianceScaling(Initializer):
     """Draws with variance scale / n, where n counts a layer's inputs, outputs, or their mean."""
+
+    _arguments = ("scale", "mode", "distribution", "seed", "dtype")
 
     def __init__(
         self,
@@ -274,16 +259,6 @@ class VarianceScaling(Initializer):
         # Cutting the distribution off makes it narrower: widen it first.
         return b.truncated_normal(shape, 0.0, stddev / _TRUNCATED_STDDEV, dtype, seed=self.seed)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {
-            "scale": self.scale,
-            "mode": self.mode,
-            "distribution": self.distribution,
-            "seed": self.seed,
-            "dtype": self.dtype.name,
-        }
-
 
 def _fans(shape: Sequence[int]) -> tuple[float, float]:
     """How many inputs and outputs an element of a layer's weights has: matrices, or filters."""
@@ -299,24 +274,20 @@ def _fans(shape: Sequence[int]) -> tuple[float, float]:
 class GlorotUniform(VarianceScaling):
     """Draws uniformly with variance 2 / (inputs + outputs), after Glorot and Bengio (2010)."""
 
+    _arguments = ("seed", "dtype")
+
     def __init__(self, seed: Any = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"seed": self.seed, "dtype": self.dtype.name}
 
 
 @export("glorot_normal_initializer", "initializers.glorot_normal")
 class GlorotNormal(VarianceScaling):
     """Draws from a normal distribution with variance 2 / (inputs + outputs)."""
 
+    _arguments = ("seed", "dtype")
+
     def __init__(self, seed: Any = None, dtype: Any = dtypes.float32) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"seed": self.seed, "dtype": self.dtype.name}
 
 
 @export("initializers.he_normal")
@@ -350,6 +321,8 @@ class Orthogonal(Initializer):
     All dimensions of the shape but the last one count as rows.
     """
 
+    _arguments = ("gain", "seed", "dtype")
+
     def __init__(self, gain: float = 1.0, seed: Any = None, dtype: Any = dtypes.float32) -> None:
         self.gain = gain
         self.seed = seed
@@ -370,14 +343,12 @@ class Orthogonal(Initializer):
             q = b.matrix_transpose(q)
         return self.gain * b.reshape(q, shape)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"gain": self.gain, "seed": self.seed, "dtype": self.dtype.name}
-
 
 @export("initializers.identity")
 class Identity(Initializer):
     """Makes an identity matrix, times `gain`."""
+
+    _arguments = ("gain", "dtype")
 
     def __init__(self, gain: float = 1.0, dtype: Any = dtypes.float32) -> None:
         self.gain = gain
@@ -394,7 +365,3 @@ class Identity(Initializer):
         if partition_info is not None:
             matrix = b.slice(matrix, partition_info.var_offset, shape)
         return self.gain * matrix
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
-        return {"gain": self.gain, "dtype": self.dtype.name}

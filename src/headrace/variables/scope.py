@@ -20,7 +20,7 @@ from headrace.ops.convert import convert_to_tensor, graph_of, name_scope
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.store import ReuseMode, VariableStore, default_variable_store
 
-__all__ = ["VariableScope", "get_variable", "get_variable_scope", "variable_scope"]
+__all__ = ["VariableScope", "get_variable_scope", "variable_scope"]
 
 export_value("headrace.variables.store", "AUTO_REUSE", "AUTO_REUSE")
 
@@ -213,93 +213,6 @@ def get_variable_scope() -> VariableScope:
     if state.variable_scope is None:
         state.variable_scope = VariableScope(False)
     return state.variable_scope
-
-
-def _get_default_variable_store() -> VariableStore:
-    return default_variable_store()
-
-
-@export("get_variable")
-def get_variable(
-    name: str,
-    shape: Any = None,
-    dtype: Any = None,
-    initializer: Any = None,
-    regularizer: Any = None,
-    trainable: bool | None = None,
-    collections: Any = None,
-    caching_device: Any = None,
-    partitioner: Any = None,
-    validate_shape: bool = True,
-    use_resource: bool | None = None,
-    custom_getter: Any = None,
-    constraint: Any = None,
-    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
-    aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
-    """Return the variable `name` of the current variable scope, made or reused as the scope says.
-
-    What isn't given comes from the scope. Without any initializer, floats get the Glorot uniform
-    one and other types zeros.
-    """
-    return get_variable_scope().get_variable(
-        default_variable_store(),
-        name,
-        shape=shape,
-        dtype=dtype,
-        initializer=initializer,
-        regularizer=regularizer,
-        trainable=trainable,
-        collections=collections,
-        caching_device=caching_device,
-        partitioner=partitioner,
-        validate_shape=validate_shape,
-        use_resource=use_resource,
-        custom_getter=custom_getter,
-        constraint=constraint,
-        synchronization=synchronization,
-        aggregation=aggregation,
-    )
-
-
-@export("get_local_variable")
-def get_local_variable(
-    name: str,
-    shape: Any = None,
-    dtype: Any = None,
-    initializer: Any = None,
-    regularizer: Any = None,
-    trainable: bool = False,
-    collections: Any = None,
-    caching_device: Any = None,
-    partitioner: Any = None,
-    validate_shape: bool = True,
-    use_resource: bool | None = None,
-    custom_getter: Any = None,
-    constraint: Any = None,
-    synchronization: VariableSynchronization = VariableSynchronization.AUTO,
-    aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
-    """Return a variable as `get_variable` does; a new one is local and isn't trained."""
-    if trainable:
-        raise ValueError(f"the local variable {name} can't be trainable")
-    return get_variable(
-        name,
-        shape=shape,
-        dtype=dtype,
-        initializer=initializer,
-        regularizer=regularizer,
-        trainable=False,
-        collections=[*(collections or ()), GraphKeys.LOCAL_VARIABLES],
-        caching_device=caching_device,
-        partitioner=partitioner,
-        validate_shape=validate_shape,
-        use_resource=use_resource,
-        custom_getter=custom_getter,
-        constraint=constraint,
-        synchronization=synchronization,
-        aggregation=aggregation,
-    )
 
 
 # -- Opening scopes --------------------------------------------------------------------------------
@@ -496,33 +409,3 @@ def variable_op_scope(
         constraint,
     ) as scope:
         yield scope
-
-
-@export("create_partitioned_variables")
-def create_partitioned_variables(
-    shape: Any,
-    slicing: list[int],
-    initializer: Any,
-    dtype: Any = dtypes.float32,
-    trainable: bool = True,
-    collections: Any = None,
-    name: str | None = None,
-    reuse: Any = None,
-) -> list[Any]:
-    """Return the parts of a new variable of `shape`, cut into `slicing[i]` pieces along axis i."""
-    if len(shape) != len(slicing):
-        raise ValueError(
-            "The 'shape' and 'slicing' of a partitioned Variable must have the length: shape: "
-            f"{shape}, slicing: {slicing}"
-        )
-    with variable_scope(name, "PartitionedVariable", reuse=reuse):
-        partitioned = get_variable(
-            "",
-            shape=None if not callable(initializer) else shape,
-            dtype=dtype,
-            initializer=initializer,
-            trainable=trainable,
-            partitioner=lambda **unused: slicing,
-            collections=collections,
-        )
-    return list(partitioned)
