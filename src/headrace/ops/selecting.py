@@ -98,7 +98,7 @@ def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
         yes, no, choice, mixed = (array[start : start + _BLOCK] for array in flat)
         np.bitwise_xor(yes, no, out=mixed)
         mixed &= np.negative(choice).astype(bits)  # all ones where true
-        mixed ^= no
+        np.bitwise_xor(mixed, no, out=mixed)
     return result.view(t.dtype)
 
 
