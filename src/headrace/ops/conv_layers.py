@@ -24,6 +24,7 @@ from headrace.ops.convolution import (
 )
 from headrace.ops.define import b, composed
 from headrace.ops.window_arguments import (
+    channel_axis,
     full_window,
     padding_pairs,
     strides_and_rates,
@@ -31,10 +32,6 @@ from headrace.ops.window_arguments import (
 )
 
 __all__ = ["conv1d", "conv2d", "conv3d", "convolution", "depthwise_conv2d", "separable_conv2d"]
-
-
-def channel_axis(data_format: str, spatial: int) -> int:
-    return 1 if data_format.startswith("NC") else spatial + 1
 
 
 # ---- forward -------------------------------------------------------------------------------------

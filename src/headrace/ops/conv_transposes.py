@@ -13,13 +13,39 @@ from typing import Any
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
-from headrace.ops.conv_layers import as_2d, channel_axis
+from headrace.ops.conv_layers import as_2d
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.convolution import conv2d_backprop_input_op, conv3d_backprop_input_v2
 from headrace.ops.define import b, composed
-from headrace.ops.window_arguments import full_window
+from headrace.ops.window_arguments import channel_axis, full_window
 
 __all__ = ["conv1d_transpose", "conv2d_transpose", "conv3d_transpose", "conv_transpose"]
+
+
+def _transposed(
+    build: Any,
+    spatial: int,
+    output_shape: Any,
+    filter: Any,
+    value: Any,
+    strides: Any,
+    padding: str,
+    data_format: str,
+    dilations: Any,
+    name: str,
+) -> Tensor:
+    """One op, with its window given per dimension."""
+    axis = channel_axis(data_format, spatial)
+    return build(
+        output_shape,
+        filter,
+        value,
+        strides=full_window(strides, spatial, axis, "strides"),
+        padding=padding,
+        data_format=data_format,
+        dilations=full_window(dilations, spatial, axis, "dilations"),
+        name=name,
+    )
 
 
 @composed
@@ -43,18 +69,8 @@ def conv2d_transpose(
     value = renamed_argument("input", input, "value", value)
     filter = renamed_argument("filters", filters, "filter", filter)
     with name_scope(name, "conv2d_transpose", [value, filter, output_shape]) as scope:
-        data_format = data_format or "NHWC"
-        axis = channel_axis(data_format, 2)
-        return conv2d_backprop_input_op(
-            output_shape,
-            filter,
-            value,
-            strides=full_window(strides, 2, axis, "strides"),
-            padding=padding,
-            data_format=data_format,
-            dilations=full_window(dilations, 2, axis, "dilations"),
-            name=scope,
-        )
+        window = (strides, padding, data_format or "NHWC", dilations)
+        return _transposed(conv2d_backprop_input_op, 2, output_shape, filter, value, *window, scope)
 
 
 @composed
@@ -111,18 +127,8 @@ def conv3d_transpose(
     value = renamed_argument("input", input, "value", value)
     filter = renamed_argument("filters", filters, "filter", filter)
     with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as scope:
-        data_format = data_format or "NDHWC"
-        axis = channel_axis(data_format, 3)
-        return conv3d_backprop_input_v2(
-            output_shape,
-            filter,
-            value,
-            strides=full_window(strides, 3, axis, "strides"),
-            padding=padding,
-            data_format=data_format,
-            dilations=full_window(dilations, 3, axis, "dilations"),
-            name=scope,
-        )
+        window = (strides, padding, data_format or "NDHWC", dilations)
+        return _transposed(conv3d_backprop_input_v2, 3, output_shape, filter, value, *window, scope)
 
 
 @composed

@@ -1,8 +1,8 @@
 """Converting Python values to tensors, by TensorFlow's rules: Python numbers are float32 or int32,
 arrays keep their type.
 
-`register_conversion` teaches it new types (variables, sparse gradients); the lowest priority number
-is asked first.
+`register_tensor_conversion_function` teaches it new types (variables, sparse gradients); the lowest
+priority number is asked first.
 """
 
 from __future__ import annotations
@@ -220,8 +220,7 @@ class name_scope:
         if not (default_name is None or isinstance(default_name, str)):
             raise TypeError(
                 f"`default_name` type ({type(default_name)}) is not a string type. You likely "
-                "meant to "
-                "pass this into the `values` kwarg."
+                "meant to pass this into the `values` kwarg."
             )
         self._name = default_name if name is None else name
         if self._name is None and values is not None:

@@ -253,8 +253,7 @@ def _convert_list(
         if count != len(values):
             raise ValueError(
                 f"List argument '{argument.name}' to '{schema.op_type}' Op with length "
-                f"{len(values)} "
-                f"must match length {count} of '{argument.number_attr}'."
+                f"{len(values)} must match length {count} of '{argument.number_attr}'."
             )
         wanted = argument.dtype or attrs.get(argument.type_attr)
         if wanted is None:
@@ -265,8 +264,7 @@ def _convert_list(
         if len(types) != len(values):
             raise ValueError(
                 f"List argument '{argument.name}' to '{schema.op_type}' Op has {len(values)} "
-                "tensors, "
-                f"but '{argument.type_list_attr}' lists {len(types)} types."
+                f"tensors, but '{argument.type_list_attr}' lists {len(types)} types."
             )
     tensors = []
     for i, (value, wanted) in enumerate(zip(values, types, strict=True)):

@@ -1,8 +1,4 @@
-"""Reading and writing by index: gather, gather_nd, scatter_nd and their kin.
-
-Indices are always checked: NumPy would take a negative one for a place counted from the end, which
-in a graph is a mistake.
-"""
+"""Reading by index: gather, gather_nd and their kin."""
 
 from __future__ import annotations
 
@@ -19,20 +15,10 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
+from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.samples import r
 
 __all__ = ["batch_gather", "gather", "gather_nd"]
-
-
-def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
-    """Indices as NumPy wants them; ValueError names the first that isn't in [0, size)."""
-    found = np.asarray(indices).astype(np.intp, copy=False)
-    # Seen as unsigned, a negative index is a huge one: one comparison tells both.
-    if found.size and found.view(np.uintp).max() >= size:
-        at = np.unravel_index(np.argmax(found.view(np.uintp) >= size), found.shape)
-        place = ",".join(map(str, at))
-        raise ValueError(f"indices[{place}] = {found[at]} is not in [0, {size})")
-    return found
 
 
 # -- Gather ----------------------------------------------------------------------------------------
@@ -256,32 +242,6 @@ def _batch_gather(params: Tensor, indices: Tensor, rank: int) -> Tensor:
 # -- Gather and scatter by coordinates -------------------------------------------------------------
 
 
-def flat_places(indices: np.ndarray, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """The row-major places of coordinates: one per row of `indices`, each row a prefix of a place.
-
-    ValueError names the first row that is outside of `shape`.
-    """
-    depth = indices.shape[-1] if indices.ndim else 0
-    if not indices.ndim or depth > len(shape):
-        raise ValueError(
-            f"indices of shape {list(indices.shape)} have more coordinates than {what} "
-            f"{list(shape)} has dimensions"
-        )
-    rows = indices.reshape(math.prod(indices.shape[:-1]), depth).astype(np.intp, copy=False)
-    sizes = np.array(shape[:depth], np.intp)
-    outside = ((rows < 0) | (rows >= sizes)).any(1)
-    if outside.any():
-        first = int(np.argmax(outside))
-        at = np.unravel_index(first, indices.shape[:-1]) if indices.ndim > 1 else ()
-        place = f"[{','.join(map(str, at))}]" if at else ""
-        listed = ", ".join(map(str, rows[first].tolist()))
-        raise ValueError(
-            f"indices{place} = [{listed}] does not index into {what} [{','.join(map(str, shape))}]"
-        )
-    strides = np.array([math.prod(shape[i + 1 : depth]) for i in range(depth)], np.intp)
-    return rows @ strides
-
-
 def _gather_nd_infer(c: Any, params: TensorShape, indices: TensorShape) -> Any:
     if indices.sizes is None:
         return None
@@ -301,10 +261,9 @@ def _gather_nd_infer(c: Any, params: TensorShape, indices: TensorShape) -> Any:
 def _gather_nd_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
     indices = np.asarray(indices)
     shape = np.shape(params)
-    rows = flat_places(indices, shape, "param shape")
+    rows, count = row_numbers(indices, shape, "param shape")
     inner = shape[indices.shape[-1] :]
-    flat = np.reshape(params, (math.prod(shape[: indices.shape[-1]]), *inner))
-    return flat[rows].reshape(indices.shape[:-1] + inner)
+    return np.reshape(params, (count, *inner))[rows].reshape(indices.shape[:-1] + inner)
 
 
 def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:

@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape, all_known, show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -95,8 +96,6 @@ def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Tensor]
 
 
 def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:
-    from headrace.graph.inference import constant_value
-
     at = constant_value(axis)
     if at is None:
         return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 
@@ -201,9 +202,7 @@ def norm(
     `ord` is "euclidean", a positive number or infinity; for matrices "euclidean", "fro", 1, 2 (the
     largest singular value) or infinity.
     """
-    if keepdims is not None and keep_dims is not None:
-        raise ValueError("Cannot specify both 'keep_dims' and 'keepdims'")
-    keepdims = bool(keep_dims if keepdims is None else keepdims)
+    keepdims = bool(renamed_argument("keepdims", keepdims, "keep_dims", keep_dims))
     is_matrix = _check_norm(ord, axis)
     with name_scope(name, "norm", [tensor]):
         tensor = convert_to_tensor(tensor)

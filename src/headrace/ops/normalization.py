@@ -196,7 +196,7 @@ def lrn_grad(
 def _global_norm(t, m, v, beta, gamma, *, variance_epsilon, scale_after_normalization):
     for name, vector in (("m", m), ("v", v), ("beta", beta), ("gamma", gamma)):
         if t.ndim != 4 or vector.shape != t.shape[-1:]:
-            raise ValueError(f"t must be 4-D and {name} [{t.shape[-1:]}], got {vector.shape}")
+            raise ValueError(f"t must be 4-D and {name} {t.shape[-1:]}, got {vector.shape}")
     dtype = t.dtype
     t, m, v, beta, gamma = map(widened, (t, m, v, beta, gamma))
     factor = 1 / np.sqrt(v + v.dtype.type(variance_epsilon))

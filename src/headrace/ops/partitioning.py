@@ -120,36 +120,29 @@ def _stitch_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return (*[None] * count, *[b.gather(dy, where) for where in op.inputs[:count]])
 
 
-_STITCHES = [
-    Sample([[0, 2], [1, 3]], [r(2), r(2)]),
-    Sample([1, [2, 0]], [r(3), r(2, 3)]),
-    Sample([[[0, 1], [3, 2]]], [r(2, 2, 1)]),
-]
+def _stitch_op(op_type: str) -> Any:
+    return define(
+        op_type,
+        "indices: N*int32, data: N*T -> merged: T",
+        "N: int >= 1; T: type",
+        infer=_stitch_infer,
+        kernel=_stitch_kernel,
+        gradient=_stitch_gradient,
+        samples=[
+            Sample([[0, 2], [1, 3]], [r(2), r(2)], N=2),
+            Sample([1, [2, 0]], [r(3), r(2, 3)], N=2),
+            Sample([[[0, 1], [3, 2]]], [r(2, 2, 1)], N=1),
+        ],
+    )
 
 
 @export("dynamic_stitch")
-@define(
-    "DynamicStitch",
-    "indices: N*int32, data: N*T -> merged: T",
-    "N: int >= 1; T: type",
-    infer=_stitch_infer,
-    kernel=_stitch_kernel,
-    gradient=_stitch_gradient,
-    samples=[Sample(*s.inputs, N=len(s.inputs[0])) for s in _STITCHES],
-)
+@_stitch_op("DynamicStitch")
 def dynamic_stitch(indices, data, name=None):
     """Put rows where their indices say; where several have one index, the last one stays."""
 
 
-@define(
-    "ParallelDynamicStitch",
-    "indices: N*int32, data: N*T -> merged: T",
-    "N: int >= 1; T: type",
-    infer=_stitch_infer,
-    kernel=_stitch_kernel,
-    gradient=_stitch_gradient,
-    samples=[Sample(*s.inputs, N=len(s.inputs[0])) for s in _STITCHES],
-)
+@_stitch_op("ParallelDynamicStitch")
 def parallel_dynamic_stitch(indices, data, name=None):
     """As DynamicStitch, where which of several rows with one index stays is not promised."""
 

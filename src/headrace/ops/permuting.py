@@ -12,6 +12,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import range_op
@@ -313,16 +314,9 @@ def reverse_sequence(
     batch_dim: int | None = None,
 ) -> Tensor:
     """Reverse the first seq_lengths[i] elements, along seq_axis, of row i of batch_axis."""
-    for new, old in (("seq_axis", "seq_dim"), ("batch_axis", "batch_dim")):
-        if locals()[new] is not None and locals()[old] is not None:
-            raise ValueError(f"Cannot specify both '{new}' and '{old}'")
-    return reverse_sequence_op(
-        input,
-        seq_lengths,
-        seq_dim=seq_axis if seq_dim is None else seq_dim,
-        batch_dim=batch_axis if batch_dim is None else batch_dim,
-        name=name,
-    )
+    seq_dim = renamed_argument("seq_axis", seq_axis, "seq_dim", seq_dim)
+    batch_dim = renamed_argument("batch_axis", batch_axis, "batch_dim", batch_dim)
+    return reverse_sequence_op(input, seq_lengths, seq_dim=seq_dim, batch_dim=batch_dim, name=name)
 
 
 # -- Roll ------------------------------------------------------------------------------------------

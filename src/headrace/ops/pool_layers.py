@@ -16,7 +16,12 @@ from headrace.ops.pooling import (
     max_pool3d_op,
     max_pool_op,
 )
-from headrace.ops.window_arguments import full_window, strides_and_rates, with_space_to_batch
+from headrace.ops.window_arguments import (
+    channel_axis,
+    full_window,
+    strides_and_rates,
+    with_space_to_batch,
+)
 
 __all__ = ["avg_pool", "max_pool", "max_pool_with_argmax", "pool"]
 
@@ -34,7 +39,7 @@ def _built(
     """One pooling op, with its window given per dimension."""
     default = {2: "NHWC", 3: "NDHWC"}[spatial]
     data_format = data_format or default
-    axis = 1 if data_format.startswith("NC") else spatial + 1
+    axis = channel_axis(data_format, spatial)
     window = full_window(ksize, spatial, axis, "ksize")
     if 0 in window:
         raise ValueError("ksize cannot be zero")

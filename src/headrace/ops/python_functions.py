@@ -16,7 +16,7 @@ from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
-from headrace.ops.convert import convert_n_to_tensor
+from headrace.ops.convert import as_array, convert_n_to_tensor
 from headrace.ops.define import composed, define
 
 __all__ = ["numpy_function", "py_func"]
@@ -62,8 +62,6 @@ def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np
 
 def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarray:
     if isinstance(value, str | bytes) or dtype is dtypes.string:
-        from headrace.ops.convert import as_array
-
         array = as_array(value)
     else:
         array = np.asarray(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,16 @@ def _scaled(numbers: Any, mean: Any, stddev: Any, scope: str) -> Any:
     return b.add(b.multiply(numbers, stddev, name="mul"), mean, name=scope)
 
 
+def _normal(
+    draw: Callable[[Any], Any], shape: Any, mean: Any, stddev: Any, dtype: Any, scope: str
+) -> Any:
+    """What `draw` makes of the shape, scaled; drawn last, because seeds depend on the order."""
+    sizes = _shape_tensor(shape)
+    mean = convert_to_tensor(mean, dtype, "mean")
+    stddev = convert_to_tensor(stddev, dtype, "stddev")
+    return _scaled(draw(sizes), mean, stddev, scope)
+
+
 @composed
 @export("random_normal", "random.normal")
 def random_normal(
@@ -67,12 +78,14 @@ def random_normal(
 ) -> Any:
     """Return normal numbers of the given mean and deviation, which broadcast."""
     with name_scope(name, "random_normal", [shape, mean, stddev]) as scope:
-        sizes = _shape_tensor(shape)
-        mean = convert_to_tensor(mean, dtype, "mean")
-        stddev = convert_to_tensor(stddev, dtype, "stddev")
-        seed1, seed2 = get_seed(seed)
-        numbers = ops.random_standard_normal(sizes, dtype, seed1, seed2)
-        return _scaled(numbers, mean, stddev, scope)
+        return _normal(
+            lambda sizes: ops.random_standard_normal(sizes, dtype, *get_seed(seed)),
+            shape,
+            mean,
+            stddev,
+            dtype,
+            scope,
+        )
 
 
 @composed
@@ -87,12 +100,14 @@ def truncated_normal(
 ) -> Any:
     """Return normal numbers within two deviations of the mean: those outside are drawn again."""
     with name_scope(name, "truncated_normal", [shape, mean, stddev]) as scope:
-        sizes = _shape_tensor(shape)
-        mean = convert_to_tensor(mean, dtype, "mean")
-        stddev = convert_to_tensor(stddev, dtype, "stddev")
-        seed1, seed2 = get_seed(seed)
-        numbers = ops.truncated_normal_op(sizes, dtype, seed1, seed2)
-        return _scaled(numbers, mean, stddev, scope)
+        return _normal(
+            lambda sizes: ops.truncated_normal_op(sizes, dtype, *get_seed(seed)),
+            shape,
+            mean,
+            stddev,
+            dtype,
+            scope,
+        )
 
 
 _UNIFORM_TYPES = (
@@ -272,10 +287,14 @@ def stateless_random_normal(
 ) -> Any:
     """Return normal numbers that the two integers in `seed` decide."""
     with name_scope(name, "stateless_random_normal", [shape, seed, mean, stddev]) as scope:
-        sizes = _shape_tensor(shape)
-        mean = convert_to_tensor(mean, dtype, "mean")
-        stddev = convert_to_tensor(stddev, dtype, "stddev")
-        return _scaled(ops.stateless_random_normal_op(sizes, seed, dtype), mean, stddev, scope)
+        return _normal(
+            lambda sizes: ops.stateless_random_normal_op(sizes, seed, dtype),
+            shape,
+            mean,
+            stddev,
+            dtype,
+            scope,
+        )
 
 
 @composed
@@ -290,10 +309,14 @@ def stateless_truncated_normal(
 ) -> Any:
     """Return normal numbers within two deviations that the two integers in `seed` decide."""
     with name_scope(name, "stateless_truncated_normal", [shape, seed, mean, stddev]) as scope:
-        sizes = _shape_tensor(shape)
-        mean = convert_to_tensor(mean, dtype, "mean")
-        stddev = convert_to_tensor(stddev, dtype, "stddev")
-        return _scaled(ops.stateless_truncated_normal_op(sizes, seed, dtype), mean, stddev, scope)
+        return _normal(
+            lambda sizes: ops.stateless_truncated_normal_op(sizes, seed, dtype),
+            shape,
+            mean,
+            stddev,
+            dtype,
+            scope,
+        )
 
 
 @composed

@@ -49,20 +49,25 @@ def _shape_then_input_infer(c: Any, shape: TensorShape, parameter: TensorShape) 
     return _shape_infer(c, shape).concatenate(parameter)
 
 
-def _random_uniform(shape, *, seed, seed2, dtype, ctx):
-    return philox.uniform(_state(ctx, seed, seed2), _sizes(shape), dtype.numpy)
+def _drawn(op_type: str, draw: Any) -> Any:
+    """Define an op that makes an array of a given shape by `draw(state, sizes, dtype)`."""
+
+    def kernel(shape, *, seed, seed2, dtype, ctx):
+        return draw(_state(ctx, seed, seed2), _sizes(shape), dtype.numpy)
+
+    return define(
+        op_type,
+        "shape: T -> output: dtype",
+        "seed: int = 0; seed2: int = 0; dtype: {floats}; T: {index}",
+        infer=_shape_infer,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.RANDOM,
+        samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
+    )
 
 
-@define(
-    "RandomUniform",
-    "shape: T -> output: dtype",
-    "seed: int = 0; seed2: int = 0; dtype: {floats}; T: {index}",
-    infer=_shape_infer,
-    kernel=_random_uniform,
-    gradient=NOT_DIFFERENTIABLE,
-    effect=Effect.RANDOM,
-    samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
-)
+@_drawn("RandomUniform", philox.uniform)
 def random_uniform_op(shape, dtype, seed=0, seed2=0, name=None):
     """Return floats from [0, 1)."""
 
@@ -88,38 +93,12 @@ def random_uniform_int(shape, minval, maxval, seed=0, seed2=0, name=None):
     """Return integers from [minval, maxval)."""
 
 
-def _random_standard_normal(shape, *, seed, seed2, dtype, ctx):
-    return philox.standard_normal(_state(ctx, seed, seed2), _sizes(shape), dtype.numpy)
-
-
-@define(
-    "RandomStandardNormal",
-    "shape: T -> output: dtype",
-    "seed: int = 0; seed2: int = 0; dtype: {floats}; T: {index}",
-    infer=_shape_infer,
-    kernel=_random_standard_normal,
-    gradient=NOT_DIFFERENTIABLE,
-    effect=Effect.RANDOM,
-    samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
-)
+@_drawn("RandomStandardNormal", philox.standard_normal)
 def random_standard_normal(shape, dtype, seed=0, seed2=0, name=None):
     """Return normal numbers of mean 0 and deviation 1."""
 
 
-def _truncated_normal(shape, *, seed, seed2, dtype, ctx):
-    return philox.truncated_normal(_state(ctx, seed, seed2), _sizes(shape), dtype.numpy)
-
-
-@define(
-    "TruncatedNormal",
-    "shape: T -> output: dtype",
-    "seed: int = 0; seed2: int = 0; dtype: {floats}; T: {index}",
-    infer=_shape_infer,
-    kernel=_truncated_normal,
-    gradient=NOT_DIFFERENTIABLE,
-    effect=Effect.RANDOM,
-    samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
-)
+@_drawn("TruncatedNormal", philox.truncated_normal)
 def truncated_normal_op(shape, dtype, seed=0, seed2=0, name=None):
     """Return standard normal numbers, those beyond two deviations drawn again."""
 
@@ -307,19 +286,20 @@ def _stateless_infer(c: Any, shape: TensorShape, seed: TensorShape, *bounds: Ten
     return _shape_and_scalars_infer(c, shape, *bounds)
 
 
-_STATELESS_ATTRS = "dtype: {floats} = float32; T: {index} = int32; Tseed: {index} = int64"
-_STATELESS_SAMPLES = [Sample([2, 3], [1, 2]), Sample([], [3, 4]), Sample([0, 2], [5, 6])]
+def _decided(op_type: str, draw: Any) -> Any:
+    """Define an op that makes an array of a given shape by `draw(seeds, sizes, dtype)`."""
+    return define(
+        op_type,
+        "shape: T, seed: Tseed -> output: dtype",
+        "dtype: {floats} = float32; T: {index} = int32; Tseed: {index} = int64",
+        infer=_stateless_infer,
+        kernel=lambda shape, seed, *, dtype: draw(seed, _sizes(shape), dtype.numpy),
+        gradient=NOT_DIFFERENTIABLE,
+        samples=[Sample([2, 3], [1, 2]), Sample([], [3, 4]), Sample([0, 2], [5, 6])],
+    )
 
 
-@define(
-    "StatelessRandomUniform",
-    "shape: T, seed: Tseed -> output: dtype",
-    _STATELESS_ATTRS,
-    infer=_stateless_infer,
-    kernel=lambda shape, seed, *, dtype: philox.stateless_uniform(seed, _sizes(shape), dtype.numpy),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_STATELESS_SAMPLES,
-)
+@_decided("StatelessRandomUniform", philox.stateless_uniform)
 def stateless_random_uniform_op(shape, seed, dtype=None, name=None):
     """Return floats from [0, 1) that two seeds decide."""
 
@@ -343,30 +323,12 @@ def stateless_random_uniform_int(shape, seed, minval, maxval, name=None):
     """Return integers from [minval, maxval) that two seeds decide."""
 
 
-@define(
-    "StatelessRandomNormal",
-    "shape: T, seed: Tseed -> output: dtype",
-    _STATELESS_ATTRS,
-    infer=_stateless_infer,
-    kernel=lambda shape, seed, *, dtype: philox.stateless_normal(seed, _sizes(shape), dtype.numpy),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_STATELESS_SAMPLES,
-)
+@_decided("StatelessRandomNormal", philox.stateless_normal)
 def stateless_random_normal_op(shape, seed, dtype=None, name=None):
     """Return standard normal numbers that two seeds decide."""
 
 
-@define(
-    "StatelessTruncatedNormal",
-    "shape: T, seed: Tseed -> output: dtype",
-    _STATELESS_ATTRS,
-    infer=_stateless_infer,
-    kernel=lambda shape, seed, *, dtype: philox.stateless_truncated_normal(
-        seed, _sizes(shape), dtype.numpy
-    ),
-    gradient=NOT_DIFFERENTIABLE,
-    samples=_STATELESS_SAMPLES,
-)
+@_decided("StatelessTruncatedNormal", philox.stateless_truncated_normal)
 def stateless_truncated_normal_op(shape, seed, dtype=None, name=None):
     """Return standard normal numbers within two deviations that two seeds decide."""
 

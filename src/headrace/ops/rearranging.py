@@ -15,6 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
@@ -261,10 +262,7 @@ def batch_to_space(
 
 
 def _one_block(block_size: Any, block_shape: Any) -> np.ndarray:
-    if block_shape is not None:
-        if block_size is not None:
-            raise ValueError("Cannot specify both 'block_shape' and 'block_size'")
-        block_size = block_shape
+    block_size = renamed_argument("block_shape", block_shape, "block_size", block_size)
     if block_size is None:
         raise ValueError("'block_size' must be given")
     return np.array([block_size, block_size], np.int32)

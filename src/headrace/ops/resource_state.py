@@ -21,7 +21,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
-from headrace.ops.scatter_kernels import check_indices, row_numbers
+from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.state import count_up, equal_shapes, update_dense
 
 __all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
@@ -236,7 +236,7 @@ def _gather_kernel(handle, indices, *, dtype, batch_dims):
     params, indices = state.read(), np.asarray(indices)
     if params.ndim <= batch_dims:
         raise ValueError(f"params must be at least {batch_dims + 1} dimensional")
-    check_indices(indices, params.shape[batch_dims])
+    indices = check_indices(indices, params.shape[batch_dims])
     if not batch_dims:
         return params.take(indices, axis=0)
     if params.shape[:batch_dims] != indices.shape[:batch_dims]:

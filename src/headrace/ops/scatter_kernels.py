@@ -7,16 +7,16 @@ products take all of them. Nothing is written if any index is out of range.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from headrace.core.shapes import show_shape
+from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.row_groups import update_rows
 
-__all__ = ["UPDATES", "check_indices", "row_numbers", "scatter", "scatter_nd", "truncated_divide"]
+__all__ = ["UPDATES", "scatter", "scatter_nd", "truncated_divide"]
 
 
 def truncated_divide(x: Any, y: Any) -> Any:
@@ -44,15 +44,6 @@ UPDATES: dict[str, Callable[..., Any] | None] = {
 }
 
 
-def check_indices(indices: np.ndarray, limit: int) -> None:
-    """ValueError names the first index that is not in [0, limit)."""
-    bad = (indices < 0) | (indices >= limit)
-    if bad.any():
-        where = np.unravel_index(int(np.argmax(bad)), indices.shape)
-        place = "[" + ",".join(map(str, where)) + "]" if where else ""
-        raise ValueError(f"indices{place} = {indices[where]} is not in [0, {limit})")
-
-
 def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: str) -> None:
     """Change the rows `indices` of `params` by `updates`, one row (or one scalar for all) each."""
     indices, updates = np.asarray(indices), np.asarray(updates)
@@ -65,8 +56,7 @@ def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: s
             f"indices.shape {show_shape(indices.shape)}, "
             f"params.shape {show_shape(params.shape)}"
         )
-    check_indices(indices, params.shape[0])
-    flat = indices.ravel()
+    flat = check_indices(indices, params.shape[0]).ravel()
     rows = (
         updates.reshape(flat.shape + params.shape[1:])
         if updates.ndim
@@ -95,33 +85,9 @@ def scatter_nd(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how
             f"params_shape: {show_shape(params.shape)}, slice_dim: {depth}, "
             f"and batch_dim: {len(batch)}"
         )
-    rows, count = row_numbers(indices, params.shape)
+    rows, count = row_numbers(indices, params.shape, "shape")
     tail = params.shape[depth:]
     _change(params.reshape((count, *tail)), rows, updates.reshape(rows.shape + tail), how)
-
-
-def row_numbers(
-    indices: np.ndarray, shape: tuple[int, ...], what: str = "shape"
-) -> tuple[np.ndarray, int]:
-    """Turn coordinates into row numbers of an array of `shape` whose first axes are merged.
-
-    Returns the rows, flat, and the merged axis's length; ValueError names the first bad one.
-    """
-    limits = shape[: indices.shape[-1]]
-    coordinates = indices.reshape(math.prod(indices.shape[:-1]), len(limits))
-    bad = ((coordinates < 0) | (coordinates >= np.array(limits, np.int64))).any(axis=1)
-    if bad.any():
-        first = int(np.argmax(bad))
-        found = ", ".join(map(str, coordinates[first].tolist()))
-        raise ValueError(
-            f"indices[{first}] = [{found}] does not index into {what} {show_shape(shape)}"
-        )
-    count = 1
-    rows = np.zeros(len(coordinates), np.int64)
-    for axis in reversed(range(len(limits))):
-        rows += coordinates[:, axis] * count
-        count *= limits[axis]
-    return rows, count
 
 
 def _change(params: np.ndarray, rows: np.ndarray, updates: np.ndarray, how: str) -> None:

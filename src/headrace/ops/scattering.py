@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
 from headrace.ops.define import define
 from headrace.ops.filling import zero_array
-from headrace.ops.indexing import flat_places
+from headrace.ops.places import row_numbers
 from headrace.ops.row_groups import update_rows
 from headrace.ops.samples import r
 
@@ -27,7 +26,7 @@ def _scatter(
     """`base` with updates at coordinates: in place of what is there, or joined by `ufunc`."""
     indices = np.asarray(indices)
     shape = base.shape
-    places = flat_places(indices, shape, "shape")
+    places, count = row_numbers(indices, shape, "shape")
     depth = indices.shape[-1]
     wanted = indices.shape[:-1] + shape[depth:]
     if np.shape(updates) != wanted:
@@ -35,7 +34,7 @@ def _scatter(
             f"Must have updates.shape = indices.shape[:-1] + shape[{depth}:], got updates.shape: "
             f"{list(np.shape(updates))}, indices.shape: {list(indices.shape)}, shape: {list(shape)}"
         )
-    flat = (math.prod(shape[:depth]), *shape[depth:])
+    flat = (count, *shape[depth:])
     pieces = np.reshape(updates, (len(places), *shape[depth:]))
     if ufunc is None:
         result = np.array(base).reshape(flat)

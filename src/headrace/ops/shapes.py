@@ -181,8 +181,8 @@ def size(
 # -- New shapes for the same elements --------------------------------------------------------------
 
 
-def _reshape_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
-    _.with_rank(1)
+def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
+    shape.with_rank(1)
     wanted = c.shape_from(1)
     count = x.num_elements()
     if count is None or wanted.sizes is None:

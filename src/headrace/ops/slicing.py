@@ -177,7 +177,7 @@ def _piece(
     start = first[0] if first else None
     stop = last[0] if last else None
     if size is None and stride is not None and first and last and None not in (start, stop):
-        # Both ends of the same sign: their distance bounds the length, but clipping may reduce it.
+        # Nothing lies between equal ends; of other slices, the unknown size may cut off a part.
         return slice(0, 0), 0 if start == stop else None
     if size is None or stride is None or first == (None,) or last == (None,):
         whole = size if first is None and last is None and stride == 1 else None

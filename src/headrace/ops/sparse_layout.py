@@ -14,6 +14,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.inference import InferenceContext, constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -265,10 +266,7 @@ def sparse_concat(
                 "Cannot specify both 'expand_nonconcat_dims' and 'expand_nonconcat_dim'"
             )
         expand_nonconcat_dim = expand_nonconcat_dims
-    if concat_dim is not None:
-        if axis is not None:
-            raise ValueError("Cannot specify both 'axis' and 'concat_dim'")
-        axis = concat_dim
+    axis = renamed_argument("axis", axis, "concat_dim", concat_dim)
     if not isinstance(sp_inputs, list | tuple):
         raise TypeError(f"Input must be a list of SparseTensors, not {type(sp_inputs).__name__}.")
     inputs = [as_sparse(sp) for sp in sp_inputs]
@@ -341,10 +339,7 @@ def sparse_split(
         raise ValueError("sp_input is required")
     if num_split is None:
         raise ValueError("num_split is required")
-    if split_dim is not None:
-        if axis is not None:
-            raise ValueError("Cannot specify both 'axis' and 'split_dim'")
-        axis = split_dim
+    axis = renamed_argument("axis", axis, "split_dim", split_dim)
     if axis is None:
         raise ValueError("axis is required")
     sp = as_sparse(sp_input)

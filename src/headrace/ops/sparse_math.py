@@ -14,6 +14,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_kernels
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -94,10 +95,7 @@ def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices, name=N
 @export("sparse.add", "sparse_add")
 def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any:
     """Return a + b, sparse if both are; a sum of magnitude below `threshold` is left out."""
-    if thresh is not None:
-        if threshold is not None:
-            raise ValueError("Cannot specify both 'threshold' and 'thresh'")
-        threshold = thresh
+    threshold = renamed_argument("threshold", threshold, "thresh", thresh)
     sparse_types = (SparseTensor, SparseTensorValue)
     if not isinstance(a, sparse_types) and not isinstance(b, sparse_types):
         raise TypeError("At least one input should be SparseTensor; do you mean to use tf.add()?")

@@ -14,6 +14,7 @@ from headrace.graph.definition import Sample
 from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import infer, regex, string_kernels
+from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -108,13 +109,8 @@ def reduce_join(
     keepdims: bool | None = None,
 ) -> Tensor:
     """Join the strings along `axis`; along all axes, in row-major order, if it is None."""
-    if reduction_indices is not None:
-        if axis is not None:
-            raise ValueError("Cannot specify both 'axis' and 'reduction_indices'")
-        axis = reduction_indices
-    if keepdims is not None and keep_dims is not None:
-        raise ValueError("Cannot specify both 'keepdims' and 'keep_dims'")
-    keep = bool(keep_dims if keepdims is None else keepdims)
+    axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
+    keep = bool(renamed_argument("keepdims", keepdims, "keep_dims", keep_dims))
     with name_scope(None, "ReduceJoin", [inputs, axis]):
         texts = convert_to_tensor(inputs, dtypes.string)
         axes = _backward_axes(texts) if axis is None else axis
@@ -260,10 +256,7 @@ def string_split(
     name: str | None = None,
 ) -> SparseTensor:
     """Split each string of a vector at the characters of `sep` into a row of a sparse matrix."""
-    if delimiter is not None:
-        if sep is not None:
-            raise ValueError("Cannot specify both 'sep' and 'delimiter'")
-        sep = delimiter
+    sep = renamed_argument("sep", sep, "delimiter", delimiter)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [source]):
         mark = convert_to_tensor(" " if sep is None else sep, dtypes.string)
@@ -282,10 +275,7 @@ def string_split_v2(
     name: str | None = None,
 ) -> SparseTensor:
     """Split each string at `sep`, or at whitespace, into one more, sparse, dimension."""
-    if source is not None:
-        if input is not None:
-            raise ValueError("Cannot specify both 'input' and 'source'")
-        input = source
+    input = renamed_argument("input", input, "source", source)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [input]):
         texts = convert_to_tensor(input, dtypes.string, "input")

@@ -16,7 +16,13 @@ from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, composed
 
-__all__ = ["full_window", "padding_pairs", "strides_and_rates", "with_space_to_batch"]
+__all__ = [
+    "channel_axis",
+    "full_window",
+    "padding_pairs",
+    "strides_and_rates",
+    "with_space_to_batch",
+]
 
 
 def full_window(value: Any, spatial: int, channel_axis: int, name: str) -> list[int]:
@@ -35,6 +41,11 @@ def full_window(value: Any, spatial: int, channel_axis: int, name: str) -> list[
             f"{name} should be of length 1, {spatial} or {spatial + 2} but was {len(values)}"
         )
     return [1, 1, *values] if channel_axis == 1 else [1, *values, 1]
+
+
+def channel_axis(data_format: str, spatial: int) -> int:
+    """Where the channels are in data with `spatial` spatial dimensions."""
+    return 1 if data_format.startswith("NC") else spatial + 1
 
 
 def padding_pairs(padding: Any) -> tuple[Any, list[int]]:

@@ -1,0 +1,55 @@
+"""Where indices lead. In: indices or coordinates, and the sizes that they point into. Out: places
+as NumPy wants them; ValueError names the first that is outside.
+
+They are always checked: NumPy would take a negative one for a place counted from the end, which in
+a graph is a mistake.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from headrace.core.shapes import show_shape
+
+__all__ = ["check_indices", "row_numbers"]
+
+
+def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
+    """Indices of an axis, all of them in [0, size)."""
+    found = np.asarray(indices).astype(np.intp, copy=False)
+    # Seen as unsigned, a negative index is a huge one: one comparison tells both.
+    if found.size and found.view(np.uintp).max() >= size:
+        at = np.unravel_index(np.argmax(found.view(np.uintp) >= size), found.shape)
+        raise ValueError(f"indices{_place(at)} = {found[at]} is not in [0, {size})")
+    return found
+
+
+def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple[np.ndarray, int]:
+    """The places of coordinates, the rows of `indices`, in an array whose first axes are merged.
+
+    Each row has as many coordinates as axes are merged. Returns the places, flat, and the length of
+    the merged axis. `what` is what messages call the shape.
+    """
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not indices.ndim or depth > len(shape):
+        raise ValueError(
+            f"indices of shape {list(indices.shape)} have more coordinates than {what} "
+            f"{list(shape)} has dimensions"
+        )
+    rows = indices.reshape(math.prod(indices.shape[:-1]), depth).astype(np.intp, copy=False)
+    outside = ((rows < 0) | (rows >= np.array(shape[:depth], np.intp))).any(1)
+    if outside.any():
+        first = int(np.argmax(outside))
+        at = np.unravel_index(first, indices.shape[:-1]) if indices.ndim > 1 else ()
+        listed = ", ".join(map(str, rows[first].tolist()))
+        raise ValueError(
+            f"indices{_place(at)} = [{listed}] does not index into {what} {show_shape(shape)}"
+        )
+    strides = np.array([math.prod(shape[i + 1 : depth]) for i in range(depth)], np.intp)
+    return rows @ strides, math.prod(shape[:depth])
+
+
+def _place(at: tuple[np.intp, ...]) -> str:
+    return f"[{','.join(map(str, at))}]" if at else ""
