@@ -152,10 +152,6 @@ def _inverse_real_gradient(forward: str, rank: int) -> Any:
 # Ops -------------------------------------------------------------------------------------------
 
 
-def _at_least(rank: int) -> Any:
-    return lambda c, x: infer.with_rank_at_least(x, rank)
-
-
 def _real_infer(rank: int, halve: bool) -> Any:
     """The last `rank` dimensions are fft_length; the very last is halved, or not."""
 
@@ -175,164 +171,138 @@ def _real_infer(rank: int, halve: bool) -> Any:
     return rule
 
 
-_ATTRS = "Tcomplex: {complexes} = complex64"
+def _complex_op(
+    op_type: str, rank: int, transform: Callable[..., Any], gradient: Any, *samples: Sample
+) -> Any:
+    """Define a transform of complex numbers over the last `rank` dimensions."""
+    return define(
+        op_type,
+        "input: Tcomplex -> output: Tcomplex",
+        "Tcomplex: {complexes} = complex64",
+        infer=lambda c, x: infer.with_rank_at_least(x, rank),
+        kernel=_transform(transform, rank),
+        gradient=gradient,
+        samples=samples,
+    )
+
+
+def _real_op(op_type: str, rank: int, inverse: str, *samples: Sample) -> Any:
+    """Define a transform of real signals to half spectra; `inverse` builds the complex inverse."""
+    return define(
+        op_type,
+        "input: float32, fft_length: int32 -> output: complex64",
+        infer=_real_infer(rank, halve=True),
+        kernel=_real_transform(rank),
+        gradient=_real_gradient(inverse, rank),
+        samples=samples,
+    )
+
+
+def _inverse_real_op(op_type: str, rank: int, forward: str, *samples: Sample) -> Any:
+    """Define a transform of half spectra to real signals; `forward` builds its inverse."""
+    return define(
+        op_type,
+        "input: complex64, fft_length: int32 -> output: float32",
+        infer=_real_infer(rank, halve=False),
+        kernel=_inverse_real_transform(rank),
+        gradient=_inverse_real_gradient(forward, rank),
+        samples=samples,
+    )
 
 
 @export("fft", "signal.fft", "spectral.fft")
-@define(
-    "FFT",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(1),
-    kernel=_transform(np.fft.fftn, 1),
-    gradient=_forward_gradient("ifft", 1),
-    samples=[Sample(r(5)), Sample(r(2, 4)), Sample(r(0))],
+@_complex_op(
+    "FFT", 1, np.fft.fftn, _forward_gradient("ifft", 1), Sample(r(5)), Sample(r(2, 4)), Sample(r(0))
 )
 def fft(input, name=None):
     """Return the discrete Fourier transform over the last dimension."""
 
 
 @export("ifft", "signal.ifft", "spectral.ifft")
-@define(
+@_complex_op(
     "IFFT",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(1),
-    kernel=_transform(np.fft.ifftn, 1),
-    gradient=_inverse_gradient("fft", 1),
-    samples=[Sample(r(5)), Sample(r(2, 4)), Sample(r(0))],
+    1,
+    np.fft.ifftn,
+    _inverse_gradient("fft", 1),
+    Sample(r(5)),
+    Sample(r(2, 4)),
+    Sample(r(0)),
 )
 def ifft(input, name=None):
     """Return the inverse of tf.fft."""
 
 
 @export("fft2d", "signal.fft2d", "spectral.fft2d")
-@define(
-    "FFT2D",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(2),
-    kernel=_transform(np.fft.fftn, 2),
-    gradient=_forward_gradient("ifft2d", 2),
-    samples=[Sample(r(3, 4)), Sample(r(2, 4, 3))],
+@_complex_op(
+    "FFT2D", 2, np.fft.fftn, _forward_gradient("ifft2d", 2), Sample(r(3, 4)), Sample(r(2, 4, 3))
 )
 def fft2d(input, name=None):
     """Return the discrete Fourier transform over the last two dimensions."""
 
 
 @export("ifft2d", "signal.ifft2d", "spectral.ifft2d")
-@define(
-    "IFFT2D",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(2),
-    kernel=_transform(np.fft.ifftn, 2),
-    gradient=_inverse_gradient("fft2d", 2),
-    samples=[Sample(r(3, 4)), Sample(r(2, 4, 3))],
+@_complex_op(
+    "IFFT2D", 2, np.fft.ifftn, _inverse_gradient("fft2d", 2), Sample(r(3, 4)), Sample(r(2, 4, 3))
 )
 def ifft2d(input, name=None):
     """Return the inverse of tf.fft2d."""
 
 
 @export("fft3d", "signal.fft3d", "spectral.fft3d")
-@define(
+@_complex_op(
     "FFT3D",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(3),
-    kernel=_transform(np.fft.fftn, 3),
-    gradient=_forward_gradient("ifft3d", 3),
-    samples=[Sample(r(2, 3, 4)), Sample(r(2, 2, 4, 3))],
+    3,
+    np.fft.fftn,
+    _forward_gradient("ifft3d", 3),
+    Sample(r(2, 3, 4)),
+    Sample(r(2, 2, 4, 3)),
 )
 def fft3d(input, name=None):
     """Return the discrete Fourier transform over the last three dimensions."""
 
 
 @export("ifft3d", "signal.ifft3d", "spectral.ifft3d")
-@define(
+@_complex_op(
     "IFFT3D",
-    "input: Tcomplex -> output: Tcomplex",
-    _ATTRS,
-    infer=_at_least(3),
-    kernel=_transform(np.fft.ifftn, 3),
-    gradient=_inverse_gradient("fft3d", 3),
-    samples=[Sample(r(2, 3, 4)), Sample(r(2, 2, 4, 3))],
+    3,
+    np.fft.ifftn,
+    _inverse_gradient("fft3d", 3),
+    Sample(r(2, 3, 4)),
+    Sample(r(2, 2, 4, 3)),
 )
 def ifft3d(input, name=None):
     """Return the inverse of tf.fft3d."""
 
 
-_FORWARD = "input: float32, fft_length: int32 -> output: complex64"
-_INVERSE = "input: complex64, fft_length: int32 -> output: float32"
-
-
-@define(
-    "RFFT",
-    _FORWARD,
-    infer=_real_infer(1, halve=True),
-    kernel=_real_transform(1),
-    gradient=_real_gradient("ifft", 1),
-    samples=[Sample(r(6), [6]), Sample(r(2, 5), [4]), Sample(r(0, 3), [3])],
-)
+@_real_op("RFFT", 1, "ifft", Sample(r(6), [6]), Sample(r(2, 5), [4]), Sample(r(0, 3), [3]))
 def rfft_op(input, fft_length, name=None):
     """Return the half spectrum of a real signal."""
 
 
-@define(
-    "IRFFT",
-    _INVERSE,
-    infer=_real_infer(1, halve=False),
-    kernel=_inverse_real_transform(1),
-    gradient=_inverse_real_gradient("rfft_op", 1),
-    samples=[Sample(r(4), [6]), Sample(r(2, 5), [5]), Sample(r(0, 3), [3])],
+@_inverse_real_op(
+    "IRFFT", 1, "rfft_op", Sample(r(4), [6]), Sample(r(2, 5), [5]), Sample(r(0, 3), [3])
 )
 def irfft_op(input, fft_length, name=None):
     """Return the real signal with the given half spectrum."""
 
 
-@define(
-    "RFFT2D",
-    _FORWARD,
-    infer=_real_infer(2, halve=True),
-    kernel=_real_transform(2),
-    gradient=_real_gradient("ifft2d", 2),
-    samples=[Sample(r(3, 6), [3, 6]), Sample(r(2, 4, 5), [3, 5])],
-)
+@_real_op("RFFT2D", 2, "ifft2d", Sample(r(3, 6), [3, 6]), Sample(r(2, 4, 5), [3, 5]))
 def rfft2d_op(input, fft_length, name=None):
     """Return the half spectrum of a real signal in two dimensions."""
 
 
-@define(
-    "IRFFT2D",
-    _INVERSE,
-    infer=_real_infer(2, halve=False),
-    kernel=_inverse_real_transform(2),
-    gradient=_inverse_real_gradient("rfft2d_op", 2),
-    samples=[Sample(r(3, 4), [3, 6]), Sample(r(2, 4, 3), [4, 5])],
-)
+@_inverse_real_op("IRFFT2D", 2, "rfft2d_op", Sample(r(3, 4), [3, 6]), Sample(r(2, 4, 3), [4, 5]))
 def irfft2d_op(input, fft_length, name=None):
     """Return the real signal in two dimensions with the given half spectrum."""
 
 
-@define(
-    "RFFT3D",
-    _FORWARD,
-    infer=_real_infer(3, halve=True),
-    kernel=_real_transform(3),
-    gradient=_real_gradient("ifft3d", 3),
-    samples=[Sample(r(2, 3, 6), [2, 3, 6]), Sample(r(2, 2, 4, 5), [2, 3, 5])],
-)
+@_real_op("RFFT3D", 3, "ifft3d", Sample(r(2, 3, 6), [2, 3, 6]), Sample(r(2, 2, 4, 5), [2, 3, 5]))
 def rfft3d_op(input, fft_length, name=None):
     """Return the half spectrum of a real signal in three dimensions."""
 
 
-@define(
-    "IRFFT3D",
-    _INVERSE,
-    infer=_real_infer(3, halve=False),
-    kernel=_inverse_real_transform(3),
-    gradient=_inverse_real_gradient("rfft3d_op", 3),
-    samples=[Sample(r(2, 3, 4), [2, 3, 6]), Sample(r(2, 2, 4, 3), [2, 4, 5])],
+@_inverse_real_op(
+    "IRFFT3D", 3, "rfft3d_op", Sample(r(2, 3, 4), [2, 3, 6]), Sample(r(2, 2, 4, 3), [2, 4, 5])
 )
 def irfft3d_op(input, fft_length, name=None):
     """Return the real signal in three dimensions with the given half spectrum."""

@@ -142,7 +142,9 @@ def idct(
 def _cosine_window(
     scope: str, name: str | None, length: Any, periodic: Any, dtype: Any, high: float, low: float
 ) -> Any:
-    """high - low cos(2 pi i / n); n is odd, so a periodic window of even length lacks its last."""
+    """high - low cos(2 pi i / n), n being the last place; a periodic window of even length ends one
+    place before it.
+    """
     kind = as_dtype(dtype)
     if not kind.is_floating:
         raise ValueError(f"dtype must be a floating point type. Found {kind!r}")
@@ -330,10 +332,9 @@ def inverse_stft(
         frames = irfft(stfts, [size])
         if isinstance(length, int) and isinstance(size, int):
             missing = length - size
-            frames = frames[..., :length]
         else:
             missing = b.maximum(0, length - b.shape(frames)[-1])
-            frames = frames[..., :length]
+        frames = frames[..., :length]
         if not isinstance(missing, int) or missing > 0:
             outer = [[0, 0]] * (frames.shape.rank - 1)
             frames = b.pad(frames, [*outer, [0, missing]])
