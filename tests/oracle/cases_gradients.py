@@ -151,6 +151,17 @@ def custom_with_variables(tf):
     return known(tf, tf.gradients(y, [a, tf.trainable_variables()[0]]))
 
 
+@case(graph=False)  # the name of the gradient function is unique to a process
+def seeds_after_custom(tf):
+    @tf.custom_gradient
+    def f(x, y):
+        v = tf.get_variable("v", initializer=tf.constant(4.0), use_resource=True)
+        return [x * v, y], lambda d, e, variables=None: ([d, e], [d])
+
+    tf.set_random_seed(1)
+    return f(tf.constant(2.0), 3.0), tf.random_uniform([])
+
+
 @case(graph=False)
 def higher_orders_and_broadcasts(tf):
     a = tf.constant([1.0, 2.0])

@@ -159,7 +159,7 @@ def tensordot_of_unknown_rank(tf):
     )
 
 
-@case(graph=False)
+@case
 def einsum(tf):
     def c(*shape):
         return tf.constant(numbers(*shape, seed=len(shape)))
@@ -185,15 +185,27 @@ def einsum(tf):
     )
 
 
-@case(graph=False)
+@case
 def einsum_of_partly_known_shapes(tf):
     x = tf.placeholder_with_default(numbers(2, 3, 4), [None, None, 4])
     y = tf.placeholder_with_default(numbers(4, 5, seed=1), [4, None])
+    z = tf.placeholder_with_default(numbers(4, 3, 5, seed=1), [4, 3, None])
     return (
         tf.einsum("bij,jk->bik", x, y),
         tf.einsum("bij,bkj->bik", x, x),
-        tf.gradients(tf.einsum("bij,jk->ki", x, y), [x, y]),
+        tf.einsum("bij,jhe->bhie", x, z),
+        tf.einsum("abc,cbd->ad", x, z),
+        tf.einsum("abc,cd->dba", x, y),
+        tf.einsum("abc,bc->a", x, x[0]),
+        tf.einsum("...ab,...cb->...ac", x, x),
     )
+
+
+@case(graph=False)
+def einsum_gradients(tf):
+    x = tf.placeholder_with_default(numbers(2, 3, 4), [None, None, 4])
+    y = tf.placeholder_with_default(numbers(4, 5, seed=1), [4, None])
+    return tf.gradients(tf.einsum("bij,jk->ki", x, y), [x, y])
 
 
 # Diagonals

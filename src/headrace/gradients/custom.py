@@ -85,8 +85,6 @@ def _attach(
     grad_fn: Callable[..., Any],
 ) -> Any:
     name = f"CustomGradient-{next(_numbers)}"
-    handles = [v.handle for v in variables]
-    sources = [*inputs, *handles]
 
     def gradient(op: Any, *dys: Any) -> list[Any]:
         given = dys[: len(results)]
@@ -105,8 +103,14 @@ def _attach(
         return [None] * len(results) + found + list(of_variables)
 
     graph._gradient_functions[name] = gradient
+    # TensorFlow has copies of the results and reads of the variables that nobody uses. They are here
+    # too, because the seeds of later random operations depend on how many operations there are.
+    for t in results:
+        b.identity(t)
     with graph.gradient_override_map({"IdentityN": name}):
-        passed = b.identity_n([*results, *sources])[: len(results)]
+        passed = b.identity_n([*results, *inputs, *variables])[: len(results)]
+    for v in variables:
+        convert_to_tensor(v)
     for t, original in zip(passed, results, strict=True):
         t.set_shape(original.shape)
     return type(result)(passed) if isinstance(result, list | tuple) else passed[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from typing import Any
@@ -155,7 +156,7 @@ def einsum(equation: str, *inputs: Any, **kwargs: Any) -> Any:
             found, labels = _multiply(found, labels, operands[i], terms[i], needed)
         found, labels = _sum_out(found, labels, set(result))
         order = [labels.index(label) for label in result]
-        return found if order == list(range(len(order))) else ops.transpose(found, order)
+        return _transposed(found, order)
 
 
 def _parse(equation: str, count: int) -> tuple[list[str], str]:
@@ -217,33 +218,32 @@ def _sum_out(x: Tensor, labels: str, needed: set[str]) -> tuple[Tensor, str]:
 def _multiply(
     x: Tensor, x_labels: str, y: Tensor, y_labels: str, needed: set[str]
 ) -> tuple[Tensor, str]:
-    """The product of two operands, summed over the labels that only they have."""
-    x, x_labels = _sum_out(x, x_labels, needed | set(y_labels))
-    y, y_labels = _sum_out(y, y_labels, needed | set(x_labels))
-    common = [label for label in x_labels if label in y_labels]
-    summed = [label for label in common if label not in needed]
-    batch = [label for label in common if label in needed]
-    x_free = [label for label in x_labels if label not in common]
-    y_free = [label for label in y_labels if label not in common]
+    """The product of two operands, summed over the labels that both have and nobody needs."""
+    common = set(x_labels) & set(y_labels)
+    # In alphabetical order, as TensorFlow takes them: it decides which transposes are needed.
+    summed, batch = sorted(common - needed), sorted(common & needed)
+    x_free, y_free = sorted(set(x_labels) - common), sorted(set(y_labels) - common)
     labels = "".join([*batch, *x_free, *y_free])
     if not summed:
         x = _spread(x, x_labels, [*batch, *x_free], len(y_free), after=True)
         y = _spread(y, y_labels, [*batch, *y_free], len(x_free), after=False, at=len(batch))
         return ops.multiply(x, y), labels
-    x = ops.transpose(x, [x_labels.index(c) for c in (*batch, *x_free, *summed)])
-    y = ops.transpose(y, [y_labels.index(c) for c in (*batch, *summed, *y_free)])
-    x_sizes, y_sizes = _sizes(x), _sizes(y)
+    x = _transposed(x, [x_labels.index(c) for c in (*batch, *x_free, *summed)])
+    y = _transposed(y, [y_labels.index(c) for c in (*batch, *summed, *y_free)])
     k, m = len(batch), len(x_free)
-    left = _grouped(x, x_sizes, k, k + m)
-    right = _grouped(y, y_sizes, k, k + len(summed))
+    x_sizes = _sizes(x)
+    outer, inner = math.prod(x_sizes[k : k + m]), math.prod(x_sizes[k + m :])
+    left = _reshaped(x, [*x_sizes[:k], outer, inner])
+    y_sizes = _sizes(y)
+    y_free_sizes = y_sizes[k + len(summed) :]
+    right = _reshaped(y, [*y_sizes[:k], inner, math.prod(y_free_sizes)])
     product = ops.matmul(left, right)
-    sizes = _sizes(product)[:k] + x_sizes[k : k + m] + y_sizes[k + len(summed) :]
-    return ops.reshape(product, _shape_of(sizes)), labels
+    return _reshaped(product, x_sizes[: k + m] + y_free_sizes), labels
 
 
 def _spread(x: Tensor, labels: str, order: list[str], count: int, after: bool, at: int = 0) -> Any:
     """Transpose `x` and put `count` dimensions of size 1 behind it, or before dimension `at`."""
-    x = ops.transpose(x, [labels.index(c) for c in order])
+    x = _transposed(x, [labels.index(c) for c in order])
     for _ in range(count):
         x = ops.expand_dims(x, -1 if after else at)
     return x
@@ -258,28 +258,9 @@ def _sizes(x: Tensor) -> list[Any]:
     return [shape[i] if n is None else n for i, n in enumerate(static)]
 
 
-def _shape_of(sizes: list[Any]) -> Any:
-    """Sizes as what reshape takes; a single unknown one is left to it."""
-    unknown = [i for i, n in enumerate(sizes) if not isinstance(n, int)]
-    if len(unknown) == 1 and 0 not in sizes:
-        return [-1 if i in unknown else n for i, n in enumerate(sizes)]
-    return sizes if not unknown else ops.stack(sizes)
+def _transposed(x: Tensor, order: list[int]) -> Tensor:
+    return x if order == sorted(order) else ops.transpose(x, order)
 
 
-def _grouped(x: Tensor, sizes: list[Any], first: int, second: int) -> Tensor:
-    """`x` with its dimensions from `first` on joined to two: those before `second`, and the rest.
-
-    Dimensions before `first` stay apart, since matmul broadcasts them.
-    """
-    joined = [*sizes[:first], _joined(sizes[first:second]), _joined(sizes[second:])]
-    return ops.reshape(x, _shape_of(joined))
-
-
-def _joined(sizes: list[Any]) -> Any:
-    """The product of sizes, some of which may be tensors."""
-    known = _product([n for n in sizes if isinstance(n, int)])
-    result: Any = known
-    for n in sizes:
-        if not isinstance(n, int):
-            result = n if isinstance(result, int) and result == 1 else ops.multiply(result, n)
-    return result
+def _reshaped(x: Tensor, sizes: list[Any]) -> Tensor:
+    return x if x.shape.as_list() == sizes else ops.reshape(x, sizes)
