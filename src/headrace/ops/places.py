@@ -38,8 +38,14 @@ def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple
             f"indices of shape {list(indices.shape)} have more coordinates than {what} "
             f"{list(shape)} has dimensions"
         )
-    rows = indices.reshape(math.prod(indices.shape[:-1]), depth).astype(np.intp, copy=False)
-    outside = ((rows < 0) | (rows >= np.array(shape[:depth], np.intp))).any(1)
+    rows = indices.reshape(math.prod(indices.shape[:-1]), depth)
+    places = np.zeros(len(rows), np.intp)
+    outside = np.zeros(len(rows), bool)
+    for axis, size in enumerate(shape[:depth]):  # rows are short, so by columns
+        column = rows[:, axis]
+        outside |= (column < 0) | (column >= size)
+        places *= size
+        places += column
     if outside.any():
         first = int(np.argmax(outside))
         at = np.unravel_index(first, indices.shape[:-1]) if indices.ndim > 1 else ()
@@ -47,8 +53,7 @@ def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple
         raise ValueError(
             f"indices{_place(at)} = [{listed}] does not index into {what} {show_shape(shape)}"
         )
-    strides = np.array([math.prod(shape[i + 1 : depth]) for i in range(depth)], np.intp)
-    return rows @ strides, math.prod(shape[:depth])
+    return places, math.prod(shape[:depth])
 
 
 def _place(at: tuple[np.intp, ...]) -> str:
