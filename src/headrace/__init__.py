@@ -20,7 +20,12 @@ api.compat.v1 = sys.modules[__name__]  # type: ignore[attr-defined]
 
 
 def __getattr__(name: str) -> object:
-    return getattr(api, name)
+    try:
+        return getattr(api, name)
+    except AttributeError:
+        # With name and obj, Python adds "Did you mean: ...?".
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__]) from None
 
 
 def __dir__() -> list[str]:

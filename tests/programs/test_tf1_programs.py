@@ -1,4 +1,4 @@
-"""Programs written for TensorFlow 1 give, step by step, the numbers that TensorFlow 1.15.5 gives."""
+"""Programs written for TensorFlow 1 give the numbers that TensorFlow 1.15.5 gives, step by step."""
 
 import json
 from pathlib import Path

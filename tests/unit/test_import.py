@@ -1,7 +1,11 @@
-"""What `import headrace` costs: nothing heavy is loaded before it's used."""
+"""What `import headrace` costs (nothing heavy is loaded before it's used), and what it lacks."""
 
 import subprocess
 import sys
+
+import pytest
+
+import headrace as tf
 
 
 def imported(code):
@@ -22,3 +26,12 @@ def test_memory_is_small():
     # Not ru_maxrss, which a child process starts with what its parent had.
     code = "import headrace; print(open('/proc/self/status').read().split('VmRSS:')[1].split()[0])"
     assert int(imported(code)[0]) < 100 * 1024
+
+
+def test_a_missing_name_is_told_as_the_user_wrote_it():
+    with pytest.raises(
+        AttributeError, match="^module 'headrace' has no attribute 'plaecholder'$"
+    ) as e:
+        _ = tf.plaecholder
+    assert (e.value.name, e.value.obj) == ("plaecholder", tf)  # for "Did you mean: 'placeholder'?"
+    assert not hasattr(tf, "plaecholder")

@@ -103,8 +103,8 @@ def _attach(
         return [None] * len(results) + found + list(of_variables)
 
     graph._gradient_functions[name] = gradient
-    # TensorFlow has copies of the results and reads of the variables that nobody uses. They are here
-    # too, because the seeds of later random operations depend on how many operations there are.
+    # TensorFlow has copies of the results and reads of the variables that nobody uses. They are
+    # here too, because the seeds of later random operations depend on the count of operations.
     for t in results:
         b.identity(t)
     with graph.gradient_override_map({"IdentityN": name}):

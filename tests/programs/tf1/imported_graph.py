@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def train(tf, steps):
+def train(tf, found):
     tf.set_random_seed(53)
     rng = np.random.RandomState(17)
     x = tf.placeholder(tf.float32, [None, 4], name="x")
@@ -14,21 +14,20 @@ def train(tf, steps):
     tf.assign_sub(w, tf.gradients(loss, w)[0], name="train")
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
-        losses = []
-        for _ in range(steps):
+        for _ in range(10):
             data = rng.randn(16, 4)
             labels = np.eye(2)[(data[:, 0] > data[:, 1]).astype(int)]
-            losses.append(session.run("loss:0", {"x:0": data, "target:0": labels}))
+            yield session.run(["loss:0"], {"x:0": data, "target:0": labels})
             session.run("train", {"x:0": data, "target:0": labels})
-        return losses, session.run(w), tf.get_default_graph().as_graph_def()
+        found.update(weights=session.run(w), graph=tf.get_default_graph().as_graph_def())
 
 
 def run(tf):
-    losses, weights, definition = train(tf, 10)
-    for loss in losses:
-        yield [loss]
+    found = {}
+    yield from train(tf, found)
+    weights = found["weights"]
     parsed = tf.GraphDef()
-    parsed.ParseFromString(definition.SerializeToString())
+    parsed.ParseFromString(found["graph"].SerializeToString())
     assert [n.op for n in parsed.node if n.name == "w"] == ["VariableV2"]
 
     rng = np.random.RandomState(18)

@@ -24,10 +24,11 @@ def run(tf):
     singular = tf.svd(jacobian, compute_uv=False)
     q, _ = tf.qr(jacobian)
     projected = tf.norm(tf.linalg.matvec(q, residuals, transpose_a=True))
+    fetches = [loss, eigenvalues[0], determinant, singular[-1], projected]
     steps = [tf.assign_sub(p, 0.5 * levenberg), tf.assign_sub(p, newton)]
     with tf.Session() as session:
         session.run(p.initializer)
         for step in range(12):
-            numbers = session.run([loss, eigenvalues[0], determinant, singular[-1], projected])
+            numbers = session.run(fetches)
             session.run(steps[step // 6])
             yield numbers + list(session.run(p))
