@@ -235,10 +235,14 @@ def _multiply(
     outer, inner = math.prod(x_sizes[k : k + m]), math.prod(x_sizes[k + m :])
     left = _reshaped(x, [*x_sizes[:k], outer, inner])
     y_sizes = _sizes(y)
-    y_free_sizes = y_sizes[k + len(summed) :]
-    right = _reshaped(y, [*y_sizes[:k], inner, math.prod(y_free_sizes)])
+    y_summed, y_free_sizes = y_sizes[k : k + len(summed)], y_sizes[k + len(summed) :]
+    # Where all sizes are known, y's own are used, so that the product tells if they differ.
+    known = all(isinstance(n, int) for n in (inner, *y_summed))
+    depth = math.prod(y_summed) if known else inner
+    right = _reshaped(y, [*y_sizes[:k], depth, math.prod(y_free_sizes)])
     product = ops.matmul(left, right)
-    return _reshaped(product, x_sizes[: k + m] + y_free_sizes), labels
+    batch_sizes = [n if m == 1 else m for m, n in zip(x_sizes[:k], y_sizes[:k], strict=True)]
+    return _reshaped(product, [*batch_sizes, *x_sizes[k : k + m], *y_free_sizes]), labels
 
 
 def _spread(x: Tensor, labels: str, order: list[str], count: int, after: bool, at: int = 0) -> Any:
