@@ -30,7 +30,7 @@ def test_memory_is_small():
 
 def test_a_missing_name_is_told_as_the_user_wrote_it():
     with pytest.raises(
-        AttributeError, match="^module 'headrace' has no attribute 'plaecholder'$"
+        AttributeError, match=r"^module 'headrace' has no attribute 'plaecholder'$"
     ) as e:
         _ = tf.plaecholder
     assert (e.value.name, e.value.obj) == ("plaecholder", tf)  # for "Did you mean: 'placeholder'?"
