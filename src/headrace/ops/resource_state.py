@@ -17,11 +17,12 @@ from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, 
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
 from headrace.graph.composite import IndexedSlices
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.places import check_indices, row_numbers
+from headrace.ops.samples import r, typed
 from headrace.ops.state import count_up, equal_shapes, update_dense
 
 __all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
@@ -112,6 +113,7 @@ def _handle_kernel(*, ctx, container, shared_name):
     infer=_handle_infer,
     kernel=_handle_kernel,
     effect=Effect.READS,
+    samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def var_handle_op(dtype, shape, container="", shared_name="", name=None):
     """Return a handle to a variable."""
@@ -129,6 +131,7 @@ def _is_initialized(handle):
     infer=infer.scalar,
     kernel=_is_initialized,
     effect=Effect.READS,
+    samples=[Sample(r(2, 3))],
 )
 def var_is_initialized_op(resource, name=None):
     """Return whether the variable behind a handle has a value."""
@@ -158,6 +161,7 @@ def _shape_fold(op: Any) -> Any:
     ),
     effect=Effect.READS,
     fold=_shape_fold,
+    samples=[Sample(r(2, 3)), Sample(r())],
 )
 def variable_shape(input, out_type=None, name=None):
     """Return the shape of the variable behind a handle."""
@@ -175,6 +179,7 @@ def _destroy_kernel(handle, *, ignore_lookup_error):
     infer=infer.no_outputs,
     kernel=_destroy_kernel,
     effect=Effect.WRITES,
+    samples=[Sample(r(2, 3))],
 )
 def destroy_resource_op(resource, ignore_lookup_error=True, name=None):
     """Forget the resource behind a handle."""
@@ -212,6 +217,7 @@ def _read_kernel(handle, *, dtype):
     kernel=_read_kernel,
     gradient=lambda b, op, dvalue: dvalue,
     effect=Effect.READS,
+    samples=[Sample(r(2, 3))],
 )
 def read_variable_op(resource, dtype, name=None):
     """Return the value of the variable behind a handle."""
@@ -277,6 +283,7 @@ def _gather_gradient(b, op, doutput):
     kernel=_gather_kernel,
     gradient=_gather_gradient,
     effect=Effect.READS,
+    samples=[Sample(r(4, 2), [0, 3, 1]), Sample(r(4), [[0], [2]])],
 )
 def resource_gather(resource, indices, dtype, batch_dims=0, validate_indices=True, name=None):
     """Return rows of the variable behind a handle; indices are always checked."""
@@ -324,6 +331,7 @@ def _gather_nd_kernel(handle, indices, *, dtype):
         None,
     ),
     effect=Effect.READS,
+    samples=[Sample(r(3, 2), [[0, 1], [2, 0]]), Sample(r(3, 2), [[1]])],
 )
 def resource_gather_nd(resource, indices, dtype, name=None):
     """Return slices of the variable behind a handle, one per row of coordinates."""
@@ -357,6 +365,7 @@ def _assign_kernel(handle, value, *, dtype):
     kernel=_assign_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(2, 3), r(2, 3))],
 )
 def assign_variable_op(resource, value, name=None):
     """Give the variable behind a handle a value."""
@@ -384,6 +393,7 @@ def _updating(function: Any) -> Any:
     kernel=_updating(np.add),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=typed([Sample(r(2, 3), r(2, 3))], "float32", "float64", "int32", "int64", attr="dtype"),
 )
 def assign_add_variable_op(resource, value, name=None):
     """Add to the variable behind a handle."""
@@ -397,6 +407,7 @@ def assign_add_variable_op(resource, value, name=None):
     kernel=_updating(np.subtract),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=typed([Sample(r(2, 3), r(2, 3))], "float32", "float64", "int32", "int64", attr="dtype"),
 )
 def assign_sub_variable_op(resource, value, name=None):
     """Subtract from the variable behind a handle."""
@@ -409,6 +420,7 @@ def assign_sub_variable_op(resource, value, name=None):
     infer=lambda c, handle: handle_shape(c).with_rank(0),
     kernel=lambda handle, *, limit: count_up(variable_behind(handle), limit),
     effect=Effect.WRITES,
+    samples=[Sample(1, limit=5)],
 )
 def resource_count_up_to(resource, limit, T, name=None):
     """Return the value of the variable behind a handle and add 1 to it, until it is `limit`."""

@@ -160,7 +160,8 @@ def calls(
     inputs.
 
     With `static`, the placeholders know their shapes and literal inputs are constants, else nothing
-    is known.
+    is known. A reference or resource input is a variable; the operation that gives it the array as
+    its value is in the graph's collection `initializers`.
     """
     from headrace.ops.convert import constant
     from headrace.ops.define import build
@@ -174,9 +175,14 @@ def calls(
         for argument, spec in zip(schema.inputs, sample.inputs, strict=True):
             specs = list(spec) if argument.is_list else [spec]
             for k, (piece, dtype) in enumerate(zip(specs, _types(schema, argument, specs, attrs))):
+                if argument.is_ref or dtype is dtypes.resource:
+                    value_type = _variable_type(dtype, attrs)
+                    arrays.append(_array(piece, value_type, len(arrays)))
+                    tensors.append(_variable(arrays[-1], value_type, argument, static))
+                    continue
                 array = _array(piece, dtype, len(arrays))
                 arrays.append(array)
-                if static and not isinstance(piece, Random) and dtype is not dtypes.resource:
+                if static and not isinstance(piece, Random):
                     tensors.append(constant(array, dtype, name=f"{argument.name}_{k}"))
                 else:
                     shape = array.shape if static else None
@@ -185,6 +191,30 @@ def calls(
         full = complete_attributes(definition, tensors, given)
         op = graph.add_operation(definition, tensors, full, graph.unique_name("op"))
     return op, arrays
+
+
+def _variable_type(dtype: DType, attrs: dict[str, Any]) -> DType:
+    """The dtype of the values of the variable that an input of `dtype` stands for."""
+    if dtype is not dtypes.resource:
+        return dtype
+    return dtypes.as_dtype(attrs.get("dtype", attrs.get("T", dtypes.float32)))
+
+
+def _variable(array: np.ndarray, dtype: DType, argument: Argument, static: bool) -> Tensor:
+    from headrace.graph.default import get_default_graph
+    from headrace.ops.convert import constant
+    from headrace.ops.define import build
+
+    shape = array.shape if static else None
+    value = constant(array, dtype, name=f"{argument.name}_value")
+    if argument.is_ref:
+        tensor = build("VariableV2", shape=shape, dtype=dtype, name=argument.name)
+        initializer = build("Assign", ref=tensor, value=value, validate_shape=static).op
+    else:
+        tensor = build("VarHandleOp", shape=shape, dtype=dtype, name=argument.name)
+        initializer = build("AssignVariableOp", resource=tensor, value=value)
+    get_default_graph().add_to_collection("initializers", initializer)
+    return tensor
 
 
 def _types(

@@ -10,10 +10,11 @@ import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
+from headrace.ops.samples import r, typed
 from headrace.ops.scatter_kernels import scatter, scatter_nd
 from headrace.ops.slicing import MASKS, resolve_strided_slice
 from headrace.ops.state import equal_shapes, state_of
@@ -54,6 +55,13 @@ def _check_handle_dtype(c: Any, attribute: str) -> None:
         )
 
 
+# Positive, since some divide.
+_ROWS = [
+    Sample(r(4, 2, low=1, high=4), [0, 2], r(2, 2, low=1, high=4)),
+    Sample(r(4, low=1, high=4), [[1], [1]], r(2, 1, low=1, high=4)),
+]
+
+
 def _reference(
     op_type: str,
     types: str,
@@ -61,6 +69,7 @@ def _reference(
     prefix: str = "Scatter",
     change: Callable[..., Any] = scatter,
     rule: Callable[..., Any] = _scatter_infer,
+    samples: list[Sample] = _ROWS,
 ) -> Callable[..., Any]:
     """Define the op `<prefix><how>` on references."""
     how = op_type.removeprefix(prefix)
@@ -79,6 +88,7 @@ def _reference(
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
+        samples=samples,
     )
 
 
@@ -99,6 +109,7 @@ def _resource(op_type: str, types: str) -> Callable[..., Any]:
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
+        samples=_ROWS,
     )
 
 
@@ -220,7 +231,14 @@ def _resource_nd_infer(
     return []
 
 
-_reference_nd = partial(_reference, prefix="ScatterNd", change=scatter_nd, rule=_nd_infer)
+_PLACES = [
+    Sample(r(4), [[0], [2]], r(2)),
+    Sample(r(3, 2), [[1, 1], [2, 0]], r(2)),
+    Sample(r(3, 2), [[2], [2]], r(2, 2)),
+]
+_reference_nd = partial(
+    _reference, prefix="ScatterNd", change=scatter_nd, rule=_nd_infer, samples=_PLACES
+)
 
 
 def _resource_nd(op_type: str) -> Callable[..., Any]:
@@ -240,6 +258,7 @@ def _resource_nd(op_type: str) -> Callable[..., Any]:
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
+        samples=typed(_PLACES, "float32", "float64", "int32", "int64"),
     )
 
 
@@ -346,6 +365,7 @@ def _resource_slice_kernel(
     kernel=_slice_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(4, 2), [1, 0], [3, 2], [1, 1], r(2, 2)), Sample(r(4), [3], [0], [-2], r(2))],
 )
 def strided_slice_assign(
     ref,
@@ -371,6 +391,7 @@ def strided_slice_assign(
     kernel=_resource_slice_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(4, 2), [1, 0], [3, 2], [1, 1], r(2, 2)), Sample(r(4), [3], [0], [-2], r(2))],
 )
 def resource_strided_slice_assign(
     ref,

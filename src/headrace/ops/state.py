@@ -14,9 +14,10 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError, NotFoundError, OutOfRangeError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.samples import r
 
 __all__ = ["assign_op", "equal_shapes", "state_of", "variable_v2"]
 
@@ -80,6 +81,7 @@ _VARIABLE = "shape: shape; dtype: type; container: string = ''; shared_name: str
     kernel=_variable_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.READS,
+    samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def variable_v2(shape, dtype, container="", shared_name="", name=None):
     """Return a reference to a variable, which keeps its value between steps."""
@@ -94,6 +96,7 @@ def variable_v2(shape, dtype, container="", shared_name="", name=None):
     kernel=_variable_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.READS,
+    samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def variable_v1(shape, dtype, container="", shared_name="", name=None):
     """Return a reference to a variable: VariableV2 as older graphs have it."""
@@ -115,6 +118,7 @@ def _temporary_kernel(*, ctx, shape, dtype, var_name):
     kernel=_temporary_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def temporary_variable(shape, dtype, var_name="", name=None):
     """Return a reference to a variable of this one step; it starts as zeros."""
@@ -137,6 +141,7 @@ def _destroy_temporary_kernel(ref, *, var_name):
     kernel=_destroy_temporary_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(2, 3), var_name="ref")],
 )
 def destroy_temporary_variable(ref, var_name, name=None):
     """Return the last value of a temporary variable."""
@@ -150,6 +155,7 @@ def destroy_temporary_variable(ref, var_name, name=None):
     kernel=lambda ref: np.bool_(state_of(ref).value is not None),
     effect=Effect.READS,
     accepts_uninitialized=True,
+    samples=[Sample(r(2, 3))],
 )
 def is_variable_initialized_op(ref, name=None):
     """Return whether a variable has a value."""
@@ -189,6 +195,7 @@ def _assign_kernel(ref, value, *, validate_shape):
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     accepts_uninitialized=True,
+    samples=[Sample(r(2, 3), r(2, 3)), Sample(r(2), r(3), validate_shape=False)],
 )
 def assign_op(ref, value, validate_shape=True, use_locking=True, name=None):
     """Give a variable a value and return its reference; its shape stays with `validate_shape`."""
@@ -225,6 +232,7 @@ def _update_infer(c: Any, ref: TensorShape, value: TensorShape) -> TensorShape:
     kernel=_updating(np.add),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(2, 3), r(2, 3)), Sample(r(), r())],
 )
 def assign_add_op(ref, value, use_locking=False, name=None):
     """Add to a variable and return its reference."""
@@ -238,6 +246,7 @@ def assign_add_op(ref, value, use_locking=False, name=None):
     kernel=_updating(np.subtract),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    samples=[Sample(r(2, 3), r(2, 3)), Sample(r(), r())],
 )
 def assign_sub_op(ref, value, use_locking=False, name=None):
     """Subtract from a variable and return its reference."""
@@ -265,6 +274,7 @@ def count_infer(c: Any, shape: TensorShape) -> TensorShape:
     infer=count_infer,
     kernel=lambda ref, *, limit: count_up(state_of(ref), limit),
     effect=Effect.WRITES,
+    samples=[Sample(1, limit=5)],
 )
 def count_up_to_op(ref, limit, name=None):
     """Return a variable's value and add 1 to it, until it is `limit`."""
