@@ -229,6 +229,8 @@ def test_native_kernel_agrees(op_type):
             fast = bind_kernel(op, None, definition.native)(*arrays)
         except onednn.Unsupported:
             continue
+        if fast is NotImplemented:
+            continue
         exact = bind_kernel(op, None)(*arrays)
         pairs = (
             zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]

@@ -87,7 +87,8 @@ class Definition:
     gradient  (b, op, *output gradients) -> one gradient (or None) per input
     fold      (op) -> the outputs' values, or None: what static shapes alone decide (Shape, Rank,
               Size)
-    native    a faster kernel of the same meaning, or None; it may raise `devices.Unsupported`
+    native    a faster kernel of the same meaning, or None; where it is not for the inputs, it
+              returns NotImplemented or raises `devices.onednn.Unsupported`
     """
 
     schema: Schema

@@ -5,6 +5,7 @@ Each op's gradient is its counterpart: what joined is cut again, what was cut is
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -150,15 +151,16 @@ def concat_old(concat_dim, values, name=None):
 
 
 def _offset_kernel(axis: Any, shapes: Any) -> list[np.ndarray]:
-    table = np.stack(shapes)
-    if table.ndim != 2:
+    first = shapes[0]
+    if np.ndim(first) != 1 or any(s.shape != first.shape for s in shapes):
         raise ValueError("shapes must be vectors of one length")
-    axis = check_axis(axis, table.shape[1], "concat_dim")
-    others = np.arange(table.shape[1]) != axis
-    if (table[:, others] != table[0, others]).any():
-        raise ValueError(f"All dimensions except {axis} must match: {table.tolist()}")
-    offsets = np.zeros_like(table)
-    offsets[1:, axis] = np.cumsum(table[:-1, axis])
+    axis = check_axis(axis, len(first), "concat_dim")
+    table = [s.tolist() for s in shapes]
+    outlines = [[*sizes[:axis], *sizes[axis + 1 :]] for sizes in table]
+    if any(outline != outlines[0] for outline in outlines):
+        raise ValueError(f"All dimensions except {axis} must match: {table}")
+    offsets = np.zeros((len(shapes), len(first)), first.dtype)
+    offsets[1:, axis] = list(accumulate(sizes[axis] for sizes in table[:-1]))
     return list(offsets)
 
 
@@ -206,7 +208,7 @@ def _split_infer(c: Any, axis: TensorShape, value: TensorShape) -> Any:
 
 def _pieces(value: np.ndarray, axis: int, sizes: list[int]) -> list[np.ndarray]:
     before = (slice(None),) * axis
-    ends = np.cumsum(sizes).tolist()
+    ends = accumulate(sizes)
     return [value[(*before, slice(end - n, end))] for end, n in zip(ends, sizes, strict=True)]
 
 

@@ -144,18 +144,18 @@ def _native_mat_mul(a, b, *, transpose_a, transpose_b):
         or a.ndim != 2
         or a.size * b.shape[0 if transpose_b else -1] < (_MUCH_WORK_IN_ONE)
     ):
-        raise onednn.Unsupported("NumPy's product is as fast")
+        return NotImplemented  # NumPy's product is as fast
     return onednn.gemm(a, b, transpose_a, transpose_b)
 
 
 def _native_batch_mat_mul(x, y, *, adj_x, adj_y):
     if x.dtype != np.float32 or min(x.ndim, y.ndim) < 2:
-        raise onednn.Unsupported("NumPy's product is as fast")
+        return NotImplemented  # NumPy's product is as fast
     rows, depth = x.shape[-2:]
     one = rows * depth * y.shape[-2 if adj_y else -1]
     count = max(x.size // (rows * depth or 1), y.size // (y.shape[-1] * y.shape[-2] or 1))
     if one > _MUCH_WORK_EACH or one * count < _MUCH_WORK:
-        raise onednn.Unsupported("NumPy's product is as fast")
+        return NotImplemented  # NumPy's product is as fast
     return onednn.matmul(x, y, adj_x, adj_y)
 
 

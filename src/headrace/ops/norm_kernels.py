@@ -23,7 +23,7 @@ def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") 
         raise TypeError(f"bias_add: value is {value.dtype.name}, bias is {bias.dtype.name}")
     if bias.shape != (value.shape[axis],):
         raise ValueError(f"bias must have shape ({value.shape[axis]},), got {bias.shape}")
-    return value + _along(bias, axis, value.ndim)
+    return value + (bias if axis == value.ndim - 1 else _along(bias, axis, value.ndim))
 
 
 def bias_add_grad(out_backprop: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
@@ -272,6 +272,8 @@ def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
         planes = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
         return (planes @ np.ones(planes.shape[2], x.dtype)).sum(axis=0, dtype=np.float64)
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    if len(rows) < _BLOCK:
+        return np.ones(len(rows), x.dtype) @ rows
     whole = len(rows) // _BLOCK * _BLOCK
     blocks = rows[:whole].reshape(whole // _BLOCK, _BLOCK, x.shape[-1])
     ones = np.ones(_BLOCK, x.dtype)

@@ -103,8 +103,8 @@ def _invert_kernel(x: np.ndarray) -> np.ndarray:
     if np.ndim(x) != 1:
         raise ValueError(f"invert_permutation expects a vector, not shape {list(np.shape(x))}")
     count = len(x)
-    outside = (x < 0) | (x >= count)
-    if outside.any():
+    if count and not 0 <= x.min() <= x.max() < count:
+        outside = (x < 0) | (x >= count)
         raise ValueError(f"{x[outside][0]} is not between 0 and {count}")
     result = np.full(count, -1, x.dtype)
     result[x] = np.arange(count, dtype=x.dtype)
