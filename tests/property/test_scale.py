@@ -1,9 +1,8 @@
 """Deep and wide graphs: nothing recurses, and the cost of every stage grows with the graph's size.
 
-The limits are generous, since test machines are shared: a quadratic stage would miss them by far.
+No time is asserted, since test machines are shared; a stage that is quadratic runs into the time
+limit against hanging.
 """
-
-import time
 
 import numpy as np
 import pytest
@@ -12,14 +11,8 @@ import headrace as tf
 from headrace.core import proto
 
 
-@pytest.fixture
-def clock():
-    start = time.perf_counter()
-    return lambda: time.perf_counter() - start
-
-
 @pytest.mark.timeout(120)
-def test_a_chain_of_20000_operations(clock):
+def test_a_chain_of_20000_operations():
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = y = tf.placeholder(tf.float64, [2])
         for i in range(20_000):
@@ -32,11 +25,10 @@ def test_a_chain_of_20000_operations(clock):
     with tf.Graph().as_default(), tf.Session() as session:
         tf.import_graph_def(proto.GraphDef.FromString(data), name="")
         np.testing.assert_array_equal(session.run(y.name, {x.name: [1, 2]}), value)
-    assert clock() < 60
 
 
 @pytest.mark.timeout(120)
-def test_a_sum_of_5000_terms(clock):
+def test_a_sum_of_5000_terms():
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float64, [])
         terms = [x * float(i) for i in range(5000)]
@@ -46,10 +38,10 @@ def test_a_sum_of_5000_terms(clock):
         expected = np.arange(5000.0).sum()
         assert found[:3] == [2 * expected, 2 * expected, 2 * expected]
         assert found[-1] == 9998
-    assert clock() < 60
 
 
-def test_control_edges_alone_order_a_long_chain(clock):
+@pytest.mark.timeout(120)
+def test_control_edges_alone_order_a_long_chain():
     ran = []
     with tf.Graph().as_default(), tf.Session() as session:
         last = tf.no_op()
@@ -58,4 +50,3 @@ def test_control_edges_alone_order_a_long_chain(clock):
                 last = tf.no_op() if i % 1000 else tf.py_func(lambda i=i: ran.append(i), [], [])
         session.run(last)
     assert ran == [0, 1000, 2000]
-    assert clock() < 30

@@ -1,7 +1,5 @@
 """What is known before a step runs: what follows from constants and static shapes, even in part."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -53,13 +51,12 @@ def test_an_unknown_index_gives_no_value():
         assert tf.get_static_value(taken) is None
 
 
+@pytest.mark.timeout(60)
 def test_a_value_is_worked_out_once():
     n = tf.constant(0)
     for _ in range(50):
         n = n + n  # 2**50 paths lead to the first one
-    start = time.perf_counter()
     assert tf.zeros(tf.stack([n])).shape.as_list() == [0]
-    assert time.perf_counter() - start < 5
 
 
 def test_small_zeros_are_constants_and_large_ones_are_filled():
