@@ -8,6 +8,7 @@ with tf.Session() as session:
 """
 
 import sys
+from types import ModuleType
 
 from headrace import api
 from headrace.api import *  # noqa: F403
@@ -17,6 +18,23 @@ __version__ = "0.1.0"
 
 # tf.compat.v1 is TensorFlow 1.15's own name for its interface: all of this module.
 api.compat.v1 = sys.modules[__name__]  # type: ignore[attr-defined]
+
+
+class _Package(ModuleType):
+    """A public name stays what it is when a room of the same name is imported.
+
+    `tf.gradients` is a function and `headrace.gradients` a room (as `train`, `data` or `layers` may
+    be): the import system sets the room as an attribute of this package, which must not hide the
+    public one. The room is still found by `from headrace.gradients import ...`.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        is_room = isinstance(value, ModuleType) and value.__name__ == f"headrace.{name}"
+        if not (is_room and name in __all__):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

@@ -35,3 +35,12 @@ def test_a_missing_name_is_told_as_the_user_wrote_it():
         _ = tf.plaecholder
     assert (e.value.name, e.value.obj) == ("plaecholder", tf)  # for "Did you mean: 'placeholder'?"
     assert not hasattr(tf, "plaecholder")
+
+
+def test_rooms_do_not_hide_public_names():
+    code = (
+        "import headrace, importlib, sys; del sys.modules['headrace.gradients']; "
+        "room = importlib.import_module('headrace.gradients'); "
+        "print(callable(headrace.gradients), room.__name__)"
+    )
+    assert imported(code) == ["True", "headrace.gradients"]
