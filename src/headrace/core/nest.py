@@ -1,13 +1,14 @@
-"""Nests of lists, tuples, named tuples and dicts (by sorted key): flatten them, map over them,
-build them again.
+"""Nests of lists, tuples, named tuples and mappings: flatten them, map over them, build them again.
 
-optree does the work; what is ours is TensorFlow's idea of a leaf: None is one, and so is anything
-that isn't a container.
+The leaves come in order, those of a mapping by sorted key (whatever order it keeps itself); None is
+a leaf, and so is anything that isn't a container. Values that are made of several tensors are
+leaves too, unless their parts are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from headrace.core.export import export
@@ -17,43 +18,59 @@ __all__ = ["assert_same_structure", "flatten", "is_nested", "map_structure", "pa
 
 @export("nest.is_nested")
 def is_nested(seq: Any) -> bool:
-    """Whether `seq` is a container of a nest: a list, tuple or dict."""
-    return isinstance(seq, list | tuple | dict)
+    """Whether `seq` is a container of a nest: a list, tuple or mapping."""
+    return isinstance(seq, list | tuple | Mapping)
 
 
 @export("nest.flatten")
 def flatten(structure: Any, expand_composites: bool = False) -> list[Any]:
-    """Return the leaves of a nest, in order; composite tensors are leaves, or their parts if asked
-    for.
-    """
-    import optree
-
-    leaves = optree.tree_leaves(structure, none_is_leaf=True)
-    return [part for leaf in leaves for part in _parts(leaf)] if expand_composites else leaves
+    """Return the leaves of a nest, in order; with `expand_composites`, the parts of composites."""
+    return list(_leaves(structure, expand_composites))
 
 
-def _parts(leaf: Any) -> list[Any]:
-    if hasattr(leaf, "dense_shape") and hasattr(leaf, "indices"):
-        shape = [] if leaf.dense_shape is None else [leaf.dense_shape]
-        return [leaf.indices, leaf.values, *shape]
-    return [leaf]
+def _leaves(structure: Any, expand: bool) -> Iterator[Any]:
+    if is_nested(structure):
+        for child in _children(structure):
+            yield from _leaves(child, expand)
+    elif expand and hasattr(structure, "components"):
+        yield from structure.components()
+    else:
+        yield structure
+
+
+def _children(structure: Any) -> list[Any]:
+    if isinstance(structure, Mapping):
+        return [structure[key] for key in sorted(structure)]
+    return list(structure)
 
 
 @export("nest.pack_sequence_as")
 def pack_sequence_as(structure: Any, flat_sequence: Iterable[Any]) -> Any:
-    """Return a nest like `structure` with the leaves of `flat_sequence`; ValueError if their count
-    differs.
-    """
-    import optree
-
-    flat = list(flat_sequence)
-    treespec = optree.tree_structure(structure, none_is_leaf=True)
-    if treespec.num_leaves != len(flat):
+    """Return a nest like `structure` with the leaves of `flat_sequence`, which must be as many."""
+    if not is_nested(flat_sequence):
+        raise TypeError("flat_sequence must be a sequence")
+    flat, count = list(flat_sequence), len(flatten(structure))
+    if count != len(flat):
         raise ValueError(
-            f"Could not pack sequence. Structure had {treespec.num_leaves} elements, but "
-            f"flat_sequence had {len(flat)} elements."
+            f"Could not pack sequence. Structure had {count} elements, but flat_sequence had "
+            f"{len(flat)} elements.  Structure: {structure}, flat_sequence: {flat_sequence}."
         )
-    return optree.tree_unflatten(treespec, flat)
+    return _pack(structure, iter(flat))
+
+
+def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
+    if not is_nested(structure):
+        return next(leaves)
+    children = [_pack(child, leaves) for child in _children(structure)]
+    if isinstance(structure, Mapping):
+        found = dict(zip(sorted(structure), children, strict=True))
+        pairs = [(key, found[key]) for key in structure]
+        if isinstance(structure, defaultdict):
+            return defaultdict(structure.default_factory, pairs)
+        return type(structure)(pairs)  # type: ignore[call-arg]
+    if hasattr(structure, "_fields"):
+        return type(structure)(*children)
+    return type(structure)(children)
 
 
 @export("nest.map_structure")
@@ -71,31 +88,27 @@ def map_structure(func: Callable[..., Any], *structure: Any, check_types: bool =
 
 @export("nest.assert_same_structure")
 def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
-    """Raise ValueError if two nests differ in structure, TypeError if only in the types of
-    containers.
-    """
-    if is_nested(nest1) != is_nested(nest2) or (
-        is_nested(nest1)
-        and (len(nest1) != len(nest2) or isinstance(nest1, dict) != isinstance(nest2, dict))
-    ):
-        raise ValueError(
-            f"The two structures don't have the same nested structure.\n\n"
-            f"First structure: {nest1}\n\nSecond structure: {nest2}"
-        )
+    """Raise ValueError if two nests differ in structure, TypeError if only in their containers."""
+    if is_nested(nest1) != is_nested(nest2):
+        raise _differ(ValueError, nest1, nest2)
     if not is_nested(nest1):
         return
-    if check_types and type(nest1) is not type(nest2):
-        raise TypeError(
-            f"The two structures don't have the same sequence type. First structure has type "
-            f"{type(nest1)}, while second structure has type {type(nest2)}."
-        )
-    if isinstance(nest1, dict):
+    mappings = isinstance(nest1, Mapping), isinstance(nest2, Mapping)
+    if len(nest1) != len(nest2) or mappings[0] != mappings[1]:
+        raise _differ(ValueError, nest1, nest2)
+    if mappings[0]:
         if set(nest1) != set(nest2):
-            raise ValueError(
-                f"The two dictionaries don't have the same keys: {set(nest1) ^ set(nest2)}"
-            )
-        pairs = [(nest1[k], nest2[k]) for k in nest1]
-    else:
-        pairs = list(zip(nest1, nest2, strict=True))
-    for a, b in pairs:
+            raise _differ(ValueError, nest1, nest2)
+    elif check_types and type(nest1) is not type(nest2):
+        raise _differ(TypeError, nest1, nest2, "the same sequence type")
+    for a, b in zip(_children(nest1), _children(nest2), strict=True):
         assert_same_structure(a, b, check_types)
+
+
+def _differ(
+    kind: type[Exception], nest1: Any, nest2: Any, what: str = "the same nested structure"
+) -> Exception:
+    return kind(
+        f"The two structures don't have {what}.\n\nFirst structure: type={type(nest1).__name__} "
+        f"str={nest1}\n\nSecond structure: type={type(nest2).__name__} str={nest2}"
+    )

@@ -48,6 +48,11 @@ class IndexedSlices:
     def dense_shape(self) -> Tensor | None:
         return self._dense_shape
 
+    def components(self) -> list[Tensor]:
+        """The tensors that this is made of."""
+        shape = [] if self._dense_shape is None else [self._dense_shape]
+        return [self._values, self._indices, *shape]
+
     @property
     def name(self) -> str:
         return self._values.name
@@ -130,6 +135,10 @@ class SparseTensor:
     def dense_shape(self) -> Tensor:
         return self._dense_shape
 
+    def components(self) -> list[Tensor]:
+        """The tensors that this is made of."""
+        return [self._indices, self._values, self._dense_shape]
+
     @property
     def op(self) -> Operation:
         return self._values.op
@@ -150,8 +159,7 @@ class SparseTensor:
         return self.shape
 
     def consumers(self) -> list[Operation]:
-        parts = (self._indices, self._values, self._dense_shape)
-        return list(dict.fromkeys(op for t in parts for op in t.consumers()))
+        return list(dict.fromkeys(op for t in self.components() for op in t.consumers()))
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
         """Run what this tensor needs and return a SparseTensorValue."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core import dtypes
+from headrace.core import dtypes, nest
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices
@@ -47,7 +47,7 @@ def group(*inputs: Any, **kwargs: Any) -> Operation:
     name = kwargs.pop("name", None)
     if kwargs:
         raise ValueError(f"Unknown keyword arguments: {', '.join(kwargs)}")
-    items = list(_flatten(inputs))
+    items = nest.flatten(inputs)
     graph = graph_of(items) or get_default_graph()
     with graph.as_default(), name_scope(name, "group_deps", items) as scope:
         by_device: dict[str, list[Operation]] = {}
@@ -59,16 +59,6 @@ def group(*inputs: Any, **kwargs: Any) -> Operation:
             return _wait_for(graph, ops, device, scope)
         gates = [_wait_for(graph, ops, device, None) for device, ops in sorted(by_device.items())]
         return _wait_for(graph, gates, "", scope)
-
-
-def _flatten(items: Any) -> Any:
-    for item in items:
-        if isinstance(item, list | tuple):
-            yield from _flatten(item)
-        elif isinstance(item, dict):
-            yield from _flatten(item[k] for k in sorted(item))
-        else:
-            yield item
 
 
 def _operation_of(item: Any) -> Operation:

@@ -16,8 +16,9 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
+from headrace.graph.completion import complete_attributes
 from headrace.graph.definition import Definition, Sample
-from headrace.graph.graph import Graph, complete_attributes
+from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING, Argument, Schema
 

@@ -16,7 +16,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import set_kernels
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import check_sparse, parts
+from headrace.ops.sparse import check_sparse
 
 __all__ = [
     "edit_distance",
@@ -145,9 +145,11 @@ def _operands(first: Any, second: Any) -> tuple[Any, Any, bool]:
 
 def _operate(a: Any, c: Any, operation: str, validate: bool) -> SparseTensor:
     if isinstance(a, SparseTensor):
-        result = sparse_to_sparse_set_operation(*parts(a), *parts(c), operation, validate)
+        result = sparse_to_sparse_set_operation(
+            *a.components(), *c.components(), operation, validate
+        )
     elif isinstance(c, SparseTensor):
-        result = dense_to_sparse_set_operation(a, *parts(c), operation, validate)
+        result = dense_to_sparse_set_operation(a, *c.components(), operation, validate)
     else:
         result = dense_to_dense_set_operation(a, c, operation, validate)
     return SparseTensor(*result)
@@ -189,7 +191,7 @@ def set_size(a: Any, validate_indices: bool = True) -> Tensor:
         raise TypeError(f"Expected `SparseTensor`, got {sets}.")
     if sets.values.dtype.base_dtype not in _VALID:
         raise TypeError(f"Invalid dtype {sets.values.dtype!r}.")
-    return set_size_op(*parts(sets), validate_indices)
+    return set_size_op(*sets.components(), validate_indices)
 
 
 # -- Sequences
@@ -243,4 +245,6 @@ def edit_distance(
         if not isinstance(value, SparseTensor | SparseTensorValue):
             raise TypeError(f"{role} must be a SparseTensor.")
     given, right = SparseTensor.from_value(hypothesis), SparseTensor.from_value(truth)
-    return edit_distance_op(*parts(given), *parts(right), normalize=normalize, name=name)
+    return edit_distance_op(
+        *given.components(), *right.components(), normalize=normalize, name=name
+    )

@@ -26,7 +26,6 @@ __all__ = [
     "dense_to_sparse",
     "is_followed",
     "known_shape",
-    "parts",
     "sparse_eye",
     "sparse_mask",
     "sparse_merge",
@@ -43,11 +42,6 @@ def as_sparse(value: Any) -> SparseTensor:
     if not isinstance(value, SparseTensor):
         raise TypeError("Input must be a SparseTensor.")
     return value
-
-
-def parts(sp: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The inputs that an op takes for a sparse tensor."""
-    return sp.indices, sp.values, sp.dense_shape
 
 
 def check_sparse(

@@ -18,7 +18,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse, is_followed, known_shape, parts
+from headrace.ops.sparse import as_sparse, check_sparse, is_followed, known_shape
 
 __all__ = [
     "sparse_concat",
@@ -75,7 +75,7 @@ def sparse_reorder_op(input_indices, input_values, input_shape, name=None):
 def sparse_reorder(sp_input: Any, name: str | None = None) -> SparseTensor:
     """Return the same sparse tensor with its elements in row-major order."""
     sp = as_sparse(sp_input)
-    indices, values = sparse_reorder_op(*parts(sp), name=name)
+    indices, values = sparse_reorder_op(*sp.components(), name=name)
     shape = known_shape(sp)
     return SparseTensor(indices, values, b.identity(sp.dense_shape) if shape is None else shape)
 
@@ -343,7 +343,7 @@ def sparse_split(
     if axis is None:
         raise ValueError("axis is required")
     sp = as_sparse(sp_input)
-    pieces = sparse_split_op(axis, *parts(sp), num_split=num_split, name=name)
+    pieces = sparse_split_op(axis, *sp.components(), num_split=num_split, name=name)
     return [SparseTensor(*piece) for piece in zip(*pieces, strict=True)]
 
 
@@ -406,7 +406,7 @@ def sparse_slice(sp_input: Any, start: Any, size: Any, name: str | None = None) 
     first = convert_to_tensor(start, dtypes.int64)
     extent = convert_to_tensor(size, dtypes.int64)
     with name_scope(name, "SparseSlice", [sp]) as scope:
-        return SparseTensor(*sparse_slice_op(*parts(sp), first, extent, name=scope))
+        return SparseTensor(*sparse_slice_op(*sp.components(), first, extent, name=scope))
 
 
 @composed
@@ -492,5 +492,5 @@ def sparse_fill_empty_rows(
     sp = as_sparse(sp_input)
     with name_scope(name, "SparseFillEmptyRows", [sp]):
         default = convert_to_tensor(default_value, sp.values.dtype)
-        indices, values, empty, _ = sparse_fill_empty_rows_op(*parts(sp), default)
+        indices, values, empty, _ = sparse_fill_empty_rows_op(*sp.components(), default)
         return SparseTensor(indices, values, sp.dense_shape), empty

@@ -18,7 +18,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse, known_shape, parts
+from headrace.ops.sparse import as_sparse, check_sparse, known_shape
 
 __all__ = [
     "sparse_add",
@@ -103,12 +103,12 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any
         a, b = b, a
     left = as_sparse(a)
     if not isinstance(b, sparse_types):
-        return sparse_tensor_dense_add(*parts(left), b)
+        return sparse_tensor_dense_add(*left.components(), b)
     right = as_sparse(b)
     limit = convert_to_tensor(
         0 if threshold is None else threshold, left.dtype.real_dtype.base_dtype, "threshold"
     )
-    indices, values, shape = sparse_add_op(*parts(left), *parts(right), limit)
+    indices, values, shape = sparse_add_op(*left.components(), *right.components(), limit)
     left.shape.assert_is_compatible_with(right.shape)
     sizes = [known_shape(left), known_shape(right)]
     if None not in sizes:
@@ -177,8 +177,8 @@ def sparse_sparse_minimum(a_indices, a_values, a_shape, b_indices, b_values, b_s
 @export("sparse.maximum", "sparse_maximum")
 def sparse_maximum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
     """Return the larger elements of two sparse tensors; what is absent counts as 0."""
-    with name_scope(name, "SparseSparseMaximum", [*parts(sp_a), *parts(sp_b)]) as scope:
-        indices, values = sparse_sparse_maximum(*parts(sp_a), *parts(sp_b), name=scope)
+    with name_scope(name, "SparseSparseMaximum", [*sp_a.components(), *sp_b.components()]) as scope:
+        indices, values = sparse_sparse_maximum(*sp_a.components(), *sp_b.components(), name=scope)
     return SparseTensor(indices, values, sp_a.dense_shape)
 
 
@@ -186,8 +186,8 @@ def sparse_maximum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = No
 @export("sparse.minimum", "sparse_minimum")
 def sparse_minimum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
     """Return the smaller elements of two sparse tensors; what is absent counts as 0."""
-    with name_scope(name, "SparseSparseMinimum", [*parts(sp_a), *parts(sp_b)]) as scope:
-        indices, values = sparse_sparse_minimum(*parts(sp_a), *parts(sp_b), name=scope)
+    with name_scope(name, "SparseSparseMinimum", [*sp_a.components(), *sp_b.components()]) as scope:
+        indices, values = sparse_sparse_minimum(*sp_a.components(), *sp_b.components(), name=scope)
     return SparseTensor(indices, values, sp_a.dense_shape)
 
 
@@ -367,10 +367,10 @@ def sparse_tensor_dense_matmul(
 ) -> Tensor:
     """Return the product of a sparse matrix and a dense one, either of them adjoint on demand."""
     left = as_sparse(sp_a)
-    with name_scope(name, "SparseTensorDenseMatMul", [*parts(left), b]):
+    with name_scope(name, "SparseTensorDenseMatMul", [*left.components(), b]):
         right = convert_to_tensor(b, name="b")
         return sparse_tensor_dense_mat_mul(
-            *parts(left), right, adjoint_a=adjoint_a, adjoint_b=adjoint_b
+            *left.components(), right, adjoint_a=adjoint_a, adjoint_b=adjoint_b
         )
 
 
@@ -389,7 +389,7 @@ def _operator(name: str, function: Any) -> Any:
     def method(sp: SparseTensor, y: Any) -> SparseTensor:
         with name_scope(None, name, [sp, y]) as scope:
             dense = convert_to_tensor(y, sp.dtype.base_dtype, "y")
-            values = function(*parts(sp), dense, name=scope)
+            values = function(*sp.components(), dense, name=scope)
             return SparseTensor(sp.indices, values, sp.dense_shape)
 
     return method

@@ -18,7 +18,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import check_sparse, parts
+from headrace.ops.sparse import check_sparse
 
 __all__ = [
     "sparse_reduce_max",
@@ -147,7 +147,7 @@ def sparse_reduce_sum(
 ) -> Tensor:
     """Return the sums along `axis` (all axes if None) as a dense tensor."""
     axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return sparse_reduce_sum_op(*parts(sp_input), axes, keep)
+    return sparse_reduce_sum_op(*sp_input.components(), axes, keep)
 
 
 @composed
@@ -161,7 +161,7 @@ def sparse_reduce_sum_sparse(
 ) -> SparseTensor:
     """Return the sums along `axis` (all axes if None) as a sparse tensor."""
     axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return SparseTensor(*sparse_reduce_sum_sparse_op(*parts(sp_input), axes, keep))
+    return SparseTensor(*sparse_reduce_sum_sparse_op(*sp_input.components(), axes, keep))
 
 
 @composed
@@ -175,7 +175,7 @@ def sparse_reduce_max(
 ) -> Tensor:
     """Return the largest elements along `axis` as a dense tensor; 0 where there are none."""
     axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return sparse_reduce_max_op(*parts(sp_input), axes, keep)
+    return sparse_reduce_max_op(*sp_input.components(), axes, keep)
 
 
 @composed
@@ -189,7 +189,7 @@ def sparse_reduce_max_sparse(
 ) -> SparseTensor:
     """Return the largest elements along `axis` as a sparse tensor."""
     axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return SparseTensor(*sparse_reduce_max_sparse_op(*parts(sp_input), axes, keep))
+    return SparseTensor(*sparse_reduce_max_sparse_op(*sp_input.components(), axes, keep))
 
 
 def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
@@ -217,5 +217,5 @@ def sparse_softmax_op(sp_indices, sp_values, sp_shape, name=None):
 def sparse_softmax(sp_input: SparseTensor, name: str | None = None) -> SparseTensor:
     """Return the softmax along the last axis, over the elements that are there."""
     with name_scope(name, "SparseSoftmax", [sp_input.indices, sp_input.values]):
-        values = sparse_softmax_op(*parts(sp_input))
+        values = sparse_softmax_op(*sp_input.components())
         return SparseTensor(sp_input.indices, values, sp_input.dense_shape)

@@ -18,7 +18,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse, parts
+from headrace.ops.sparse import as_sparse, check_sparse
 
 __all__ = ["deserialize_many_sparse", "serialize_many_sparse", "serialize_sparse"]
 
@@ -118,7 +118,7 @@ def serialize_sparse(
 ) -> Tensor:
     """Return a sparse tensor as a vector of 3 strings."""
     sp = as_sparse(sp_input)
-    return serialize_sparse_op(*parts(sp), out_type=out_type, name=name)
+    return serialize_sparse_op(*sp.components(), out_type=out_type, name=name)
 
 
 @composed
@@ -128,7 +128,7 @@ def serialize_many_sparse(
 ) -> Tensor:
     """Return a matrix with 3 strings for each entry of the first dimension."""
     sp = as_sparse(sp_input)
-    return serialize_many_sparse_op(*parts(sp), out_type=out_type, name=name)
+    return serialize_many_sparse_op(*sp.components(), out_type=out_type, name=name)
 
 
 @composed

@@ -50,37 +50,21 @@ export("python.client.session.register_session_run_conversion_functions")(
 )
 
 
-def _sparse_parts(value: SparseTensor) -> list[Tensor]:
-    return [value.indices, value.values, value.dense_shape]
-
-
-def _slices_parts(value: IndexedSlices) -> list[Tensor]:
-    parts = [value.values, value.indices]
-    return parts if value.dense_shape is None else [*parts, value.dense_shape]
-
-
-def _feed_sparse(key: SparseTensor, value: Any) -> list[tuple[Any, Any]]:
-    return list(zip(_sparse_parts(key), value, strict=True))
-
-
-def _feed_slices(key: IndexedSlices, value: Any) -> list[tuple[Any, Any]]:
-    return list(zip(_slices_parts(key), value, strict=False))
-
-
 register_session_run_conversion_functions(
     SparseTensor,
-    lambda value: (_sparse_parts(value), lambda results: SparseTensorValue(*results)),
-    _feed_sparse,
-    _sparse_parts,
+    lambda value: (value.components(), lambda results: SparseTensorValue(*results)),
+    lambda key, value: list(zip(key.components(), value, strict=True)),
+    SparseTensor.components,
 )
 register_session_run_conversion_functions(
     IndexedSlices,
     lambda value: (
-        _slices_parts(value),
+        value.components(),
         lambda results: IndexedSlicesValue(*results, *[None] * (3 - len(results))),
     ),
-    _feed_slices,
-    _slices_parts,
+    # Rows of a tensor of unknown shape have no place for the shape that a value may bring.
+    lambda key, value: list(zip(key.components(), value, strict=False)),
+    IndexedSlices.components,
 )
 
 

@@ -4,6 +4,7 @@ import collections
 
 import pytest
 
+import headrace as tf
 from headrace.core import nest
 
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -12,11 +13,36 @@ Point = collections.namedtuple("Point", ["x", "y"])
 def test_flatten_and_pack_are_inverse():
     structure = {"b": [1, (2, None)], "a": Point(3, {"z": 4, "y": 5})}
     assert nest.flatten(structure) == [3, 5, 4, 1, 2, None]
-    again = nest.pack_sequence_as(structure, "pqrstu")
+    again = nest.pack_sequence_as(structure, list("pqrstu"))
     assert again == {"b": ["s", ("t", "u")], "a": Point("p", {"z": "r", "y": "q"})}
     with pytest.raises(ValueError, match="had 6 elements"):
         nest.pack_sequence_as(structure, [1])
     assert nest.flatten(7) == [7]
+
+
+def test_mappings_are_taken_by_sorted_key_and_keep_their_type():
+    ordered = collections.OrderedDict([("b", 1), ("a", 2)])
+    assert nest.flatten(ordered) == [2, 1]
+    again = nest.pack_sequence_as(ordered, ["A", "B"])
+    assert list(again.items()) == [("b", "B"), ("a", "A")]
+    counted = nest.map_structure(lambda n: n + 1, collections.defaultdict(list, {"b": 1}))
+    assert counted == {"b": 2}
+    assert counted.default_factory is list
+    nest.assert_same_structure({"a": 1}, collections.OrderedDict(a=1))
+
+
+def test_composites_are_leaves_or_their_parts():
+    with tf.Graph().as_default():
+        sparse = tf.SparseTensor([[0]], [1.0], [2])
+        rows = tf.IndexedSlices(tf.constant([1.0]), tf.constant([0]))
+        assert nest.flatten([sparse, rows]) == [sparse, rows]
+        parts = [sparse.indices, sparse.values, sparse.dense_shape, rows.values, rows.indices]
+        assert nest.flatten([sparse, rows], expand_composites=True) == parts
+
+
+def test_a_flat_sequence_is_needed():
+    with pytest.raises(TypeError, match="must be a sequence"):
+        nest.pack_sequence_as([1, 2], 5)
 
 
 def test_map_structure():
