@@ -15,7 +15,7 @@ __all__ = ["COMPILER_VERSION", "GIT_VERSION", "VERSION", "as_bytes", "as_str_any
 VERSION = "1.15.5"
 GIT_VERSION = "unknown"
 COMPILER_VERSION = "none"
-# What a GraphDef may say of who wrote it and who may read it.
+# The GraphDef version that TensorFlow 1.15.5 writes, and the newest that it reads.
 GRAPH_DEF_VERSION = 134
 GRAPH_DEF_VERSION_MIN_CONSUMER = 0
 GRAPH_DEF_VERSION_MIN_PRODUCER = 0

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
+from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph import default
-from headrace.graph.attributes import as_attribute, plain
+from headrace.graph.attributes import plain
+from headrace.graph.completion import complete_attributes
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.inference import infer_shapes
 from headrace.graph.operation import Operation, Tensor, made_at
-from headrace.graph.schema import MISSING
 from headrace.graph.scopes import ControlScope, DeviceScope, ScopeState, control_inputs_for
 
 if TYPE_CHECKING:
@@ -29,9 +31,6 @@ __all__ = ["Graph"]
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
-
-# The GraphDef version that TensorFlow 1.15.5 writes, and the newest that it reads.
-PRODUCER = 134
 
 
 @export("Graph")
@@ -53,7 +52,7 @@ class Graph:
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
         self.seed: int | None = None
-        self.producer = PRODUCER
+        self.producer = GRAPH_DEF_VERSION
         self.min_consumer = 0  # the oldest reader that understands the graph
         self.bad_consumers: frozenset[int] = frozenset()
 
@@ -125,21 +124,28 @@ class Graph:
         compute_shapes: bool = True,
         compute_device: bool = True,
     ) -> Operation:
-        """Add an operation by type; attributes are Python values or AttrValues. Types follow from
-        the op's schema.
+        """Add an operation by type; attributes are Python values or AttrValues.
+
+        The op's schema decides the types: `dtypes`, `input_types` and `op_def`, if given, must
+        agree with it. Shapes are always computed: `compute_shapes` has no effect, as in TensorFlow.
         """
         definition = lookup(op_type)
+        if op_def is not None and op_def.name != op_type:
+            raise ValueError(f"op_def is of {op_def.name}, not of {op_type}")
+        if input_types is not None:
+            found = [t.dtype for t in inputs]
+            wanted = [as_dtype(t) for t in input_types]
+            if len(found) != len(wanted) or not all(map(DType.is_compatible_with, wanted, found)):
+                raise TypeError(f"inputs of '{op_type}' are {found}, not {wanted}")
         given = {k: plain(v, definition.schema.attributes.get(k)) for k, v in (attrs or {}).items()}
         full = complete_attributes(definition, list(inputs), given)
+        types = definition.schema.output_types(full)
+        if dtypes is not None and types != list(dtypes):
+            raise TypeError(f"outputs of '{op_type}' are {types}, not {dtypes}")
         name = self.operation_name(op_type if name is None else name)
-        op = self.add_operation(
+        return self.add_operation(
             definition, inputs, full, name, device=None if compute_device else ""
         )
-        if dtypes is not None and [t.dtype for t in op._outputs] != list(dtypes):
-            raise TypeError(
-                f"outputs of '{name}' are {[t.dtype for t in op._outputs]}, not {dtypes}"
-            )
-        return op
 
     def _apply_devices(self, op: Operation) -> None:
         for entry in reversed(self.scope.devices):
@@ -493,74 +499,3 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self._operations)} operations>"
-
-
-def complete_attributes(
-    definition: Definition, inputs: Sequence[Tensor], given: dict[str, Any]
-) -> dict[str, Any]:
-    """Fill `given` attributes from the inputs' types and the schema's defaults; TypeError if that
-    does not do.
-    """
-    schema = definition.schema
-    attrs: dict[str, Any] = {k: v for k, v in given.items() if k not in schema.attributes}
-    for attribute in schema.attributes.values():
-        value = given.get(attribute.name)
-        if value is None and attribute.name not in schema.inferred:
-            if attribute.default is MISSING:
-                raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
-            value = attribute.default
-        if value is not None:
-            attrs[attribute.name] = as_attribute(attribute, value, schema.op_type)
-    position = 0
-    single_lists = [a for a in schema.inputs if a.is_list]
-    for argument in schema.inputs:
-        count = _count_inputs(schema, argument, attrs, len(inputs), len(single_lists))
-        taken = inputs[position : position + count]
-        if len(taken) != count:
-            raise ValueError(
-                f"'{schema.op_type}' Op takes more inputs than the {len(inputs)} given: {schema}"
-            )
-        position += count
-        types = [t.dtype.base_dtype for t in taken]
-        if argument.type_list_attr:
-            attrs.setdefault(argument.type_list_attr, tuple(types))
-        if argument.number_attr:
-            attrs.setdefault(argument.number_attr, count)
-        if argument.type_attr and types:
-            attrs.setdefault(argument.type_attr, types[0])
-        for t, expected in zip(taken, schema.types(argument, attrs), strict=True):
-            if t.dtype.base_dtype != expected.base_dtype:
-                raise TypeError(
-                    f"Input '{argument.name}' of '{schema.op_type}' Op has type "
-                    f"{t.dtype.base_dtype.name} that does not match expected type of "
-                    f"{expected.base_dtype.name}."
-                )
-            if argument.is_ref and not t.dtype._is_ref_dtype:
-                raise TypeError(
-                    f"'{schema.op_type}' Op requires that input '{argument.name}' be a mutable "
-                    "tensor "
-                    "(e.g.: a tf.Variable)"
-                )
-    if position != len(inputs):
-        raise ValueError(
-            f"'{schema.op_type}' Op takes {position} inputs, not the {len(inputs)} given: {schema}"
-        )
-    for attribute in schema.attributes.values():
-        if attribute.name in schema.inferred:
-            if attribute.name not in attrs:
-                if attribute.default is MISSING:
-                    raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
-                attrs[attribute.name] = attribute.default
-            as_attribute(attribute, attrs[attribute.name], schema.op_type)
-    return attrs
-
-
-def _count_inputs(schema: Any, argument: Any, attrs: dict[str, Any], given: int, lists: int) -> int:
-    known = argument.number_attr or argument.type_list_attr
-    if not known:
-        return 1
-    if known in attrs:
-        return schema.count(argument, attrs)
-    if lists > 1:
-        raise ValueError(f"'{schema.op_type}' Op needs attr '{known}'")
-    return given - (len(schema.inputs) - 1)

@@ -22,9 +22,10 @@ from headrace.core import proto
 from headrace.core.dtypes import DType
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
+from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph.attributes import as_attribute, from_proto
 from headrace.graph.definition import Definition, lookup
-from headrace.graph.graph import PRODUCER, Graph
+from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING
 
@@ -169,13 +170,15 @@ def import_nodes(
 
 
 def _check_versions(versions: proto.VersionDef) -> None:
-    if versions.min_consumer > PRODUCER:
+    if versions.min_consumer > GRAPH_DEF_VERSION:
         raise ValueError(
             f"GraphDef min consumer version {versions.min_consumer} above current version "
-            f"{PRODUCER}: it was written for a newer reader than this one."
+            f"{GRAPH_DEF_VERSION}: it was written for a newer reader than this one."
         )
-    if PRODUCER in versions.bad_consumers:
-        raise ValueError(f"GraphDef disallows consumer version {PRODUCER}, which is this one.")
+    if GRAPH_DEF_VERSION in versions.bad_consumers:
+        raise ValueError(
+            f"GraphDef disallows consumer version {GRAPH_DEF_VERSION}, which is this one."
+        )
 
 
 def _read_nodes(graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]) -> dict[str, _Node]:

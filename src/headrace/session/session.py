@@ -298,7 +298,10 @@ class BaseSession:
 
     @staticmethod
     def reset(target: str, containers: Sequence[str] | None = None, config: Any = None) -> None:
-        """Forget the state in named containers of this process (all of them if none is named)."""
+        """Forget the state in named containers of this process (all of them if none is named).
+
+        `config` says how to reach other targets than this process, and those are refused.
+        """
         _check_target(target)
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")

@@ -207,6 +207,14 @@ def test_create_op_checks_what_it_is_given(graph):
         graph.create_op("Mul", [x, x, x])
     with pytest.raises(TypeError, match="does not match"):
         graph.create_op("Mul", [x, tf.placeholder("int32")])
+    before = graph.version
+    with pytest.raises(TypeError, match="outputs of 'Mul'"):
+        graph.create_op("Mul", [x, x], dtypes=[tf.int32])
+    with pytest.raises(TypeError, match="inputs of 'Mul'"):
+        graph.create_op("Mul", [x, x], input_types=[tf.float32, tf.int32])
+    with pytest.raises(ValueError, match="op_def is of Mul"):
+        graph.create_op("Add", [x, x], op_def=op.op_def)
+    assert graph.version == before
 
 
 def test_default_graph_can_be_reset_only_outside_of_scopes():
