@@ -1,0 +1,1 @@
+"""The compiler: static regions of a step become native code."""

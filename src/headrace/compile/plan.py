@@ -1,0 +1,66 @@
+"""A compiled cluster before it's loaded: kernels, the buffers they work on, and where those live.
+
+A frozen, printable form; what the driver runs. Buffers are numbered. A call's arguments are buffer
+numbers in the order of its kernel's `arguments`; its scratch and counters are the driver's to place
+behind the arena. An "input" buffer is an array that the caller gives, an "output" one that it gets,
+a "variable" the array of a variable (written in place if a call writes it), a "constant" is filled
+once, and "arena" buffers share one block of memory: `offset` was chosen so that buffers that live
+at the same time don't overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Buffer", "Call", "Plan"]
+
+KINDS = ("input", "output", "variable", "constant", "arena")
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A piece of memory. `index`: which input, output or variable of the cluster it is."""
+
+    kind: str
+    dtype: str
+    size: int  # in bytes
+    index: int = -1
+    offset: int = -1
+    value: np.ndarray | None = field(default=None, repr=False, compare=False)
+    label: str = ""
+
+    def __str__(self) -> str:
+        where = f"+{self.offset}" if self.kind == "arena" else f"{self.index}"
+        return f"{self.kind}{where} {self.dtype} {self.size}B {self.label}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One kernel on buffers. `barrier`: whether the team must meet before it starts."""
+
+    kernel: Any  # a compile.kernel.Kernel, or a compile.foreign.Foreign
+    buffers: tuple[int, ...]
+    label: str = ""
+    barrier: bool = True
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one cluster does, in order."""
+
+    buffers: tuple[Buffer, ...]
+    calls: tuple[Call, ...]
+    arena: int  # bytes
+
+    def __str__(self) -> str:
+        lines = [f"b{i}: {b}" for i, b in enumerate(self.buffers)]
+        for c in self.calls:
+            arguments = ", ".join(
+                f"{name}=b{b}" for name, b in zip(c.kernel.arguments, c.buffers, strict=True)
+            )
+            lines.append(f"{c.kernel}({arguments})  # {c.label}")
+        lines.append(f"arena {self.arena}")
+        return "\n".join(lines)
