@@ -158,6 +158,19 @@ class Node:
             return None
         return producer.constant[value.index]
 
+    def variable_type(self, index: int) -> tuple[str, tuple[int, ...]] | None:
+        """The type and shape of the variable that input `index` refers to; None if not known."""
+        value = self.inputs[index]
+        dtype, shape = value.dtype, value.shape
+        if not dtype._is_ref_dtype:
+            found = _handle_data(value)
+            if found is None:
+                return None
+            dtype, shape = found.dtype, found.shape
+        if not shape.is_fully_defined():
+            return None
+        return dtype.base_dtype.name, tuple(shape.as_list())
+
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"
 
@@ -174,6 +187,16 @@ def _known(t: ValueType) -> tuple[int, ...]:
     if t.sizes is None:
         raise ValueError("a lowering rule was asked about a shape that isn't known")
     return t.sizes
+
+
+def _handle_data(value: Value) -> Any:
+    """What is known of the variable behind a handle, which other nodes may have passed on."""
+    producer = value.producer
+    if isinstance(producer, Feed) or producer.origin is None:
+        return None
+    found = getattr(producer.origin._outputs[value.index], "_handle_data", None)
+    passed = [v for v in producer.inputs if v.dtype == value.dtype]
+    return _handle_data(passed[0]) if found is None and len(passed) == 1 else found
 
 
 def _show_constant(value: np.ndarray) -> str:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
+from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Definition:
               Size)
     native    a faster kernel of the same meaning, or None; where it is not for the inputs, it
               returns NotImplemented or raises `devices.onednn.Unsupported`
+    lower     the same meaning as loops, for the compiler (see graph.lowering), or None
     """
 
     schema: Schema
@@ -99,6 +101,7 @@ class Definition:
     kind: Kind = Kind.OTHER
     fold: Callable[..., Any] | None = None
     native: Callable[..., Any] | None = None
+    lower: Lowering | None = None
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False

@@ -1,21 +1,29 @@
 """How an op becomes loops: a small sum type, the `lower` of a definition.
 
 An op without one is run by its kernel, outside of compiled clusters. A rule never sees machine
-code; it says what is computed (Elementwise, Reduce), where elements come from (Move, Join), or
-names one of the anchors that have kernels of their own (Contraction, Convolution, Pooling, …).
-Functions here get a `Site`: the concrete shapes, types and attributes of one use of the op, and
-constant inputs.
+code; it says what is computed (Elementwise, Reduce, Update), where elements come from (Move, Join),
+or names one of the anchors that have kernels of their own (graph.anchors). Functions here get a
+`Site`: the concrete shapes, types and attributes of one use of the op, and constant inputs.
+
+Rules hold for the types in `COMPILED` only. What a function of a rule answers None for is left to
+the op's kernel. The compiler asks by `pointwise_of`, `update_of` and `reduction_of`, which record
+what the rule's functions compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
+from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
+
 __all__ = [
+    "COMPILED",
     "Anchor",
     "Elementwise",
     "Join",
@@ -24,10 +32,23 @@ __all__ = [
     "Pass",
     "Read",
     "Reduce",
+    "Reduction",
     "Site",
     "Update",
     "View",
+    "broadcast_view",
+    "operand_views",
+    "pointwise_of",
+    "reduction_of",
+    "row_major",
+    "update_of",
 ]
+
+# The types of elements that rules are for.
+COMPILED = frozenset(
+    ("float32", "float64", "float16", "bfloat16", "bool")
+    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+)
 
 
 class Site(Protocol):
@@ -51,6 +72,10 @@ class Site(Protocol):
         """The value of input `index` if it's known at compile time."""
         ...
 
+    def variable_type(self, index: int) -> tuple[str, tuple[int, ...]] | None:
+        """The type and shape of the variable that input `index` refers to; None if not known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -63,31 +88,51 @@ class View:
     offset: int = 0
 
 
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a row-major array, in elements."""
+    return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+
+
+def broadcast_view(shape: tuple[int, ...], to: tuple[int, ...]) -> View | None:
+    """A row-major array seen with the shape it broadcasts to; None if it doesn't."""
+    front = len(to) - len(shape)
+    if front < 0 or any(m not in (1, n) for m, n in zip(shape, to[front:], strict=True)):
+        return None
+    strides = [0 if m == 1 else s for m, s in zip(shape, row_major(shape), strict=True)]
+    return View(to, (0,) * front + tuple(strides))
+
+
 @dataclass(frozen=True, slots=True)
 class Elementwise:
     """Each output element from the input elements at its (broadcast) position.
 
     function(e, *lanes, **attributes it names as keyword-only parameters) -> lane, or a tuple with
-    one per output; may also name `site`. Inputs beyond `operands` (if given) aren't passed: they
-    only parametrise, must be constant, and are reached by `site.constant_input`.
+    one per output; it may also name `site`. The lanes are the inputs whose numbers are in
+    `operands` (all of them, if not given); the others must be constant or don't matter.
+    `views(site)` says how each operand lies over the output where that isn't by broadcasting.
     """
 
     function: Callable[..., Any]
-    operands: int | None = None
+    operands: tuple[int, ...] | None = None
+    views: Callable[[Site], Sequence[View] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """Combine the elements along axes: input 1 holds the axes (a constant), `keep_dims` is an
-    attribute. combine: "sum", "prod", "max", "min", "all", "any". `before(e, x)` maps each element
-    first; `after(e, total, count)` maps the result, where count is a Python number.
+    attribute. combine: "sum", "prod", "max", "min", "all", "any", or "argmax", "argmin" (the
+    position, along the only axis, of the first of the largest or smallest; a NaN is both). Of no
+    elements: 0, 1, the type's lowest, its highest, true, false.
+
+    `before(e, x)` maps each element first; `after(e, total, count)` maps the result, where count
+    is a Python number. The type that `before` gives is the one that is combined in.
     """
 
     combine: str
     before: Callable[..., Any] | None = None
     after: Callable[..., Any] | None = None
     # site -> the axes, where they aren't input 1.
-    axes: Callable[[Site], tuple[int, ...]] | None = None
+    axes: Callable[[Site], tuple[int, ...] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +170,17 @@ class Read:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Change the variable that input 0 refers to, element by element: function(e, old, *operands)
-    -> new. Operands are inputs 1… . With several variables (`variables` = how many of the first
-    inputs are references, as for Momentum or Adam) the function gets and returns one lane each.
+    -> new. Operands are inputs 1…; each has the variable's shape or is a scalar. With several
+    variables (`variables` = how many of the first inputs are references, as for Momentum or Adam)
+    the function gets and returns one lane each. It may name attributes, as an Elementwise does.
+
+    An op with an output gives the reference, input 0, on. `initializes`: the old value is neither
+    looked at nor need there be one.
     """
 
     function: Callable[..., Any]
     variables: int = 1
+    initializes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +196,108 @@ class Anchor:
 
 
 Lowering = Elementwise | Reduce | Move | Join | Pass | Read | Update | Anchor
+
+
+# ---- What the rules say, recorded ---------------------------------------------------------------
+
+
+def _compiled(*types: str) -> bool:
+    return all(t in COMPILED for t in types)
+
+
+def _keywords(function: Callable[..., Any], site: Site) -> dict[str, Any]:
+    """What a rule's function asks for by name: attributes, or the site itself."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return {}
+    first = code.co_argcount
+    names = code.co_varnames[first : first + code.co_kwonlyargcount]
+    return {name: site if name == "site" else site.attrs[name] for name in names}
+
+
+def operand_views(rule: Elementwise, site: Site) -> tuple[View, ...] | None:
+    """How each operand lies over the (first) output; None where the rule isn't for this use."""
+    if rule.views is not None:
+        views = rule.views(site)
+    else:
+        to = site.output_shapes[0]
+        views = [broadcast_view(site.input_shapes[i], to) for i in _operands(rule, site)]
+    return None if views is None or None in views else tuple(v for v in views if v is not None)
+
+
+def _operands(rule: Elementwise, site: Site) -> Sequence[int]:
+    return range(len(site.input_dtypes)) if rule.operands is None else rule.operands
+
+
+def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
+    """The program of an element-wise rule; None where the rule isn't for this use."""
+    types = [site.input_dtypes[i] for i in _operands(rule, site)]
+    if not _compiled(*types, *site.output_dtypes) or operand_views(rule, site) is None:
+        return None
+    program = _recorded(rule.function, types, site)
+    if program is not None and program.output_dtypes != site.output_dtypes:
+        raise TypeError(f"a rule gives {program.output_dtypes}, not {site.output_dtypes}")
+    return program
+
+
+def _recorded(function: Callable[..., Any], types: Sequence[str], site: Site) -> Pointwise | None:
+    e = Recorder(types)
+    outputs = function(e, *e.lanes(), **_keywords(function, site))
+    return None if outputs is None else e.finish(outputs)
+
+
+def update_of(rule: Update, site: Site) -> Pointwise | None:
+    """The program of an update: from the variables' old elements and the operands' to the new.
+
+    None where the variables' types aren't known or the operands don't fit.
+    """
+    variables = [site.variable_type(i) for i in range(rule.variables)]
+    operands = range(rule.variables, len(site.input_dtypes))
+    shapes = {v[1] for v in variables if v is not None}
+    if None in variables or len(shapes) != 1:
+        return None
+    if any(site.input_shapes[i] not in (*shapes, ()) for i in operands):
+        return None
+    types = [v[0] for v in variables if v is not None]
+    types += [site.input_dtypes[i] for i in operands]
+    return _recorded(rule.function, types, site) if _compiled(*types) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A Reduce with everything settled: map by `before`, combine along `axes`, map by `after`."""
+
+    combine: str
+    axes: tuple[int, ...]
+    before: Pointwise
+    after: Pointwise
+
+
+def reduction_of(rule: Reduce, site: Site) -> Reduction | None:
+    """What a reduction does here; None where its axes aren't known."""
+    dtype, shape = site.input_dtypes[0], site.input_shapes[0]
+    axes = rule.axes(site) if rule.axes is not None else _constant_axes(site)
+    if axes is None or not _compiled(dtype, *site.output_dtypes):
+        return None
+    if rule.combine.startswith("arg") and (len(axes) != 1 or not shape[axes[0]]):
+        return None
+    count = prod(shape[d] for d in axes)
+    before = record(rule.before or _same, [dtype])
+    total = "int64" if rule.combine.startswith("arg") else before.output_dtypes[0]
+
+    def after(e: Recorder, x: Lane) -> Lane:
+        result = x if rule.after is None else rule.after(e, x, count)
+        return e.cast(result, site.output_dtypes[0])
+
+    return Reduction(rule.combine, axes, before, record(after, [total]))
+
+
+def _same(e: Recorder, x: Lane) -> Lane:
+    return x
+
+
+def _constant_axes(site: Site) -> tuple[int, ...] | None:
+    axes, rank = site.constant_input(1), len(site.input_shapes[0])
+    if axes is None or any(not -rank <= a < rank for a in axes.reshape(-1)):
+        return None
+    return tuple(sorted({int(a) % rank for a in axes.reshape(-1)}))

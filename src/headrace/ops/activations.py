@@ -99,6 +99,7 @@ def _piecewise_constant_slope(name: str) -> Any:
     lambda b, op, dy: b.relu_grad(dy, op.outputs[0]),
     signature=_SIGNATURE,
     samples=unary(),
+    lower=lambda e, x: e.max(x, 0),
 )
 def relu(features, name=None):
     """Return max(features, 0)."""

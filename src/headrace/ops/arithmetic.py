@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -39,6 +40,7 @@ def binary_op(
     signature: str = "x: T, y: T -> z: T",
     samples: Any = None,
     commutative: bool = False,
+    lower: Callable[..., Any] | None = None,
 ) -> Any:
     """Define an op of two tensors of one type that broadcast against each other."""
     return define(
@@ -51,6 +53,7 @@ def binary_op(
         kind=Kind.ELEMENTWISE,
         samples=pairs() if samples is None else samples,
         commutative=commutative,
+        lower=Elementwise(lower) if lower else None,
     )
 
 
@@ -78,6 +81,7 @@ def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     "{bfloat16|float16|float32|float64|uint8|int8|int16|int32|int64|complex64|complex128|string}",
     np.add,
     _add_gradient,
+    lower=lambda e, x, y: x + y,
 )
 def add(x, y, name=None):
     """Return x + y, element by element; strings are joined."""
@@ -89,19 +93,27 @@ def add(x, y, name=None):
     np.add,
     _add_gradient,
     commutative=True,
+    lower=lambda e, x, y: x + y,
 )
 def add_v2(x, y, name=None):
     """Return x + y, element by element."""
 
 
 @export("subtract", "math.subtract")
-@binary_op("Sub", _SOME_NUMBERS, np.subtract, _sub_gradient)
+@binary_op("Sub", _SOME_NUMBERS, np.subtract, _sub_gradient, lower=lambda e, x, y: x - y)
 def subtract(x, y, name=None):
     """Return x - y, element by element."""
 
 
 @export("multiply", "math.multiply")
-@binary_op("Mul", _SOME_NUMBERS, np.multiply, _mul_gradient, commutative=True)
+@binary_op(
+    "Mul",
+    _SOME_NUMBERS,
+    np.multiply,
+    _mul_gradient,
+    commutative=True,
+    lower=lambda e, x, y: x * y,
+)
 def multiply(x, y, name=None):
     """Return x * y, element by element."""
 

@@ -22,6 +22,7 @@ from headrace.graph.attributes import as_attribute, check_limits
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
 from headrace.graph.graph import Graph
+from headrace.graph.lowering import Lowering
 from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING, Argument, Attribute, Schema, parse_schema
 from headrace.ops.convert import convert_to_tensor, graph_of
@@ -65,6 +66,7 @@ def define(
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = (),
     fold: Callable[..., Any] | None = None,
     native: Callable[..., Any] | None = None,
+    lower: Lowering | None = None,
     commutative: bool = False,
     accepts_uninitialized: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -86,6 +88,7 @@ def define(
             samples=samples,
             fold=fold,
             native=native,
+            lower=lower,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
             doc=function.__doc__ or "",

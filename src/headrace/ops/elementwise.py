@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
@@ -35,6 +36,7 @@ def unary_op(
     *,
     signature: str = "x: T -> y: T",
     samples: Any = None,
+    lower: Callable[..., Any] | None = None,
 ) -> Any:
     """Define an op of one tensor whose result has its shape."""
     return define(
@@ -46,6 +48,7 @@ def unary_op(
         gradient=gradient,
         kind=Kind.ELEMENTWISE,
         samples=unary() if samples is None else samples,
+        lower=Elementwise(lower) if lower else None,
     )
 
 

@@ -15,7 +15,9 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, broadcast
 from headrace.devices import onednn
+from headrace.graph.anchors import contraction
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -204,6 +206,7 @@ def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bo
     kernel=_mat_mul,
     gradient=_mat_mul_gradient,
     native=_native_mat_mul,
+    lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=lambda: [
         Sample(r(2, 3), r(3, 4)),
@@ -313,6 +316,7 @@ def _wave(*shape: int) -> np.ndarray:
     kernel=_batch_mat_mul,
     gradient=lambda b, op, grad: _adjoint_gradients(op, grad),
     native=_native_batch_mat_mul,
+    lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=_batch_samples,
 )
@@ -328,6 +332,7 @@ def batch_mat_mul(x, y, adj_x=False, adj_y=False, name=None):
     kernel=_batch_mat_mul_v2,
     gradient=_batch_mat_mul_v2_gradient,
     native=_native_batch_mat_mul,
+    lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=lambda: [
         *_batch_samples(),
