@@ -8,9 +8,11 @@ divided by Headrace's.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from process import Process, Stopped
 
 HERE = Path(__file__).resolve().parent
 
@@ -26,35 +28,26 @@ class Worker:
 
     def __init__(self, label: str, framework: str, python: str, module: str) -> None:
         self.label = label
-        environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
-        self._process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), framework, module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-        self.version = self._read()
+        threads = os.environ.get("OMP_NUM_THREADS", "2")
+        command = [python, str(HERE / "worker.py"), framework, module]
+        self._process = Process(command, {"OMP_NUM_THREADS": threads})
+        self.version = self._answer(self._process.read)
 
-    def _read(self) -> str:
-        line = self._process.stdout.readline().strip()
-        if not line:
-            raise SystemExit(f"{self.label}: the worker stopped; is its Python right?")
-        return line
+    def _answer(self, read: Callable[..., str], *line: str) -> str:
+        try:
+            return read(*line)
+        except Stopped:
+            raise SystemExit(f"{self.label}: the worker stopped; is its Python right?") from None
 
     def time(self, case: str, budget: float) -> float | str | None:
         """Seconds per call, None where the case does not apply, or an error's text."""
-        self._process.stdin.write(f"{case} {budget}\n")
-        self._process.stdin.flush()
-        answer = self._read()
+        answer = self._answer(self._process.ask, f"{case} {budget}")
         if answer == "none":
             return None
         return answer if answer.startswith("error") else float(answer)
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.close()
 
 
 def start(module: str, numpy: bool = True) -> list[Worker]:

@@ -1,0 +1,42 @@
+"""The machine's measured peak: GF/s of a large float32 matrix product on two threads.
+
+    python bench/gemm_peak.py numpy|torch
+
+Run by bench/training.py in its own process; the better of the libraries counts.
+"""
+
+import sys
+import time
+
+from training_worker import limit_threads
+
+SIZE, TIMES = 2048, 10
+
+
+def product(library):
+    """A function that multiplies two square matrices."""
+    if library == "torch":
+        import torch
+
+        torch.set_num_threads(2)
+        a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    else:
+        import numpy as np
+
+        a, b = np.random.default_rng(0).standard_normal((2, SIZE, SIZE), np.float32)
+    return lambda: a @ b
+
+
+def main():
+    limit_threads()
+    call = product(sys.argv[1])
+    best = float("inf")
+    for _ in range(TIMES):
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+    print(2 * SIZE**3 / best / 1e9)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""A training step of each workload, side by side with PyTorch, TensorFlow and JAX.
+
+    python bench/training.py                         all of them
+    python bench/training.py --only vgg,mlp          some
+    python bench/training.py --only mlp --peers torch,jax --modes eager,jit --steps 20
+
+bench/README.md says what is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import contenders
+from models import MODELS, Model
+from picture import Bar, draw
+from race import HEADRACE, PYTHONS, Track, peers, python_of, race
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).resolve().parent
+# How far the first losses may lie apart for the models to count as the same.
+SAME_LOSS = {False: 1e-4, True: 2e-2}
+
+
+def ratio(model: Model, tracks: list[Track]) -> tuple[float, str]:
+    """The best peer's best time over Headrace's, and who that peer is."""
+    ours, *others = tracks
+    counted = [
+        t for t in others if t.seconds and (not model.against or t.label.startswith(model.against))
+    ]
+    if not counted or not ours.seconds:
+        return math.nan, ""
+    best = min(counted, key=lambda t: t.best)
+    return best.best / ours.best, best.label
+
+
+def disagreement(model: Model, tracks: list[Track]) -> str:
+    """Who starts from another loss than Headrace does: then it is not the same model."""
+    ours = tracks[0].losses[:1]
+    bound = SAME_LOSS[model.bfloat16]
+    wrong = [
+        f"{t.label} starts from loss {t.losses[0]:.6g}, Headrace from {ours[0]:.6g}"
+        for t in tracks[1:]
+        if ours and t.losses and not math.isclose(t.losses[0], ours[0], rel_tol=bound)
+    ]
+    return "; ".join(wrong)
+
+
+def gemm_peak() -> float:
+    """GF/s of a large matrix product, in the better of NumPy and PyTorch."""
+    runs = [("numpy", HEADRACE)]
+    if os.environ.get(PYTHONS["torch"]):
+        runs.append(("torch", "torch"))
+    return max(
+        float(subprocess.check_output([python_of(f), HERE / "gemm_peak.py", library], text=True))
+        for library, f in runs
+    )
+
+
+# -- What is shown --------------------------------------------------------------------------------
+
+
+def time_text(track: Track | None) -> str:
+    """Best and median in milliseconds."""
+    if track is None:
+        return "–"
+    if not track.seconds:
+        return "failed"
+    digits = 0 if track.best >= 0.1 else 2 if track.best >= 1e-3 else 3
+    return f"{track.best * 1e3:.{digits}f} ({track.median * 1e3:.{digits}f})"
+
+
+def speed_text(model: Model, ours: Track, peak: float) -> str:
+    """Achieved GF/s and its share of the peak; the rate of ops where there is no arithmetic."""
+    if not ours.seconds:
+        return "–"
+    if not ours.flops:
+        return f"{model.count / ours.best / 1e6:.1f} M ops/s"
+    speed = ours.flops / ours.best / 1e9
+    return f"{speed:.0f} ({speed / peak:.0%})"
+
+
+def columns(results: dict[str, list[Track]]) -> list[str]:
+    """The labels of all peers that took part, in a fixed order."""
+    present = {t.label for tracks in results.values() for t in tracks}
+    known = [f"{f} {m}".strip() for f, modes in contenders.MODES.items() for m in modes]
+    return [label for label in known if label in present and label != HEADRACE]
+
+
+def by_label(tracks: list[Track], labels: list[str]) -> list[Track | None]:
+    found = {t.label: t for t in tracks}
+    return [found.get(label) for label in labels]
+
+
+def times_table(results: dict[str, list[Track]], peak: float) -> Table:
+    labels = columns(results)
+    table = Table(title=f"ms per training step, best (median); GEMM peak {peak:.0f} GF/s")
+    table.add_column("work")
+    for heading in ("Headrace", *labels, "ratio", "target", "GF/s (of peak)"):
+        table.add_column(heading, justify="right")
+    for name, tracks in results.items():
+        model, ours = MODELS[name], tracks[0]
+        value, rival = ratio(model, tracks)
+        shown = "–"
+        if rival:
+            colour = "green" if value >= model.target else "red"
+            shown = f"[{colour}]{value:.2f}[/] {rival}"
+        times = [time_text(t) for t in by_label(tracks, labels)]
+        target, speed = f"≥ {model.target:g}", speed_text(model, ours, peak)
+        table.add_row(model.title, time_text(ours), *times, shown, target, speed)
+    return table
+
+
+def costs_table(results: dict[str, list[Track]]) -> Table:
+    labels = columns(results)
+    table = Table(title="peak resident memory in MB; seconds of the first step")
+    table.add_column("work")
+    for heading in ("Headrace", *labels):
+        table.add_column(heading, justify="right")
+    for name, tracks in results.items():
+        ours = tracks[0]
+        cells = [f"{ours.peak / 1e6:.0f}; cold {ours.cold:.1f}, warm {ours.first:.1f}"]
+        for t in by_label(tracks, labels):
+            cells.append(f"{t.peak / 1e6:.0f}; {t.first:.1f}" if t and t.seconds else "–")
+        table.add_row(MODELS[name].title, *cells)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", help=f"works, by comma: {', '.join(MODELS)}")
+    parser.add_argument("--peers", default="torch,tf,jax", help="frameworks, by comma")
+    parser.add_argument("--modes", help="ways to run them, by comma: eager, compile, xla, ...")
+    parser.add_argument("--steps", type=int, default=5, help="rounds; a short step is many times")
+    parser.add_argument("--memory", type=float, default=20, help="GB that may be in use at once")
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "results", help="where files are written"
+    )
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(MODELS)
+    frameworks = options.peers.split(",") if options.peers else []
+    if unknown := (set(names) - set(MODELS)) | (set(frameworks) - set(PYTHONS)):
+        parser.error(f"not known: {', '.join(sorted(unknown))}")
+
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else 200)
+    for framework in frameworks:
+        if not os.environ.get(PYTHONS[framework]):
+            console.print(f"{framework}: set {PYTHONS[framework]} to its Python to compare")
+    peak = gemm_peak()
+    results: dict[str, list[Track]] = {}
+    faults = []
+    for name in names:
+        model = MODELS[name]
+        labels = peers(model, frameworks, options.modes and options.modes.split(","))
+        tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
+        value, rival = ratio(model, tracks)
+        times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
+        console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}", highlight=False)
+        faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
+        if text := disagreement(model, tracks):
+            faults.append(f"{name}: {text}")
+
+    versions = {t.version for tracks in results.values() for t in tracks if t.version}
+    console.print("\n" + ", ".join(sorted(versions)) + "; 2 threads each", highlight=False)
+    console.print(times_table(results, peak))
+    console.print(costs_table(results))
+    bars = [
+        Bar(MODELS[n].title, *ratio(MODELS[n], t), MODELS[n].target) for n, t in results.items()
+    ]
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "training.svg").write_text(draw(bars))
+    record = {n: [asdict(t) for t in tracks] for n, tracks in results.items()}
+    (options.out / "training.json").write_text(json.dumps({"peak": peak, "works": record}))
+    console.print(f"wrote {options.out / 'training.svg'} and training.json", highlight=False)
+    for fault in faults:
+        console.print(f"[red]{fault}[/]", highlight=False)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
