@@ -1,0 +1,66 @@
+"""From a Program to an object file. In: LLVM modules and weights. Out: the file's bytes.
+
+The modules are joined by LLVM's linker, which renames what collides, and compiled to one object
+that needs no other. The weights are written into the room that the object reserves for them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from headrace.compile.ahead.elf import Elf
+from headrace.compile.ahead.program import Program
+from headrace.compile.ahead.wasm import WasmObject
+from headrace.compile.target import Target
+
+__all__ = ["emit_object"]
+
+# Every C environment has these, freestanding ones too: compilers assume them.
+_ALWAYS_THERE = {"memcpy", "memmove", "memset"}
+
+
+def emit_object(program: Program, target: Target) -> bytes:
+    """A relocatable object file: ELF, or WebAssembly's."""
+    data = bytearray(_compiled(program, target))
+    obj = WasmObject.parse(data) if "wasm32" in target.triple else Elf(data)
+    missing = obj.undefined - _ALWAYS_THERE
+    if missing:
+        raise RuntimeError(
+            f"generated code calls {', '.join(sorted(missing))}: a fault of Headrace"
+        )
+    if program.weights:
+        at = obj.position(program.weights_symbol)
+        data[at : at + len(program.weights)] = program.weights
+    return bytes(data)
+
+
+@cache
+def _llvm() -> Any:
+    """The LLVM library with code generators for all targets."""
+    from headrace.compile import native
+
+    llvm = native._llvm()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+def _compiled(program: Program, target: Target) -> bytes:
+    llvm = _llvm()
+    context = llvm.create_context()
+    entry, *kernels = (llvm.parse_assembly(text, context) for text in program.modules)
+    for module in kernels:
+        module.verify()
+        entry.link_in(module)
+    for symbol in program.kernels:
+        entry.get_function(symbol).linkage = "internal"
+    entry.verify()
+    machine = llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu,
+        features=target.features,
+        opt=3,
+        reloc="static" if "wasm32" in target.triple else "pic",
+        codemodel="default",
+    )
+    return machine.emit_object(entry)
