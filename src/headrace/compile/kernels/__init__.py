@@ -1,0 +1,1 @@
+"""Kernels of anchors: matrix products, convolutions, pooling, changes of layout."""

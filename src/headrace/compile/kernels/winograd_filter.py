@@ -1,0 +1,168 @@
+"""The filter's transform for Winograd convolutions. In: HWIO. Out: U = G W G^T, in panels.
+
+U is [a * a][K / panel][C][panel] with a = m + r - 1: what the forward kernel multiplies by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.compile.emit import F32, PTR, Function, Operand, Reg
+from headrace.compile.kernel import Team
+from headrace.compile.kernels.conv_geometry import BLOCK
+from headrace.compile.kernels.conv_product import panel
+from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+
+__all__ = ["FilterLayout", "WinogradFilter"]
+
+SKEW = 16  # elements between the planes of a*a, so that they don't share cache sets
+
+
+@dataclass(frozen=True, slots=True)
+class FilterLayout:
+    """Where the transformed filter's elements lie."""
+
+    channels: int
+    filters: int
+    points: int  # a * a
+
+    @property
+    def plane(self) -> int:
+        return self.channels * self.filters + SKEW
+
+    @property
+    def panel(self) -> int:
+        return panel(self.filters)
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole."""
+        return self.points * self.plane
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradFilter:
+    """Transform a filter [r, r, channels, filters] for F(m x m, r x r).
+
+    `backward`: for the convolution that computes the input's gradient, whose channels are this
+    one's filters and whose filters are its channels, rotated by 180 degrees.
+    """
+
+    channels: int
+    filters: int
+    m: int
+    r: int
+    accurate: bool = False
+    backward: bool = False
+
+    arguments = ("w", "out:u")
+    counters = 0
+
+    @property
+    def layout(self) -> FilterLayout:
+        points = (self.m + self.r - 1) ** 2
+        if self.backward:
+            return FilterLayout(self.filters, self.channels, points)
+        return FilterLayout(self.channels, self.filters, points)
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        if self.backward:
+            self._emit_backward(team)
+        else:
+            self._emit_forward(team)
+
+    def _emit_forward(self, team: Team) -> None:
+        f = team.f
+        w, u = team.args
+        tap = self.channels * self.filters
+        transform = self._transform_function(team, tap)
+        start, stop = team.share(self.channels)
+
+        def channel(c: Reg) -> None:
+            def vector(k: Reg) -> None:
+                source = f.offset(w, f.add(f.mul(c, self.filters), k))
+                f.call_function(transform, source, f.offset(u, self._place(f, c, k)))
+
+            f.loop(0, self.filters, vector, step=BLOCK)
+
+        f.loop(start, stop, channel)
+
+    def _emit_backward(self, team: Team) -> None:
+        """Blocks of 16 x 16 are transposed into a buffer, tap by tap in reverse, on the way."""
+        f = team.f
+        w, u = team.args
+        square, taps = BLOCK * BLOCK, self.r * self.r
+        turned = f.local(F32, taps * square)
+        transpose = _transpose_function(team, self.filters)
+        transform = self._transform_function(team, square)
+        start, stop = team.share(self.channels // BLOCK)
+
+        def block(cb: Reg) -> None:
+            c = f.mul(cb, BLOCK)
+
+            def column(k: Reg) -> None:
+                corner = f.offset(w, f.add(f.mul(c, self.filters), k))
+
+                def tap(t: Reg) -> None:
+                    source = f.offset(corner, f.mul(t, self.channels * self.filters))
+                    target = f.offset(turned, f.mul(f.sub(taps - 1, t), square))
+                    f.call_function(transpose, source, target)
+
+                def row(i: Reg) -> None:
+                    target = f.offset(u, self._place(f, f.add(k, i), c))
+                    f.call_function(transform, f.offset(turned, f.mul(i, BLOCK)), target)
+
+                f.loop(0, taps, tap)
+                f.loop(0, BLOCK, row)
+
+            f.loop(0, self.filters, column, step=BLOCK)
+
+        f.loop(start, stop, block)
+
+    def _place(self, f: Function, channel: Operand, filter_: Operand) -> Operand:
+        """The offset in a plane of U."""
+        width = self.layout.panel
+        start = f.mul(f.div(filter_, width), self.layout.channels * width)
+        return f.add(start, f.add(f.mul(channel, width), f.rem(filter_, width)))
+
+    def _transform_function(self, team: Team, tap: int) -> Function:
+        """(source, target): transform one vector of filters whose taps are `tap` apart."""
+        f = team.helper("transform", [PTR, PTR])
+        source, target = f.parameters
+        matrix = matrices(self.m, self.r, self.accurate).filter
+
+        def store(i: int, values: list[Reg]) -> None:
+            for j, value in enumerate(values):
+                f.store(value, target, (i * matrix.outputs + j) * self.layout.plane)
+
+        two_sided(f, matrix, lambda i, j: f.load(VECTOR, source, (i * self.r + j) * tap), store)
+        return f.finish()
+
+
+def _transpose_function(team: Team, pitch: int) -> Function:
+    """(source, target): transpose 16 x 16 elements whose rows are `pitch` apart."""
+    f = team.helper("transpose", [PTR, PTR])
+    source, target = f.parameters
+    rows = [f.load(VECTOR, source, i * pitch) for i in range(BLOCK)]
+    distance = 1
+    while distance < BLOCK:
+        rows = _exchange(f, rows, distance)
+        distance *= 2
+    for i, row in enumerate(rows):
+        f.store(row, target, i * BLOCK)
+    return f.finish()
+
+
+def _exchange(f: Function, rows: list[Reg], d: int) -> list[Reg]:
+    """Exchange the off-diagonal d x d squares of every 2d x 2d square."""
+    low = [k if not k & d else k - d + BLOCK for k in range(BLOCK)]
+    high = [k + d if not k & d else k + BLOCK for k in range(BLOCK)]
+    result = list(rows)
+    for i in range(BLOCK):
+        if not i & d:
+            result[i] = f.shuffle(rows[i], rows[i | d], low)
+            result[i | d] = f.shuffle(rows[i], rows[i | d], high)
+    return result

@@ -1,0 +1,342 @@
+"""Winograd convolution F(m x m, r x r). In: blocked images, a transformed filter. Out: the same.
+
+A task is a run of tiles. Its thread transforms their windows into scratch memory (V), multiplies
+them with a block of output channels for each of the a*a points (M), and transforms that back,
+through the epilogue, into the result; then it goes on to the next block of channels. With the
+filter turned by `WinogradFilter(backward=True)` the same kernel computes the input's gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile.emit import I8, I32, I64, PTR, Function, Operand, Reg
+from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.kernel import Team
+from headrace.compile.kernels.conv_epilogue import Fused
+from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_product import emit_product, pixels_at_once
+from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
+from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
+from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+
+__all__ = ["WinogradForward", "input_tiling", "run_length"]
+
+_OUTPUTS = 64  # channels of a block
+
+
+def input_tiling(geometry: Geometry, m: int) -> Tiling:
+    """The tiles of a convolution's input."""
+    (r, s), ((top, _), (left, _)) = geometry.kernel, geometry.pads
+    if r != s or not geometry.dense or not geometry.blocked:
+        raise ValueError(f"not a convolution for Winograd's algorithm: {geometry}")
+    return Tiling(
+        geometry.batch,
+        geometry.channels // BLOCK,
+        geometry.height,
+        geometry.width,
+        -(-geometry.out_height // m),
+        -(-geometry.out_width // m),
+        m,
+        m + r - 1,
+        top,
+        left,
+    )
+
+
+def run_length(tiles: int) -> int:
+    """How many tiles a task has: few enough for the caches, and such that an even number of tasks
+    covers all tiles with little to spare. Multiples of 14 and 8 suit the registers best.
+    """
+
+    def waste(run: int) -> float:
+        tasks = -(-tiles // run)
+        even = tasks + tasks % 2
+        # A register block of 8 tiles is a little slower than one of 14; short runs read U often.
+        return even * run * (1.0 if run % 14 == 0 else 1.05) * (1 + 4 / run)
+
+    return min((r for r in (28, 32, 40, 42, 48, 56, 64)), key=waste)
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradForward:
+    """A convolution by Winograd's algorithm, with its epilogue.
+
+    `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no full operand; a last argument receives the position of each maximum in its
+    window (a byte, 0 to 3 in row-major order: the first of equal ones).
+    """
+
+    geometry: Geometry
+    m: int
+    accurate: bool = False
+    epilogue: Epilogue = NOTHING
+    pool: bool = False
+
+    counters = 1
+
+    def __post_init__(self) -> None:
+        if self.pool and (self.geometry.out_height % 2 or self.geometry.out_width % 2):
+            raise ValueError(f"a fused max-pool needs an even height and width: {self.geometry}")
+        outputs = len(self.epilogue.program.outputs)
+        if self.pool and (outputs != 1 or "full" in self.epilogue.operands):
+            raise ValueError("a fused max-pool needs one output and no full operand")
+        input_tiling(self.geometry, self.m)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("x", "u", *self.epilogue.arguments, *(("out:argmax",) if self.pool else ()))
+
+    @property
+    def filter_layout(self) -> FilterLayout:
+        """What `u` must look like."""
+        return FilterLayout(self.geometry.channels, self.geometry.filters, self._points)
+
+    @property
+    def _side(self) -> int:
+        return self.m + self.geometry.kernel[0] - 1
+
+    @property
+    def _points(self) -> int:
+        return self._side**2
+
+    @property
+    def _run(self) -> int:
+        return run_length(input_tiling(self.geometry, self.m).count)
+
+    @property
+    def _block(self) -> int:
+        """Output channels that are computed between two passes over V."""
+        width = self.filter_layout.panel
+        return min(max(_OUTPUTS // width, 1) * width, self.geometry.filters)
+
+    @property
+    def _v_plane(self) -> int:
+        return self.geometry.channels * self._run + SKEW
+
+    @property
+    def _m_plane(self) -> int:
+        return self._block * self._run + SKEW
+
+    @property
+    def _scratch_elements(self) -> int:
+        return self._points * (self._v_plane + self._m_plane)
+
+    def scratch(self, threads: int) -> int:
+        return 4 * threads * self._scratch_elements
+
+    def emit(self, team: Team) -> None:
+        _Emitter(self, team).emit()
+
+
+class _Emitter:
+    """Writes the kernel; holds the parts that its pieces share."""
+
+    def __init__(self, spec: WinogradForward, team: Team) -> None:
+        self.spec, self.team, self.f = spec, team, team.f
+        self.tiling = input_tiling(spec.geometry, spec.m)
+        self.panel = spec.filter_layout.panel
+        self.run, self.block = spec._run, spec._block
+        self.pixels = pixels_at_once(team.target, self.panel // BLOCK, self.run)
+        f = self.f
+        self.v = f.offset(team.scratch, f.mul(team.thread, spec._scratch_elements))
+        self.m = f.offset(self.v, spec._points * spec._v_plane)
+
+    def emit(self) -> None:
+        spec, team, f = self.spec, self.team, self.f
+        matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).input
+        self.transform = TileTransform(team, "input", self.tiling, matrix, spec._v_plane, self.run)
+        self.product = self._product_function()
+        self.finish = self._finish_function()
+        tiles = self.tiling.count
+
+        def task(k: Reg) -> None:
+            first = f.mul(k, self.run)
+            self._task(first, f.minimum(f.sub(tiles, first), self.run))
+
+        team.claim(0, -(-tiles // self.run), task)
+
+    def _task(self, first: Operand, count: Operand) -> None:
+        f = self.f
+        lines = self.run * BLOCK
+        self.transform.run(
+            self.team.args[0], first, count, self.v, lambda b: f.mul(b, lines), BLOCK
+        )
+        filters = self.spec.geometry.filters
+
+        def block(k: Reg) -> None:
+            width = f.minimum(f.sub(filters, k), self.block) if filters % self.block else self.block
+            self._multiply(k, width, count)
+            self._store(k, width, first, count)
+
+        f.loop(0, filters, block, step=self.block)
+
+    def _multiply(self, k: Reg, width: Operand, count: Operand) -> None:
+        """M = V U for the block of channels from k on, at every point."""
+        f, spec = self.f, self.spec
+        u = f.offset(self.team.args[1], f.mul(k, spec.geometry.channels))
+        groups = f.div(f.add(count, self.pixels - 1), self.pixels)
+
+        def point(x: Reg) -> None:
+            v = f.offset(self.v, f.mul(x, spec._v_plane))
+            ux = f.offset(u, f.mul(x, spec.filter_layout.plane))
+            mx = f.offset(self.m, f.mul(x, spec._m_plane))
+
+            def panel(p: Reg) -> None:
+                up = f.offset(ux, f.mul(p, spec.geometry.channels * self.panel))
+                mp = f.offset(mx, f.mul(p, self.run * self.panel))
+
+                def group(g: Reg) -> None:
+                    tiles = f.offset(v, f.mul(g, self.pixels * BLOCK))
+                    into = f.offset(mp, f.mul(g, self.pixels * self.panel))
+                    f.call_function(self.product, tiles, up, into)
+
+                f.loop(0, groups, group)
+
+            f.loop(0, f.div(width, self.panel), panel)
+
+        f.loop(0, spec._points, point)
+
+    def _product_function(self) -> Function:
+        """(V, U, M): a few tiles times a panel."""
+        f = self.team.helper("product", [PTR, PTR, PTR])
+        v, u, m = f.parameters
+        vectors = self.panel // BLOCK
+        sums = emit_product(
+            f,
+            v,
+            u,
+            pixels=self.pixels,
+            vectors=vectors,
+            blocks=self.tiling.blocks,
+            a_block=self.run * BLOCK,
+            b_row=self.panel,
+        )
+        for i, value in enumerate(sums):
+            f.store(value, m, i * BLOCK)
+        return f.finish()
+
+    def _store(self, k: Reg, width: Operand, first: Operand, count: Operand) -> None:
+        """Transform the tiles of M back, one block of 16 channels after the other."""
+        f, spec = self.f, self.spec
+        shrink = 2 if spec.pool else 1
+        height, breadth = spec.geometry.out_height // shrink, spec.geometry.out_width // shrink
+        plane = height * breadth * BLOCK
+
+        def channels(q: Reg) -> None:
+            place = f.mul(f.div(q, self.panel), self.run * self.panel)
+            m = f.offset(self.m, f.add(place, f.rem(q, self.panel)))
+            channel = f.add(k, q)
+            base = f.mul(f.div(channel, BLOCK), plane)
+
+            def tile(t: Reg) -> None:
+                image, top, left = self.tiling.locate(f, f.add(first, t))
+                row, column = f.div(top, shrink), f.div(left, shrink)
+                pixel = f.mul(f.add(f.mul(row, breadth), column), BLOCK)
+                start = f.mul(image, spec.geometry.filters // BLOCK * plane)
+                at = f.add(f.add(start, base), pixel)
+                rows = f.sub(spec.geometry.out_height, top)
+                columns = f.sub(spec.geometry.out_width, left)
+                source = f.offset(m, f.mul(t, self.panel))
+                table = f.parameters[0]
+                f.call_function(self.finish, table, source, at, channel, rows, columns)
+
+            f.loop(0, count, tile)
+
+        f.loop(0, width, channels, step=BLOCK)
+
+    def _finish_function(self) -> Function:
+        """(arguments, M, offset, channel, rows, columns): one tile's result, through the epilogue;
+        only what lies within the image, which has `rows` and `columns` from the tile on.
+        """
+        spec = self.spec
+        f = self.team.helper("finish", [PTR, PTR, I64, I64, I64, I64])
+        table, m, at, channel, rows, columns = f.parameters
+        fused = Fused(f, table, 2, spec.epilogue, channel)
+        matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
+        cut = _Cut(f, rows, columns, spec)
+        store: Any = (
+            _PooledRows(f, fused, f.load(PTR, table, len(spec.arguments) - 1), at, cut)
+            if spec.pool
+            else _Rows(f, fused, at, cut)
+        )
+        at_once = 2 * max(1, 24 // matrix.inputs // 2)
+        two_sided(
+            f,
+            matrix,
+            lambda i, j: f.load(VECTOR, m, (i * matrix.inputs + j) * spec._m_plane),
+            store,
+            at_once,
+        )
+        return f.finish()
+
+
+class _Cut:
+    """What of a tile lies within the result, where tiles may reach over its edge."""
+
+    def __init__(self, f: Function, rows: Reg, columns: Reg, spec: WinogradForward) -> None:
+        self._f, self._rows, self._columns = f, rows, columns
+        self.width = spec.geometry.out_width
+        self._tall = spec.geometry.out_height % spec.m != 0
+        self._wide = self.width % spec.m != 0
+
+    def row(self, i: int, body: Any) -> None:
+        """Do `body` if the tile's row i is within."""
+        self._when(self._tall and i > 0, i, self._rows, body)
+
+    def column(self, j: int, body: Any) -> None:
+        self._when(self._wide and j > 0, j, self._columns, body)
+
+    def _when(self, asked: bool, i: int, limit: Reg, body: Any) -> None:
+        if asked:
+            self._f.when(self._f.icmp("slt", self._f.const(i, I64), limit), body)
+        else:
+            body()
+
+
+class _Rows:
+    """Stores rows of a tile."""
+
+    def __init__(self, f: Function, fused: Fused, at: Reg, cut: _Cut) -> None:
+        self._f, self._fused, self._at, self._cut = f, fused, at, cut
+
+    def __call__(self, i: int, values: list[Reg]) -> None:
+        def row() -> None:
+            at = self._f.add(self._at, i * self._cut.width * BLOCK)
+            for j, value in enumerate(values):
+                here = self._f.add(at, j * BLOCK)
+                self._cut.column(j, lambda v=value, h=here: self._fused.store(v, h))
+
+        self._cut.row(i, row)
+
+
+class _PooledRows:
+    """Stores the maxima of 2 x 2 results and where they were; takes rows two by two."""
+
+    def __init__(self, f: Function, fused: Fused, argmax: Reg, at: Reg, cut: _Cut) -> None:
+        self._f, self._fused, self._argmax, self._at, self._cut = f, fused, argmax, at, cut
+        self._upper: list[Reg] = []
+
+    def __call__(self, i: int, values: list[Reg]) -> None:
+        if i % 2 == 0:
+            self._upper = values
+            return
+        self._cut.row(i - 1, lambda: self._row(i // 2, self._upper, values))
+
+    def _row(self, i: int, upper: list[Reg], lower: list[Reg]) -> None:
+        at = self._f.add(self._at, i * (self._cut.width // 2) * BLOCK)
+        for j in range(0, len(upper), 2):
+            window = [*upper[j : j + 2], *lower[j : j + 2]]
+            here = self._f.add(at, j // 2 * BLOCK)
+            self._cut.column(j, lambda w=window, h=here: self._window(w, h))
+
+    def _window(self, window: list[Reg], at: Operand) -> None:
+        f = self._f
+        values = [self._fused.apply(v, at)[0] for v in window]
+        best, where = values[0], f.const(0, I32.of(BLOCK))
+        for k, value in enumerate(values[1:], 1):
+            larger = f.fcmp("ogt", value, best)
+            best = f.select(larger, value, best)
+            where = f.select(larger, f.const(k, I32.of(BLOCK)), where)
+        f.store(best, self._fused.outputs[0], at)
+        f.store(f.convert("trunc", where, I8), f.offset(self._argmax, at, I8))
