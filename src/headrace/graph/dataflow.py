@@ -167,9 +167,10 @@ class Node:
             if found is None:
                 return None
             dtype, shape = found.dtype, found.shape
-        if not shape.is_fully_defined():
+        sizes = shape.sizes
+        if sizes is None or None in sizes:
             return None
-        return dtype.base_dtype.name, tuple(shape.as_list())
+        return dtype.base_dtype.name, tuple(n for n in sizes if n is not None)
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"

@@ -6,8 +6,8 @@ or names one of the anchors that have kernels of their own (graph.anchors). Func
 `Site`: the concrete shapes, types and attributes of one use of the op, and constant inputs.
 
 Rules hold for the types in `COMPILED` only. What a function of a rule answers None for is left to
-the op's kernel. The compiler asks by `pointwise_of`, `update_of` and `reduction_of`, which record
-what the rule's functions compute.
+the op's kernel. The compiler asks by `pointwise_of`, `reduction_of`, `views_of`, `assembly_of` and
+`update_of`, which settle what the rule's functions say of a site.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
 __all__ = [
     "COMPILED",
     "Anchor",
+    "Assembly",
     "Elementwise",
     "Join",
     "Lowering",
@@ -36,12 +37,16 @@ __all__ = [
     "Site",
     "Update",
     "View",
+    "assembly_of",
     "broadcast_view",
     "operand_views",
     "pointwise_of",
     "reduction_of",
     "row_major",
+    "traced",
+    "traced_view",
     "update_of",
+    "views_of",
 ]
 
 # The types of elements that rules are for.
@@ -54,7 +59,8 @@ COMPILED = frozenset(
 class Site(Protocol):
     """One use of an op in a specialised step: everything about it is known but its data."""
 
-    attrs: dict[str, Any]
+    @property
+    def attrs(self) -> dict[str, Any]: ...
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]: ...
@@ -114,7 +120,7 @@ class Elementwise:
 
     function: Callable[..., Any]
     operands: tuple[int, ...] | None = None
-    views: Callable[[Site], Sequence[View] | None] | None = None
+    views: Callable[[Site], Sequence[View | None] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ class Reduce:
     """Combine the elements along axes: input 1 holds the axes (a constant), `keep_dims` is an
     attribute. combine: "sum", "prod", "max", "min", "all", "any", or "argmax", "argmin" (the
     position, along the only axis, of the first of the largest or smallest; a NaN is both). Of no
-    elements: 0, 1, the type's lowest, its highest, true, false.
+    elements: 0, 1, -inf or the lowest integer, inf or the highest, true, false.
 
     `before(e, x)` maps each element first; `after(e, total, count)` maps the result, where count
     is a Python number. The type that `before` gives is the one that is combined in.
@@ -137,29 +143,72 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The output is a view of input 0: `view(site)` says which (None: not expressible here).
-
-    An op with several outputs (Split, Unpack) returns one View per output.
+    """The elements of the output, in row-major order, are those of a view of input `operand`:
+    `view(site)` says which. Its shape needn't be the output's (Tile). An op with several outputs
+    (Split, Unpack) returns one View per output.
     """
 
     view: Callable[[Site], View | list[View] | None]
     operand: int = 0
 
 
+def traced(kernel: Callable[..., Any], operand: int = 0) -> Move:
+    """The rule of an op whose NumPy kernel returns views: which ones is found by running it.
+
+    Only the shapes of its inputs matter, except for those that are constants.
+    """
+
+    def view(site: Site) -> View | list[View] | None:
+        inputs = [site.constant_input(i) for i in range(len(site.input_shapes))]
+        if any(x is None for i, x in enumerate(inputs) if i != operand):
+            return None
+
+        def run(x: np.ndarray) -> Any:
+            arguments = [x if i == operand else v for i, v in enumerate(inputs)]
+            return kernel(*arguments, **_keywords(kernel, site))
+
+        return traced_view(run, site.input_shapes[operand])
+
+    return Move(view, operand)
+
+
+def traced_view(run: Callable[[np.ndarray], Any], shape: tuple[int, ...]) -> Any:
+    """What `run` takes of an array of `shape`: a View, or a list; None if it copies or refuses."""
+    # One byte per element: strides and addresses count elements. The memory is never touched.
+    memory = np.empty(shape, np.int8)
+    try:
+        result = run(memory)
+    except (ValueError, TypeError, IndexError):
+        return None
+    if isinstance(result, list | tuple):
+        views = [_view_of(memory, part) for part in result]
+        return None if None in views else views
+    return _view_of(memory, result)
+
+
+def _view_of(memory: np.ndarray, part: np.ndarray) -> View | None:
+    if not part.size:
+        return View(part.shape, row_major(part.shape))
+    if not np.may_share_memory(memory, part):
+        return None
+    return View(part.shape, part.strides, part.ctypes.data - memory.ctypes.data)
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
     """The output is put together from pieces: `pieces(site)` gives, per tensor input in order, the
     View of the *output* that this input fills (same shape as the input), or None for an input that
-    isn't copied (an axis). `fill`, if given, is stored where no piece reaches (Pad): a number.
+    isn't copied (an axis). `fill(site)`, if given, is stored where no piece reaches (Pad): a
+    number, or None where it isn't known.
     """
 
     pieces: Callable[[Site], list[View | None] | None]
-    fill: Callable[[Site], float | int | None] | None = None
+    fill: Callable[[Site], float | int | bool | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The output is input 0 itself (Identity, StopGradient, Snapshot): no work at all."""
+    """Each output is the input of its number itself (Identity, StopGradient): no work at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +312,33 @@ def update_of(rule: Update, site: Site) -> Pointwise | None:
     return _recorded(rule.function, types, site) if _compiled(*types) else None
 
 
+def views_of(rule: Move, site: Site) -> tuple[View, ...] | None:
+    """The views of its operand that a move's outputs are; None where there are no such views."""
+    if not _compiled(site.input_dtypes[rule.operand]):
+        return None
+    found = rule.view(site)
+    return None if found is None else tuple(found if isinstance(found, list) else (found,))
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A Join with everything settled: which inputs fill which views of the output, and the rest."""
+
+    pieces: tuple[tuple[int, View], ...]
+    fill: float | int | bool | None
+
+
+def assembly_of(rule: Join, site: Site) -> Assembly | None:
+    """How the output is put together; None where that isn't known."""
+    fill = rule.fill(site) if rule.fill is not None else None
+    if not _compiled(*site.output_dtypes) or (rule.fill is not None and fill is None):
+        return None
+    views = rule.pieces(site)
+    if views is None:
+        return None
+    return Assembly(tuple((i, v) for i, v in enumerate(views) if v is not None), fill)
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """A Reduce with everything settled: map by `before`, combine along `axes`, map by `after`."""
@@ -282,7 +358,9 @@ def reduction_of(rule: Reduce, site: Site) -> Reduction | None:
     if rule.combine.startswith("arg") and (len(axes) != 1 or not shape[axes[0]]):
         return None
     count = prod(shape[d] for d in axes)
-    before = record(rule.before or _same, [dtype])
+    before = _recorded(rule.before or _same, [dtype], site)
+    if before is None:
+        return None
     total = "int64" if rule.combine.startswith("arg") else before.output_dtypes[0]
 
     def after(e: Recorder, x: Lane) -> Lane:

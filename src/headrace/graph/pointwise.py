@@ -13,13 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from headrace.core.dtypes import as_dtype
 
-__all__ = ["OPCODES", "Instruction", "Lane", "Pointwise", "Recorder", "record"]
+__all__ = [
+    "FLOATS",
+    "OPCODES",
+    "Instruction",
+    "Lane",
+    "Pointwise",
+    "Recorder",
+    "record",
+    "rounded_once",
+]
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
 def _sigmoid(x: Any) -> Any:
@@ -150,6 +162,10 @@ class Lane:
         self.number = number
         self.dtype = dtype
 
+    @property
+    def is_floating(self) -> bool:
+        return self.dtype in FLOATS
+
     def __add__(self, other: Any) -> Lane:
         return self.recorder.add(self, other)
 
@@ -224,6 +240,10 @@ class Recorder:
     def cast(self, x: Lane, dtype: str) -> Lane:
         return x if x.dtype == dtype else self.emit("cast", (x,), dtype)
 
+    def wide(self, x: Lane) -> Lane:
+        """`x` in the type that kernels compute it in: float32 for 16-bit floats, else its own."""
+        return self.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+
     def select(self, condition: Lane, x: Any, y: Any) -> Lane:
         x, y = self._together((x, y))
         return self.emit("select", (condition, x, y), x.dtype)
@@ -262,6 +282,21 @@ class Recorder:
         """The program whose outputs are these lanes."""
         outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
         return Pointwise(self.inputs, tuple(self.steps), tuple(v.number for v in outputs))
+
+
+def rounded_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a pointwise function of several steps compute 16-bit floats in float32, round at the end.
+
+    It isn't for integers: their lanes give None.
+    """
+
+    @wraps(function)
+    def run(e: Recorder, *lanes: Lane, **attrs: Any) -> Lane | None:
+        if not all(x.is_floating for x in lanes):
+            return None
+        return e.cast(function(e, *[e.wide(x) for x in lanes], **attrs), lanes[0].dtype)
+
+    return run
 
 
 def record(function: Callable[..., Any], dtypes: Sequence[str], **attrs: Any) -> Pointwise:

@@ -14,7 +14,9 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -62,6 +64,8 @@ def _gradient_op(
     gradient: Any,
     samples: list[Sample],
     attributes: str = "",
+    *,
+    lower: Callable[..., Any],
 ) -> Any:
     """Define an op of gradients and `values`: a function's "features" or "outputs"."""
     return define(
@@ -73,6 +77,7 @@ def _gradient_op(
         gradient=gradient,
         kind=Kind.ELEMENTWISE,
         samples=samples,
+        lower=Elementwise(lower),
     )
 
 
@@ -105,12 +110,34 @@ def relu(features, name=None):
     """Return max(features, 0)."""
 
 
+def _relu_grad_lowered(e: Any, dy: Any, x: Any) -> Any:
+    return dy * e.cast(x > 0, dy.dtype)
+
+
+def _relu6_grad_lowered(e: Any, dy: Any, x: Any) -> Any:
+    return dy * e.cast(e.and_(x > 0, x < 6), dy.dtype)
+
+
+def _leaky_relu_lowered(e: Any, x: Any, *, alpha: float) -> Any:
+    return e.max(x, x * alpha) if alpha <= 1 else e.select(x > 0, x, x * alpha)
+
+
+def _leaky_relu_grad_lowered(e: Any, dy: Any, x: Any, *, alpha: float) -> Any:
+    return e.select(x > 0, dy, dy * alpha)
+
+
 def _relu_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     return np.multiply(gradients, features > 0, dtype=features.dtype)
 
 
 @_gradient_op(
-    "ReluGrad", "features", "{reals}", _relu_grad, _piecewise_constant_slope("relu_grad"), _pairs()
+    "ReluGrad",
+    "features",
+    "{reals}",
+    _relu_grad,
+    _piecewise_constant_slope("relu_grad"),
+    _pairs(),
+    lower=_relu_grad_lowered,
 )
 def relu_grad(gradients, features, name=None):
     """Return the gradients where features (or relu's outputs) are positive, else 0."""
@@ -123,6 +150,7 @@ def relu_grad(gradients, features, name=None):
     lambda b, op, dy: b.relu6_grad(dy, op.outputs[0]),
     signature=_SIGNATURE,
     samples=unary(-3.0, 9.0),
+    lower=lambda e, x: e.min(e.max(x, 0), 6),
 )
 def relu6_op(features, name=None):
     """Return min(max(features, 0), 6)."""
@@ -147,6 +175,7 @@ def _relu6_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     _relu6_grad,
     _piecewise_constant_slope("relu6_grad"),
     _pairs(-3.0, 9.0),
+    lower=_relu6_grad_lowered,
 )
 def relu6_grad(gradients, features, name=None):
     """Return the gradients where features (or relu6's outputs) are between 0 and 6, else 0."""
@@ -166,6 +195,7 @@ def _leaky_relu(x: np.ndarray, *, alpha: float) -> np.ndarray:
     gradient=lambda b, op, dy: b.leaky_relu_grad(dy, op.inputs[0], alpha=op.get_attr("alpha")),
     kind=Kind.ELEMENTWISE,
     samples=[*unary(), Sample(r(4), alpha=0.5)],
+    lower=Elementwise(_leaky_relu_lowered),
 )
 def leaky_relu_op(features, alpha=0.2, name=None):
     """Return features, times alpha where they are negative."""
@@ -202,6 +232,7 @@ def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     _leaky_relu_grad_gradient,
     [*_pairs(), Sample(r(4), r(4), alpha=0.5)],
     attributes="alpha: float = 0.2; ",
+    lower=_leaky_relu_grad_lowered,
 )
 def leaky_relu_grad(gradients, features, alpha=0.2, name=None):
     """Return the gradients, times alpha where features are not positive."""
@@ -220,6 +251,22 @@ def crelu(features: Any, name: str | None = None, axis: int = -1) -> Tensor:
 # ---- elu and selu ------------------------------------------------------------------------------
 
 
+def _elu_lowered(e: Any, x: Any) -> Any:
+    return e.select(x < 0, e.expm1(x), x)
+
+
+def _selu_lowered(e: Any, x: Any) -> Any:
+    return e.select(x < 0, _SELU_SCALE_ALPHA * e.expm1(x), _SELU_SCALE * x)
+
+
+def _selu_grad_lowered(e: Any, dy: Any, y: Any) -> Any:
+    return e.select(y < 0, dy * (y + _SELU_SCALE_ALPHA), dy * _SELU_SCALE)
+
+
+def _softplus_lowered(e: Any, x: Any) -> Any:
+    return e.max(x, 0) + e.log1p(e.exp(-e.abs(x)))
+
+
 def _elu(x: np.ndarray) -> np.ndarray:
     wide = widened(x)
     return np.where(wide < 0, np.expm1(wide), wide).astype(x.dtype, copy=False)
@@ -233,6 +280,7 @@ def _elu(x: np.ndarray) -> np.ndarray:
     lambda b, op, dy: b.elu_grad(dy, op.outputs[0]),
     signature=_SIGNATURE,
     samples=unary(),
+    lower=rounded_once(_elu_lowered),
 )
 def elu(features, name=None):
     """Return exp(features) - 1 where features are negative, else features."""
@@ -254,7 +302,13 @@ def _exponential_grad_gradient(name: str) -> Any:
 
 
 @_gradient_op(
-    "EluGrad", "outputs", "{floats}", _elu_grad, _exponential_grad_gradient("elu_grad"), _pairs()
+    "EluGrad",
+    "outputs",
+    "{floats}",
+    _elu_grad,
+    _exponential_grad_gradient("elu_grad"),
+    _pairs(),
+    lower=lambda e, dy, y: e.select(y < 0, (y + 1) * dy, dy),
 )
 def elu_grad(gradients, outputs, name=None):
     """Return the gradients times the slope of elu where it has the given outputs."""
@@ -274,6 +328,7 @@ def _selu(x: np.ndarray) -> np.ndarray:
     lambda b, op, dy: b.selu_grad(dy, op.outputs[0]),
     signature=_SIGNATURE,
     samples=unary(),
+    lower=rounded_once(_selu_lowered),
 )
 def selu(features, name=None):
     """Return the scaled exponential linear function, under which activations keep mean 0 and
@@ -289,7 +344,13 @@ def _selu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 
 @_gradient_op(
-    "SeluGrad", "outputs", "{floats}", _selu_grad, _exponential_grad_gradient("selu_grad"), _pairs()
+    "SeluGrad",
+    "outputs",
+    "{floats}",
+    _selu_grad,
+    _exponential_grad_gradient("selu_grad"),
+    _pairs(),
+    lower=rounded_once(_selu_grad_lowered),
 )
 def selu_grad(gradients, outputs, name=None):
     """Return the gradients times the slope of selu where it has the given outputs."""
@@ -311,6 +372,7 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     lambda b, op, dy: b.softplus_grad(dy, op.inputs[0]),
     signature=_SIGNATURE,
     samples=unary(),
+    lower=rounded_once(_softplus_lowered),
 )
 def softplus(features, name=None):
     """Return log(exp(features) + 1)."""
@@ -329,7 +391,13 @@ def _softplus_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
 
 
 @_gradient_op(
-    "SoftplusGrad", "features", "{floats}", _softplus_grad, _softplus_grad_gradient, _pairs()
+    "SoftplusGrad",
+    "features",
+    "{floats}",
+    _softplus_grad,
+    _softplus_grad_gradient,
+    _pairs(),
+    lower=rounded_once(lambda e, dy, x: dy / (e.exp(-x) + 1)),
 )
 def softplus_grad(gradients, features, name=None):
     """Return the gradients times the slope of softplus at features."""
@@ -343,6 +411,7 @@ def softplus_grad(gradients, features, name=None):
     lambda b, op, dy: b.softsign_grad(dy, op.inputs[0]),
     signature=_SIGNATURE,
     samples=unary(),
+    lower=lambda e, x: x / (e.abs(x) + 1),
 )
 def softsign(features, name=None):
     """Return features / (|features| + 1)."""
@@ -360,7 +429,13 @@ def _softsign_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
 
 
 @_gradient_op(
-    "SoftsignGrad", "features", "{floats}", _softsign_grad, _softsign_grad_gradient, _pairs()
+    "SoftsignGrad",
+    "features",
+    "{floats}",
+    _softsign_grad,
+    _softsign_grad_gradient,
+    _pairs(),
+    lower=lambda e, dy, x: dy / e.square(e.abs(x) + 1),
 )
 def softsign_grad(gradients, features, name=None):
     """Return the gradients times the slope of softsign at features."""

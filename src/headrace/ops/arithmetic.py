@@ -6,6 +6,7 @@ Every gradient comes back through `b.sum_to`, which undoes the broadcasting.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,13 @@ def _mul_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.sum_to(b.mul_no_nan(dz, b.conj(y)), x), b.sum_to(b.mul_no_nan(b.conj(x), dz), y)
 
 
-@binary_op("MulNoNan", _NARROWER_NUMBERS, _mul_no_nan, _mul_no_nan_gradient)
+@binary_op(
+    "MulNoNan",
+    _NARROWER_NUMBERS,
+    _mul_no_nan,
+    _mul_no_nan_gradient,
+    lower=lambda e, x, y: e.select(e.eq(y, 0), 0, x * y),
+)
 def mul_no_nan(x, y, name=None):
     """Return x * y, and 0 where y is 0 even if x is infinite or NaN."""
 
@@ -171,6 +178,7 @@ def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
     _squared_difference,
     _squared_difference_gradient,
     commutative=True,
+    lower=lambda e, x, y: e.square(x - y),
 )
 def squared_difference(x, y, name=None):
     """Return (x - y)², element by element; of complex numbers, the squared magnitude."""
@@ -208,6 +216,10 @@ def _add_n(inputs: tuple[Any, ...]) -> Any:
     return total
 
 
+def _add_n_lowered(e: Any, *terms: Any) -> Any:
+    return reduce(e.add, terms)
+
+
 _SUM_SAMPLES = [
     Sample([r(2, 3), r(2, 3)]),
     Sample([r(), r(), r()]),
@@ -226,6 +238,7 @@ _SUM_SAMPLES = [
     kind=Kind.ELEMENTWISE,
     samples=_SUM_SAMPLES,
     commutative=True,
+    lower=Elementwise(_add_n_lowered),
 )
 def add_n_op(inputs, name=None):
     """Return the sum of tensors of one shape."""
@@ -260,6 +273,7 @@ def add_n(inputs: Any, name: str | None = None) -> Tensor:
     kind=Kind.ELEMENTWISE,
     samples=[Sample(list(s.inputs[0]), shape=s.inputs[0][0].shape) for s in _SUM_SAMPLES],
     commutative=True,
+    lower=Elementwise(_add_n_lowered),
 )
 def accumulate_nv2(inputs, shape, name=None):
     """Return the sum of tensors of the given shape."""
@@ -311,6 +325,7 @@ def _extremum_gradient(chosen: str) -> Any:
     "{bfloat16|float16|float32|float64|int32|int64}",
     np.maximum,
     _extremum_gradient("greater_equal"),
+    lower=lambda e, x, y: e.max(x, y),
 )
 def maximum(x, y, name=None):
     """Return the larger of x and y, element by element."""
@@ -322,6 +337,7 @@ def maximum(x, y, name=None):
     "{bfloat16|float16|float32|float64|int32|int64}",
     np.minimum,
     _extremum_gradient("less_equal"),
+    lower=lambda e, x, y: e.min(x, y),
 )
 def minimum(x, y, name=None):
     """Return the smaller of x and y, element by element."""
@@ -361,6 +377,7 @@ def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
         Sample(r(low=0.2, high=2), r(4, low=0)),
         Sample(r(0, 2), r(2, low=0)),
     ],
+    lower=lambda e, x, y: e.pow(x, y) if x.is_floating else None,
 )
 def pow_op(x, y, name=None):
     """Return x to the power y, element by element."""
@@ -387,6 +404,7 @@ def _atan2_gradient(b: Any, op: Any, dz: Any) -> Any:
     np.arctan2,
     _atan2_gradient,
     signature="y: T, x: T -> z: T",
+    lower=lambda e, y, x: e.atan2(y, x),
 )
 def atan2(y, x, name=None):
     """Return the angle of the point (x, y), in (-π, π]."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.definition import Kind
+from headrace.graph.lowering import Elementwise
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import pairs, unary
@@ -16,7 +17,12 @@ from headrace.ops.samples import pairs, unary
 __all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"]
 
 
-def _bitwise_op(op_type: str, kernel: Callable[..., Any], commutative: bool = False) -> Any:
+def _bitwise_op(
+    op_type: str,
+    kernel: Callable[..., Any],
+    commutative: bool = False,
+    lower: Callable[..., Any] | None = None,
+) -> Any:
     return define(
         op_type,
         "x: T, y: T -> z: T",
@@ -26,23 +32,24 @@ def _bitwise_op(op_type: str, kernel: Callable[..., Any], commutative: bool = Fa
         kind=Kind.ELEMENTWISE,
         samples=pairs(-100, 100),
         commutative=commutative,
+        lower=Elementwise(lower) if lower else None,
     )
 
 
 @export("bitwise.bitwise_and")
-@_bitwise_op("BitwiseAnd", np.bitwise_and, commutative=True)
+@_bitwise_op("BitwiseAnd", np.bitwise_and, commutative=True, lower=lambda e, x, y: e.and_(x, y))
 def bitwise_and(x, y, name=None):
     """Return the bits that are set in both x and y."""
 
 
 @export("bitwise.bitwise_or")
-@_bitwise_op("BitwiseOr", np.bitwise_or, commutative=True)
+@_bitwise_op("BitwiseOr", np.bitwise_or, commutative=True, lower=lambda e, x, y: e.or_(x, y))
 def bitwise_or(x, y, name=None):
     """Return the bits that are set in x or y."""
 
 
 @export("bitwise.bitwise_xor")
-@_bitwise_op("BitwiseXor", np.bitwise_xor, commutative=True)
+@_bitwise_op("BitwiseXor", np.bitwise_xor, commutative=True, lower=lambda e, x, y: e.xor(x, y))
 def bitwise_xor(x, y, name=None):
     """Return the bits in which x and y differ."""
 
@@ -56,6 +63,7 @@ def bitwise_xor(x, y, name=None):
     kernel=np.invert,
     kind=Kind.ELEMENTWISE,
     samples=unary(-100, 100),
+    lower=Elementwise(lambda e, x: e.not_(x)),
 )
 def invert(x, name=None):
     """Return x with every bit flipped."""

@@ -13,6 +13,7 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices, SparseTensor
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -60,6 +61,10 @@ def _cast_gradient(b: Any, op: Any, dy: Any) -> Any:
     return None
 
 
+def _cast_lowered(e: Any, x: Any, *, DstT: DType, Truncate: bool) -> Any:
+    return None if Truncate else e.cast(x, DstT.name)
+
+
 _PAIRS = [
     ("float32", "float64"),
     ("float64", "float32"),
@@ -91,6 +96,7 @@ _PAIRS = [
         Sample(r(0, 2), SrcT="float64", DstT="float64"),
         Sample([1.999999, -1.999999], SrcT="float32", DstT="bfloat16", Truncate=True),
     ],
+    lower=Elementwise(_cast_lowered),
 )
 def cast_op(x, DstT, Truncate=None, name=None):
     """Return x in another type."""

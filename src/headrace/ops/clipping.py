@@ -12,6 +12,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -61,6 +62,7 @@ def _clip_infer(c: Any, t: TensorShape, low: TensorShape, high: TensorShape) -> 
         [Sample(r(2, 3), r(low=-1, high=0), r(low=1, high=2)), Sample(r(3), r(3), 2)],
         *("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"),
     ),
+    lower=Elementwise(lambda e, t, low, high: e.max(e.min(t, high), low)),
 )
 def clip_by_value_op(t, clip_value_min, clip_value_max, name=None):
     """Return t with each element brought between the two values."""

@@ -10,6 +10,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -45,7 +46,7 @@ def _equality(ufunc: Callable[..., Any], if_incompatible: bool) -> Callable[...,
     return kernel
 
 
-def _equality_op(op_type: str, kernel: Callable[..., Any]) -> Any:
+def _equality_op(op_type: str, kernel: Callable[..., Any], lower: Callable[..., Any]) -> Any:
     different = Sample(r(2), r(3), T="float32", incompatible_shape_error=False)
     return define(
         op_type,
@@ -56,22 +57,23 @@ def _equality_op(op_type: str, kernel: Callable[..., Any]) -> Any:
         kind=Kind.ELEMENTWISE,
         samples=[*pairs(), different],
         commutative=True,
+        lower=Elementwise(lower),
     )
 
 
 @export("equal", "math.equal")
-@_equality_op("Equal", _equality(np.equal, False))
+@_equality_op("Equal", _equality(np.equal, False), lower=lambda e, x, y: e.eq(x, y))
 def equal(x, y, name=None):
     """Return where x equals y."""
 
 
 @export("not_equal", "math.not_equal")
-@_equality_op("NotEqual", _equality(np.not_equal, True))
+@_equality_op("NotEqual", _equality(np.not_equal, True), lower=lambda e, x, y: e.ne(x, y))
 def not_equal(x, y, name=None):
     """Return where x differs from y."""
 
 
-def _order_op(op_type: str, kernel: Callable[..., Any]) -> Any:
+def _order_op(op_type: str, kernel: Callable[..., Any], lower: Callable[..., Any]) -> Any:
     return define(
         op_type,
         "x: T, y: T -> z: bool",
@@ -80,29 +82,30 @@ def _order_op(op_type: str, kernel: Callable[..., Any]) -> Any:
         kernel=kernel,
         kind=Kind.ELEMENTWISE,
         samples=pairs(),
+        lower=Elementwise(lower),
     )
 
 
 @export("less", "math.less")
-@_order_op("Less", np.less)
+@_order_op("Less", np.less, lower=lambda e, x, y: x < y)
 def less(x, y, name=None):
     """Return where x is less than y."""
 
 
 @export("less_equal", "math.less_equal")
-@_order_op("LessEqual", np.less_equal)
+@_order_op("LessEqual", np.less_equal, lower=lambda e, x, y: x <= y)
 def less_equal(x, y, name=None):
     """Return where x is less than or equal to y."""
 
 
 @export("greater", "math.greater")
-@_order_op("Greater", np.greater)
+@_order_op("Greater", np.greater, lower=lambda e, x, y: x > y)
 def greater(x, y, name=None):
     """Return where x is greater than y."""
 
 
 @export("greater_equal", "math.greater_equal")
-@_order_op("GreaterEqual", np.greater_equal)
+@_order_op("GreaterEqual", np.greater_equal, lower=lambda e, x, y: x >= y)
 def greater_equal(x, y, name=None):
     """Return where x is greater than or equal to y."""
 
@@ -114,6 +117,10 @@ def _approximate_equal(x: Any, y: Any, *, tolerance: float) -> Any:
     return apart < np.asarray(tolerance, np.result_type(apart.dtype, np.float32))
 
 
+def _approximate_equal_lowered(e: Any, x: Any, y: Any, *, tolerance: float) -> Any:
+    return e.wide(e.abs(x - y)) < tolerance if x.is_floating else None
+
+
 @define(
     "ApproximateEqual",
     "x: T, y: T -> z: bool",
@@ -123,12 +130,13 @@ def _approximate_equal(x: Any, y: Any, *, tolerance: float) -> Any:
     kind=Kind.ELEMENTWISE,
     samples=[Sample(r(2, 3), r(2, 3), tolerance=0.7), Sample(r(), r()), Sample(r(0), r(0))],
     commutative=True,
+    lower=Elementwise(_approximate_equal_lowered),
 )
 def approximate_equal(x, y, tolerance=None, name=None):
     """Return where x and y differ by less than the tolerance."""
 
 
-def _logical_op(op_type: str, kernel: Callable[..., Any]) -> Any:
+def _logical_op(op_type: str, kernel: Callable[..., Any], lower: Callable[..., Any]) -> Any:
     return define(
         op_type,
         "x: bool, y: bool -> z: bool",
@@ -137,17 +145,18 @@ def _logical_op(op_type: str, kernel: Callable[..., Any]) -> Any:
         kind=Kind.ELEMENTWISE,
         samples=pairs(),
         commutative=True,
+        lower=Elementwise(lower),
     )
 
 
 @export("logical_and", "math.logical_and")
-@_logical_op("LogicalAnd", np.logical_and)
+@_logical_op("LogicalAnd", np.logical_and, lower=lambda e, x, y: e.and_(x, y))
 def logical_and(x, y, name=None):
     """Return where both x and y are true."""
 
 
 @export("logical_or", "math.logical_or")
-@_logical_op("LogicalOr", np.logical_or)
+@_logical_op("LogicalOr", np.logical_or, lower=lambda e, x, y: e.or_(x, y))
 def logical_or(x, y, name=None):
     """Return where x or y is true."""
 
@@ -160,6 +169,7 @@ def logical_or(x, y, name=None):
     kernel=np.logical_not,
     kind=Kind.ELEMENTWISE,
     samples=unary(),
+    lower=Elementwise(lambda e, x: e.not_(x)),
 )
 def logical_not(x, name=None):
     """Return where x is false."""

@@ -7,6 +7,7 @@ diagonal is shorter than the longest one, the row is filled up with a padding va
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Elementwise, Join, Move, Site, View, row_major, traced
 from headrace.ops import infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
@@ -51,6 +53,16 @@ def _matrix_diag_infer(c: Any, diagonal: TensorShape) -> Any:
     return None if sizes is None else (*sizes, sizes[-1])
 
 
+def _main_diagonals(site: Site) -> View:
+    strides = row_major(site.input_shapes[0])
+    return View(site.output_shapes[0], (*strides[:-2], sum(strides[-2:])))
+
+
+def _on_diagonal(site: Site) -> list[View | None]:
+    strides = row_major(site.output_shapes[0])
+    return [View(site.input_shapes[0], (*strides[:-2], sum(strides[-2:])))]
+
+
 @define(
     "MatrixDiag",
     "diagonal: T -> output: T",
@@ -59,6 +71,7 @@ def _matrix_diag_infer(c: Any, diagonal: TensorShape) -> Any:
     kernel=_matrix_diag,
     gradient=lambda b, op, grad: b.matrix_diag_part(grad),
     samples=[Sample(r(3)), Sample(r(2, 3)), Sample(r(0))],
+    lower=Join(_on_diagonal, fill=lambda site: 0),
 )
 def matrix_diag_op(diagonal, name=None):
     """Return matrices with the given diagonals and zeros elsewhere."""
@@ -100,6 +113,7 @@ def _matrix_diag_part_gradient(b, op, grad):
     gradient=_matrix_diag_part_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(r(3, 3)), Sample(r(2, 3, 4)), Sample(r(2, 0, 4)), Sample(r(3, 2))],
+    lower=Move(_main_diagonals),
 )
 def matrix_diag_part_op(input, name=None):
     """Return the main diagonals of matrices."""
@@ -164,6 +178,21 @@ def _band_part(x, lower, upper):
     return np.where(inside, x, _filled((), x)).astype(x.dtype, copy=False)
 
 
+def _band_part_lowered(e: Any, x: Any, *, site: Site) -> Any:
+    limits = [site.constant_input(i) for i in (1, 2)]
+    if any(limit is None or limit.ndim for limit in limits):
+        return None
+    lower, upper = (int(limit) for limit in limits if limit is not None)
+    *batch, rows, columns = site.output_shapes[0]
+    if lower > rows or upper > columns:
+        return None  # the kernel says what is wrong
+    below = e.index(len(batch)) - e.index(len(batch) + 1)
+    inside = [below <= lower] * (lower >= 0) + [below >= -upper] * (upper >= 0)
+    for condition in inside:
+        x = e.select(condition, x, 0)
+    return x
+
+
 def _band_part_infer(c: Any, x: TensorShape, lower: TensorShape, upper: TensorShape) -> Any:
     infer.with_rank(lower, 0)
     infer.with_rank(upper, 0)
@@ -179,6 +208,7 @@ def _band_part_infer(c: Any, x: TensorShape, lower: TensorShape, upper: TensorSh
     kernel=_band_part,
     gradient=lambda b, op, grad: (b.matrix_band_part(grad, *op.inputs[1:]), None, None),
     samples=[Sample(r(3, 3), 0, 1), Sample(r(2, 3, 4), -1, 0), Sample(r(0, 2), 0, -1)],
+    lower=Elementwise(_band_part_lowered, operands=(0,)),
 )
 def matrix_band_part(input, num_lower, num_upper, name=None):
     """Return matrices with zeros outside a band around the main diagonal; negative means all."""
@@ -201,6 +231,12 @@ def _diag_infer(c: Any, diagonal: TensorShape) -> TensorShape:
     return diagonal.concatenate(diagonal)
 
 
+def _on_all_diagonals(site: Site) -> list[View | None]:
+    shape = site.input_shapes[0]
+    step = prod(shape) + 1
+    return [View(shape, tuple(s * step for s in row_major(shape)))]
+
+
 @export("diag", "linalg.tensor_diag")
 @define(
     "Diag",
@@ -210,6 +246,7 @@ def _diag_infer(c: Any, diagonal: TensorShape) -> TensorShape:
     kernel=_diag,
     gradient=lambda b, op, grad: b.diag_part(grad),
     samples=[Sample(r(3)), Sample(r(2, 3)), Sample(r(0))],
+    lower=Join(_on_all_diagonals, fill=lambda site: 0),
 )
 def diag(diagonal, name=None):
     """Return a tensor of twice the rank with `diagonal` where both index halves are equal."""
@@ -244,6 +281,7 @@ def _diag_part_infer(c: Any, x: TensorShape) -> Any:
     gradient=lambda b, op, grad: b.diag(grad),
     kind=Kind.MOVEMENT,
     samples=[Sample(r(3, 3)), Sample(r(2, 3, 2, 3)), Sample(r(0, 0))],
+    lower=traced(_diag_part),
 )
 def diag_part(input, name=None):
     """Return the elements of a tensor of even rank whose index halves are equal."""

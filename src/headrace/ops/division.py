@@ -10,6 +10,7 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops import special
 from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -63,6 +64,10 @@ def _div(x: Any, y: Any) -> Any:
     return np.divide(x, y)
 
 
+def _div_lowered(e: Any, x: Any, y: Any) -> Any:
+    return x / y if x.is_floating else None  # integers: a step must fail where y is 0
+
+
 def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.realdiv(dz, b.conj(y))
@@ -78,24 +83,33 @@ def _mod_gradient(b: Any, op: Any, dz: Any) -> Any:
 
 
 @export("realdiv")
-@binary_op("RealDiv", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES)
+@binary_op("RealDiv", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES, lower=_div_lowered)
 def realdiv(x, y, name=None):
     """Return x / y, element by element."""
 
 
-@binary_op("Div", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES)
+@binary_op("Div", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES, lower=_div_lowered)
 def div_op(x, y, name=None):
     """Return x / y, element by element; integers are rounded towards zero."""
 
 
 @export("truncatediv")
-@binary_op("TruncateDiv", _MOST_NUMBERS, _div, NOT_DIFFERENTIABLE, samples=_SAMPLES)
+@binary_op(
+    "TruncateDiv", _MOST_NUMBERS, _div, NOT_DIFFERENTIABLE, samples=_SAMPLES, lower=_div_lowered
+)
 def truncatediv(x, y, name=None):
     """Return x / y, element by element; integers are rounded towards zero."""
 
 
 @export("floor_div")
-@binary_op("FloorDiv", _MOST_NUMBERS, _floor_div, NOT_DIFFERENTIABLE, samples=_REAL_SAMPLES)
+@binary_op(
+    "FloorDiv",
+    _MOST_NUMBERS,
+    _floor_div,
+    NOT_DIFFERENTIABLE,
+    samples=_REAL_SAMPLES,
+    lower=lambda e, x, y: e.floor(x / y) if x.is_floating else None,
+)
 def floor_div(x, y, name=None):
     """Return x / y rounded down, element by element."""
 
@@ -128,7 +142,14 @@ def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
 
 
-@binary_op("DivNoNan", _NO_NAN_TYPES, _div_no_nan, _div_no_nan_gradient, samples=_SAMPLES)
+@binary_op(
+    "DivNoNan",
+    _NO_NAN_TYPES,
+    _div_no_nan,
+    _div_no_nan_gradient,
+    samples=_SAMPLES,
+    lower=lambda e, x, y: e.select(e.eq(y, 0), 0, x / y),
+)
 def div_no_nan_op(x, y, name=None):
     """Return x / y, and 0 where y is 0."""
 
@@ -142,7 +163,14 @@ def _xdivy_gradient(b: Any, op: Any, dz: Any) -> Any:
 
 
 @export("math.xdivy")
-@binary_op("Xdivy", _NO_NAN_TYPES, special.xdivy, _xdivy_gradient, samples=_SAMPLES)
+@binary_op(
+    "Xdivy",
+    _NO_NAN_TYPES,
+    special.xdivy,
+    _xdivy_gradient,
+    samples=_SAMPLES,
+    lower=rounded_once(lambda e, x, y: e.select(e.eq(x, 0), 0, x / y)),
+)
 def xdivy(x, y, name=None):
     """Return x / y, and 0 where x is 0."""
 

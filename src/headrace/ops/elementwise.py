@@ -16,6 +16,7 @@ from headrace.core.export import export
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -73,7 +74,7 @@ def _constant(b: Any, value: float, like: Tensor) -> Tensor:
 
 
 @export("negative", "math.negative")
-@unary_op("Neg", _NUMBERS, np.negative, lambda b, op, dy: b.negative(dy))
+@unary_op("Neg", _NUMBERS, np.negative, lambda b, op, dy: b.negative(dy), lower=lambda e, x: -x)
 def negative(x, name=None):
     """Return -x."""
 
@@ -83,6 +84,7 @@ def negative(x, name=None):
     "{bfloat16|float16|float32|float64|int8|int16|int32|int64}",
     np.abs,
     lambda b, op, dy: b.multiply(dy, b.sign(op.inputs[0])),
+    lower=lambda e, x: e.abs(x),
 )
 def abs_op(x, name=None):
     """Return the magnitude of x."""
@@ -118,7 +120,13 @@ def abs(x: Any, name: str | None = None) -> Any:
 
 
 @export("sign", "math.sign")
-@unary_op("Sign", _NUMBERS, np.sign, lambda b, op, dy: b.zeros_like(op.inputs[0]))
+@unary_op(
+    "Sign",
+    _NUMBERS,
+    np.sign,
+    lambda b, op, dy: b.zeros_like(op.inputs[0]),
+    lower=lambda e, x: e.sign(x),
+)
 def sign(x, name=None):
     """Return -1, 0 or 1, or, for complex numbers, x / |x| (0 for 0)."""
 
@@ -132,7 +140,7 @@ def _square_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("square", "math.square")
-@unary_op("Square", _NUMBERS, np.square, _square_gradient)
+@unary_op("Square", _NUMBERS, np.square, _square_gradient, lower=lambda e, x: x * x)
 def square(x, name=None):
     """Return x²."""
 
@@ -144,6 +152,7 @@ def square(x, name=None):
     np.sqrt,
     lambda b, op, dy: b.sqrt_grad(op.outputs[0], dy),
     samples=unary(0.2, 4),
+    lower=lambda e, x: e.sqrt(x),
 )
 def sqrt(x, name=None):
     """Return the square root of x."""
@@ -156,6 +165,7 @@ def sqrt(x, name=None):
     in_float32(lambda x: np.reciprocal(np.sqrt(x))),
     lambda b, op, dy: b.rsqrt_grad(op.outputs[0], dy),
     samples=unary(0.2, 4),
+    lower=rounded_once(lambda e, x: e.rsqrt(x)),
 )
 def rsqrt(x, name=None):
     """Return 1 / √x."""
@@ -167,6 +177,10 @@ def _reciprocal(x: Any) -> Any:
     return np.reciprocal(x)
 
 
+def _reciprocal_lowered(e: Any, x: Any) -> Any:
+    return 1 / x if x.is_floating else None  # integers: a step must fail where x is 0
+
+
 @export("reciprocal", "math.reciprocal")
 @unary_op(
     "Reciprocal",
@@ -174,6 +188,7 @@ def _reciprocal(x: Any) -> Any:
     _reciprocal,
     lambda b, op, dy: b.reciprocal_grad(op.outputs[0], dy),
     samples=unary(1, 3),
+    lower=_reciprocal_lowered,
 )
 def reciprocal(x, name=None):
     """Return 1 / x."""
@@ -185,6 +200,7 @@ def reciprocal(x, name=None):
     _reciprocal,
     lambda b, op, dy: b.inv_grad(op.outputs[0], dy),
     samples=unary(1, 3),
+    lower=_reciprocal_lowered,
 )
 def inv(x, name=None):
     """Return 1 / x."""
@@ -193,7 +209,14 @@ def inv(x, name=None):
 # Derivatives by their function's result
 
 
-def slope_op(op_type: str, kernel: Callable[..., Any], gradient: Any, low: float = -2.0) -> Any:
+def slope_op(
+    op_type: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    low: float = -2.0,
+    *,
+    lower: Callable[..., Any],
+) -> Any:
     """Define an op of a function's result `y` and the gradient `dy` that arrives at it."""
 
     def checked(y: Any, dy: Any) -> Any:
@@ -210,6 +233,7 @@ def slope_op(op_type: str, kernel: Callable[..., Any], gradient: Any, low: float
         gradient=gradient,
         kind=Kind.ELEMENTWISE,
         samples=[Sample(r(2, 3, low=low), r(2, 3)), Sample(r(low=low), r())],
+        lower=Elementwise(rounded_once(lower)),
     )
 
 
@@ -220,7 +244,13 @@ def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(b.conj(dz), slope), b.sqrt_grad(cy, dz)
 
 
-@slope_op("SqrtGrad", lambda y, dy: 0.5 * dy / np.conj(y), _sqrt_grad_gradient, low=0.2)
+@slope_op(
+    "SqrtGrad",
+    lambda y, dy: 0.5 * dy / np.conj(y),
+    _sqrt_grad_gradient,
+    low=0.2,
+    lower=lambda e, y, dy: 0.5 * dy / y,
+)
 def sqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the square root whose result is y."""
 
@@ -237,7 +267,9 @@ def _rsqrt_grad(y: Any, dy: Any) -> Any:
     return dy * (y * y * y) * y.dtype.type(-0.5)
 
 
-@slope_op("RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient)
+@slope_op(
+    "RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient, lower=lambda e, y, dy: dy * (y * y * y) * -0.5
+)
 def rsqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal square root whose result is y."""
 
@@ -254,12 +286,19 @@ def _reciprocal_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.multiply(b.conj(dz), slope), b.reciprocal_grad(cy, dz)
 
 
-@slope_op("ReciprocalGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+@slope_op(
+    "ReciprocalGrad",
+    _reciprocal_grad,
+    _reciprocal_grad_gradient,
+    lower=lambda e, y, dy: -dy * y * y,
+)
 def reciprocal_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""
 
 
-@slope_op("InvGrad", _reciprocal_grad, _reciprocal_grad_gradient)
+@slope_op(
+    "InvGrad", _reciprocal_grad, _reciprocal_grad_gradient, lower=lambda e, y, dy: -dy * y * y
+)
 def inv_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""
 
@@ -273,24 +312,30 @@ def _flat(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("ceil", "math.ceil")
-@unary_op("Ceil", "{floats}", np.ceil, _flat)
+@unary_op("Ceil", "{floats}", np.ceil, _flat, lower=lambda e, x: e.ceil(x))
 def ceil(x, name=None):
     """Return x rounded up to a whole number."""
 
 
 @export("floor", "math.floor")
-@unary_op("Floor", "{floats}", np.floor, _flat)
+@unary_op("Floor", "{floats}", np.floor, _flat, lower=lambda e, x: e.floor(x))
 def floor(x, name=None):
     """Return x rounded down to a whole number."""
 
 
 @export("rint", "math.rint")
-@unary_op("Rint", "{floats}", np.rint, _flat)
+@unary_op("Rint", "{floats}", np.rint, _flat, lower=lambda e, x: e.rint(x))
 def rint(x, name=None):
     """Return x rounded to the nearest whole number, halves to the even one."""
 
 
-@unary_op("Round", _NUMBERS, lambda x: x if x.dtype.kind == "i" else np.rint(x), _flat)
+@unary_op(
+    "Round",
+    _NUMBERS,
+    lambda x: x if x.dtype.kind == "i" else np.rint(x),
+    _flat,
+    lower=lambda e, x: e.rint(x) if x.is_floating else x,
+)
 def round_op(x, name=None):
     """Return x rounded to the nearest whole number, halves to the even one."""
 
@@ -326,7 +371,7 @@ def nextafter(x1, x2, name=None):
 # Tests
 
 
-def _test_op(op_type: str, kernel: Callable[..., Any]) -> Any:
+def _test_op(op_type: str, kernel: Callable[..., Any], lower: Callable[..., Any]) -> Any:
     samples = [*unary(), *typed([Sample([np.nan, np.inf, -np.inf, 0.0])], "float32", "bfloat16")]
     return unary_op(
         op_type,
@@ -335,22 +380,23 @@ def _test_op(op_type: str, kernel: Callable[..., Any]) -> Any:
         NOT_DIFFERENTIABLE,
         signature="x: T -> y: bool",
         samples=samples,
+        lower=lower,
     )
 
 
 @export("is_nan", "math.is_nan", "debugging.is_nan")
-@_test_op("IsNan", np.isnan)
+@_test_op("IsNan", np.isnan, lower=lambda e, x: e.isnan(x))
 def is_nan(x, name=None):
     """Return where x is not a number."""
 
 
 @export("is_inf", "math.is_inf", "debugging.is_inf")
-@_test_op("IsInf", np.isinf)
+@_test_op("IsInf", np.isinf, lower=lambda e, x: e.isinf(x))
 def is_inf(x, name=None):
     """Return where x is infinite."""
 
 
 @export("is_finite", "math.is_finite", "debugging.is_finite")
-@_test_op("IsFinite", np.isfinite)
+@_test_op("IsFinite", np.isfinite, lower=lambda e, x: e.isfinite(x))
 def is_finite(x, name=None):
     """Return where x is neither infinite nor NaN."""

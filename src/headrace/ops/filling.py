@@ -17,6 +17,7 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace.graph.lowering import Elementwise, Site
 from headrace.graph.operation import Tensor
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -73,9 +74,14 @@ def _fill_kernel(dims: np.ndarray, value: np.ndarray) -> np.ndarray:
     kernel=_fill_kernel,
     gradient=lambda b, op, dy: (None, b.reduce_sum(dy)),
     samples=[Sample([2, 3], r()), Sample(np.zeros(0), r()), Sample([0, 2], r())],
+    lower=Elementwise(lambda e, value: value, operands=(1,)),
 )
 def fill(dims, value, name=None):
     """Return a tensor of shape `dims` whose elements are all `value`."""
+
+
+def _filled_lowered(value: int) -> Any:
+    return lambda e, *, site: e.const(value, site.output_dtypes[0])
 
 
 @define(
@@ -86,6 +92,7 @@ def fill(dims, value, name=None):
     kernel=lambda x: zero_array(np.shape(x), x.dtype),
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
+    lower=Elementwise(_filled_lowered(0), operands=()),
 )
 def zeros_like_op(x, name=None):
     """Return zeros of the input's shape and type."""
@@ -100,6 +107,7 @@ def zeros_like_op(x, name=None):
     kernel=lambda x: np.ones(np.shape(x), x.dtype),
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
+    lower=Elementwise(_filled_lowered(1), operands=()),
 )
 def ones_like_op(x, name=None):
     """Return ones of the input's shape and type."""
@@ -264,6 +272,12 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
     return np.add.accumulate(values, dtype=dtype)
 
 
+def _range_lowered(e: Any, start: Any, delta: Any) -> Any:
+    if start.is_floating:
+        return None  # each of these is a sum of those before
+    return start + e.cast(e.index(0), start.dtype) * delta
+
+
 @define(
     "Range",
     "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx",
@@ -272,6 +286,7 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
     kernel=_range_kernel,
     gradient=NOT_DIFFERENTIABLE,
     samples=[Sample(0, 5, 1), Sample(9, 2, -3), Sample(3, 3, 1)],
+    lower=Elementwise(_range_lowered, operands=(0, 2)),
 )
 def range_op(start, limit, delta, name=None):
     """Return start, start + delta, ... up to, and without, limit."""
@@ -328,6 +343,13 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
     return (first + step * np.arange(count).astype(dtype)).astype(dtype)
 
 
+def _linspace_lowered(e: Any, start: Any, stop: Any, *, site: Site) -> Any:
+    (count,) = site.output_shapes[0]
+    if count == 1:
+        return start
+    return start + (stop - start) / (count - 1) * e.cast(e.index(0), start.dtype)
+
+
 @export("linspace", "lin_space")
 @define(
     "LinSpace",
@@ -338,6 +360,7 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
     gradient=NOT_DIFFERENTIABLE,
     kind=Kind.OTHER,
     samples=[Sample(r(low=0, high=1), r(low=2, high=3), 5), Sample(1.0, 2.0, 1)],
+    lower=Elementwise(_linspace_lowered, operands=(0, 1)),
 )
 def linspace(start, stop, num, name=None):
     """Return `num` evenly spaced numbers from start to stop."""

@@ -16,6 +16,7 @@ from headrace.core.shapes import TensorShape, all_known, show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -108,6 +109,29 @@ def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return (*_cut_apart(b, values, axis, dy), None)
 
 
+def _side_by_side(shapes: Any, axis: np.ndarray | None, to: Any) -> list[View | None] | None:
+    """What each of the inputs fills of an output of sizes `to`."""
+    if axis is None:
+        return None
+    at, strides = int(axis) % len(to), row_major(to)
+    ends = accumulate(shape[at] for shape in shapes)
+    return [
+        View(shape, strides, (end - shape[at]) * strides[at])
+        for shape, end in zip(shapes, ends, strict=True)
+    ]
+
+
+def _concat_v2_pieces(site: Site) -> list[View | None] | None:
+    *shapes, _ = site.input_shapes
+    pieces = _side_by_side(shapes, site.constant_input(len(shapes)), site.output_shapes[0])
+    return None if pieces is None else [*pieces, None]
+
+
+def _concat_old_pieces(site: Site) -> list[View | None] | None:
+    pieces = _side_by_side(site.input_shapes[1:], site.constant_input(0), site.output_shapes[0])
+    return None if pieces is None else [None, *pieces]
+
+
 @define(
     "ConcatV2",
     "values: N*T, axis: Tidx -> output: T",
@@ -121,6 +145,7 @@ def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample([r(2, 3), r(2, 2), r(2, 0)], -1),
         Sample([r(0), r(0)], 0),
     ],
+    lower=Join(_concat_v2_pieces),
 )
 def concat_v2(values, axis, name=None):
     """Join tensors along an axis."""
@@ -145,6 +170,7 @@ def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     gradient=_concat_old_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(0, [r(2, 3), r(1, 3)]), Sample(1, [r(2, 3), r(2, 2)])],
+    lower=Join(_concat_old_pieces),
 )
 def concat_old(concat_dim, values, name=None):
     """Join tensors along an axis; the axis is the first input."""
@@ -235,6 +261,7 @@ def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> lis
         Sample(-1, r(2, 3), num_split=3),
         Sample(0, r(2), num_split=1),
     ],
+    lower=traced(_split_kernel, operand=1),
 )
 def split_op(split_dim, value, num_split, name=None):
     """Cut a tensor into pieces of one size."""
@@ -293,6 +320,7 @@ def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) 
         Sample(r(2, 5), [1, -1, 2], -1, num_split=3),
         Sample(r(2, 3), [0, 3], 1, num_split=2),
     ],
+    lower=traced(_split_v_kernel),
 )
 def split_v(value, size_splits, split_dim, num_split, name=None):
     """Cut a tensor into pieces of given sizes."""
@@ -355,6 +383,16 @@ def _tile_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
     )
 
 
+def _tile_view(site: Site) -> View:
+    """Each axis becomes two: the repetitions, which don't move in the input, and the axis."""
+    shape = site.input_shapes[0]
+    sizes, strides = [], []
+    for size, whole, stride in zip(shape, site.output_shapes[0], row_major(shape), strict=True):
+        sizes += [whole // size if size else 0, size]
+        strides += [0, stride]
+    return View(tuple(sizes), tuple(strides))
+
+
 def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
     x, multiples = op.inputs
     sizes = b.shape(x, out_type=multiples.dtype)
@@ -380,6 +418,7 @@ def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(2), [0]),
         Sample(r(1, 2), [3, 2]),
     ],
+    lower=Move(_tile_view),
 )
 def tile(input, multiples, name=None):
     """Repeat a tensor `multiples` times along each axis."""

@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Reduce, Site
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
@@ -389,6 +390,10 @@ def _l2_loss(t: np.ndarray) -> np.ndarray:
     return np.asarray(np.dot(flat, flat) / 2).astype(t.dtype)
 
 
+def _all_axes(site: Site) -> tuple[int, ...]:
+    return tuple(range(len(site.input_shapes[0])))
+
+
 @export("nn.l2_loss")
 @define(
     "L2Loss",
@@ -399,6 +404,9 @@ def _l2_loss(t: np.ndarray) -> np.ndarray:
     gradient=lambda b, op, dy: b.multiply(op.inputs[0], dy),
     kind=Kind.REDUCTION,
     samples=[Sample(r(2, 3)), Sample(r()), Sample(r(0, 2))],
+    lower=Reduce(
+        "sum", lambda e, x: e.square(e.wide(x)), lambda e, total, count: total / 2, axes=_all_axes
+    ),
 )
 def l2_loss(t, name=None):
     """Return half the sum of the squares of t."""

@@ -13,7 +13,9 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.lowering import Elementwise, Reduce, Site, View, broadcast_view
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops import norm_kernels
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -62,6 +64,20 @@ def _bias_add_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     return b.bias_add_op(zeros, grad, data_format=op.get_attr("data_format"))
 
 
+def _channel_axis(site: Site) -> int:
+    return 1 if site.attrs["data_format"] == "NCHW" else len(site.input_shapes[0]) - 1
+
+
+def _bias_views(site: Site) -> list[View | None]:
+    to, bias = site.input_shapes
+    behind = len(to) - 1 - _channel_axis(site)
+    return [broadcast_view(to, to), broadcast_view((*bias, *[1] * behind), to)]
+
+
+def _bias_others(site: Site) -> tuple[int, ...]:
+    return tuple(d for d in range(len(site.input_shapes[0])) if d != _channel_axis(site))
+
+
 @define(
     "BiasAdd",
     "value: T, bias: T -> output: T",
@@ -76,6 +92,7 @@ def _bias_add_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
         Sample(r(2, 3, 2), r(3), data_format="NCHW"),
         Sample(r(0, 2), r(2)),
     ],
+    lower=Elementwise(lambda e, value, bias: value + bias, views=_bias_views),
 )
 def bias_add_op(value, bias, data_format="NHWC", name=None):
     """Return value with bias[c] added to every element of channel c."""
@@ -90,6 +107,7 @@ def bias_add_op(value, bias, data_format="NHWC", name=None):
     gradient=_bias_add_gradient,
     kind=Kind.ELEMENTWISE,
     samples=[Sample(r(2, 3), r(3)), Sample(r(2, 2, 4), r(4))],
+    lower=Elementwise(lambda e, value, bias: value + bias),
 )
 def bias_add_v1(value, bias, name=None):
     """Return value with bias added along the last axis."""
@@ -109,6 +127,7 @@ def bias_add_v1(value, bias, name=None):
         Sample(r(2, 3, 2), data_format="NCHW"),
         Sample(r(0, 2)),
     ],
+    lower=Reduce("sum", lambda e, x: e.wide(x), axes=_bias_others),
 )
 def bias_add_grad(out_backprop, data_format="NHWC", name=None):
     """Return the sum of out_backprop over everything but the channels."""
@@ -205,6 +224,21 @@ def _global_norm(t, m, v, beta, gamma, *, variance_epsilon, scale_after_normaliz
     return ((t - m) * factor + beta).astype(dtype)
 
 
+def _global_norm_lowered(
+    e: Any,
+    t: Any,
+    m: Any,
+    v: Any,
+    beta: Any,
+    gamma: Any,
+    *,
+    variance_epsilon: float,
+    scale_after_normalization: bool,
+) -> Any:
+    factor = 1 / e.sqrt(v + variance_epsilon)
+    return (t - m) * (factor * gamma if scale_after_normalization else factor) + beta
+
+
 def _global_norm_infer(c: Any, t: TensorShape, *vectors: TensorShape) -> Any:
     t = t.with_rank(4)
     for vector in vectors:
@@ -250,6 +284,7 @@ _POSITIVE = {"low": 0.6, "high": 1.4}
         for scale in (True, False)
         for dtype in ("float32", "float64", "bfloat16")
     ],
+    lower=Elementwise(rounded_once(_global_norm_lowered)),
 )
 def batch_norm_with_global_normalization_op(
     t, m, v, beta, gamma, variance_epsilon, scale_after_normalization, name=None

@@ -9,6 +9,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
+from headrace.graph.lowering import Join, Site, View, row_major
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.accumulation import widened
 from headrace.ops.define import composed, define
@@ -68,6 +69,21 @@ def _pad_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return (dx, None, *around)
 
 
+def _pad_pieces(site: Site) -> list[View | None] | None:
+    paddings = site.constant_input(1)
+    if paddings is None:
+        return None
+    strides = row_major(site.output_shapes[0])
+    before = sum(int(n) * s for n, s in zip(paddings[:, 0], strides, strict=True))
+    others = [None] * (len(site.input_shapes) - 1)
+    return [View(site.input_shapes[0], strides, before), *others]
+
+
+def _pad_value(site: Site) -> Any:
+    value = site.constant_input(2)
+    return None if value is None else value.item()
+
+
 @define(
     "Pad",
     "input: T, paddings: Tpaddings -> output: T",
@@ -80,6 +96,7 @@ def _pad_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(0), [[1, 1]]),
         Sample(r(), np.zeros((0, 2))),
     ],
+    lower=Join(_pad_pieces, fill=lambda site: 0),
 )
 def pad_op(input, paddings, name=None):
     """Surround a tensor with zeros."""
@@ -95,7 +112,9 @@ def pad_op(input, paddings, name=None):
     samples=[
         Sample(r(2, 3), [[1, 0], [2, 1]], r()),
         Sample(r(0), [[1, 1]], r()),
+        Sample(r(2), [[1, 2]], 1.5, T="float64"),
     ],
+    lower=Join(_pad_pieces, fill=_pad_value),
 )
 def pad_v2(input, paddings, constant_values, name=None):
     """Surround a tensor with a constant."""

@@ -10,6 +10,7 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.arguments import renamed_argument
@@ -72,6 +73,7 @@ _TRANSPOSITIONS = [
     gradient=_transpose_gradient,
     kind=Kind.MOVEMENT,
     samples=_TRANSPOSITIONS,
+    lower=traced(_transpose_kernel),
 )
 def transpose_op(x, perm, name=None):
     """Permute the axes: axis i of the result is axis perm[i] of the input."""
@@ -94,6 +96,7 @@ def _conjugate_gradient(b: Any, op: Operation, dy: Any) -> Any:
     kernel=_conjugate_kernel,
     gradient=_conjugate_gradient,
     samples=_TRANSPOSITIONS,
+    lower=traced(_transpose_kernel),
 )
 def conjugate_transpose(x, perm, name=None):
     """Permute the axes and conjugate the elements."""
@@ -196,6 +199,7 @@ def _reverse_old_infer(c: Any, x: TensorShape, dims: TensorShape) -> TensorShape
     kernel=_reverse_old_kernel,
     gradient=lambda b, op, dy: (b.reverse_old(dy, op.inputs[1]), None),
     samples=[Sample(r(2, 3), [True, False]), Sample(r(2, 3), [True, True])],
+    lower=traced(_reverse_old_kernel),
 )
 def reverse_old(tensor, dims, name=None):
     """Reverse the axes whose entry in `dims` is true."""
@@ -237,6 +241,7 @@ def _reverse_kernel(x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     gradient=lambda b, op, dy: (b.reverse(dy, op.inputs[1]), None),
     kind=Kind.MOVEMENT,
     samples=[Sample(r(2, 3), [0]), Sample(r(2, 3), [-1, 0]), Sample(r(2), np.zeros(0))],
+    lower=traced(_reverse_kernel),
 )
 def reverse(tensor, axis, name=None):
     """Reverse a tensor along the axes listed."""

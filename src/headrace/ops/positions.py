@@ -12,6 +12,7 @@ from headrace.core.dtypes import DType
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Reduce
 from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import composed, define
@@ -54,7 +55,7 @@ def _kernel(find: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-def _position_op(op_type: str, find: Callable[..., Any]) -> Any:
+def _position_op(op_type: str, find: Callable[..., Any], lower: Reduce) -> Any:
     return define(
         op_type,
         "input: T, dimension: Tidx -> output: output_type",
@@ -63,17 +64,18 @@ def _position_op(op_type: str, find: Callable[..., Any]) -> Any:
         kernel=_kernel(find),
         kind=Kind.REDUCTION,
         samples=[Sample(r(3, 4), 1), Sample(r(3, 4), 0), Sample(r(2, 3, 2), -2), Sample(r(5), 0)],
+        lower=lower,
     )
 
 
 @export("arg_max")
-@_position_op("ArgMax", np.argmax)
+@_position_op("ArgMax", np.argmax, lower=Reduce("argmax"))
 def arg_max(input, dimension, output_type=None, name=None):
     """Return the index of the largest element along a dimension, the first of several."""
 
 
 @export("arg_min")
-@_position_op("ArgMin", np.argmin)
+@_position_op("ArgMin", np.argmin, lower=Reduce("argmin"))
 def arg_min(input, dimension, output_type=None, name=None):
     """Return the index of the smallest element along a dimension, the first of several."""
 

@@ -15,6 +15,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Reduce
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
@@ -36,7 +37,11 @@ _SAMPLES = [
 
 
 def reduction_op(
-    op_type: str, kernel: Callable[..., Any], gradient: Any, samples: list[Sample] | None = None
+    op_type: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    samples: list[Sample] | None = None,
+    lower: Reduce | None = None,
 ) -> Any:
     """Define a reduction of numbers to numbers of the same type; `kernel(x, axes, keep_dims)`."""
     return define(
@@ -48,6 +53,7 @@ def reduction_op(
         gradient=gradient,
         kind=Kind.REDUCTION,
         samples=_SAMPLES if samples is None else samples,
+        lower=lower,
     )
 
 
@@ -122,6 +128,21 @@ def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         wide = wide.astype(np.float64)
     squares = np.real(wide * np.conj(wide)) if wide.dtype.kind == "c" else wide * wide
     return np.sqrt(np.sum(squares, axes, dtype=squares.dtype, keepdims=keep)).astype(x.dtype)
+
+
+# How the compiler reduces
+
+
+def _wide(e: Any, x: Any) -> Any:
+    return e.wide(x)
+
+
+def _wide_float(e: Any, x: Any) -> Any:
+    return e.wide(x) if x.is_floating else None
+
+
+def _norm_square(e: Any, x: Any) -> Any:
+    return e.square(e.wide(x) if x.is_floating else e.cast(x, "float64"))
 
 
 # Gradients
@@ -223,37 +244,47 @@ def _norm_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.multiply(op.inputs[0], b.realdiv(dy, y)), None
 
 
-@reduction_op("Sum", _sum, _sum_gradient)
+@reduction_op("Sum", _sum, _sum_gradient, lower=Reduce("sum", _wide))
 def sum_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the sum over the axes."""
 
 
-@reduction_op("Mean", _mean, _mean_gradient)
+@reduction_op(
+    "Mean",
+    _mean,
+    _mean_gradient,
+    lower=Reduce("sum", _wide_float, lambda e, total, count: total / count),
+)
 def mean_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the mean over the axes; integers are rounded towards zero."""
 
 
-@reduction_op("Prod", _prod, _prod_gradient)
+@reduction_op("Prod", _prod, _prod_gradient, lower=Reduce("prod", _wide))
 def prod_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the product over the axes."""
 
 
-@reduction_op("Max", _max, _extreme_gradient)
+@reduction_op("Max", _max, _extreme_gradient, lower=Reduce("max"))
 def max_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the largest element over the axes; of nothing, the lowest number."""
 
 
-@reduction_op("Min", _min, _extreme_gradient)
+@reduction_op("Min", _min, _extreme_gradient, lower=Reduce("min"))
 def min_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the smallest element over the axes; of nothing, the highest number."""
 
 
-@reduction_op("EuclideanNorm", _euclidean_norm, _norm_gradient)
+@reduction_op(
+    "EuclideanNorm",
+    _euclidean_norm,
+    _norm_gradient,
+    lower=Reduce("sum", _norm_square, lambda e, total, count: e.sqrt(total)),
+)
 def euclidean_norm(input, reduction_indices, keep_dims=None, name=None):
     """Return the square root of the sum of squared magnitudes over the axes."""
 
 
-def _logical_reduction(op_type: str, reduce: Callable[..., Any]) -> Any:
+def _logical_reduction(op_type: str, reduce: Callable[..., Any], lower: Reduce) -> Any:
     return define(
         op_type,
         "input: bool, reduction_indices: Tidx -> output: bool",
@@ -262,15 +293,16 @@ def _logical_reduction(op_type: str, reduce: Callable[..., Any]) -> Any:
         kernel=_over_axes(lambda x, axes, keep: reduce(x, axes, keepdims=keep)),
         kind=Kind.REDUCTION,
         samples=_SAMPLES,
+        lower=lower,
     )
 
 
-@_logical_reduction("All", np.all)
+@_logical_reduction("All", np.all, lower=Reduce("all"))
 def all_op(input, reduction_indices, keep_dims=None, name=None):
     """Return whether all elements over the axes are true."""
 
 
-@_logical_reduction("Any", np.any)
+@_logical_reduction("Any", np.any, lower=Reduce("any"))
 def any_op(input, reduction_indices, keep_dims=None, name=None):
     """Return whether any element over the axes is true."""
 

@@ -18,6 +18,7 @@ from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Read, Update
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -218,6 +219,7 @@ def _read_kernel(handle, *, dtype):
     gradient=lambda b, op, dvalue: dvalue,
     effect=Effect.READS,
     samples=[Sample(r(2, 3))],
+    lower=Read(),
 )
 def read_variable_op(resource, dtype, name=None):
     """Return the value of the variable behind a handle."""
@@ -366,6 +368,7 @@ def _assign_kernel(handle, value, *, dtype):
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     samples=[Sample(r(2, 3), r(2, 3))],
+    lower=Update(lambda e, old, value: value, initializes=True),
 )
 def assign_variable_op(resource, value, name=None):
     """Give the variable behind a handle a value."""
@@ -394,6 +397,7 @@ def _updating(function: Any) -> Any:
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     samples=typed([Sample(r(2, 3), r(2, 3))], "float32", "float64", "int32", "int64", attr="dtype"),
+    lower=Update(lambda e, old, value: old + value),
 )
 def assign_add_variable_op(resource, value, name=None):
     """Add to the variable behind a handle."""
@@ -408,6 +412,7 @@ def assign_add_variable_op(resource, value, name=None):
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     samples=typed([Sample(r(2, 3), r(2, 3))], "float32", "float64", "int32", "int64", attr="dtype"),
+    lower=Update(lambda e, old, value: old - value),
 )
 def assign_sub_variable_op(resource, value, name=None):
     """Subtract from the variable behind a handle."""

@@ -13,6 +13,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Elementwise, Site, View, broadcast_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -109,6 +110,19 @@ def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return None, b.select(condition, dy, zeros), b.select(condition, zeros, dy)
 
 
+def _choose_lowered(e: Any, condition: Any, t: Any, e_: Any) -> Any:
+    return e.select(condition, t, e_)
+
+
+def _select_views(site: Site) -> list[View | None]:
+    """A vector of conditions lies along the first axis, not the last."""
+    condition, *values = site.input_shapes
+    to = site.output_shapes[0]
+    if len(condition) == 1 and len(to) > 1:
+        condition += (1,) * (len(to) - 1)
+    return [broadcast_view(shape, to) for shape in (condition, *values)]
+
+
 @define(
     "Select",
     "condition: bool, t: T, e: T -> output: T",
@@ -122,6 +136,7 @@ def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(False, r(2), r(2)),
         Sample(np.zeros((0, 2)), r(0, 2), r(0, 2)),
     ],
+    lower=Elementwise(_choose_lowered, views=_select_views),
 )
 def select(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere; a vector chooses rows."""
@@ -148,6 +163,7 @@ def _select_v2_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample([[True], [False]], r(2, 3), r()),
         Sample(True, r(2), r(3, 1)),
     ],
+    lower=Elementwise(_choose_lowered),
 )
 def select_v2(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere, with broadcasting."""
@@ -304,6 +320,21 @@ def _one_hot_kernel(
     return result
 
 
+def _one_hot_lowered(e: Any, i: Any, on: Any, off: Any, *, axis: int, site: Site) -> Any:
+    at = _one_hot_axis(axis, len(site.input_shapes[0]))
+    return e.select(e.eq(e.cast(i, "int64"), e.index(at)), on, off)
+
+
+def _one_hot_views(site: Site) -> list[View | None] | None:
+    indices, *scalars = site.input_shapes
+    if any(scalars):
+        return None
+    to = site.output_shapes[0]
+    at = _one_hot_axis(site.attrs["axis"], len(indices))
+    spread = broadcast_view((*indices[:at], 1, *indices[at:]), to)
+    return [spread, broadcast_view((), to), broadcast_view((), to)]
+
+
 @define(
     "OneHot",
     "indices: TI, depth: int32, on_value: T, off_value: T -> output: T",
@@ -318,6 +349,7 @@ def _one_hot_kernel(
         Sample(1, 4, r(), r()),
         Sample(np.zeros((0, 2)), 2, r(), r()),
     ],
+    lower=Elementwise(_one_hot_lowered, operands=(0, 2, 3), views=_one_hot_views),
 )
 def one_hot_op(indices, depth, on_value, off_value, axis=None, name=None):
     """Return on_value at each index and off_value elsewhere along a new axis of size `depth`."""

@@ -18,6 +18,7 @@ from headrace.core.shapes import TensorShape, as_shape
 from headrace.core.shapes import broadcast as broadcast_shapes
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
+from headrace.graph.lowering import Move, Site, View, broadcast_view, row_major
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
@@ -235,6 +236,11 @@ def _reshape_back(b: Any, op: Operation, dy: Any) -> Any:
     return (b.reshape(dy, b.shape(op.inputs[0])), *[None] * (len(op.inputs) - 1))
 
 
+def _same_elements(site: Site) -> View:
+    """The view of every op that only gives its first input a new shape."""
+    return View(site.output_shapes[0], row_major(site.output_shapes[0]))
+
+
 @export("reshape", "manip.reshape")
 @define(
     "Reshape",
@@ -250,6 +256,7 @@ def _reshape_back(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(0, 2), [-1, 2]),
         Sample(r(), [1, 1]),
     ],
+    lower=Move(_same_elements),
 )
 def reshape(tensor, shape, name=None):
     """Return the same elements in another shape; one size may be -1, which is then worked out."""
@@ -290,6 +297,7 @@ def _expand_kernel(x: np.ndarray, dim: np.ndarray) -> np.ndarray:
     gradient=_reshape_back,
     kind=Kind.MOVEMENT,
     samples=[Sample(r(2, 3), 0), Sample(r(2, 3), -1), Sample(r(2, 3), [1]), Sample(r(), 0)],
+    lower=Move(_same_elements),
 )
 def expand_dims_op(input, dim, name=None):
     """Insert a dimension of size 1."""
@@ -354,6 +362,7 @@ def _squeeze_kernel(x: np.ndarray, *, squeeze_dims: tuple[int, ...]) -> np.ndarr
         Sample(r(2, 3)),
         Sample(r(1, 0)),
     ],
+    lower=Move(_same_elements),
 )
 def squeeze_op(input, squeeze_dims=None, name=None):
     """Remove dimensions of size 1."""
@@ -410,6 +419,7 @@ def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     gradient=lambda b, op, dy: (b.sum_to(dy, op.inputs[0]), None),
     kind=Kind.MOVEMENT,
     samples=[Sample(r(1, 3), [2, 3]), Sample(r(3), [4, 2, 3]), Sample(r(), [2]), Sample(r(1), [0])],
+    lower=Move(lambda site: broadcast_view(site.input_shapes[0], site.output_shapes[0])),
 )
 def broadcast_to(input, shape, name=None):
     """Repeat dimensions of size 1, and add leading ones, until the shape is `shape`."""

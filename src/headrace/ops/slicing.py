@@ -15,6 +15,7 @@ from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Join, Site, View, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.convert import name_scope
@@ -93,6 +94,7 @@ def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(3, 4), [0, 2], [-1, -1]),
         Sample(r(3), [3], [0]),
     ],
+    lower=traced(_slice_kernel),
 )
 def slice_op(input, begin, size, name=None):
     """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
@@ -261,6 +263,7 @@ _ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in 
         Sample(r(3), [2], [1], [1]),
         Sample(r(3), [-9], [9], [2]),
     ],
+    lower=traced(_strided_kernel),
 )
 def strided_slice_op(
     input,
@@ -306,6 +309,16 @@ def _grad_kernel(
     return whole
 
 
+def _grad_pieces(site: Site) -> list[View | None] | None:
+    """`dy` fills those elements of the output that the slice takes."""
+    ends: list[Any] = [site.constant_input(i) for i in (1, 2, 3)]
+    if any(end is None for end in ends):
+        return None
+    masks = {name: site.attrs[name] for name in MASKS}
+    view = traced_view(lambda whole: _strided_kernel(whole, *ends, **masks), site.output_shapes[0])
+    return None if view is None else [None, None, None, None, view]
+
+
 def _grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
     _, begin, end, strides, _ = op.inputs
     masks = dict(zip(MASKS, _masks(op._attrs), strict=True))
@@ -324,6 +337,7 @@ def _grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
         Sample([3], [-1], [0], [-1], r(3), end_mask=1),
         Sample([3, 4], [1, 0], [2, 1], [1, 1], r(1), shrink_axis_mask=1, new_axis_mask=0),
     ],
+    lower=Join(_grad_pieces, fill=lambda site: 0),
 )
 def strided_slice_grad(
     shape,

@@ -15,6 +15,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace.graph.lowering import Pass
 from headrace.graph.operation import Tensor
 from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
@@ -144,7 +145,8 @@ def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     kernel=lambda x: x,
     gradient=lambda b, op, dy: dy,
     fold=lambda op: None,
-    samples=[Sample(r(2, 3), shape=[None, 3])],
+    samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(2), shape=[2])],
+    lower=Pass(),
 )
 def placeholder_with_default(input, shape, name=None):
     """Return a tensor that has the value of `input` in steps that don't feed it."""
@@ -160,6 +162,7 @@ def placeholder_with_default(input, shape, name=None):
     gradient=lambda b, op, dy: dy,
     kind=Kind.MOVEMENT,
     samples=unary(),
+    lower=Pass(),
 )
 def identity(input, name=None):
     """Return a tensor with the same value."""
@@ -175,6 +178,7 @@ def identity(input, name=None):
     gradient=lambda b, op, *grads: grads,
     kind=Kind.MOVEMENT,
     samples=[Sample([r(2), r(3)], T=["float64", "int32"])],
+    lower=Pass(),
 )
 def identity_n(input, name=None):
     """Return tensors with the same values, all of which wait for all inputs."""
@@ -190,6 +194,7 @@ def identity_n(input, name=None):
     gradient=NOT_DIFFERENTIABLE,
     kind=Kind.MOVEMENT,
     samples=unary(),
+    lower=Pass(),
 )
 def stop_gradient(input, name=None):
     """Return the same value, but a constant as far as gradients are concerned."""
@@ -208,6 +213,7 @@ def _prevented(b: Any, op: Any, dy: Any) -> Any:
     gradient=_prevented,
     kind=Kind.MOVEMENT,
     samples=[Sample([1.5, 2.5], message="not here", T="float32")],
+    lower=Pass(),
 )
 def prevent_gradient(input, message=None, name=None):
     """Return the same value; asking for a gradient through it is an error that says `message`."""
@@ -245,6 +251,7 @@ def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     kernel=_ensure_kernel,
     gradient=lambda b, op, dy: dy,
     samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(), shape=[])],
+    lower=Pass(),
 )
 def ensure_shape_op(input, shape, name=None):
     """Return the input, after checking that it has a shape; the static shape knows it too."""

@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops import special
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -44,6 +45,7 @@ def _gaussian(b: Any, op: Any, dy: Any, scale: float) -> Any:
     "{floats}",
     special.erf,
     lambda b, op, dy: _gaussian(b, op, dy, 2 / math.sqrt(math.pi)),
+    lower=lambda e, x: e.erf(x),
 )
 def erf(x, name=None):
     """Return the error function of x."""
@@ -296,6 +298,7 @@ def _xlogy_gradient(b: Any, op: Any, dz: Any) -> Any:
     special.xlogy,
     _xlogy_gradient,
     samples=pairs(0.2, 3),
+    lower=rounded_once(lambda e, x, y: e.select(e.eq(x, 0), 0, x * e.log(y))),
 )
 def xlogy(x, y, name=None):
     """Return x log(y), and 0 where x is 0."""

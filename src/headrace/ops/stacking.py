@@ -9,6 +9,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.lowering import Join, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
@@ -63,6 +64,14 @@ def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
     return result
 
 
+def _pack_pieces(site: Site) -> list[View | None]:
+    """Each input fills one place along the new axis."""
+    to = site.output_shapes[0]
+    axis, strides = site.attrs["axis"] % len(to), row_major(to)
+    within = strides[:axis] + strides[axis + 1 :]
+    return [View(shape, within, i * strides[axis]) for i, shape in enumerate(site.input_shapes)]
+
+
 @define(
     "Pack",
     "values: N*T -> output: T",
@@ -78,6 +87,7 @@ def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
         Sample([r()]),
         Sample([r(0), r(0)]),
     ],
+    lower=Join(_pack_pieces),
 )
 def pack(values, axis=None, name=None):
     """Join tensors of one shape along a new axis."""
@@ -117,6 +127,7 @@ def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray
         Sample(r(2), num=2),
         Sample(r(0, 2), num=0),
     ],
+    lower=traced(_unpack_kernel),
 )
 def unpack(value, num, axis=None, name=None):
     """Cut a tensor into its rows along an axis."""
@@ -170,6 +181,11 @@ def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
     return b.split(dy, len(op.inputs), 0)
 
 
+def _rows(site: Site) -> list[View | None]:
+    strides = row_major(site.output_shapes[0])
+    return [View(shape, strides, i * strides[0]) for i, shape in enumerate(site.input_shapes)]
+
+
 @define(
     "ParallelConcat",
     "values: N*T -> output: T",
@@ -179,6 +195,7 @@ def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
     gradient=_parallel_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample([r(1, 2), r(1, 2)], shape=[2, 2])],
+    lower=Join(_rows),
 )
 def parallel_concat(values, shape, name=None):
     """Join rows of known shape."""

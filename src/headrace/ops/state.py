@@ -15,6 +15,7 @@ from headrace.core.errors import InvalidArgumentError, NotFoundError, OutOfRange
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Update
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import r
@@ -196,6 +197,7 @@ def _assign_kernel(ref, value, *, validate_shape):
     effect=Effect.WRITES,
     accepts_uninitialized=True,
     samples=[Sample(r(2, 3), r(2, 3)), Sample(r(2), r(3), validate_shape=False)],
+    lower=Update(lambda e, old, value: value, initializes=True),
 )
 def assign_op(ref, value, validate_shape=True, use_locking=True, name=None):
     """Give a variable a value and return its reference; its shape stays with `validate_shape`."""
@@ -233,6 +235,7 @@ def _update_infer(c: Any, ref: TensorShape, value: TensorShape) -> TensorShape:
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     samples=[Sample(r(2, 3), r(2, 3)), Sample(r(), r())],
+    lower=Update(lambda e, old, value: old + value),
 )
 def assign_add_op(ref, value, use_locking=False, name=None):
     """Add to a variable and return its reference."""
@@ -247,6 +250,7 @@ def assign_add_op(ref, value, use_locking=False, name=None):
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
     samples=[Sample(r(2, 3), r(2, 3)), Sample(r(), r())],
+    lower=Update(lambda e, old, value: old - value),
 )
 def assign_sub_op(ref, value, use_locking=False, name=None):
     """Subtract from a variable and return its reference."""

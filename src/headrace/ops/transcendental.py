@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
+from headrace.graph.pointwise import rounded_once
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.elementwise import FLOAT_OR_COMPLEX, in_float32, slope_op, unary_op
@@ -37,7 +39,13 @@ def _one(b: Any, like: Tensor) -> Tensor:
 
 
 @export("exp", "math.exp")
-@unary_op("Exp", FLOAT_OR_COMPLEX, np.exp, lambda b, op, dy: b.multiply(dy, b.conj(op.outputs[0])))
+@unary_op(
+    "Exp",
+    FLOAT_OR_COMPLEX,
+    np.exp,
+    lambda b, op, dy: b.multiply(dy, b.conj(op.outputs[0])),
+    lower=lambda e, x: e.exp(x),
+)
 def exp(x, name=None):
     """Return e to the power x."""
 
@@ -48,6 +56,7 @@ def exp(x, name=None):
     FLOAT_OR_COMPLEX,
     np.expm1,
     lambda b, op, dy: b.multiply(dy, b.exp(b.conj(op.inputs[0]))),
+    lower=lambda e, x: e.expm1(x),
 )
 def expm1(x, name=None):
     """Return e to the power x, minus 1, accurate for small x."""
@@ -60,6 +69,7 @@ def expm1(x, name=None):
     np.log,
     lambda b, op, dy: b.realdiv(dy, b.conj(op.inputs[0])),
     samples=unary(0.2, 4),
+    lower=lambda e, x: e.log(x),
 )
 def log(x, name=None):
     """Return the natural logarithm of x."""
@@ -71,7 +81,14 @@ def _log1p_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("log1p", "math.log1p")
-@unary_op("Log1p", FLOAT_OR_COMPLEX, np.log1p, _log1p_gradient, samples=unary(-0.8, 4))
+@unary_op(
+    "Log1p",
+    FLOAT_OR_COMPLEX,
+    np.log1p,
+    _log1p_gradient,
+    samples=unary(-0.8, 4),
+    lower=lambda e, x: e.log1p(x),
+)
 def log1p(x, name=None):
     """Return the natural logarithm of 1 + x, accurate for small x."""
 
@@ -85,6 +102,7 @@ def log1p(x, name=None):
     FLOAT_OR_COMPLEX,
     np.sin,
     lambda b, op, dy: b.multiply(dy, b.cos(b.conj(op.inputs[0]))),
+    lower=lambda e, x: e.sin(x),
 )
 def sin(x, name=None):
     """Return the sine of x."""
@@ -96,6 +114,7 @@ def sin(x, name=None):
     FLOAT_OR_COMPLEX,
     np.cos,
     lambda b, op, dy: b.negative(b.multiply(dy, b.sin(b.conj(op.inputs[0])))),
+    lower=lambda e, x: e.cos(x),
 )
 def cos(x, name=None):
     """Return the cosine of x."""
@@ -113,6 +132,7 @@ def _tan_gradient(b: Any, op: Any, dy: Any) -> Any:
     _floating(np.tan),
     _tan_gradient,
     samples=typed(unary(-1.2, 1.2), *_FLOATS),
+    lower=rounded_once(lambda e, x: e.sin(x) / e.cos(x)),
 )
 def tan(x, name=None):
     """Return the tangent of x."""
@@ -133,6 +153,7 @@ _INSIDE = typed(unary(-0.9, 0.9), *_FLOATS)
     _floating(np.arcsin),
     lambda b, op, dy: b.multiply(dy, _asin_slope(b, op)),
     samples=_INSIDE,
+    lower=rounded_once(lambda e, x: e.atan2(x, e.sqrt((1 - x) * (1 + x)))),
 )
 def asin(x, name=None):
     """Return the angle whose sine is x."""
@@ -145,6 +166,7 @@ def asin(x, name=None):
     _floating(np.arccos),
     lambda b, op, dy: b.negative(b.multiply(dy, _asin_slope(b, op))),
     samples=_INSIDE,
+    lower=rounded_once(lambda e, x: 2 * e.atan2(e.sqrt(1 - x), e.sqrt(1 + x))),
 )
 def acos(x, name=None):
     """Return the angle whose cosine is x."""
@@ -157,7 +179,12 @@ def _atan_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 @export("atan", "math.atan")
 @unary_op(
-    "Atan", _WITH_INTEGERS, _floating(np.arctan), _atan_gradient, samples=typed(unary(), *_FLOATS)
+    "Atan",
+    _WITH_INTEGERS,
+    _floating(np.arctan),
+    _atan_gradient,
+    samples=typed(unary(), *_FLOATS),
+    lower=rounded_once(lambda e, x: e.atan2(x, 1)),
 )
 def atan(x, name=None):
     """Return the angle whose tangent is x."""
@@ -166,12 +193,52 @@ def atan(x, name=None):
 # Hyperbolic functions
 
 
+def _sinh_lowered(e: Any, x: Any) -> Any:
+    """Near 0 by expm1, which keeps the digits of small x; else by exp(x/2) twice, which is still
+    finite where exp(x) isn't.
+    """
+    size = e.abs(x)
+    t = e.expm1(size)
+    small = 0.5 * (t + t / (t + 1))
+    root = e.exp(0.5 * size)
+    large = (0.5 * root) * root
+    result = e.select(size < 20, small, large)
+    return e.select(x < 0, -result, result)
+
+
+def _cosh_lowered(e: Any, x: Any) -> Any:
+    root = e.exp(0.5 * e.abs(x))
+    return (0.5 * root) * root + 0.5 / (root * root)
+
+
+def _asinh_lowered(e: Any, x: Any) -> Any:
+    size = e.abs(x)
+    square = size * size
+    small = e.log1p(size + square / (1 + e.sqrt(square + 1)))
+    large = e.log(size) + math.log(2)
+    result = e.select(size < 1e9, small, large)
+    return e.select(x < 0, -result, result)
+
+
+def _acosh_lowered(e: Any, x: Any) -> Any:
+    over = x - 1
+    small = e.log1p(over + e.sqrt(over * (over + 2)))
+    return e.select(x < 1e9, small, e.log(x) + math.log(2))
+
+
+def _atanh_lowered(e: Any, x: Any) -> Any:
+    size = e.abs(x)
+    result = 0.5 * e.log1p(2 * size / (1 - size))
+    return e.select(x < 0, -result, result)
+
+
 @export("sinh", "math.sinh")
 @unary_op(
     "Sinh",
     FLOAT_OR_COMPLEX,
     np.sinh,
     lambda b, op, dy: b.multiply(dy, b.cosh(b.conj(op.inputs[0]))),
+    lower=rounded_once(_sinh_lowered),
 )
 def sinh(x, name=None):
     """Return the hyperbolic sine of x."""
@@ -183,6 +250,7 @@ def sinh(x, name=None):
     FLOAT_OR_COMPLEX,
     np.cosh,
     lambda b, op, dy: b.multiply(dy, b.sinh(b.conj(op.inputs[0]))),
+    lower=rounded_once(_cosh_lowered),
 )
 def cosh(x, name=None):
     """Return the hyperbolic cosine of x."""
@@ -194,6 +262,7 @@ def cosh(x, name=None):
     FLOAT_OR_COMPLEX,
     np.tanh,
     lambda b, op, dy: b.tanh_grad(b.conj(op.outputs[0]), dy),
+    lower=lambda e, x: e.tanh(x),
 )
 def tanh(x, name=None):
     """Return the hyperbolic tangent of x."""
@@ -205,6 +274,7 @@ def tanh(x, name=None):
     FLOAT_OR_COMPLEX,
     np.arcsinh,
     lambda b, op, dy: b.realdiv(dy, b.cosh(b.conj(op.outputs[0]))),
+    lower=rounded_once(_asinh_lowered),
 )
 def asinh(x, name=None):
     """Return the number whose hyperbolic sine is x."""
@@ -217,6 +287,7 @@ def asinh(x, name=None):
     np.arccosh,
     lambda b, op, dy: b.realdiv(dy, b.sinh(b.conj(op.outputs[0]))),
     samples=unary(1.1, 4),
+    lower=rounded_once(_acosh_lowered),
 )
 def acosh(x, name=None):
     """Return the number, not negative, whose hyperbolic cosine is x."""
@@ -228,7 +299,14 @@ def _atanh_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("atanh", "math.atanh")
-@unary_op("Atanh", FLOAT_OR_COMPLEX, np.arctanh, _atanh_gradient, samples=unary(-0.9, 0.9))
+@unary_op(
+    "Atanh",
+    FLOAT_OR_COMPLEX,
+    np.arctanh,
+    _atanh_gradient,
+    samples=unary(-0.9, 0.9),
+    lower=rounded_once(_atanh_lowered),
+)
 def atanh(x, name=None):
     """Return the number whose hyperbolic tangent is x."""
 
@@ -245,6 +323,7 @@ def _sigmoid(x: Any) -> Any:
     FLOAT_OR_COMPLEX,
     in_float32(_sigmoid),
     lambda b, op, dy: b.sigmoid_grad(b.conj(op.outputs[0]), dy),
+    lower=rounded_once(lambda e, x: e.sigmoid(x)),
 )
 def sigmoid_op(x, name=None):
     """Return 1 / (1 + exp(-x))."""
@@ -282,7 +361,7 @@ def _tanh_grad(y: Any, dy: Any) -> Any:
     return result
 
 
-@slope_op("TanhGrad", _tanh_grad, _tanh_grad_gradient)
+@slope_op("TanhGrad", _tanh_grad, _tanh_grad_gradient, lower=lambda e, y, dy: (1 - y * y) * dy)
 def tanh_grad(y, dy, name=None):
     """Return dy times the derivative of the hyperbolic tangent whose result is y."""
 
@@ -300,6 +379,8 @@ def _sigmoid_grad(y: Any, dy: Any) -> Any:
     return result
 
 
-@slope_op("SigmoidGrad", _sigmoid_grad, _sigmoid_grad_gradient)
+@slope_op(
+    "SigmoidGrad", _sigmoid_grad, _sigmoid_grad_gradient, lower=lambda e, y, dy: (1 - y) * y * dy
+)
 def sigmoid_grad(y, dy, name=None):
     """Return dy times the derivative of the sigmoid whose result is y."""
