@@ -1,10 +1,19 @@
-"""From text to machine code in this process. In: LLVM assembly. Out: addresses of functions."""
+"""From text to machine code in this process. In: LLVM assembly. Out: addresses of functions.
+
+A *unit* of code is a module with one external function. It has an identity, a string from which
+its text follows (a kernel's is the repr of its spec); a unit is compiled once per process, and
+found again on disk by later ones (see `cache`).
+
+State: `_addresses` of linked units and the engines that hold their machine code, for the life of
+the process, under `_lock`. A fork waits for the lock, so that a child never finds LLVM half-way.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -13,11 +22,30 @@ import numpy as np
 
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.compile.target import Target, host
+from headrace.devices import openmp
 
-__all__ = ["assemble", "load", "run_kernel"]
+__all__ = ["addresses", "aligned", "assemble", "link", "load", "prepared_kernel", "run_kernel"]
 
-_lock = threading.Lock()
-_engines: list[Any] = []  # machine code lives as long as its engine
+_lock = threading.RLock()
+_engines: list[Any] = []
+_addresses: dict[str, int] = {}
+
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
+
+
+@cache
+def why_not() -> str | None:
+    """None when code can be generated and run in this process, else the reason in one line."""
+    try:
+        _llvm()
+        host()
+    except ImportError as error:
+        return f"llvmlite cannot be imported: {error}"
+    except (OSError, RuntimeError) as error:
+        return f"llvmlite cannot be used: {' '.join(str(error).split())}"
+    return None
 
 
 @cache
@@ -30,36 +58,31 @@ def _llvm() -> Any:
     llvm.set_option("headrace", "-enable-misched=0")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    openmp = openmp_library()
-    barrier = openmp.GOMP_barrier if openmp is not None else _nothing
-    llvm.add_symbol(BARRIER, _address(barrier))
+    found = openmp.library()
+    define("GOMP_parallel", found.GOMP_parallel if found else _nothing, llvm)
+    define(BARRIER, found.GOMP_barrier if found else _nothing, llvm)
+    for name in ("omp_get_thread_num", "omp_get_num_threads"):
+        define(name, getattr(found, name) if found else _nothing, llvm)
     return llvm
 
 
 @ctypes.CFUNCTYPE(None)
 def _nothing() -> None:
-    """A barrier for teams of one."""
+    """In the place of OpenMP where there is none: a team of one has nobody to wait for."""
 
 
-def openmp_library() -> ctypes.CDLL | None:
-    """GNU OpenMP's runtime, shared with oneDNN; None where there is none."""
-    from headrace.devices.onednn import library
-
-    with library._openmp_environment():
-        try:
-            return ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            return None
-
-
-def _address(function: Any) -> int:
+def define(name: str, function: Any, llvm: Any = None) -> None:
+    """Let generated code call a C function by a name."""
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
-    return address
+    (llvm or _llvm()).add_symbol(name, address)
+
+
+# -- Compiling -------------------------------------------------------------------------------------
 
 
 def assemble(text: str, target: Target | None = None, jit: bool = True) -> bytes:
-    """Compile a module to an object file. Safe to call from several threads."""
+    """Compile a module to an object file. Threads that do so at once don't wait for each other."""
     llvm = _llvm()
     target = target or host()
     context = llvm.create_context()
@@ -73,7 +96,41 @@ def assemble(text: str, target: Target | None = None, jit: bool = True) -> bytes
         codemodel="jitdefault" if jit else "default",
         jit=jit,
     )
-    return machine.emit_object(module)
+    return _emit_object(machine, module)
+
+
+def _emit_object(machine: Any, module: Any) -> bytes:
+    """What machine.emit_object does, but not under llvmlite's one lock for all of LLVM: modules in
+    contexts of their own may be compiled at the same time.
+    """
+    emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
+    message = ctypes.c_char_p()
+    memory = emit(machine, module, 1, ctypes.byref(message))
+    if not memory:
+        raise RuntimeError(f"LLVM cannot compile a module: {message.value!r}")
+    try:
+        start = _unlocked("LLVMPY_GetBufferStart")(memory)
+        return ctypes.string_at(start, _unlocked("LLVMPY_GetBufferSize")(memory))
+    finally:
+        _unlocked("LLVMPY_DisposeMemoryBuffer")(memory)
+
+
+_SIGNATURES = {
+    "LLVMPY_TargetMachineEmitToMemory": (
+        ctypes.c_void_p,
+        [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)],
+    ),
+    "LLVMPY_GetBufferStart": (ctypes.c_void_p, [ctypes.c_void_p]),
+    "LLVMPY_GetBufferSize": (ctypes.c_size_t, [ctypes.c_void_p]),
+    "LLVMPY_DisposeMemoryBuffer": (None, [ctypes.c_void_p]),
+}
+
+
+@cache
+def _unlocked(name: str) -> Any:
+    function = getattr(ctypes.CDLL(_llvm().ffi.lib._name), name)
+    function.restype, function.argtypes = _SIGNATURES[name]
+    return function
 
 
 def load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
@@ -89,30 +146,48 @@ def load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
         return {s: engine.get_function_address(s) for s in symbols}
 
 
-_addresses: dict[str, int] = {}
+def link(units: Mapping[str, Callable[[str], str]]) -> list[int]:
+    """Addresses of units of code. In: by identity, functions from a symbol to the unit's text,
+    called only for units that neither this process nor the disk has.
+    """
+    with _lock:
+        missing = {name: make for name, make in units.items() if name not in _addresses}
+        if missing:
+            symbols = [f"headrace_{len(_addresses) + i}" for i in range(len(missing))]
+            _llvm()
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                pending = [
+                    pool.submit(assemble, make(symbol))
+                    for make, symbol in zip(missing.values(), symbols, strict=True)
+                ]
+            found = load([p.result() for p in pending], symbols)
+            _addresses.update(zip(missing, (found[s] for s in symbols), strict=True))
+        return [_addresses[name] for name in units]
 
 
-def addresses(specs: Sequence[Kernel]) -> list[int]:
-    """Compile what is not compiled yet, on all cores; returns the kernels' addresses."""
-    missing = list(dict.fromkeys(s for s in specs if repr(s) not in _addresses))
-    if missing:
-        symbols = [f"kernel_{len(_addresses) + i}" for i in range(len(missing))]
-        texts = [generate(s, n, host()) for s, n in zip(missing, symbols, strict=True)]
-        _llvm()
-        with ThreadPoolExecutor(2) as pool:
-            objects = list(pool.map(assemble, texts))
-        found = load(objects, symbols)
-        for spec, symbol in zip(missing, symbols, strict=True):
-            _addresses[repr(spec)] = found[symbol]
-    return [_addresses[repr(s)] for s in specs]
+def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:
+    """The kernels' addresses; what is not compiled yet is compiled, on all cores.
+
+    serial: kernels for one thread, without barriers and atomic counters
+    """
+    prefix = "serial " if serial else ""
+
+    def unit(spec: Kernel) -> Callable[[str], str]:
+        return lambda symbol: generate(spec, symbol, host(), serial=serial)
+
+    names = [prefix + repr(spec) for spec in specs]
+    units = {name: unit(spec) for name, spec in zip(names, specs, strict=True)}
+    found = dict(zip(units, link(units), strict=True))
+    return [found[name] for name in names]
 
 
-_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+# -- One kernel, for tests and for timing candidates -----------------------------------------------
+
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 def run_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2) -> None:
-    """Run one kernel on arrays, for tests and for timing candidates."""
+    """Run one kernel on arrays."""
     prepared_kernel(spec, arrays, threads)()
 
 
@@ -123,8 +198,8 @@ def prepared_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2
     counters = np.zeros(max(1, spec.counters) * COUNTER_STRIDE, np.int64)
     table = np.array([a.ctypes.data for a in (*arrays, scratch, counters)], np.uint64)
     kernel = _KERNEL(address)
-    openmp = openmp_library() if threads > 1 else None
-    if openmp is None:
+    found = openmp.library() if threads > 1 else None
+    if found is None:
 
         def run_alone() -> None:
             counters[:] = 0
@@ -132,33 +207,29 @@ def prepared_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2
 
         run_alone.keep = (arrays, scratch)  # type: ignore[attr-defined]
         return run_alone
-    body = _team_body()
+    (body,) = link({"team body": _team_body})
     data = np.array([address, table.ctypes.data], np.uint64)
 
     def run() -> None:
         counters[:] = 0
-        openmp.GOMP_parallel(ctypes.c_void_p(body), ctypes.c_void_p(data.ctypes.data), threads, 0)
+        found.GOMP_parallel(ctypes.c_void_p(body), ctypes.c_void_p(data.ctypes.data), threads, 0)
 
     run.keep = (arrays, scratch, counters, table)  # type: ignore[attr-defined]
     return run
 
 
-@cache
-def _team_body() -> int:
+def _team_body(symbol: str) -> str:
     """What each thread of a parallel region runs: the kernel at data[0] with arguments data[1]."""
     from headrace.compile.emit import I32, I64, PTR, VOID, Module
 
-    llvm, openmp = _llvm(), openmp_library()
-    for name in ("omp_get_thread_num", "omp_get_num_threads"):
-        llvm.add_symbol(name, _address(getattr(openmp, name)))
     module = Module(host())
-    f = module.function("team_body", [PTR], internal=False)
+    f = module.function(symbol, [PTR], internal=False)
     kernel, table = (f.load(PTR, f.parameters[0], i) for i in range(2))
     thread = f.convert("sext", f.call("omp_get_thread_num", I32), I64)
     threads = f.convert("sext", f.call("omp_get_num_threads", I32), I64)
     f.call_pointer(kernel, VOID, table, thread, threads)
     f.finish()
-    return load([assemble(str(module))], ["team_body"])["team_body"]
+    return str(module)
 
 
 def aligned(size: int, dtype: Any = np.uint8) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
-from headrace.devices import onednn
+from headrace.devices import openmp
 from headrace.pipeline import Options
 
 __all__ = ["check_run", "options"]
@@ -35,7 +35,7 @@ def options(config: Any) -> Options:
             f"{config.intra_op_parallelism_threads}",
         )
     if config.intra_op_parallelism_threads:
-        onednn.request_threads(config.intra_op_parallelism_threads)
+        openmp.request_threads(config.intra_op_parallelism_threads)
     count = max(config.device_count.get("CPU", 1), 1)
     devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
     return Options(devices, config.allow_soft_placement)

@@ -18,7 +18,7 @@ then the operations: convolution, pooling, matmul, softmax.
 """
 
 from headrace.devices.onednn.convolution import conv, conv_backward_filter, conv_backward_input
-from headrace.devices.onednn.library import Unsupported, available, request_threads, why_not
+from headrace.devices.onednn.library import Unsupported, available, why_not
 from headrace.devices.onednn.matmul import gemm, matmul
 from headrace.devices.onednn.pooling import (
     avg_pool,
@@ -41,7 +41,6 @@ __all__ = [
     "matmul",
     "max_pool",
     "max_pool_backward",
-    "request_threads",
     "softmax",
     "why_not",
 ]

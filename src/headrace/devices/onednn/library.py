@@ -9,16 +9,16 @@ Invariant: a child made by fork never enters oneDNN if its parent had loaded it:
 threads do not survive the fork and the child's first parallel region would wait for them forever.
 """
 
-import contextlib
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ctypes import POINTER, c_char, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from typing import Any
 
 from headrace.core.config import settings
+from headrace.devices import openmp
 
 # Facts of the C headers (dnnl_types.h, dnnl_common_types.h); stable across 3.x.
 CPU = 1
@@ -45,16 +45,10 @@ _STATUS = (
     "not_required",
 )
 
-# Waiting threads of GNU OpenMP spin before they sleep. Its default spins so long that two busy
-# processes on one machine slow each other down by an order of magnitude; a few thousand rounds
-# still bridge the gap between two primitives.
-_SPIN_COUNT = "5000"
-
 # Too short to be worth letting go of the GIL and waiting for it again.
-_KEEPS_GIL = {"dnnl_memory_set_data_handle", "omp_get_max_threads", "omp_set_num_threads"}
+_KEEPS_GIL = {"dnnl_memory_set_data_handle", "omp_set_num_threads"}
 
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
-    "omp_get_max_threads": (c_int, []),
     "omp_set_num_threads": (None, [c_int]),
     "dnnl_engine_create": (c_int, [POINTER(c_void_p), c_int, c_size_t]),
     "dnnl_stream_create": (c_int, [POINTER(c_void_p), c_void_p, c_uint]),
@@ -135,8 +129,9 @@ class Library:
         executed by several threads at once
     """
 
-    def __init__(self, path: str, num_threads: int | None):
-        with _openmp_environment():
+    def __init__(self, path: str):
+        openmp.library()  # with its settings, before the path's dependencies load it without
+        with openmp.environment():  # where the path brings an OpenMP of its own
             cdll = ctypes.CDLL(path)
         self.functions: dict[str, Callable[..., Any]] = {}
         keeping_gil = ctypes.PyDLL(path)
@@ -144,7 +139,7 @@ class Library:
             function = getattr(keeping_gil if name in _KEEPS_GIL else cdll, name)
             function.restype, function.argtypes = result, arguments
             self.functions[name] = function
-        self.num_threads: int = num_threads or self.functions["omp_get_max_threads"]()
+        self.num_threads: int = openmp.thread_count()
         self.engine = self.new("dnnl_engine_create", CPU, 0)
         self.attr = self.new("dnnl_primitive_attr_create")
         self.call("dnnl_primitive_attr_set_scratchpad_mode", self.attr, SCRATCHPAD_USER)
@@ -162,44 +157,21 @@ class Library:
         return handle.value
 
 
-@contextlib.contextmanager
-def _openmp_environment() -> Iterator[None]:
-    """Limit spinning while libgomp loads (it reads its variables then), unless the user chose."""
-    # These variables are libgomp's own, not ours: core's settings do not know them.
-    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
-        yield
-        return
-    os.environ["GOMP_SPINCOUNT"] = _SPIN_COUNT
-    try:
-        yield
-    finally:
-        del os.environ["GOMP_SPINCOUNT"]
-
-
 _lock = threading.Lock()
 _outcome: Library | str | None = None
-_num_threads: int | None = None
-
-
-def request_threads(count: int) -> None:
-    """Let primitives use `count` threads. The first request before the library is loaded counts:
-    primitives keep memory for as many threads as there were when they were made.
-    """
-    global _num_threads
-    with _lock:
-        if _outcome is None and _num_threads is None:
-            _num_threads = count
 
 
 def _load() -> Library | str:
     config = settings()
     if config.no_onednn:
         return "oneDNN is switched off by configuration"
+    if openmp.forked():
+        return f"oneDNN cannot be used: {openmp.why_not()}"
     path = config.dnnl or os.path.join(sys.prefix, "lib", "libdnnl.so.3")
     if not os.path.exists(path):
         return f"oneDNN not found at {path} (install onednn-cpu-gomp or set HEADRACE_DNNL)"
     try:
-        return Library(path, config.num_threads or _num_threads)
+        return Library(path)
     except (OSError, AttributeError, Unsupported) as error:
         return f"oneDNN at {path} cannot be used: {' '.join(str(error).split())}"
 

@@ -1,0 +1,477 @@
+"""Run a compiled cluster. In: a Plan. Out: a `NativeCluster`, whose `run` is one native call.
+
+A cluster is loaded once and run by any number of threads: each run takes an *instance*, which has
+an arena, scratch memory, task counters and argument tables of its own. One instance waits idle
+between runs (more if they are small); there are never more than the machine has use for, and
+threads beyond that wait for their turn. Constants are shared.
+
+State: the idle instances and, weakly, all that live: one that is lost to an exception in an
+unlucky moment is simply collected. Invariants: an instance is used by one run at a time; after a
+fork the child's runs have a team of one thread; a step that was cancelled or interrupted leaves
+its outputs and the variables that it writes half-written, and the cluster ready for the next run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.compile import native, team
+from headrace.compile.foreign import Bound, Foreign
+from headrace.compile.kernel import COUNTER_STRIDE
+from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.target import host
+from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
+from headrace.core import dtypes, errors
+from headrace.devices import openmp
+from headrace.devices.blocks import block
+from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
+
+__all__ = ["Cancel", "NativeCluster", "segments"]
+
+_KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
+_HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
+_SIGNAL_TICKS = {"x86_64": 2**29}  # a fifth of a second, about
+_C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+
+
+class Cancel:
+    """A token that stops the runs that were given it, at their next call."""
+
+    def __init__(self) -> None:
+        self._word = np.zeros(1, np.int64)
+        self.address = address(self._word)
+
+    def set(self) -> None:
+        """Stop. From any thread; there is no way back."""
+        self._word[0] = 1
+
+
+class _Expected(NamedTuple):
+    """What an array of the caller must be."""
+
+    what: str
+    dtype: np.dtype
+    size: int  # in elements
+    written: bool
+
+
+class NativeCluster:
+    """A plan, loaded."""
+
+    def __init__(self, plan: Plan, threads: int | None = None) -> None:
+        """Load a plan; compile those of its kernels that were never compiled.
+
+        threads: the size of its team; as many as OpenMP has if None
+        """
+        self.plan = plan
+        self.threads = 1 if openmp.library() is None else threads or openmp.thread_count()
+        self._functions = _functions(plan.calls)
+        self._constants = {
+            i: _aligned_copy(b) for i, b in enumerate(plan.buffers) if b.kind == "constant"
+        }
+        self._expected = _expectations(plan)
+        self._counts = tuple(
+            sum(e.what.startswith(kind) for e in self._expected)
+            for kind in ("input", "output", "variable")
+        )
+        self._idle: deque[_Instance] = deque()
+        self._instances: weakref.WeakSet[_Instance] = weakref.WeakSet()
+        self._limit = max(2, os.cpu_count() or 1)
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._keep = self._limit if plan.arena < _KEPT_BELOW else 1
+        self._refusal: str | None = None
+        _clusters.add(self)
+
+    def run(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        variables: Sequence[np.ndarray],
+        cancel: Cancel | None = None,
+    ) -> None:
+        """Run one step: read inputs, fill outputs, update variables in place.
+
+        ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
+        MemoryError: there is no room for another instance; CancelledError: `cancel` was set.
+        """
+        if (len(inputs), len(outputs), len(variables)) != self._counts:
+            raise ValueError(self._miscounted(inputs, outputs, variables))
+        try:
+            instance = self._idle.pop()
+        except IndexError:
+            instance = self._another()
+        try:
+            if cancel is not None:
+                instance.words[Header.CANCEL] = cancel.address
+            status = instance.enter(*inputs, *outputs, *variables)
+            if status is not None and status >= FIRST_ARRAY:
+                arrays = self._fitting([*inputs, *outputs, *variables])
+                status = instance.enter(*arrays)
+            if status is not None:
+                raise self._failure(status, instance)
+        finally:
+            if cancel is not None:
+                instance.words[Header.CANCEL] = instance.zero
+            self._give_back(instance)
+
+    def profile(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        variables: Sequence[np.ndarray],
+    ) -> list[tuple[Call, float]]:
+        """Run one step and say how many seconds each call took. Calls without a barrier between
+        them overlap; their times are those of one thread.
+        """
+        instance = self._another()
+        arrays = self._fitting([*inputs, *outputs, *variables])
+        start = time.perf_counter()
+        status = instance.enter(*arrays)
+        elapsed = time.perf_counter() - start
+        if status is not None:
+            raise self._failure(status, instance)
+        ends = instance.calls[:, team.CALL_WORDS - 1].astype(np.float64)
+        ticks = np.diff(ends, prepend=float(instance.words[Header.STARTED]))
+        self._give_back(instance)
+        return list(zip(self.plan.calls, ticks * (elapsed / ticks.sum()), strict=True))
+
+    # -- Instances -------------------------------------------------------------------------------
+
+    def _another(self) -> _Instance:
+        """An instance for a run that found none idle: made now, or waited for."""
+        if self._refusal is not None:
+            raise errors.UnavailableError(None, None, self._refusal)
+        with self._changed:
+            while True:
+                try:
+                    return self._idle.pop()
+                except IndexError:
+                    pass
+                if len(self._instances) < self._limit:
+                    instance = _Instance(self)
+                    self._instances.add(instance)
+                    return instance
+                self._waiting += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiting -= 1
+
+    def _give_back(self, instance: _Instance) -> None:
+        self._idle.append(instance)
+        if self._waiting:
+            with self._changed:
+                self._changed.notify()
+        elif len(self._idle) > self._keep:
+            with self._changed:
+                if len(self._idle) > self._keep:
+                    self._idle.pop()
+
+    def _after_fork(self) -> None:
+        """In the child: no other thread lives, and OpenMP's team doesn't either."""
+        self._changed = threading.Condition()
+        self._waiting = 0
+        self._instances = weakref.WeakSet(self._idle)
+        if not openmp.forked():
+            return
+        self.threads = 1
+        for instance in self._idle:
+            instance.words[Header.THREADS] = 1
+        if any(isinstance(c.kernel, Foreign) for c in self.plan.calls):
+            self._idle.clear()
+            self._refusal = f"this step calls oneDNN, and {openmp.why_not()}"
+
+    # -- What goes wrong -------------------------------------------------------------------------
+
+    def _miscounted(self, *groups: Sequence[Any]) -> str:
+        found = ", ".join(map(str, map(len, groups)))
+        wanted = ", ".join(map(str, self._counts))
+        return f"the cluster takes ({wanted}) inputs, outputs and variables, not ({found})"
+
+    def _fitting(self, arrays: list[Any]) -> list[np.ndarray]:
+        """The arrays as the driver wants them: those that can be are converted, others refused."""
+        return [_fit(a, e) for a, e in zip(arrays, self._expected, strict=True)]
+
+    def _failure(self, status: int, instance: _Instance) -> Exception:
+        if status == team.CANCELLED:
+            return errors.CancelledError(None, None, "the step was cancelled")
+        if status < 0:
+            return errors.InternalError(None, None, f"a native call failed with status {status}")
+        return errors.InternalError(None, None, f"the native driver gave status {status}")
+
+
+class _Instance:
+    """Memory for one run at a time."""
+
+    def __init__(self, cluster: NativeCluster) -> None:
+        plan, threads = cluster.plan, cluster.threads
+        offsets, size = _scratch(plan.calls, threads)
+        self._memory = block(max(plan.arena, 1)), block(max(size, 1))
+        arena, scratch = map(address, self._memory)
+        counts = [getattr(c.kernel, "counters", 0) for c in plan.calls]
+        self._counters = empty_aligned((sum(counts) * COUNTER_STRIDE,), np.int64)
+        self._bound = [
+            c.kernel.bind(threads) if isinstance(c.kernel, Foreign) else Bound(f, 0)
+            for c, f in zip(plan.calls, cluster._functions, strict=True)
+        ]
+        fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
+        fixed |= {i: address(value) for i, value in cluster._constants.items()}
+        self._tables: list[np.ndarray] = []
+        patches: list[tuple[int, int]] = []
+        first_counter = np.cumsum([0, *counts])
+        positions = _positions(plan)
+        for call, offset, counter in zip(plan.calls, offsets, first_counter, strict=False):
+            own = [scratch + offset, address(self._counters) + int(counter) * COUNTER_STRIDE * 8]
+            table = np.array([fixed.get(b, 0) for b in call.buffers] + own, np.int64)
+            patches += [
+                (positions[b], address(table) + 8 * i)
+                for i, b in enumerate(call.buffers)
+                if b in positions
+            ]
+            self._tables.append(table)
+        self._patches = np.array(patches, np.int64).reshape(-1, 2)
+        self.calls = np.array(
+            [
+                (bound.function, address(table), _flags(call), bound.user, 0)
+                for call, bound, table in zip(plan.calls, self._bound, self._tables, strict=True)
+            ],
+            np.int64,
+        ).reshape(-1, CALL_WORDS)
+        self._segments = np.array(segments(plan.calls), np.int64).reshape(-1, 3)
+        self._arrays = np.array([_row(e) for e in cluster._expected], np.int64).reshape(-1, 3)
+        self.words = words = np.zeros(Header.SIZE, np.int64)
+        self.zero = address(words) + 8 * Header.ZERO
+        values = {
+            Header.SEGMENTS: address(self._segments),
+            Header.SEGMENT_COUNT: len(self._segments),
+            Header.CALLS: address(self.calls),
+            Header.COUNTERS: address(self._counters),
+            Header.COUNTER_COUNT: sum(counts),
+            Header.THREADS: threads,
+            Header.RELEASE: _takes_long(plan.calls),
+            Header.CANCEL: self.zero,
+            Header.NONE: id(None),
+            Header.ARRAY_TYPE: id(np.ndarray),
+            Header.ARRAYS: address(self._arrays),
+            Header.ARRAY_COUNT: len(self._arrays),
+            Header.PATCHES: address(self._patches),
+            Header.PATCH_COUNT: len(patches),
+            Header.TICKS: _SIGNAL_TICKS.get(os.uname().machine, 2**24),
+        }
+        for word, value in values.items():
+            words[word] = value
+        self.enter = _method(words)
+
+
+def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
+    """Divide calls into runs (kind, first, end): foreign ones, small ones at either side of team
+    kernels, and what is left: one parallel region each.
+    """
+    kinds = [_kind(c) for c in calls]
+    result: list[tuple[int, int, int]] = []
+
+    def add(kind: int, first: int, end: int) -> None:
+        if first < end:
+            result.append((kind, first, end))
+
+    first = 0
+    while first < len(kinds):
+        foreign = kinds[first] == team.FOREIGN
+        end = first
+        while end < len(kinds) and (kinds[end] == team.FOREIGN) == foreign:
+            end += 1
+        large = [i for i in range(first, end) if kinds[i] == team.TEAM]
+        if foreign:
+            add(team.FOREIGN, first, end)
+        elif large:
+            add(team.ALONE, first, large[0])
+            add(team.TEAM, large[0], large[-1] + 1)
+            add(team.ALONE, large[-1] + 1, end)
+        else:
+            add(team.ALONE, first, end)
+        first = end
+    return result
+
+
+def _kind(call: Call) -> int:
+    if isinstance(call.kernel, Foreign):
+        return team.FOREIGN
+    return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
+
+
+def _flags(call: Call) -> int:
+    alone = team.ON_MASTER if _kind(call) == team.ALONE else 0
+    return alone | (team.NEEDS_BARRIER if call.barrier else 0)
+
+
+def _takes_long(calls: Sequence[Call]) -> bool:
+    return len(calls) > _HOLDS_GIL or any(_kind(c) != team.ALONE for c in calls)
+
+
+def _functions(calls: Sequence[Call]) -> list[int]:
+    """The kernels' addresses; 0 for foreign calls, which are bound per instance."""
+    found: dict[Any, int] = {}
+    for kind in (team.TEAM, team.ALONE):
+        specs = list(dict.fromkeys(c.kernel for c in calls if _kind(c) == kind))
+        found.update(zip(specs, native.addresses(specs, serial=kind == team.ALONE), strict=True))
+    return [found.get(c.kernel, 0) for c in calls]
+
+
+def _scratch(calls: Sequence[Call], threads: int) -> tuple[list[int], int]:
+    """Where each call's scratch lies, and the size of the block. Calls with a barrier between them
+    use the same bytes; those without run side by side.
+    """
+    offsets, size, at = [], 0, 0
+    for call in calls:
+        at = 0 if call.barrier else at
+        offsets.append(at)
+        at += -(-call.kernel.scratch(threads) // ALIGNMENT) * ALIGNMENT
+        size = max(size, at)
+    return offsets, size
+
+
+# -- The caller's arrays ---------------------------------------------------------------------------
+
+
+def _positions(plan: Plan) -> dict[int, int]:
+    """Which of the caller's arrays (inputs, then outputs, then variables) a buffer is."""
+    start, positions = 0, {}
+    for kind in ("input", "output", "variable"):
+        found = {i: b.index for i, b in enumerate(plan.buffers) if b.kind == kind}
+        positions.update({i: start + index for i, index in found.items()})
+        if set(found.values()) != set(range(len(set(found.values())))):
+            raise ValueError(f"{kind} buffers are numbered {sorted(found.values())}")
+        start += len(set(found.values()))
+    return positions
+
+
+def _expectations(plan: Plan) -> list[_Expected]:
+    written = {
+        b
+        for call in plan.calls
+        for name, b in zip(call.kernel.arguments, call.buffers, strict=True)
+        if name.startswith(("out:", "inout:"))
+    }
+    rows: dict[int, _Expected] = {}
+    for i, position in _positions(plan).items():
+        buffer = plan.buffers[i]
+        dtype = np.dtype(dtypes.as_dtype(buffer.dtype).as_numpy_dtype)
+        before = rows.get(position)
+        rows[position] = _Expected(
+            f"{buffer.kind} {buffer.index} {buffer.label}".rstrip(),
+            dtype,
+            buffer.size // dtype.itemsize,
+            i in written or (before is not None and before.written),
+        )
+    return [rows[i] for i in range(len(rows))]
+
+
+def _row(expected: _Expected) -> tuple[int, int, int]:
+    writeable = _WRITEABLE if expected.written else 0
+    return id(expected.dtype), expected.size, _C_CONTIGUOUS | _ALIGNED | writeable
+
+
+def _fit(array: Any, expected: _Expected) -> np.ndarray:
+    """The array, or a plain and contiguous one of its value if that will do."""
+    what, dtype, size, written = expected
+    if not isinstance(array, np.ndarray | np.generic):
+        raise TypeError(f"{what} must be an array, not {type(array).__name__}")
+    if array.dtype != dtype or array.size != size:
+        raise ValueError(
+            f"{what} must have {size} elements of {dtype.name}, not {array.size} of {array.dtype}"
+        )
+    plain = np.asarray(array)
+    ready = plain.flags.c_contiguous and plain.flags.aligned
+    if written and not (ready and plain.flags.writeable and isinstance(array, np.ndarray)):
+        raise ValueError(f"{what} is written in place: it must be contiguous and writeable")
+    plain = plain if ready else np.array(plain, order="C")
+    return plain if plain.dtype is dtype else plain.view(dtype)
+
+
+def _aligned_copy(buffer: Buffer) -> np.ndarray:
+    value = buffer.value
+    if value is None or value.nbytes != buffer.size:
+        raise ValueError(f"constant buffer '{buffer}' has no value of its size")
+    copy = empty_aligned(value.shape, value.dtype)
+    copy[...] = value
+    return copy
+
+
+# -- The entry -------------------------------------------------------------------------------------
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_FASTCALL = 0x80
+
+
+@cache
+def _definition() -> _MethodDef:
+    """The method that all instances share, with their words as its `self`."""
+    _check_layout()
+    for name in (
+        "PyErr_CheckSignals",
+        "PyEval_RestoreThread",
+        "PyEval_SaveThread",
+        "PyLong_FromLongLong",
+        "Py_IncRef",
+    ):
+        native.define(name, getattr(ctypes.pythonapi, name))
+    (function,) = native.link({"driver": lambda symbol: team.driver_text(symbol, host())})
+    return _MethodDef(b"run", function, _FASTCALL, None)
+
+
+def _method(words: np.ndarray) -> Any:
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(_definition()), words, None)
+
+
+def _check_layout() -> None:
+    """See that objects are laid out in memory as the driver takes them to be."""
+    probe = np.zeros((3, 5), np.float32)
+
+    def field(offset: int, type: Any) -> int:
+        return type.from_address(id(probe) + offset).value
+
+    shape = field(team.SHAPE_FIELD, ctypes.c_void_p)
+    found = (
+        field(team.TYPE_FIELD, ctypes.c_void_p) == id(np.ndarray)
+        and field(team.DATA_FIELD, ctypes.c_void_p) == probe.ctypes.data
+        and field(team.NDIM_FIELD, ctypes.c_int) == 2
+        and list((ctypes.c_int64 * 2).from_address(shape)) == [3, 5]
+        and field(team.DTYPE_FIELD, ctypes.c_void_p) == id(probe.dtype)
+        and field(team.FLAGS_FIELD, ctypes.c_int) & 0x501 == 0x501
+    )
+    if not found:
+        raise RuntimeError("compiled clusters don't know this Python's or NumPy's memory layout")
+
+
+_clusters: weakref.WeakSet[NativeCluster] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for cluster in list(_clusters):
+        cluster._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

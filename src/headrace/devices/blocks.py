@@ -1,0 +1,56 @@
+"""Blocks of working memory for native code. In: a size. Out: bytes, aligned, or MemoryError.
+
+Large blocks are mapped on their own: they start at a huge page's boundary and ask for huge pages,
+they go back to the system as soon as they are dropped, and one that the machine could never hold
+is refused here, where Python can still say so, rather than by the system's out-of-memory killer.
+"""
+
+import contextlib
+import mmap
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from headrace.devices.buffers import address, empty_aligned
+
+__all__ = ["block"]
+
+_HUGE_PAGE = 2**21
+_MAPPED_FROM = 2**20
+
+
+def block(size: int) -> np.ndarray:
+    """`size` bytes, not initialised, aligned to a cache line (to a huge page, when large)."""
+    if size < _MAPPED_FROM:
+        return empty_aligned((size,), np.uint8)
+    limit = memory_limit()
+    if size > limit:
+        raise MemoryError(f"{size:,} bytes of working memory are more than the {limit:,} there are")
+    try:
+        mapped = mmap.mmap(-1, size + _HUGE_PAGE)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"no {size:,} bytes of working memory: {error}") from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages: it works without
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(mapped, np.uint8)
+    start = -address(whole) % _HUGE_PAGE
+    return whole[start : start + size]
+
+
+@cache
+def memory_limit() -> int:
+    """How much memory this process could have at the very most, in bytes."""
+    limits = [2**63]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            text = Path("/sys/fs/cgroup", name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            limits.append(int(text))
+    return min(limits)
