@@ -1,0 +1,204 @@
+"""How matrix kernels read and write memory. In: arrays' types and what is fused into the access.
+Out: vector registers of the type that is accumulated in, and stores of a fused epilogue's outputs.
+
+A matrix is an array whose rows are contiguous. `Source` reads vectors along its rows, widened and
+passed through a prologue; `Sink` takes a tile of a product through its epilogue to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.compile.emit import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    Function,
+    Operand,
+    Reg,
+    Type,
+)
+from headrace.compile.epilogue import Epilogue
+
+__all__ = ["Sink", "Source", "accumulator", "lane_mask", "load_vector", "store_vector", "transpose"]
+
+_TYPES = {
+    "bool": I1, "int8": I8, "uint8": I8, "int16": I16, "uint16": I16, "int32": I32, "uint32": I32,
+    "int64": I64, "uint64": I64, "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64,
+}  # fmt: skip
+ACCUMULATORS = {"float32": F32, "float64": F64, "bfloat16": F32}
+
+
+def accumulator(dtype: str) -> Type:
+    """The type in which products of matrices of a type are added up."""
+    if dtype not in ACCUMULATORS:
+        raise ValueError(f"matrix kernels multiply {', '.join(ACCUMULATORS)}, not {dtype}")
+    return ACCUMULATORS[dtype]
+
+
+def lane_mask(f: Function, count: int, lanes: int) -> Reg | None:
+    """The constant mask of the first `count` lanes; None if that is all of them."""
+    return None if count >= lanes else f.consts([int(i < count) for i in range(lanes)], I1)
+
+
+def load_vector(
+    f: Function, dtype: str, pointer: Reg, index: Operand, lanes: int, mask: Reg | None = None
+) -> Reg:
+    """Elements index..index+lanes of an array; lanes that are masked out are 0 and aren't read."""
+    stored = I8 if dtype == "bool" else _TYPES[dtype]
+    vector = stored.of(lanes)
+    if mask is None:
+        value = f.load(vector, pointer, index)
+    else:
+        value = f.masked_load(vector, pointer, mask, f.const(0, vector), index)
+    return f.icmp("ne", value, 0) if dtype == "bool" else value
+
+
+def store_vector(
+    f: Function, value: Reg, pointer: Reg, index: Operand, mask: Reg | None = None
+) -> None:
+    """Store a vector to elements index.. of an array (a bool as one byte)."""
+    if value.type.element == "i1":
+        value = f.convert("zext", value, I8)
+    if mask is None:
+        f.store(value, pointer, index)
+    else:
+        f.masked_store(value, pointer, mask, index)
+
+
+def widen(f: Function, value: Reg, type: Type) -> Reg:
+    """A vector of stored elements as `type`."""
+    if value.type.element != "bfloat":
+        return value
+    bits = f.convert("bitcast", value, I16.of(value.type.lanes))
+    high = f.shl(f.convert("zext", bits, I32), 16)
+    return f.convert("bitcast", high, type.of(value.type.lanes))
+
+
+def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
+    """The columns of a square of vectors, in log2(lanes) rounds of interleaving."""
+    lanes = rows[0].type.lanes
+    half = lanes // 2
+    low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
+    high = [i + half for i in low]
+    rows = list(rows)
+    for _ in range(lanes.bit_length() - 1):
+        rows = [
+            f.shuffle(rows[i // 2], rows[i // 2 + half], high if i % 2 else low)
+            for i in range(lanes)
+        ]
+    return rows
+
+
+@dataclass(frozen=True)
+class Source:
+    """A matrix that is read: its type, the length of its stored rows, a prologue on its elements.
+
+    `pointers` below are the addresses of the matrix, then of the prologue's operands.
+    """
+
+    dtype: str
+    stride: int
+    prologue: Epilogue | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of the prologue's operands."""
+        operands = self.prologue.operands if self.prologue is not None else ()
+        return tuple(f"{kind}{i}" for i, kind in enumerate(operands))
+
+    def load(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        index: Operand,
+        column: Operand,
+        lanes: int,
+        mask: Reg | None = None,
+    ) -> Reg:
+        """The vector at element `index` of the matrix, which is in column `column`."""
+        value = load_vector(f, self.dtype, pointers[0], index, lanes, mask)
+        value = widen(f, value, accumulator(self.dtype))
+        if self.prologue is None:
+            return value
+        inputs = self.prologue.program.inputs
+
+        def operand(i: int, kind: str) -> Reg:
+            return load_operand(f, kind, inputs[1 + i], pointers[1 + i], index, column, lanes, mask)
+
+        (value,) = self.prologue.apply(f, value, operand)
+        return value
+
+
+def load_operand(
+    f: Function,
+    kind: str,
+    dtype: str,
+    pointer: Reg,
+    index: Operand,
+    column: Operand,
+    lanes: int,
+    mask: Reg | None,
+) -> Reg:
+    """An operand of a fused program where the matrix's element is `index`, in column `column`."""
+    if kind == "scalar":
+        return f.splat(f.load(_TYPES[dtype], pointer), lanes)
+    at = index if kind == "full" else column
+    return load_vector(f, dtype, pointer, at, lanes, mask)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A matrix that is written: a product's epilogue and the length of its stored rows.
+
+    `pointers` are the addresses of the epilogue's operands, then of its outputs.
+    """
+
+    epilogue: Epilogue
+    stride: int
+
+    @property
+    def parameters(self) -> list[Type]:
+        return [PTR] * len(self.epilogue.arguments)
+
+    def cost(self) -> int:
+        """How many operations the epilogue takes per vector."""
+        return 1 + len(self.epilogue.program.steps) + len(self.epilogue.operands)
+
+    def store(
+        self,
+        f: Function,
+        pointers: Sequence[Reg],
+        value: Reg,
+        index: Operand,
+        column: Operand,
+        mask: Reg | None,
+        known: dict[int, Reg] | None = None,
+    ) -> None:
+        """Take one vector of the product to element `index`; `known` keeps operands that are the
+        same for the next rows of these columns.
+        """
+        inputs = self.epilogue.program.inputs
+        known = {} if known is None else known
+
+        def operand(i: int, kind: str) -> Reg:
+            if i in known:
+                return known[i]
+            found = load_operand(
+                f, kind, inputs[1 + i], pointers[i], index, column, value.type.lanes, mask
+            )
+            if kind != "full":
+                known[i] = found
+            return found
+
+        outputs = self.epilogue.apply(f, value, operand)
+        for pointer, output in zip(pointers[len(self.epilogue.operands) :], outputs, strict=True):
+            store_vector(f, output, pointer, index, mask)

@@ -1,0 +1,144 @@
+"""Matrix products against NumPy in float64: odd sizes, transposes, epilogues, updates in place."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from headrace.compile.epilogue import Epilogue
+from headrace.compile.kernels.gemm import Gemm, PackB, gemm
+from headrace.compile.native import aligned, run_kernel
+from headrace.graph.pointwise import record
+
+SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]
+TOLERANCE = {"float32": 3e-6, "float64": 1e-14, "bfloat16": 3e-6}
+
+
+def operand(rng, rows, columns, transposed, dtype="float32"):
+    shape = (columns, rows) if transposed else (rows, columns)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def product(a, b, transpose_a, transpose_b):
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a.T if transpose_a else a) @ (b.T if transpose_b else b)
+
+
+def assert_close(found, expected, dtype="float32"):
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_product(size, transposes, threads):
+    m, n, k = size
+    rng = np.random.default_rng(m * n)
+    a, b = operand(rng, m, k, transposes[0]), operand(rng, k, n, transposes[1])
+    c = np.full((m, n), np.nan, np.float32)
+    run_kernel(gemm(m, n, k, *transposes, depth=64), [a, b, c], threads)
+    assert_close(c, product(a, b, *transposes))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("transposes", [(False, True), (True, False)])
+def test_types(dtype, transposes):
+    m, n, k = 29, 43, 71
+    rng = np.random.default_rng(0)
+    stored = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    a, b = operand(rng, m, k, transposes[0], stored), operand(rng, k, n, transposes[1], stored)
+    c = np.full((m, n), np.nan, np.float64 if dtype == "float64" else np.float32)
+    run_kernel(gemm(m, n, k, *transposes, dtype=dtype), [a, b, c])
+    assert_close(c, product(a, b, *transposes), dtype)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("size", [(5, 7, 9), (41, 70, 150), (1, 33, 40)], ids=str)
+def test_operands_in_place(size, transpose_a):
+    m, n, k = size
+    rng = np.random.default_rng(1)
+    a, b = operand(rng, m, k, transpose_a), operand(rng, k, n, False)
+    c = np.full((m, n), np.nan, np.float32)
+    run_kernel(gemm(m, n, k, transpose_a, a="direct", b="direct", depth=64), [a, b, c])
+    assert_close(c, product(a, b, transpose_a, False))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_b_packed_once(transpose_b):
+    m, n, k = 20, 130, 65
+    rng = np.random.default_rng(2)
+    a, b = operand(rng, m, k, False), operand(rng, k, n, transpose_b)
+    spec = gemm(m, n, k, b="packed", depth=32)
+    pack = PackB(n, k, transpose_b, "float32", spec.columns)
+    packed, c = aligned(pack.packed_bytes, np.float32), np.empty((m, n), np.float32)
+    run_kernel(pack, [b, packed])
+    run_kernel(spec, [a, packed, c])
+    assert_close(c, product(a, b, False, transpose_b))
+
+
+def long_program(e, g, w, v, rate):
+    """As many steps as an optimizer has: too long to be written out for each vector."""
+    v2 = v * 0.9 + g
+    for i in range(20):
+        w = w - rate * v2 * (1.0 / (i + 1))
+    return w, v2
+
+
+@pytest.mark.parametrize("depth", [32, 256])
+@pytest.mark.parametrize(
+    ("function", "outputs"),
+    [(lambda e, g, w, v, rate: (w - rate * g, v + g), 2), (long_program, 2)],
+)
+def test_update_in_place(function, outputs, depth):
+    m, n, k = 37, 53, 70
+    rng = np.random.default_rng(3)
+    a, b = operand(rng, m, k, True), operand(rng, k, n, False)
+    w, v, rate = operand(rng, m, n, False), operand(rng, m, n, False), np.array([0.1], np.float32)
+    program = record(function, ["float32"] * 4)
+    expected = program.evaluate(product(a, b, True, False), w.astype("d"), v.astype("d"), rate)
+    spec = gemm(m, n, k, True, epilogue=Epilogue(program, ("full", "full", "scalar")), depth=depth)
+    assert spec.arguments == (
+        "a", "b", "full0", "full1", "scalar2", "out:result0", "out:result1",
+    )  # fmt: skip
+    run_kernel(spec, [a, b, w, v, rate, w, v])
+    assert_close(w, expected[0])
+    assert_close(v, expected[1])
+    assert outputs == len(expected)
+
+
+def test_bias_and_prologues():
+    m, n, k = 19, 35, 43
+    rng = np.random.default_rng(4)
+    a, mask, b = operand(rng, m, k, False), operand(rng, m, k, False), operand(rng, k, n, False)
+    scales, bias = operand(rng, 1, n, False)[0], operand(rng, 1, n, False)[0]
+    times = record(lambda e, x, y: x * y, ["float32"] * 2)
+    plus = record(lambda e, x, y: x + y, ["float32"] * 2)
+    spec = gemm(
+        m, n, k,
+        epilogue=Epilogue(plus, ("channel",)),
+        prologue_a=Epilogue(times, ("full",)),
+        prologue_b=Epilogue(times, ("channel",)),
+    )  # fmt: skip
+    assert spec.arguments == ("a", "a_full0", "b", "b_channel0", "channel0", "out:result0")
+    c = np.empty((m, n), np.float32)
+    run_kernel(spec, [a, mask, b, scales, bias, c])
+    assert_close(c, product(a * mask, b * scales, False, False) + bias)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"m": 0}, "empty"),
+        ({"dtype": "int32"}, "not int32"),
+        ({"b": "direct", "transpose_b": True}, "in place"),
+        ({"a": "direct", "dtype": "bfloat16"}, "in place"),
+        ({"b": "packed", "transpose_b": True}, "transposed"),
+        ({"depth": 8}, "multiple of 16"),
+    ],
+)
+def test_bad_specs(fields, message):
+    given = {"m": 2, "n": 2, "k": 40, "transpose_a": False, "transpose_b": False}
+    given |= {"dtype": "float32", "epilogue": gemm(1, 1, 1).epilogue, "rows": 2, "columns": 16}
+    given |= {"depth": 40, "tiles": 1, "panels": 1}
+    with pytest.raises(ValueError, match=message):
+        Gemm(**(given | fields))
