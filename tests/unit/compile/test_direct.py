@@ -1,0 +1,124 @@
+"""Direct convolution and pooling against NumPy, on windows of all kinds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.direct import direct_conv, pack_filters
+from headrace.compile.kernels.direct_pool import DirectPool
+from headrace.compile.native import run_kernel
+from headrace.compile.target import Target, host
+from headrace.graph.pointwise import record
+
+SAME = ((1, 1), (1, 1))
+CASES = [
+    Geometry(2, 9, 11, 3, 5, (3, 3), pads=SAME),
+    Geometry(1, 13, 13, 4, 70, (5, 5), pads=((2, 2), (2, 2))),
+    Geometry(2, 14, 14, 8, 32, (3, 3), (2, 2), ((0, 1), (0, 1))),
+    Geometry(1, 12, 12, 4, 9, (3, 2), (1, 2), ((2, 2), (1, 1)), (2, 3)),
+    Geometry(3, 7, 7, 33, 1, (1, 1)),
+    Geometry(1, 7, 7, 8, 40, (7, 7)),
+    Geometry(1, 10, 10, 5, 100, (3, 3), (3, 1), ((1, 0), (0, 0))),
+    Geometry(1, 4, 4, 2, 3, (2, 2), (1, 1), ((5, 5), (5, 5))),
+]
+SCALED = Epilogue(
+    record(lambda e, y, b, s, k: (y + b) * s + k, ["float32"] * 4), ("channel", "full", "scalar")
+)
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def windows(x: np.ndarray, g: Geometry, fill: float) -> np.ndarray:
+    """x as [batch, out_height, out_width, window height, window width, channels]."""
+    x = np.pad(x, ((0, 0), *g.pads, (0, 0)), constant_values=fill)
+    rows = np.add.outer(
+        np.arange(g.out_height) * g.strides[0], np.arange(g.kernel[0]) * g.dilations[0]
+    )
+    columns = np.add.outer(
+        np.arange(g.out_width) * g.strides[1], np.arange(g.kernel[1]) * g.dilations[1]
+    )
+    return x[:, rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def narrow(vector_bytes: int, registers: int) -> Target:
+    return replace(host(), vector_bytes=vector_bytes, registers=registers)
+
+
+@pytest.mark.parametrize("geometry", CASES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_convolution(geometry, threads):
+    g = geometry
+    x = values(g.batch, g.height, g.width, g.channels)
+    filters = values(*g.kernel, g.channels, g.filters, seed=1)
+    shape = (g.batch, g.out_height, g.out_width, g.filters)
+    bias, scale, shift = values(g.filters, seed=2), values(*shape, seed=3), values(1, seed=4)
+    kernel = direct_conv(g, SCALED, host())
+    y = np.empty(shape, np.float32)
+    run_kernel(kernel, [x, filters, bias, scale, shift, y], threads)
+    product = np.einsum("nyxijc,ijcf->nyxf", windows(x, g, 0.0), filters.astype(np.float64))
+    np.testing.assert_allclose(y, (product + bias) * scale + shift, rtol=1e-4, atol=1e-4)
+    again = np.empty_like(y)
+    packed = pack_filters(filters, kernel)
+    run_kernel(replace(kernel, packed=True), [x, packed, bias, scale, shift, again], threads)
+    np.testing.assert_array_equal(again, y)
+
+
+@pytest.mark.parametrize(("vector_bytes", "registers"), [(16, 16), (16, 32), (32, 16), (64, 32)])
+def test_tiles_fit_the_registers(vector_bytes, registers):
+    target = narrow(vector_bytes, registers)
+    for geometry in CASES:
+        kernel = direct_conv(geometry, NOTHING, target)
+        vectors = kernel.columns // target.lanes()
+        assert kernel.pixels * vectors + vectors + 1 <= registers
+        assert 1 <= kernel.pixels <= geometry.out_width
+
+
+def test_several_bands():
+    g = CASES[0]
+    x = values(g.batch, g.height, g.width, g.channels)
+    filters = values(*g.kernel, g.channels, g.filters, seed=1)
+    whole, parts = (np.empty((2, 9, 11, 5), np.float32) for _ in range(2))
+    kernel = direct_conv(g, NOTHING, host())
+    run_kernel(kernel, [x, filters, whole])
+    run_kernel(replace(kernel, rows=4), [x, filters, parts])
+    np.testing.assert_array_equal(whole, parts)
+
+
+POOLS = [
+    Geometry(2, 8, 8, 5, 5, (2, 2), (2, 2)),
+    Geometry(1, 9, 7, 37, 37, (3, 3), (2, 2), SAME),
+    Geometry(1, 5, 5, 16, 16, (5, 5)),
+]
+
+
+@pytest.mark.parametrize("geometry", POOLS)
+@pytest.mark.parametrize("how", ["max", "average"])
+def test_pooling(geometry, how):
+    g = geometry
+    x = values(g.batch, g.height, g.width, g.channels)
+    y = np.empty((g.batch, g.out_height, g.out_width, g.channels), np.float32)
+    run_kernel(DirectPool(g, how, NOTHING), [x, y])
+    seen = windows(x, g, np.nan)
+    expected = np.nanmax(seen, (3, 4)) if how == "max" else np.nanmean(seen, (3, 4))
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_nan_never_wins():
+    x = np.array([np.nan, 1, -np.inf, -np.inf], np.float32).reshape(1, 1, 4, 1)
+    y = np.empty((1, 1, 2, 1), np.float32)
+    run_kernel(DirectPool(Geometry(1, 1, 4, 1, 1, (1, 2), (1, 2)), "max", NOTHING), [x, y])
+    assert y.ravel().tolist() == [1, np.finfo(np.float32).min]
+
+
+def test_pooling_of_other_kinds_is_refused():
+    with pytest.raises(ValueError, match="not 'median'"):
+        DirectPool(POOLS[0], "median", NOTHING)
+    with pytest.raises(ValueError, match="no pooling has this geometry"):
+        DirectPool(Geometry(1, 8, 8, 5, 6, (2, 2)), "max", NOTHING)
