@@ -133,7 +133,7 @@ class Module:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._functions: list[str] = []
-        self._names: set[str] = set()
+        self.functions: dict[str, Function] = {}  # begun, by name
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
 
@@ -147,14 +147,14 @@ class Module:
         noalias: bool = True,
     ) -> Function:
         """Begin a function; `finish()` it before the module is printed."""
-        if name in self._names:
+        if name in self.functions:
             raise ValueError(f"two functions are called {name}")
-        self._names.add(name)
-        return Function(self, name, parameters, result, internal, noalias)
+        self.functions[name] = Function(self, name, parameters, result, internal, noalias)
+        return self.functions[name]
 
     def has(self, name: str) -> bool:
         """Whether a function of that name was begun."""
-        return name in self._names
+        return name in self.functions
 
     def declare(self, name: str, result: Type, parameters: Sequence[Type]) -> str:
         """Declare an external function (or intrinsic), once; returns its name."""
@@ -382,6 +382,8 @@ class Function:
         if not lanes:
             return x
         vector = x.type.of(lanes)
+        if not x.text.startswith("%"):
+            return Reg(f"splat ({x})", vector)
         first = self._new(f"insertelement {vector} poison, {x}, i32 0", vector)
         return self._new(
             f"shufflevector {vector} {first.text}, {vector} poison, "
