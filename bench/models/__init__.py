@@ -1,8 +1,13 @@
 """The workloads, by name."""
 
 from models.convnets import convnets
+from models.lstm import LSTM
 from models.mlp import MLP
 from models.model import Batch, Model
+from models.resnet import ResNet50
 from models.tanh import Tanh
+from models.transformer import Transformer
 
-MODELS: dict[str, Model] = {m.name: m for m in [*convnets(), MLP(), Tanh()]}
+MODELS: dict[str, Model] = {
+    m.name: m for m in [*convnets(), ResNet50(), MLP(), LSTM(), Transformer(), Tanh()]
+}

@@ -1,7 +1,7 @@
 """Four convolutional networks: OxfordNet (VGG-A), Overfeat (fast), AlexNet in one tower, GoogLeNet.
 
-A network is a list of layers; each framework walks the same list. A pool that is `ragged` has its
-last window hang over the edge: TensorFlow's SAME for these sizes, PyTorch's ceil_mode.
+A network is a list of layers. A pool whose padding is `same` lets its last window hang over the
+edge, as TensorFlow's SAME does for these sizes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Conv(NamedTuple):
 class MaxPool(NamedTuple):
     size: int
     stride: int
-    ragged: bool = False
+    same: bool = False
 
 
 class Inception(NamedTuple):
@@ -70,17 +70,17 @@ ALEXNET = [
     *HEAD,
 ]
 GOOGLENET = [
-    *[Conv(64, 7, 2, 3), MaxPool(3, 2, ragged=True)],
-    *[Conv(64, 1), Conv(192, 3, 1, 1), MaxPool(3, 2, ragged=True)],
+    *[Conv(64, 7, 2, 3), MaxPool(3, 2, same=True)],
+    *[Conv(64, 1), Conv(192, 3, 1, 1), MaxPool(3, 2, same=True)],
     Inception(64, 96, 128, 16, 32, 32),
     Inception(128, 128, 192, 32, 96, 64),
-    MaxPool(3, 2, ragged=True),
+    MaxPool(3, 2, same=True),
     Inception(192, 96, 208, 16, 48, 64),
     Inception(160, 112, 224, 24, 64, 64),
     Inception(128, 128, 256, 24, 64, 64),
     Inception(112, 144, 288, 32, 64, 64),
     Inception(256, 160, 320, 32, 128, 128),
-    MaxPool(3, 2, ragged=True),
+    MaxPool(3, 2, same=True),
     Inception(256, 160, 320, 32, 128, 128),
     Inception(384, 192, 384, 48, 128, 128),
     *[Average(), Dense(1000)],
@@ -113,9 +113,8 @@ class ConvNet(Classifier):
                 case Conv(outputs, size, stride, pad):
                     self._add(name, (size, size, channels, outputs))
                     places, channels = (places + 2 * pad - size) // stride + 1, outputs
-                case MaxPool(size, stride, ragged):
-                    over = stride - 1 if ragged else 0
-                    places = (places - size + over) // stride + 1
+                case MaxPool(size, stride, same):
+                    places = -(-places // stride) if same else (places - size) // stride + 1
                 case Inception() as i:
                     for branch, conv in _branches(i).items():
                         inputs = {"three": i.three_in, "five": i.five_in}.get(branch, channels)
@@ -149,109 +148,31 @@ class ConvNet(Classifier):
             return value.reshape(value.shape[0], -1)
         return super().to_torch(name, value)
 
-    def logits_in_tf1(self, tf, p, x):
+    def logits(self, n, x):
         def conv(name, layer, x):
-            pad = [layer.pad, layer.pad]
-            x = tf.nn.conv2d(
-                x,
-                p[f"{name}/weights"],
-                strides=[1, layer.stride, layer.stride, 1],
-                padding=[[0, 0], pad, pad, [0, 0]] if layer.pad else "VALID",
-            )
-            return tf.nn.relu(tf.nn.bias_add(x, p[f"{name}/bias"]))
-
-        def max_pool(x, size, stride, padding):
-            return tf.nn.max_pool(x, [1, size, size, 1], [1, stride, stride, 1], padding)
+            return n.relu(n.conv_bias(name, x, layer.stride, layer.pad))
 
         for name, layer in self.layers:
             match layer:
                 case Conv():
                     x = conv(name, layer, x)
-                case MaxPool(size, stride, ragged):
-                    x = max_pool(x, size, stride, "SAME" if ragged else "VALID")
+                case MaxPool(size, stride, same):
+                    x = n.max_pool(x, size, stride, same)
                 case Inception() as i:
-                    b = {n: (f"{name}/{n}", c) for n, c in _branches(i).items()}
+                    b = {branch: (f"{name}/{branch}", c) for branch, c in _branches(i).items()}
                     ends = [
                         conv(*b["one"], x),
                         conv(*b["three"], conv(*b["three_in"], x)),
                         conv(*b["five"], conv(*b["five_in"], x)),
-                        conv(*b["pool"], max_pool(x, 3, 1, "SAME")),
+                        conv(*b["pool"], n.max_pool(x, 3, 1, same=True)),
                     ]
-                    x = tf.concat(ends, axis=3)
+                    x = n.concat(ends)
                 case Average():
-                    x = tf.reduce_mean(x, axis=[1, 2])
+                    x = n.average(x)
                 case Dense():
-                    rows = self.parameters[f"{name}/weights"][0]
-                    if f"{name}/weights" in self.flattened:
-                        x = tf.reshape(x, [self.batch_size, rows])
-                    x = tf.nn.bias_add(tf.matmul(x, p[f"{name}/weights"]), p[f"{name}/bias"])
-                    x = x if name == "logits" else tf.nn.relu(x)
-        return x
-
-    def logits_in_torch(self, torch, p, x):
-        f = torch.nn.functional
-
-        def conv(name, layer, x):
-            weights, bias = p[f"{name}/weights"], p[f"{name}/bias"]
-            return f.relu(f.conv2d(x, weights, bias, layer.stride, layer.pad))
-
-        for name, layer in self.layers:
-            match layer:
-                case Conv():
-                    x = conv(name, layer, x)
-                case MaxPool(size, stride, ragged):
-                    x = f.max_pool2d(x, size, stride, ceil_mode=ragged)
-                case Inception() as i:
-                    b = {n: (f"{name}/{n}", c) for n, c in _branches(i).items()}
-                    ends = [
-                        conv(*b["one"], x),
-                        conv(*b["three"], conv(*b["three_in"], x)),
-                        conv(*b["five"], conv(*b["five_in"], x)),
-                        conv(*b["pool"], f.max_pool2d(x, 3, 1, 1)),
-                    ]
-                    x = torch.cat(ends, 1)
-                case Average():
-                    x = x.mean((2, 3))
-                case Dense():
-                    x = f.linear(torch.flatten(x, 1), p[f"{name}/weights"], p[f"{name}/bias"])
-                    x = x if name == "logits" else f.relu(x)
-        return x
-
-    def logits_in_jax(self, jax, p, x):
-        def conv(name, layer, x):
-            y = jax.lax.conv_general_dilated(
-                x,
-                p[f"{name}/weights"],
-                (layer.stride, layer.stride),
-                [(layer.pad, layer.pad)] * 2,
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            )
-            return jax.nn.relu(y + p[f"{name}/bias"])
-
-        def max_pool(x, size, stride, padding):
-            window, strides = (1, size, size, 1), (1, stride, stride, 1)
-            return jax.lax.reduce_window(x, -float("inf"), jax.lax.max, window, strides, padding)
-
-        for name, layer in self.layers:
-            match layer:
-                case Conv():
-                    x = conv(name, layer, x)
-                case MaxPool(size, stride, ragged):
-                    x = max_pool(x, size, stride, "SAME" if ragged else "VALID")
-                case Inception() as i:
-                    b = {n: (f"{name}/{n}", c) for n, c in _branches(i).items()}
-                    ends = [
-                        conv(*b["one"], x),
-                        conv(*b["three"], conv(*b["three_in"], x)),
-                        conv(*b["five"], conv(*b["five_in"], x)),
-                        conv(*b["pool"], max_pool(x, 3, 1, "SAME")),
-                    ]
-                    x = jax.numpy.concatenate(ends, axis=3)
-                case Average():
-                    x = x.mean((1, 2))
-                case Dense():
-                    x = x.reshape(x.shape[0], -1) @ p[f"{name}/weights"] + p[f"{name}/bias"]
-                    x = x if name == "logits" else jax.nn.relu(x)
+                    x = n.flatten(x) if f"{name}/weights" in self.flattened else x
+                    x = n.dense(name, x)
+                    x = x if name == "logits" else n.relu(x)
         return x
 
 

@@ -23,20 +23,8 @@ class MLP(Classifier):
             "labels": g.integers(0, 10, 128, "int32"),
         }
 
-    def logits_in_tf1(self, tf, p, x):
-        for layer in self.layers:
-            x = tf.nn.bias_add(tf.matmul(x, p[f"{layer}/weights"]), p[f"{layer}/bias"])
-            x = x if layer == "logits" else tf.nn.relu(x)
-        return x
-
-    def logits_in_torch(self, torch, p, x):
-        for layer in self.layers:
-            x = torch.nn.functional.linear(x, p[f"{layer}/weights"], p[f"{layer}/bias"])
-            x = x if layer == "logits" else torch.relu(x)
-        return x
-
-    def logits_in_jax(self, jax, p, x):
-        for layer in self.layers:
-            x = x @ p[f"{layer}/weights"] + p[f"{layer}/bias"]
-            x = x if layer == "logits" else jax.nn.relu(x)
-        return x
+    def logits(self, n, x):
+        *hidden, last = self.layers
+        for layer in hidden:
+            x = n.relu(n.dense(layer, x))
+        return n.dense(last, x)

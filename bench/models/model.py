@@ -3,10 +3,10 @@
 In: nothing but NumPy, so that this runs in every framework's own Python. Out: initial values and
 batches that are equal everywhere, because each array has a seed made of its name.
 
-A subclass writes its loss three times: `tf1` is a plain TensorFlow 1 graph program (Headrace runs
+A model writes its loss three times: `tf1` is a plain TensorFlow 1 graph program (Headrace runs
 it, and TensorFlow 2 through `tf.compat.v1`), `torch` and `jax` say the same in the peers' best
 manner. `p` gives parameters by name, in the framework's own layout and in the precision that is
-computed in.
+computed in. Plain feed-forward networks are written once instead, over models/layers.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import zlib
 from typing import Any
 
 import numpy as np
+
+from models.layers import InJax, InTF1, InTorch
 
 Batch = dict[str, np.ndarray]
 
@@ -85,24 +87,33 @@ class Model:
 
 
 class Classifier(Model):
-    """A model whose loss is the cross entropy of logits; subclasses write `logits_in_*`."""
+    """A feed-forward network, written once as `logits`, and the cross entropy as its loss."""
 
     classes = 1000
 
+    def logits(self, n: Any, x: Any) -> Any:
+        """The network; `n` has the layers in the framework at hand (see models/layers.py)."""
+        raise NotImplementedError
+
     def tf1(self, tf, p, batch):
-        logits = tf.cast(self.logits_in_tf1(tf, p, p.cast(batch["x"])), tf.float32)
+        logits = tf.cast(self.logits(InTF1(tf, p), p.cast(batch["x"])), tf.float32)
         return tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch["labels"], logits=logits)
         )
 
     def torch(self, torch, p, batch):
-        logits = self.logits_in_torch(torch, p, batch["x"])
+        logits = self.logits(InTorch(torch, p), batch["x"])
         return torch.nn.functional.cross_entropy(logits, batch["labels"])
 
     def jax(self, jax, p, batch):
-        logits = self.logits_in_jax(jax, p, p.cast(batch["x"]))
-        log_p = jax.nn.log_softmax(logits.astype("float32"))
-        return -jax.numpy.mean(jax.numpy.take_along_axis(log_p, batch["labels"][:, None], axis=1))
+        logits = self.logits(InJax(jax, p), p.cast(batch["x"]))
+        return cross_entropy_in_jax(jax, logits.astype("float32"), batch["labels"])
+
+
+def cross_entropy_in_jax(jax: Any, logits: Any, labels: Any) -> Any:
+    """The mean cross entropy of rows of logits with the right classes."""
+    log_p = jax.nn.log_softmax(logits)
+    return -jax.numpy.mean(jax.numpy.take_along_axis(log_p, labels[:, None], axis=1))
 
 
 def generator(name: str) -> np.random.Generator:
