@@ -13,13 +13,14 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache as once
 from typing import Any
 
 import numpy as np
 
+from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.compile.target import Target, host
 from headrace.devices import openmp
@@ -35,7 +36,7 @@ os.register_at_fork(
 )
 
 
-@cache
+@once
 def why_not() -> str | None:
     """None when code can be generated and run in this process, else the reason in one line."""
     try:
@@ -48,7 +49,7 @@ def why_not() -> str | None:
     return None
 
 
-@cache
+@once
 def _llvm() -> Any:
     """The LLVM library, prepared once per process."""
     import llvmlite.binding as llvm
@@ -126,7 +127,7 @@ _SIGNATURES = {
 }
 
 
-@cache
+@once
 def _unlocked(name: str) -> Any:
     function = getattr(ctypes.CDLL(_llvm().ffi.lib._name), name)
     function.restype, function.argtypes = _SIGNATURES[name]
@@ -151,18 +152,34 @@ def link(units: Mapping[str, Callable[[str], str]]) -> list[int]:
     called only for units that neither this process nor the disk has.
     """
     with _lock:
-        missing = {name: make for name, make in units.items() if name not in _addresses}
+        missing = [name for name in units if name not in _addresses]
         if missing:
-            symbols = [f"headrace_{len(_addresses) + i}" for i in range(len(missing))]
-            _llvm()
-            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-                pending = [
-                    pool.submit(assemble, make(symbol))
-                    for make, symbol in zip(missing.values(), symbols, strict=True)
-                ]
-            found = load([p.result() for p in pending], symbols)
-            _addresses.update(zip(missing, (found[s] for s in symbols), strict=True))
+            keys = {name: cache.key(name) for name in missing}
+            kept = {name: cache.store().get("objects", k) for name, k in keys.items()}
+            objects = {name: data for name, data in kept.items() if data is not None}
+            fresh = [name for name in missing if name not in objects]
+            texts = ((name, units[name](_symbol(keys[name]))) for name in fresh)
+            for name, data in _assemble_all(texts):
+                objects[name] = data
+                cache.store().put("objects", keys[name], data)
+            found = load(list(objects.values()), [_symbol(k) for k in keys.values()])
+            _addresses.update({name: found[_symbol(k)] for name, k in keys.items()})
         return [_addresses[name] for name in units]
+
+
+def _symbol(key: str) -> str:
+    return f"headrace_{key}"
+
+
+def _assemble_all(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+    """Compile named texts on all cores, the first while the next ones are still written."""
+    pool = ThreadPoolExecutor(os.cpu_count() or 1)
+    try:
+        pending = [(name, pool.submit(assemble, text)) for name, text in texts]
+        for name, result in pending:
+            yield name, result.result()
+    finally:  # after Ctrl-C, what has not begun is not waited for
+        pool.shutdown(cancel_futures=True)
 
 
 def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:

@@ -11,6 +11,7 @@ from functools import cache
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
+_CACHE, _CACHE_MB = "~/.cache/headrace", 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,16 @@ class Settings:
     no_onednn: use NumPy kernels even where oneDNN could serve (HEADRACE_NO_ONEDNN).
     verify: check the graph after every pass of the pipeline (HEADRACE_VERIFY).
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
+    cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
+    cache_mb: how large that directory may grow, in MiB (HEADRACE_CACHE_MB).
     """
 
     dnnl: str | None = None
     no_onednn: bool = False
     verify: bool = False
     num_threads: int | None = None
+    cache: str = _CACHE
+    cache_mb: int = _CACHE_MB
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -36,6 +41,8 @@ def read(environment: Mapping[str, str]) -> Settings:
         no_onednn=_flag(environment, "HEADRACE_NO_ONEDNN"),
         verify=_flag(environment, "HEADRACE_VERIFY"),
         num_threads=_count(environment, "HEADRACE_NUM_THREADS"),
+        cache=_cache(environment),
+        cache_mb=_count(environment, "HEADRACE_CACHE_MB") or _CACHE_MB,
     )
 
 
@@ -43,6 +50,15 @@ def read(environment: Mapping[str, str]) -> Settings:
 def settings() -> Settings:
     """The settings of this process."""
     return read(os.environ)
+
+
+def _cache(environment: Mapping[str, str]) -> str:
+    value = environment.get("HEADRACE_CACHE", "").strip()
+    if value in ("off", "0"):
+        return "off"
+    home = environment.get("XDG_CACHE_HOME")  # where a system keeps caches, if it says so
+    default = os.path.join(home, "headrace") if home else _CACHE
+    return value or default
 
 
 def _flag(environment: Mapping[str, str], name: str) -> bool:

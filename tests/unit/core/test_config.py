@@ -18,8 +18,18 @@ def test_every_variable_is_read():
         "HEADRACE_NO_ONEDNN": "1",
         "HEADRACE_VERIFY": "True",
         "HEADRACE_NUM_THREADS": "4",
+        "HEADRACE_CACHE": "/var/cache/mine",
+        "HEADRACE_CACHE_MB": "100",
     }
-    assert config.read(environment) == config.Settings("/lib/libdnnl.so.3", True, True, 4)
+    assert config.read(environment) == config.Settings(
+        "/lib/libdnnl.so.3", True, True, 4, "/var/cache/mine", 100
+    )
+
+
+def test_the_cache_is_where_the_system_keeps_caches_or_off():
+    assert config.read({"XDG_CACHE_HOME": "/c"}).cache == "/c/headrace"
+    assert config.read({"XDG_CACHE_HOME": "/c", "HEADRACE_CACHE": "/d"}).cache == "/d"
+    assert config.read({"XDG_CACHE_HOME": "/c", "HEADRACE_CACHE": "off"}).cache == "off"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,7 @@ def test_every_variable_is_read():
         ("HEADRACE_NUM_THREADS", "-1"),
         ("HEADRACE_NUM_THREADS", "two"),
         ("HEADRACE_NUM_THREADS", "1.5"),
+        ("HEADRACE_CACHE_MB", "lots"),
     ],
 )
 def test_bad_values_are_refused_by_name(name, value):
