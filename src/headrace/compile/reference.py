@@ -147,7 +147,12 @@ def _update(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
 def _anchor(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
     rule: Any = node.definition.lower
     geometry = rule.describe(node)
-    return None if geometry is None else run_anchor(geometry, inputs)
+    if geometry is None:
+        return None
+    results = run_anchor(geometry, inputs)
+    if rule.family == "scatter":  # the result is the variable's new value
+        return [results[0].reshape(inputs[0].shape)]
+    return [x.reshape(s) for x, s in zip(results, node.output_shapes, strict=True)]
 
 
 _RUN = {

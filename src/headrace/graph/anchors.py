@@ -1,26 +1,50 @@
 """Anchors: the geometry of ops that have kernels of their own in the compiler.
 
 In: a `Site`. Out: a frozen, hashable description with everything that a kernel needs to know but
-its data, or None where this use is better left to the op's own kernel. Arrays are row-major and in
-the order that the op's schema has them; sizes are ints.
+its data, or None where this use is better left to the op's own kernel (nothing to compute, a type
+or a corner that isn't worth machine code). `operands` are the numbers of the op's inputs that a
+kernel reads; all others are in the description. Arrays are row-major, sizes are ints.
+
+16-bit floats: sums are taken in float32 and rounded once, unless said otherwise.
+Indices outside of their range are an error that the step must report: a kernel checks them before
+it writes anything, and refuses; the op's own kernel then runs, and says what is wrong.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
 
-from headrace.graph.lowering import Site
+from headrace.graph.lowering import COMPILED, Site
+from headrace.graph.pointwise import FLOATS
 
-__all__ = ["Contraction", "contraction"]
+__all__ = [
+    "BatchNorm",
+    "Contraction",
+    "Convolution",
+    "CrossEntropy",
+    "Gather",
+    "LocalResponse",
+    "Pooling",
+    "Random",
+    "Scan",
+    "Scatter",
+    "SegmentSum",
+    "Softmax",
+    "SparseCrossEntropy",
+    "Window",
+]
 
-FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+# ---- Products of matrices -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
-    shapes. Narrow floats are summed in float32 and rounded once.
+    shapes.
     """
 
     x_batch: tuple[int, ...]
@@ -33,17 +57,455 @@ class Contraction:
     transpose_y: bool
     dtype: str
 
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
 
 def contraction(site: Site) -> Contraction | None:
     """MatMul, BatchMatMul, BatchMatMulV2."""
     x, y = site.input_shapes
-    if site.output_dtypes[0] not in FLOATS:
+    dtype = site.output_dtypes[0]
+    if dtype not in FLOATS or not prod(x) or not prod(y):
         return None
     attrs = site.attrs
     transpose_x = attrs["transpose_a"] if "transpose_a" in attrs else attrs["adj_x"]
     transpose_y = attrs["transpose_b"] if "transpose_b" in attrs else attrs["adj_y"]
     *batch, m, n = site.output_shapes[0]
     k = x[-2] if transpose_x else x[-1]
-    return Contraction(
-        x[:-2], y[:-2], tuple(batch), m, n, k, transpose_x, transpose_y, site.output_dtypes[0]
+    return Contraction(x[:-2], y[:-2], tuple(batch), m, n, k, transpose_x, transpose_y, dtype)
+
+
+# ---- Windows ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One spatial axis: output o sees, at tap t, input o * stride + t * dilation - before.
+
+    `after` is what the last window needs beyond the end; it may be negative where inputs are left
+    over.
+    """
+
+    size: int
+    taps: int
+    stride: int
+    dilation: int
+    before: int
+    after: int
+    out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """y[n, oh, ow, k] = sum of x[n, h, w, c] * filter[kh, kw, c, k], read in one of its directions:
+    "forward" (from x and filter, to y), "input" (from filter and y, to x) or "filter" (from x and
+    y, to filter).
+
+    Images are [n, h, w, c] or, for NCHW, [n, c, h, w]; filters are always [kh, kw, c, k]. If
+    `depthwise`, channel c makes the output channels c * multiplier + i alone, k = c * multiplier,
+    and filters are [kh, kw, c, multiplier].
+    """
+
+    direction: str
+    n: int
+    c: int
+    k: int
+    h: Window
+    w: Window
+    data_format: str
+    dtype: str
+    depthwise: bool = False
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return {"forward": (0, 1), "input": (1, 2), "filter": (0, 2)}[self.direction]
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """The "max" or the "mean" of each window, "forward" (from x) or its "gradient".
+
+    max: from the lowest finite number on, what is greater wins, so a NaN never does. Its gradient
+    is from x, y and dy, and x alone decides: from the window's first element on, what is greater
+    wins and gets dy (the first of equals; a leading NaN). mean: padding isn't counted. Its gradient
+    is from dy alone.
+    """
+
+    kind: str
+    direction: str
+    n: int
+    c: int
+    h: Window
+    w: Window
+    data_format: str
+    dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        if self.direction == "forward":
+            return (0,)
+        return (0, 1, 2) if self.kind == "max" else (1,)
+
+
+# ---- Rows ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """exp(x - max) / sum of that, per row; if `log`, x - max - log(sum)."""
+
+    rows: int
+    classes: int
+    log: bool
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0,)
+
+
+def softmax(site: Site) -> Softmax | None:
+    return _softmax(site, log=False)
+
+
+def log_softmax(site: Site) -> Softmax | None:
+    return _softmax(site, log=True)
+
+
+def _softmax(site: Site, log: bool) -> Softmax | None:
+    *rows, classes = site.input_shapes[0]
+    if not prod(rows) or not classes:
+        return None
+    return Softmax(prod(rows), classes, log, site.input_dtypes[0])
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """Of logits and labels [rows, classes]: loss[r] = sum of labels * (log(sum of exp(x - max)) -
+    (x - max)) and backprop = softmax - labels.
+    """
+
+    rows: int
+    classes: int
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+def cross_entropy(site: Site) -> CrossEntropy | None:
+    features, labels = site.input_shapes
+    if features != labels or not prod(features):
+        return None
+    rows, classes = features
+    return CrossEntropy(rows, classes, site.input_dtypes[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SparseCrossEntropy:
+    """CrossEntropy where labels[r] is the only class of row r; it's checked to be in range."""
+
+    rows: int
+    classes: int
+    dtype: str
+    label_dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+def sparse_cross_entropy(site: Site) -> SparseCrossEntropy | None:
+    rows, classes = site.input_shapes[0]
+    dtype, label_dtype = site.input_dtypes
+    return SparseCrossEntropy(rows, classes, dtype, label_dtype) if rows and classes else None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResponse:
+    """x * (bias + alpha * sum of x² over the channels within `radius`) ** -beta, over the last axis
+    of [rows, channels]; "gradient": of dy, x and y.
+    """
+
+    direction: str
+    rows: int
+    channels: int
+    radius: int
+    bias: float
+    alpha: float
+    beta: float
+    dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return (0,) if self.direction == "forward" else (0, 1, 2)
+
+
+def local_response(site: Site) -> LocalResponse | None:
+    *rows, channels = site.input_shapes[0]
+    if not prod(rows) or not channels:
+        return None
+    attrs = site.attrs
+    return LocalResponse(
+        "forward" if len(site.input_shapes) == 1 else "gradient",
+        prod(rows),
+        channels,
+        attrs["depth_radius"],
+        attrs["bias"],
+        attrs["alpha"],
+        attrs["beta"],
+        site.input_dtypes[0],
     )
+
+
+# ---- Batch normalisation ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNorm:
+    """(x - mean) * scale / sqrt(variance + epsilon) + offset, per channel of [n, pixels, c] or, for
+    NCHW, [n, c, pixels]; statistics are float32.
+
+    "forward" gives y, mean, variance, mean, variance (and a 0 in version 3). In training the
+    moments are those of x, and of the two variances the first is the unbiased one; else they are
+    inputs 3 and 4. "gradient", from dy, x, scale, mean and (biased) variance: dx, dscale, doffset
+    and two scalar zeros; in training x's moments depend on x.
+    """
+
+    direction: str
+    training: bool
+    n: int
+    pixels: int
+    c: int
+    epsilon: float
+    data_format: str
+    dtype: str
+    outputs: int
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        moments = self.direction == "gradient" or not self.training
+        return (0, 1, 2, 3, 4) if moments else (0, 1, 2)
+
+
+def batch_norm(site: Site) -> BatchNorm | None:
+    return _batch_norm(site, "forward")
+
+
+def batch_norm_gradient(site: Site) -> BatchNorm | None:
+    return _batch_norm(site, "gradient")
+
+
+def _batch_norm(site: Site, direction: str) -> BatchNorm | None:
+    shape, attrs = site.input_shapes[0], site.attrs
+    if not prod(shape):
+        return None
+    n, *rest = shape
+    channel = 0 if attrs["data_format"] == "NCHW" else 2
+    c = rest.pop(channel)
+    return BatchNorm(
+        direction,
+        attrs["is_training"],
+        n,
+        prod(rest),
+        c,
+        attrs["epsilon"],
+        attrs["data_format"],
+        site.input_dtypes[0],
+        len(site.output_dtypes),
+    )
+
+
+# ---- Rows by index ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """out[b, o, i] = params[b, o, indices[b, i]], vectors of `inner` elements each: params are
+    [batch, outer, size, inner], indices [batch, count]. Indices are checked to be in [0, size).
+
+    If `variable`, input 0 refers to the variable whose value params are.
+    """
+
+    batch: int
+    outer: int
+    size: int
+    count: int
+    inner: int
+    dtype: str
+    index_dtype: str
+    variable: bool
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+def gather(site: Site) -> Gather | None:
+    """GatherV2."""
+    axis = site.constant_input(2)
+    if axis is None:
+        return None
+    params = site.input_shapes[0]
+    return _gather(site, params, int(axis) % len(params), site.attrs["batch_dims"])
+
+
+def gather_rows(site: Site) -> Gather | None:
+    """Gather."""
+    return _gather(site, site.input_shapes[0], 0, 0)
+
+
+def gather_variable(site: Site) -> Gather | None:
+    """ResourceGather."""
+    found, batch = site.variable_type(0), site.attrs["batch_dims"]
+    return None if found is None else _gather(site, found[1], batch, batch, variable=True)
+
+
+def _gather(
+    site: Site, params: tuple[int, ...], axis: int, batch_dims: int, variable: bool = False
+) -> Gather | None:
+    indices = site.input_shapes[1]
+    front = batch_dims % len(indices) if batch_dims < 0 else batch_dims
+    dtype = site.output_dtypes[0]
+    if dtype not in COMPILED or not prod(site.output_shapes[0]):
+        return None
+    return Gather(
+        prod(params[:front]),
+        prod(params[front:axis]),
+        params[axis],
+        prod(indices[front:]),
+        prod(params[axis + 1 :]),
+        dtype,
+        site.input_dtypes[1],
+        variable,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSum:
+    """out[s] = sum of the rows of data [count, inner] whose id is s; out has `segments` rows. A
+    negative id is of no segment; one of `segments` or more is refused.
+    """
+
+    count: int
+    inner: int
+    segments: int
+    dtype: str
+    index_dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+def segment_sum(site: Site) -> SegmentSum | None:
+    """UnsortedSegmentSum."""
+    data, ids, _ = site.input_shapes
+    dtype = site.output_dtypes[0]
+    if dtype not in COMPILED or not prod(data):
+        return None
+    inner, segments = prod(data[len(ids) :]), site.output_shapes[0][0]
+    return SegmentSum(prod(ids), inner, segments, dtype, site.input_dtypes[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Change rows of the variable [rows, inner] that input 0 refers to: for each i in order, row
+    indices[i] becomes how(row, updates[i]); how: "Update" (replace), "Add", "Sub", "Mul", "Min",
+    "Max". Updates are [count, inner], or one scalar for all. Indices are checked before anything is
+    written. 16-bit floats are rounded after each change.
+    """
+
+    how: str
+    rows: int
+    inner: int
+    count: int
+    scalar: bool
+    dtype: str
+    index_dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1, 2)
+
+
+def scatter(site: Site, how: str) -> Scatter | None:
+    """ScatterAdd and its kin, on references and on handles."""
+    found = site.variable_type(0)
+    if found is None or found[0] not in COMPILED or not found[1]:
+        return None
+    dtype, (rows, *inner) = found
+    _, indices, updates = site.input_shapes
+    if not prod(indices) or not prod(inner):
+        return None
+    sizes = rows, prod(inner), prod(indices)
+    return Scatter(how, *sizes, not updates, dtype, site.input_dtypes[1])
+
+
+# ---- Running sums -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Running "sum" or "prod" along the middle axis of [outer, length, inner]; if `exclusive`
+    without an element's own value, if `reverse` from the end. 16-bit floats are summed in float32
+    and every result is rounded once.
+    """
+
+    combine: str
+    outer: int
+    length: int
+    inner: int
+    exclusive: bool
+    reverse: bool
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0,)
+
+
+def running_sum(site: Site) -> Scan | None:
+    return _scan(site, "sum")
+
+
+def running_product(site: Site) -> Scan | None:
+    return _scan(site, "prod")
+
+
+def _scan(site: Site, combine: str) -> Scan | None:
+    axis, shape = site.constant_input(1), site.input_shapes[0]
+    dtype = site.input_dtypes[0]
+    if axis is None or dtype not in COMPILED or not prod(shape):
+        return None
+    at = int(axis) % len(shape)
+    sizes = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
+    return Scan(combine, *sizes, site.attrs["exclusive"], site.attrs["reverse"], dtype)
+
+
+# ---- Random numbers -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """`count` numbers, "uniform" in [0, 1), "normal", or "truncated" (normal within (-2, 2)).
+
+    They are the numbers of ops.philox, bit for bit: four 32-bit words (or two pairs, for float64)
+    per sample of Philox 4x32-10 at key and 128-bit counter. An op with its own generator (seeds not
+    None) keeps it as its state between steps, outside of compiled code: before each run the caller
+    reserves 256 * count samples of it and hands the kernel the key and the counter where they
+    start, as three 64-bit integers. Group g of 4 (float64: 2) outputs takes the sample at counter +
+    g; of truncated numbers, the samples from counter + 256 * g (float64: 128 * g) on, and fills
+    itself with the first that lie inside. A stateless op's key and counter come from its seed
+    input, by ops.philox.stateless_stream.
+
+    Normal numbers come by Box-Muller in pairs, r sin t and r cos t; every step is rounded to
+    float32 (or float64), the angle from the float64 product with 2 pi. They are equal up to the
+    rounding of log, sin and cos; a truncated one that is within 1e-5 of the bound must be decided
+    with correctly rounded ones.
+    """
+
+    distribution: str
+    count: int
+    dtype: str
+    seeds: tuple[int, int] | None
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return (1,) if self.seeds is None else ()
+
+
+def random(site: Site, distribution: str) -> Random | None:
+    """RandomUniform and its kin; the stateless ones have a seed as input 1."""
+    count = prod(site.output_shapes[0])
+    if not count:
+        return None
+    attrs = site.attrs
+    seeds = (attrs["seed"], attrs["seed2"]) if "seed" in attrs else None
+    return Random(distribution, count, site.output_dtypes[0], seeds)

@@ -16,6 +16,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.ops import conv_kernels, nn_native
 from headrace.ops.define import define
 from headrace.ops.samples import r
+from headrace.ops.window_anchors import convolution
 from headrace.ops.windows import conv_geometry
 
 __all__ = [
@@ -150,6 +151,7 @@ def _samples_2d(*build: Any) -> list[Sample]:
     gradient=_FORWARD_2D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
+    lower=convolution("forward"),
 )
 def conv2d_op(
     input,
@@ -177,6 +179,7 @@ def conv2d_op(
     samples=lambda: _samples_2d(
         lambda x, w, y: list(x), lambda x, w, y: r(*w), lambda x, w, y: r(*y)
     ),
+    lower=convolution("input"),
 )
 def conv2d_backprop_input_op(
     input_sizes,
@@ -205,6 +208,7 @@ def conv2d_backprop_input_op(
     samples=lambda: _samples_2d(
         lambda x, w, y: r(*x), lambda x, w, y: list(w), lambda x, w, y: r(*y)
     ),
+    lower=convolution("filter"),
 )
 def conv2d_backprop_filter_op(
     input,
@@ -258,6 +262,7 @@ def _samples_depthwise(*build: Any) -> list[Sample]:
     gradient=_FORWARD_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
+    lower=convolution("forward", depthwise=True),
 )
 def depthwise_conv2d_native(
     input,
@@ -284,6 +289,7 @@ def depthwise_conv2d_native(
     samples=lambda: _samples_depthwise(
         lambda x, w, y: list(x), lambda x, w, y: r(*w), lambda x, w, y: r(*y)
     ),
+    lower=convolution("input", depthwise=True),
 )
 def depthwise_conv2d_native_backprop_input(
     input_sizes,
@@ -311,6 +317,7 @@ def depthwise_conv2d_native_backprop_input(
     samples=lambda: _samples_depthwise(
         lambda x, w, y: r(*x), lambda x, w, y: list(w), lambda x, w, y: r(*y)
     ),
+    lower=convolution("filter", depthwise=True),
 )
 def depthwise_conv2d_native_backprop_filter(
     input,

@@ -12,7 +12,9 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import Sample
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -74,6 +76,7 @@ def _scan_op(
     kernel: Callable[..., Any],
     gradient: Callable[..., Any],
     samples: list[Sample],
+    lower: Anchor | None = None,
 ) -> Any:
     return define(
         op_type,
@@ -83,6 +86,7 @@ def _scan_op(
         kernel=kernel,
         gradient=gradient,
         samples=samples,
+        lower=lower,
     )
 
 
@@ -105,6 +109,7 @@ def _cumsum_gradient(b: Any, op: Any, dy: Any) -> Any:
     _running(lambda x, axis: np.cumsum(x, axis, x.dtype), lambda dtype: dtype.type(0)),
     _cumsum_gradient,
     _INCLUSIVE + _EXCLUSIVE,
+    lower=Anchor("scan", anchors.running_sum),
 )
 def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running sum along an axis."""
@@ -122,6 +127,7 @@ def _cumprod_gradient(b: Any, op: Any, dy: Any) -> Any:
     _running(lambda x, axis: np.cumprod(x, axis, x.dtype), lambda dtype: dtype.type(1)),
     _cumprod_gradient,
     _INCLUSIVE + _EXCLUSIVE,
+    lower=Anchor("scan", anchors.running_product),
 )
 def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running product along an axis."""

@@ -10,7 +10,9 @@ from typing import Any
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import Sample
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops import norm_kernels
 from headrace.ops.convert import convert_to_tensor
@@ -160,6 +162,7 @@ def _grad_samples(*reserved: Any, **attrs: Any) -> list[Sample]:
     kernel=norm_kernels.fused_batch_norm,
     gradient=_gradient("fused_batch_norm_grad"),
     samples=[*_samples(training=True), *_samples(training=False)],
+    lower=Anchor("batch_norm", anchors.batch_norm),
 )
 def fused_batch_norm_v1(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -176,6 +179,7 @@ def fused_batch_norm_v1(
     kernel=norm_kernels.fused_batch_norm,
     gradient=_gradient("fused_batch_norm_grad_v2"),
     samples=[*_samples(training=True), *_samples(training=False)],
+    lower=Anchor("batch_norm", anchors.batch_norm),
 )
 def fused_batch_norm_v2(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -192,6 +196,7 @@ def fused_batch_norm_v2(
     kernel=norm_kernels.fused_batch_norm_v3,
     gradient=_gradient("fused_batch_norm_grad_v3"),
     samples=[*_samples(training=True), *_samples(training=False)],
+    lower=Anchor("batch_norm", anchors.batch_norm),
 )
 def fused_batch_norm_v3(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
@@ -208,6 +213,7 @@ def fused_batch_norm_v3(
     kernel=norm_kernels.fused_batch_norm_grad,
     gradient=_grad_gradient,
     samples=_grad_samples(),
+    lower=Anchor("batch_norm", anchors.batch_norm_gradient),
 )
 def fused_batch_norm_grad(
     y_backprop,
@@ -232,6 +238,7 @@ def fused_batch_norm_grad(
     kernel=norm_kernels.fused_batch_norm_grad,
     gradient=_grad_gradient,
     samples=_grad_samples(),
+    lower=Anchor("batch_norm", anchors.batch_norm_gradient),
 )
 def fused_batch_norm_grad_v2(
     y_backprop,
@@ -257,6 +264,7 @@ def fused_batch_norm_grad_v2(
     kernel=norm_kernels.fused_batch_norm_grad_v3,
     gradient=_grad_gradient,
     samples=_grad_samples(r()),
+    lower=Anchor("batch_norm", anchors.batch_norm_gradient),
 )
 def fused_batch_norm_grad_v3(
     y_backprop,

@@ -12,9 +12,10 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Reduce, Site
+from headrace.graph.lowering import Anchor, Reduce, Site
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
@@ -116,6 +117,7 @@ def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any)
         Sample(r(2, 3), [[0.25, 0.5, 0.25]]),
         Sample(r(0, 3), np.zeros((0, 3))),
     ],
+    lower=Anchor("cross_entropy", anchors.cross_entropy),
 )
 def softmax_cross_entropy_op(features, labels, name=None):
     """Return, per row, the cross entropy between labels and softmax(features), and its gradient."""
@@ -169,6 +171,7 @@ def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backpro
     kernel=_sparse_cross_entropy,
     gradient=_sparse_cross_entropy_gradient,
     samples=[Sample(r(3, 4), [0, 3, 1]), Sample(r(0, 2), np.zeros(0, np.int64))],
+    lower=Anchor("cross_entropy", anchors.sparse_cross_entropy),
 )
 def sparse_softmax_cross_entropy_op(features, labels, name=None):
     """Return, per row, minus the log of the probability that softmax gives to the label, and its

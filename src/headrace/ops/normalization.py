@@ -12,8 +12,9 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
-from headrace.graph.lowering import Elementwise, Reduce, Site, View, broadcast_view
+from headrace.graph.lowering import Anchor, Elementwise, Reduce, Site, View, broadcast_view
 from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
 from headrace.ops import norm_kernels
@@ -182,6 +183,7 @@ def _lrn_gradient(b: Any, op: Any, dy: Any) -> Any:
         Sample(r(2, 1, 2, 4), depth_radius=1, bias=2.0, alpha=0.3, beta=0.75),
         Sample(r(0, 2, 2, 3)),
     ],
+    lower=Anchor("local_response", anchors.local_response),
 )
 def local_response_normalization(
     input,
@@ -202,6 +204,7 @@ def local_response_normalization(
     kernel=norm_kernels.lrn_grad,
     gradient=NOT_DIFFERENTIABLE,
     samples=[Sample(r(1, 2, 2, 5), r(1, 2, 2, 5), r(1, 2, 2, 5), depth_radius=1)],
+    lower=Anchor("local_response", anchors.local_response),
 )
 def lrn_grad(
     input_grads, input_image, output_image, depth_radius=5, bias=1, alpha=1, beta=0.5, name=None

@@ -15,6 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.ops import nn_native, pool_kernels
 from headrace.ops.define import define
 from headrace.ops.samples import r
+from headrace.ops.window_anchors import pooling
 from headrace.ops.windows import pool_geometry
 
 __all__ = ["avg_pool3d_op", "avg_pool_op", "max_pool3d_op", "max_pool_op", "max_pool_v2_op"]
@@ -118,6 +119,7 @@ def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
     native=nn_native.max_pool,
     gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **pool_options(op)),
     samples=lambda: _samples(4, _x),
+    lower=pooling("max", "forward"),
 )
 def max_pool_op(input, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the largest element of each window."""
@@ -154,6 +156,7 @@ def _undone_by(name: str) -> Any:
     native=nn_native.max_pool_grad,
     gradient=_undone_by("max_pool_grad_grad"),
     samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
+    lower=pooling("max", "gradient"),
 )
 def max_pool_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
@@ -235,6 +238,7 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
         None,
     ),
     samples=lambda: _samples_v2(_samples(4, _x)),
+    lower=pooling("max", "forward"),
 )
 def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the largest element of each window, whose size is given by tensors."""
@@ -249,6 +253,7 @@ def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None
     native=_windows_as_inputs(nn_native.max_pool_grad),
     gradient=_undone_by("max_pool_grad_grad_v2"),
     samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
+    lower=pooling("max", "gradient"),
 )
 def max_pool_grad_v2(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
@@ -364,6 +369,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool_grad"),
     samples=lambda: _samples(4, _x, depth=False),
+    lower=pooling("mean", "forward"),
 )
 def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     """Return the mean of each window's elements; padding is not counted."""
@@ -378,6 +384,7 @@ def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     native=nn_native.avg_pool_grad,
     gradient=_avg_grad_gradient("avg_pool_op"),
     samples=lambda: _samples(4, _x_shape, _y, depth=False),
+    lower=pooling("mean", "gradient"),
 )
 def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="NHWC", name=None):
     """Return each window's grad, spread evenly over its elements."""

@@ -13,7 +13,9 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Anchor
 from headrace.ops import distributions, infer, philox
 from headrace.ops.define import define
 from headrace.ops.philox import PhiloxState
@@ -49,7 +51,7 @@ def _shape_then_input_infer(c: Any, shape: TensorShape, parameter: TensorShape) 
     return _shape_infer(c, shape).concatenate(parameter)
 
 
-def _drawn(op_type: str, draw: Any) -> Any:
+def _drawn(op_type: str, draw: Any, distribution: str) -> Any:
     """Define an op that makes an array of a given shape by `draw(state, sizes, dtype)`."""
 
     def kernel(shape, *, seed, seed2, dtype, ctx):
@@ -64,10 +66,11 @@ def _drawn(op_type: str, draw: Any) -> Any:
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.RANDOM,
         samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
+        lower=Anchor("random", lambda site: anchors.random(site, distribution)),
     )
 
 
-@_drawn("RandomUniform", philox.uniform)
+@_drawn("RandomUniform", philox.uniform, "uniform")
 def random_uniform_op(shape, dtype, seed=0, seed2=0, name=None):
     """Return floats from [0, 1)."""
 
@@ -93,12 +96,12 @@ def random_uniform_int(shape, minval, maxval, seed=0, seed2=0, name=None):
     """Return integers from [minval, maxval)."""
 
 
-@_drawn("RandomStandardNormal", philox.standard_normal)
+@_drawn("RandomStandardNormal", philox.standard_normal, "normal")
 def random_standard_normal(shape, dtype, seed=0, seed2=0, name=None):
     """Return normal numbers of mean 0 and deviation 1."""
 
 
-@_drawn("TruncatedNormal", philox.truncated_normal)
+@_drawn("TruncatedNormal", philox.truncated_normal, "truncated")
 def truncated_normal_op(shape, dtype, seed=0, seed2=0, name=None):
     """Return standard normal numbers, those beyond two deviations drawn again."""
 
@@ -286,7 +289,7 @@ def _stateless_infer(c: Any, shape: TensorShape, seed: TensorShape, *bounds: Ten
     return _shape_and_scalars_infer(c, shape, *bounds)
 
 
-def _decided(op_type: str, draw: Any) -> Any:
+def _decided(op_type: str, draw: Any, distribution: str) -> Any:
     """Define an op that makes an array of a given shape by `draw(seeds, sizes, dtype)`."""
     return define(
         op_type,
@@ -296,10 +299,11 @@ def _decided(op_type: str, draw: Any) -> Any:
         kernel=lambda shape, seed, *, dtype: draw(seed, _sizes(shape), dtype.numpy),
         gradient=NOT_DIFFERENTIABLE,
         samples=[Sample([2, 3], [1, 2]), Sample([], [3, 4]), Sample([0, 2], [5, 6])],
+        lower=Anchor("random", lambda site: anchors.random(site, distribution)),
     )
 
 
-@_decided("StatelessRandomUniform", philox.stateless_uniform)
+@_decided("StatelessRandomUniform", philox.stateless_uniform, "uniform")
 def stateless_random_uniform_op(shape, seed, dtype=None, name=None):
     """Return floats from [0, 1) that two seeds decide."""
 
@@ -323,12 +327,12 @@ def stateless_random_uniform_int(shape, seed, minval, maxval, name=None):
     """Return integers from [minval, maxval) that two seeds decide."""
 
 
-@_decided("StatelessRandomNormal", philox.stateless_normal)
+@_decided("StatelessRandomNormal", philox.stateless_normal, "normal")
 def stateless_random_normal_op(shape, seed, dtype=None, name=None):
     """Return standard normal numbers that two seeds decide."""
 
 
-@_decided("StatelessTruncatedNormal", philox.stateless_truncated_normal)
+@_decided("StatelessTruncatedNormal", philox.stateless_truncated_normal, "truncated")
 def stateless_truncated_normal_op(shape, seed, dtype=None, name=None):
     """Return standard normal numbers within two deviations that two seeds decide."""
 

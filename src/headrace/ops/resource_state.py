@@ -16,9 +16,10 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
+from headrace.graph import anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Read, Update
+from headrace.graph.lowering import Anchor, Read, Update
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -286,6 +287,7 @@ def _gather_gradient(b, op, doutput):
     gradient=_gather_gradient,
     effect=Effect.READS,
     samples=[Sample(r(4, 2), [0, 3, 1]), Sample(r(4), [[0], [2]])],
+    lower=Anchor("gather", anchors.gather_variable),
 )
 def resource_gather(resource, indices, dtype, batch_dims=0, validate_indices=True, name=None):
     """Return rows of the variable behind a handle; indices are always checked."""

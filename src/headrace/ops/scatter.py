@@ -10,7 +10,9 @@ import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Anchor
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
@@ -62,6 +64,12 @@ _ROWS = [
 ]
 
 
+def _scatter_anchor(how: str) -> Anchor | None:
+    if how == "Div":
+        return None  # a step must fail where an integer is divided by 0
+    return Anchor("scatter", lambda site: anchors.scatter(site, how))
+
+
 def _reference(
     op_type: str,
     types: str,
@@ -89,6 +97,7 @@ def _reference(
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
         samples=samples,
+        lower=_scatter_anchor(how) if change is scatter else None,
     )
 
 
@@ -110,6 +119,7 @@ def _resource(op_type: str, types: str) -> Callable[..., Any]:
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.WRITES,
         samples=_ROWS,
+        lower=_scatter_anchor(how),
     )
 
 

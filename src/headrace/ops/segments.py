@@ -13,7 +13,9 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph import anchors
 from headrace.graph.definition import Sample
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -283,7 +285,12 @@ _EXTREMES = _FULL + typed(_WITH_GAPS, "float32", "int32")
 
 
 def _unsorted_op(
-    op_type: str, types: str, kernel: Callable[..., Any], gradient: Any, samples: list[Sample]
+    op_type: str,
+    types: str,
+    kernel: Callable[..., Any],
+    gradient: Any,
+    samples: list[Sample],
+    lower: Anchor | None = None,
 ) -> Any:
     return define(
         op_type,
@@ -293,6 +300,7 @@ def _unsorted_op(
         kernel=kernel,
         gradient=gradient,
         samples=samples,
+        lower=lower,
     )
 
 
@@ -307,6 +315,7 @@ def _constant(value: int) -> Callable[[np.dtype], int]:
     _unsorted_kernel(np.add, _constant(0)),
     _unsorted_sum_gradient,
     _FULL + _WITH_GAPS,
+    lower=Anchor("segment_sum", anchors.segment_sum),
 )
 def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     """Return the sum of each segment's rows."""

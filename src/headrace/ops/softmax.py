@@ -8,8 +8,10 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
+from headrace.graph import anchors
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops import nn_native
 from headrace.ops.accumulation import widened
@@ -77,6 +79,7 @@ _SOFTMAX_SAMPLES = [Sample(r(3, 4)), Sample(r(5)), Sample(r(2, 3, 4)), Sample(r(
     native=nn_native.softmax,
     gradient=_softmax_gradient,
     samples=_SOFTMAX_SAMPLES,
+    lower=Anchor("softmax", anchors.softmax),
 )
 def softmax_op(logits, name=None):
     """Return exp(logits), scaled so that each row (along the last axis) sums to 1."""
@@ -90,6 +93,7 @@ def softmax_op(logits, name=None):
     kernel=_log_softmax,
     gradient=_log_softmax_gradient,
     samples=_SOFTMAX_SAMPLES,
+    lower=Anchor("softmax", anchors.log_softmax),
 )
 def log_softmax_op(logits, name=None):
     """Return the logarithm of softmax along the last axis."""

@@ -1,0 +1,102 @@
+"""Convolutions and poolings as the compiler sees them. In: a Site. Out: graph.anchors' geometries.
+
+The sizes come from `windows`, where the shape rules and the kernels have theirs from.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from headrace.graph.anchors import Convolution, Pooling, Window
+from headrace.graph.lowering import Anchor, Site
+from headrace.graph.pointwise import FLOATS
+from headrace.ops.windows import WindowAxis, conv_geometry, known, pool_geometry
+
+__all__ = ["convolution", "pooling"]
+
+
+def convolution(direction: str, depthwise: bool = False) -> Anchor:
+    """The anchor of a 2-D convolution, or of its gradient for "input" or "filter"."""
+
+    def describe(site: Site) -> Convolution | None:
+        return _describe_convolution(site, direction, depthwise)
+
+    return Anchor("depthwise" if depthwise else "convolution", describe)
+
+
+def _describe_convolution(site: Site, direction: str, depthwise: bool) -> Convolution | None:
+    attrs = site.attrs
+    x, w = _image_and_filter(site, direction)
+    geometry = conv_geometry(
+        x,
+        w,
+        strides=attrs["strides"],
+        padding=attrs["padding"],
+        explicit_paddings=attrs.get("explicit_paddings", ()),
+        data_format=attrs["data_format"],
+        dilations=attrs["dilations"],
+        depthwise=depthwise,
+    )
+    if not prod(x) or not prod(w) or not prod(map(known, geometry.output_shape)):
+        return None
+    height, width = map(_window, geometry.axes)
+    return Convolution(
+        direction,
+        x[0],
+        known(geometry.in_channels),
+        known(geometry.out_channels),
+        height,
+        width,
+        attrs["data_format"],
+        site.output_dtypes[0],
+        depthwise,
+    )
+
+
+def _image_and_filter(site: Site, direction: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if direction == "forward":
+        x, w = site.input_shapes
+    elif direction == "input":
+        x, w = site.output_shapes[0], site.input_shapes[1]
+    else:
+        x, w = site.input_shapes[0], site.output_shapes[0]
+    return x, w
+
+
+def _window(axis: WindowAxis) -> Window:
+    size, taps, before, out = map(known, (axis.size, axis.window, axis.before, axis.out))
+    reached = (out - 1) * axis.stride + (taps - 1) * axis.dilation + 1
+    return Window(size, taps, axis.stride, axis.dilation, before, reached - before - size, out)
+
+
+def pooling(kind: str, direction: str) -> Anchor:
+    """The anchor of a 2-D pooling ("max" or "mean"), "forward" or its "gradient"."""
+    return Anchor("pooling", lambda site: _describe_pooling(site, kind, direction))
+
+
+def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
+    attrs = site.attrs
+    dtype, data_format = site.output_dtypes[0], attrs["data_format"]
+    x = site.input_shapes[0] if direction == "forward" else site.output_shapes[0]
+    found = _window_sizes(site)
+    if dtype not in FLOATS or data_format not in ("NHWC", "NCHW") or found is None or not prod(x):
+        return None
+    ksize, strides = found
+    geometry = pool_geometry(
+        x, ksize=ksize, strides=strides, padding=attrs["padding"], data_format=data_format
+    )
+    channel = 1 if data_format == "NCHW" else 3
+    if geometry.axes[channel].window != 1 or not prod(map(known, geometry.output_shape)):
+        return None
+    height, width = (_window(a) for d, a in enumerate(geometry.axes) if d not in (0, channel))
+    return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype)
+
+
+def _window_sizes(site: Site) -> tuple[Any, Any] | None:
+    """The window and its strides: attributes, or, in version 2, the last two inputs."""
+    if "ksize" in site.attrs:
+        return site.attrs["ksize"], site.attrs["strides"]
+    count = len(site.input_shapes)
+    ksize, strides = site.constant_input(count - 2), site.constant_input(count - 1)
+    return None if ksize is None or strides is None else (ksize.tolist(), strides.tolist())
