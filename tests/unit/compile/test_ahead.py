@@ -146,3 +146,10 @@ def test_unknown_targets():
         target_for("sparc")
     with pytest.raises(ValueError, match="no processor 'x86-64' of x86_64; there are x86-64-v3"):
         target_for("x86_64", "x86-64")
+
+
+def test_calls_must_fit_their_kernels():
+    short = Plan(plan().buffers, (Call(ScaledRelu(SIZE), (0, 1)),), 0)
+    port = Port("x", "float32", (SIZE,))
+    with pytest.raises(ValueError, match="called with 2 buffers for x, b, out:y"):
+        build(short, [port], [port], target=target_for("x86_64"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.compile.ahead.elf import Elf
 from headrace.compile.ahead.program import Program
+from headrace.compile.ahead.support import SUPPORT, support_module
 from headrace.compile.ahead.wasm import WasmObject
 from headrace.compile.target import Target
 
@@ -49,11 +50,15 @@ def _llvm() -> Any:
 def _compiled(program: Program, target: Target) -> bytes:
     llvm = _llvm()
     context = llvm.create_context()
-    entry, *kernels = (llvm.parse_assembly(text, context) for text in program.modules)
-    for module in kernels:
+    texts = [*program.modules]
+    support = support_module(target) if any("half" in text for text in texts) else None
+    if support is not None:
+        texts.append(support)
+    entry, *others = (llvm.parse_assembly(text, context) for text in texts)
+    for module in others:
         module.verify()
         entry.link_in(module)
-    for symbol in program.kernels:
+    for symbol in (*program.kernels, *(SUPPORT if support is not None else ())):
         entry.get_function(symbol).linkage = "internal"
     entry.verify()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(

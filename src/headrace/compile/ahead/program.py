@@ -75,6 +75,12 @@ def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
             port = (inputs if buffer.kind == "input" else outputs)[buffer.index]
             if (port.dtype, port.size) != (buffer.dtype, buffer.size):
                 raise ValueError(f"port {port} doesn't fit the plan's buffer: {buffer}")
+    for call in plan.calls:
+        if len(call.buffers) != len(call.kernel.arguments):
+            raise ValueError(
+                f"{call.kernel} is called with {len(call.buffers)} buffers for "
+                f"{', '.join(call.kernel.arguments)}"
+            )
 
 
 class _Layout:
