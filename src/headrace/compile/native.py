@@ -11,6 +11,7 @@ the process, under `_lock`. A fork waits for the lock, so that a child never fin
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,22 @@ import numpy as np
 from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.compile.target import Target, host
-from headrace.devices import openmp
+from headrace.core.config import settings
+from headrace.devices import onednn, openmp
 
-__all__ = ["addresses", "aligned", "assemble", "link", "load", "prepared_kernel", "run_kernel"]
+__all__ = [
+    "addresses",
+    "aligned",
+    "assemble",
+    "available",
+    "link",
+    "load",
+    "prepared_kernel",
+    "run_kernel",
+    "why_not",
+]
 
+_log = logging.getLogger("headrace")
 _lock = threading.RLock()
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
@@ -47,6 +60,19 @@ def why_not() -> str | None:
     except (OSError, RuntimeError) as error:
         return f"llvmlite cannot be used: {' '.join(str(error).split())}"
     return None
+
+
+@once
+def available() -> bool:
+    """Whether clusters can be compiled. What is missing for that, or for their full speed, is
+    said once, in one line.
+    """
+    reason = why_not()
+    if reason is not None:
+        _log.warning("graphs are interpreted, not compiled: %s", reason)
+    elif not settings().no_onednn and not onednn.available():
+        _log.warning("some kernels are slower than they could be: %s", onednn.why_not())
+    return reason is None
 
 
 @once

@@ -1,0 +1,28 @@
+"""The `headrace` command. Every other module of this room is a sub-command of its own name: it has
+a click command called `command`, and is imported only when it's asked for.
+"""
+
+import importlib
+import pkgutil
+
+import click
+
+import headrace
+
+__all__ = ["main"]
+
+
+class _Room(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(m.name for m in pkgutil.iter_modules(__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        return importlib.import_module(f"{__name__}.{cmd_name}").command
+
+
+@click.command(cls=_Room)
+@click.version_option(headrace.__version__, prog_name="headrace")
+def main() -> None:
+    """Deferred dataflow graphs, compiled."""

@@ -1,0 +1,107 @@
+"""How fast this machine is. Out: operations and bytes per second, the best of a few attempts.
+
+The roofs of the roofline: no kernel computes faster than `peak_flops` or streams faster than
+`bandwidth`, so these are what a kernel's own figures are to be compared with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.compile import native
+from headrace.compile.emit import F32
+from headrace.compile.kernel import Team
+from headrace.compile.target import host
+from headrace.devices import onednn
+
+__all__ = ["bandwidth", "peak_flops", "product_flops"]
+
+
+@dataclass(frozen=True)
+class MultiplyAdd:
+    """Independent chains of multiply-adds, in registers: as many as hide the latency."""
+
+    rounds: int
+    chains: int
+    lanes: int
+    arguments = ("out:y",)
+    counters = 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f, (y,) = team.f, team.args
+        vector = F32.of(self.lanes)
+        factor = f.splat(f.load(F32, y), self.lanes)
+
+        def step(_, *values):
+            return [f.fma(v, factor, factor) for v in values]
+
+        values = f.loop(0, self.rounds, step, [f.const(i, vector) for i in range(self.chains)])
+        at = f.offset(y, f.mul(f.add(team.thread, 1), self.lanes))
+        for v in values:
+            f.store(v, at)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """y = x, past the caches."""
+
+    size: int
+    lanes: int
+    arguments = ("x", "out:y")
+    counters = 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f, (x, y) = team.f, team.args
+        vector = F32.of(self.lanes)
+        start, stop = team.share(self.size, 4096)
+
+        def move(i):
+            f.store(f.load(vector, x, i), y, i, nontemporal=True)
+
+        f.loop(start, stop, move, step=self.lanes)
+
+
+def peak_flops(threads: int) -> float:
+    """Multiplications and additions per second, in float32, of a team."""
+    lanes = host().lanes()
+    spec = MultiplyAdd(200_000, 12, lanes)
+    y = native.aligned(4 * lanes * (threads + 1), np.float32)
+    seconds = _best(native.prepared_kernel(spec, [y], threads))
+    return 2 * spec.rounds * spec.chains * lanes * threads / seconds
+
+
+def bandwidth(threads: int) -> float:
+    """Bytes read and written per second when one array that fits no cache is copied to another."""
+    size = 2**24
+    x, y = (native.aligned(4 * size, np.float32) for _ in range(2))
+    x[:] = y[:] = 1
+    spec = Stream(size, host().lanes())
+    return 8 * size / _best(native.prepared_kernel(spec, [x, y], threads))
+
+
+def product_flops() -> float:
+    """Operations per second of a float32 matrix product, by the library that would do it."""
+    n = 1024
+    a, b = (np.ones((n, n), np.float32) for _ in range(2))
+    multiply = onednn.gemm if onednn.available() else np.matmul
+    return 2 * n**3 / _best(lambda: multiply(a, b))
+
+
+def _best(run: Callable[[], object], attempts: int = 7) -> float:
+    """Seconds of the quickest run: what others do on the machine only ever adds."""
+    best = float("inf")
+    for _ in range(attempts):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
