@@ -80,6 +80,7 @@ from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
 from headrace.ops import tensor_serial as tensor_serial
 from headrace.ops import text_data as text_data
+from headrace.ops import training_ops as training_ops
 from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
 from headrace.ops import uniqueness as uniqueness
