@@ -7,6 +7,7 @@ import pytest
 
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
 from headrace.compile.kernels.winograd_transform import matrices
@@ -78,6 +79,39 @@ def test_backward_data(geometry, m, accurate, threads):
     e = Example(geometry)
     found = convolved(e.dy, e.w, geometry.backward_data(), m, accurate, threads, True)
     assert error(found, e.dx) < 5e-6
+
+
+@pytest.mark.parametrize(("geometry", "m", "accurate", "threads"), CASES)
+def test_backward_filter(geometry, m, accurate, threads):
+    e = Example(geometry)
+    found = room(*e.w.shape)
+    spec = WinogradBackwardFilter(geometry, m, accurate)
+    run_kernel(spec, [blocked(e.x), blocked(e.dy), found], threads)
+    assert error(found, e.dw) < 5e-6
+
+
+def test_the_filter_is_updated_in_place_and_the_bias_with_it():
+    geometry = Geometry(3, 45, 21, 32, 48, (3, 3), pads=SAME3)
+    e = Example(geometry)
+    sgd = Epilogue(record(lambda e, d, w: w - d * 0.5, ["float32"] * 2), ("full",))
+    spec = WinogradBackwardFilter(geometry, 4, False, sgd, sgd)
+    assert spec.arguments == (
+        "x", "dy", "full0", "out:result0", "bias_full0", "out:bias_result0"
+    )  # fmt: skip
+    w, bias = placed(e.w), placed(np.linspace(-1, 1, 48))
+    run_kernel(spec, [blocked(e.x), blocked(e.dy), w, w, bias, bias])
+    assert error(w, e.w - 0.5 * e.dw) < 5e-6
+    assert error(bias, np.linspace(-1, 1, 48) - 0.5 * e.dy.sum((0, 1, 2))) < 5e-6
+
+
+def test_the_filters_gradient_in_several_chunks():
+    geometry = Geometry(1, 259, 257, 16, 16, (3, 3), pads=SAME3)
+    spec = WinogradBackwardFilter(geometry, 4)
+    assert spec.counters == 4
+    e = Example(geometry)
+    found = room(*e.w.shape)
+    run_kernel(spec, [blocked(e.x), blocked(e.dy), found])
+    assert error(found, e.dw) < 5e-6
 
 
 def test_more_tasks_than_threads_and_a_ragged_last_one():

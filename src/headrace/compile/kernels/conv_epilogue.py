@@ -10,17 +10,34 @@ from headrace.compile.emit import F32, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_geometry import BLOCK
 
-__all__ = ["Fused"]
+__all__ = ["Fused", "named"]
+
+
+def named(prefix: str, epilogue: Epilogue) -> tuple[str, ...]:
+    """The epilogue's arguments, told from those of a kernel's other epilogue by a prefix."""
+    return tuple(
+        f"out:{prefix}_{name[4:]}" if name.startswith("out:") else f"{prefix}_{name}"
+        for name in epilogue.arguments
+    )
 
 
 class Fused:
     """An epilogue within one function, for one block of 16 channels."""
 
     def __init__(
-        self, f: Function, table: Reg, first: int, epilogue: Epilogue, channel: Operand
+        self,
+        f: Function,
+        table: Reg,
+        first: int,
+        epilogue: Epilogue,
+        channel: Operand,
+        *,
+        nontemporal: bool = False,
     ) -> None:
-        """`channel`: the number of the block's first channel."""
-        self.f, self.epilogue = f, epilogue
+        """`channel`: the number of the block's first channel. `nontemporal`: store past the caches
+        (outputs must be aligned to their vectors).
+        """
+        self.f, self.epilogue, self._nontemporal = f, epilogue, nontemporal
         count = len(epilogue.operands)
         others = {*epilogue.program.inputs, *epilogue.program.output_dtypes}
         if others != {"float32"}:
@@ -51,4 +68,4 @@ class Fused:
     def store(self, result: Reg, at: Operand) -> None:
         """Apply the program and store its outputs at offset `at`."""
         for value, output in zip(self.apply(result, at), self.outputs, strict=True):
-            self.f.store(value, output, at)
+            self.f.store(value, output, at, nontemporal=self._nontemporal)

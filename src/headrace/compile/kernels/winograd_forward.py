@@ -21,9 +21,10 @@ from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
 from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
 
-__all__ = ["WinogradForward", "input_tiling", "run_length"]
+__all__ = ["WinogradForward", "input_tiling"]
 
-_OUTPUTS = 64  # channels of a block
+_CACHE = 1 << 20  # of a core's second-level cache, what V and M may fill
+_LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
 
 
 def input_tiling(geometry: Geometry, m: int) -> Tiling:
@@ -45,26 +46,37 @@ def input_tiling(geometry: Geometry, m: int) -> Tiling:
     )
 
 
-def run_length(tiles: int) -> int:
-    """How many tiles a task has: few enough for the caches, and such that an even number of tasks
-    covers all tiles with little to spare. Multiples of 14 and 8 suit the registers best.
+def output_block(geometry: Geometry, width: int) -> int:
+    """How many output channels, in panels of `width`, are computed in one pass over V: the more
+    input channels, the more it costs to read V again.
     """
+    most = 32 if geometry.channels <= 64 else 64 if geometry.channels <= 128 else 128
+    return min(max(most // width, 1) * width, geometry.filters)
 
-    def waste(run: int) -> float:
+
+def run_length(tiles: int, points: int, channels: int, block: int) -> int:
+    """How many tiles a task has, by a model of what one costs that was fitted to measurements."""
+
+    def cost(run: int) -> float:
         tasks = -(-tiles // run)
-        even = tasks + tasks % 2
-        # A register block of 8 tiles is a little slower than one of 14; short runs read U often.
-        return even * run * (1.0 if run % 14 == 0 else 1.05) * (1 + 4 / run)
+        if tasks < 16:
+            tasks += tasks % 2  # two threads would wait for the last task
+        together = max(d for d in range(1, 15) if run % d == 0)
+        registers = 1 + (14 - together) / 120  # tiles that share a load of the filter
+        filter_ = 1 + channels / 32 / run  # the whole filter is read once in a task
+        fits = 4 * points * (channels + block) * run <= _CACHE
+        return tasks * run * registers * filter_ * (1.0 if fits else 1.1)
 
-    return min((r for r in (28, 32, 40, 42, 48, 56, 64)), key=waste)
+    return min(range(8, 137), key=cost)
 
 
 @dataclass(frozen=True, slots=True)
 class WinogradForward:
     """A convolution by Winograd's algorithm, with its epilogue.
 
-    `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no full operand; a last argument receives the position of each maximum in its
-    window (a byte, 0 to 3 in row-major order: the first of equal ones).
+    `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no
+    full operand; a last argument receives the position of each maximum in its window (a byte, 0 to
+    3 in row-major order: the first of equal ones).
     """
 
     geometry: Geometry
@@ -102,13 +114,13 @@ class WinogradForward:
 
     @property
     def _run(self) -> int:
-        return run_length(input_tiling(self.geometry, self.m).count)
+        tiles = input_tiling(self.geometry, self.m).count
+        return run_length(tiles, self._points, self.geometry.channels, self._block)
 
     @property
     def _block(self) -> int:
         """Output channels that are computed between two passes over V."""
-        width = self.filter_layout.panel
-        return min(max(_OUTPUTS // width, 1) * width, self.geometry.filters)
+        return output_block(self.geometry, self.filter_layout.panel)
 
     @property
     def _v_plane(self) -> int:
@@ -157,10 +169,15 @@ class _Emitter:
         team.claim(0, -(-tiles // self.run), task)
 
     def _task(self, first: Operand, count: Operand) -> None:
-        f = self.f
-        lines = self.run * BLOCK
+        f, pixels = self.f, self.pixels
+        group = self.spec.geometry.channels * pixels
         self.transform.run(
-            self.team.args[0], first, count, self.v, lambda b: f.mul(b, lines), BLOCK
+            self.team.args[0],
+            first,
+            count,
+            self.v,
+            lambda t: f.add(f.mul(f.div(t, pixels), group), f.mul(f.rem(t, pixels), BLOCK)),
+            lambda b: f.mul(b, pixels * BLOCK),
         )
         filters = self.spec.geometry.filters
 
@@ -182,18 +199,18 @@ class _Emitter:
             ux = f.offset(u, f.mul(x, spec.filter_layout.plane))
             mx = f.offset(self.m, f.mul(x, spec._m_plane))
 
-            def panel(p: Reg) -> None:
-                up = f.offset(ux, f.mul(p, spec.geometry.channels * self.panel))
-                mp = f.offset(mx, f.mul(p, self.run * self.panel))
+            def group(g: Reg) -> None:
+                vg = f.offset(v, f.mul(g, spec.geometry.channels * self.pixels))
+                mg = f.offset(mx, f.mul(g, self.pixels * self.panel))
 
-                def group(g: Reg) -> None:
-                    tiles = f.offset(v, f.mul(g, self.pixels * BLOCK))
-                    into = f.offset(mp, f.mul(g, self.pixels * self.panel))
-                    f.call_function(self.product, tiles, up, into)
+                def panel(p: Reg) -> None:
+                    up = f.offset(ux, f.mul(p, spec.geometry.channels * self.panel))
+                    mp = f.offset(mg, f.mul(p, self.run * self.panel))
+                    f.call_function(self.product, vg, up, mp)
 
-                f.loop(0, groups, group)
+                f.loop(0, f.div(width, self.panel), panel)
 
-            f.loop(0, f.div(width, self.panel), panel)
+            f.loop(0, groups, group)
 
         f.loop(0, spec._points, point)
 
@@ -209,7 +226,7 @@ class _Emitter:
             pixels=self.pixels,
             vectors=vectors,
             blocks=self.tiling.blocks,
-            a_block=self.run * BLOCK,
+            a_block=self.pixels * BLOCK,
             b_row=self.panel,
         )
         for i, value in enumerate(sums):
@@ -252,7 +269,9 @@ class _Emitter:
         spec = self.spec
         f = self.team.helper("finish", [PTR, PTR, I64, I64, I64, I64])
         table, m, at, channel, rows, columns = f.parameters
-        fused = Fused(f, table, 2, spec.epilogue, channel)
+        g = spec.geometry
+        large = 4 * g.batch * g.filters * g.out_height * g.out_width >= _LARGE
+        fused = Fused(f, table, 2, spec.epilogue, channel, nontemporal=large)
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
         cut = _Cut(f, rows, columns, spec)
         store: Any = (

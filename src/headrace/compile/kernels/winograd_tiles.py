@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
@@ -74,17 +75,25 @@ class Tiling:
 class TileTransform:
     """M X M^T of every tile of a run, for all blocks of channels.
 
-    Element (i, j) of a tile's result is stored at (i * n + j) * `spread`, n the matrix's rows.
+    Element (i, j) of a tile's result is stored at (i * n + j) * `spread`, n the matrix's rows. A
+    run has at most `most` tiles. `summing`: the pixels of the run's tiles are also added up.
     """
 
     def __init__(
-        self, team: Team, name: str, tiling: Tiling, matrix: LinearMap, spread: int, most: int
+        self,
+        team: Team,
+        name: str,
+        tiling: Tiling,
+        matrix: LinearMap,
+        spread: int,
+        most: int,
+        summing: bool = False,
     ) -> None:
-        self.team, self.tiling = team, tiling
-        self._one = _tile_function(team, name, matrix, spread)
+        self.team, self.tiling, self._summing = team, tiling, summing
+        self._one = _tile_function(team, name, matrix, spread, summing)
         f = team.f
-        # Of each tile of the run: its offset, its window's top and left.
-        self._places = [f.local(I64, most) for _ in range(3)]
+        # Of each tile of the run: its offset, its window's top and left, where its result goes.
+        self._places = [f.local(I64, most) for _ in range(4)]
         if tiling.edges:
             self._gather = _gather_function(team, f"{name}_gather", tiling)
             self._edge = f.local(F32, tiling.window**2 * BLOCK)
@@ -95,46 +104,51 @@ class TileTransform:
         first: Operand,
         count: Operand,
         target: Reg,
-        place: Callable[[Reg], Any],
-        apart: int,
+        tile_place: Callable[[Reg], Any],
+        block_place: Callable[[Reg], Any],
+        sums: Reg | None = None,
     ) -> None:
         """Transform tiles first … first + count; tile t of channel block b goes to target +
-        place(b) + t * apart.
+        tile_place(t) + block_place(b), and the block's sum over the run to sums + 16 b.
         """
         f, tiling = self.team.f, self.tiling
-        self._prepare(first, count)
+        self._prepare(first, count, tile_place)
 
         def block(b: Reg) -> None:
             plane = f.offset(source, f.mul(b, tiling.plane))
-            into = f.offset(target, place(b))
-            f.loop(0, count, lambda t: self._tile(t, plane, f.offset(into, f.mul(t, apart))))
+            into = f.offset(target, block_place(b))
+            extra = [f.offset(sums, f.mul(b, BLOCK))] if sums is not None else []
+            for total in extra:
+                f.store(f.const(0.0, VECTOR), total)
+            f.loop(0, count, lambda t: self._tile(t, plane, into, extra))
 
         f.loop(0, tiling.blocks, block)
 
-    def _prepare(self, first: Operand, count: Operand) -> None:
+    def _prepare(self, first: Operand, count: Operand, tile_place: Callable[[Reg], Any]) -> None:
         f, tiling = self.team.f, self.tiling
 
         def note(t: Reg) -> None:
             image, top, left = tiling.locate(f, f.add(first, t))
             top, left = f.sub(top, tiling.top), f.sub(left, tiling.left)
             start = tiling.start(f, image, top, left)
-            for value, table in zip((start, top, left), self._places, strict=True):
+            noted = (start, top, left, tile_place(t))
+            for value, table in zip(noted, self._places, strict=True):
                 f.store(f.reg(value), table, t)
 
         f.loop(0, count, note)
 
-    def _tile(self, t: Reg, plane: Reg, target: Reg) -> None:
+    def _tile(self, t: Reg, plane: Reg, into: Reg, extra: list[Reg]) -> None:
         f, tiling = self.team.f, self.tiling
-        start, top, left = (f.load(I64, table, t) for table in self._places)
-        source = f.offset(plane, start)
+        start, top, left, place = (f.load(I64, table, t) for table in self._places)
+        source, target = f.offset(plane, start), f.offset(into, place)
         pitch = tiling.width * BLOCK
 
         def direct() -> None:
-            f.call_function(self._one, source, pitch, target)
+            f.call_function(self._one, source, pitch, target, *extra)
 
         def gathered() -> None:
             f.call_function(self._gather, source, top, left, self._edge)
-            f.call_function(self._one, self._edge, tiling.window * BLOCK, target)
+            f.call_function(self._one, self._edge, tiling.window * BLOCK, target, *extra)
 
         if tiling.edges:
             f.when(tiling.inside(f, top, left), direct, gathered)
@@ -142,17 +156,26 @@ class TileTransform:
             direct()
 
 
-def _tile_function(team: Team, name: str, matrix: LinearMap, spread: int) -> Function:
-    """(source, elements between its rows, target): transform one tile."""
-    f = team.helper(name, [PTR, I64, PTR])
-    source, pitch, target = f.parameters
+def _tile_function(
+    team: Team, name: str, matrix: LinearMap, spread: int, summing: bool
+) -> Function:
+    """(source, elements between its rows, target[, sum]): transform one tile."""
+    f = team.helper(name, [PTR, I64, PTR] + [PTR] * summing)
+    source, pitch, target = f.parameters[:3]
     rows = [f.offset(source, f.mul(pitch, i)) for i in range(matrix.inputs)]
+
+    def load(i: int, j: int) -> Reg:
+        return f.load(VECTOR, rows[i], j * BLOCK)
 
     def store(i: int, values: list[Reg]) -> None:
         for j, value in enumerate(values):
             f.store(value, target, (i * matrix.outputs + j) * spread)
 
-    two_sided(f, matrix, lambda i, j: f.load(VECTOR, rows[i], j * BLOCK), store)
+    two_sided(f, matrix, load, store)
+    if summing:
+        total = f.parameters[3]
+        pixels = [load(i, j) for i in range(matrix.inputs) for j in range(matrix.inputs)]
+        f.store(f.fadd(f.load(VECTOR, total), reduce(f.fadd, pixels)), total)
     return f.finish()
 
 

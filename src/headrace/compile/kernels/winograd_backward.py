@@ -1,0 +1,325 @@
+"""The filter's gradient by Winograd's algorithm. In: blocked images and gradients. Out: HWIO.
+
+    dW = G^T [sum over tiles of (B^T X B) * (A dY A^T)] G
+
+All threads first transform a chunk of tiles into shared scratch memory, V of X and Z of dY; then
+each takes points of the a*a and adds V^T Z to its part of dU; and so on, chunk by chunk. At last
+dU is transformed back and goes through the epilogue, which may update the filter in place. The
+bias's gradient, the sum of dY, falls off on the way where it's asked for. Every sum is taken in one
+order, whichever thread does it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.compile.emit import I64, PTR, Function, Operand, Reg
+from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.kernel import Team
+from headrace.compile.kernels.conv_epilogue import Fused, named
+from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_product import panel, pixels_at_once
+from headrace.compile.kernels.winograd_filter import SKEW
+from headrace.compile.kernels.winograd_forward import input_tiling
+from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
+from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+
+__all__ = ["WinogradBackwardFilter"]
+
+_RUN = 28  # tiles that a thread transforms at a time
+_DEEP = 192  # tiles that are added up in registers: as many as the first-level cache holds
+_PANELS = 8  # panels of a task of the product
+_CHUNK = 12 << 20, 64 << 20  # bytes of V and Z: what caches may hold, what memory may cost
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradBackwardFilter:
+    """The gradient of a convolution's filter, through `epilogue`; its shape is the filter's.
+
+    `bias`: an epilogue on the sum of dY over all but the channels, if that is wanted too.
+    """
+
+    geometry: Geometry
+    m: int
+    accurate: bool = False
+    epilogue: Epilogue = NOTHING
+    bias: Epilogue | None = None
+
+    def __post_init__(self) -> None:
+        input_tiling(self.geometry, self.m)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        bias = named("bias", self.bias) if self.bias is not None else ()
+        return ("x", "dy", *self.epilogue.arguments, *bias)
+
+    @property
+    def counters(self) -> int:
+        return 2 * self._chunks
+
+    @property
+    def _tiles(self) -> int:
+        return input_tiling(self.geometry, self.m).count
+
+    @property
+    def _runs(self) -> int:
+        """Runs of tiles in all."""
+        return -(-self._tiles // _RUN)
+
+    @property
+    def _chunk_runs(self) -> int:
+        """Runs of a chunk. Reading and writing dU for each chunk costs as much as the chunk's own
+        memory: chunks are somewhat larger than dU, or of a size that caches hold.
+        """
+        g = self.geometry
+        run = 4 * self._points * (g.channels + g.filters) * _RUN
+        cached, most = _CHUNK
+        size = min(max(cached, 6 * self._points * g.channels * g.filters), most)
+        chunks = max(1, round(self._runs * run / size))
+        return -(-self._runs // chunks)
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self._runs // self._chunk_runs)
+
+    @property
+    def _points(self) -> int:
+        return (self.m + self.geometry.kernel[0] - 1) ** 2
+
+    @property
+    def _depth(self) -> int:
+        """Tiles of a chunk."""
+        return self._chunk_runs * _RUN
+
+    @property
+    def _planes(self) -> tuple[int, int, int]:
+        """Elements of V, Z and dU for one point."""
+        g = self.geometry
+        return (
+            g.channels * self._depth + SKEW,
+            g.filters * self._depth + SKEW,
+            g.channels * g.filters + SKEW,
+        )
+
+    def scratch(self, threads: int) -> int:
+        sums = self._runs * self.geometry.filters if self.bias is not None else 0
+        return 4 * (self._points * sum(self._planes) + sums)
+
+    def emit(self, team: Team) -> None:
+        _Emitter(self, team).emit()
+
+
+def _gradient_tiling(geometry: Geometry, m: int) -> Tiling:
+    """The tiles of the output's gradient."""
+    tiles = input_tiling(geometry, m)
+    return Tiling(
+        geometry.batch,
+        geometry.filters // BLOCK,
+        geometry.out_height,
+        geometry.out_width,
+        tiles.rows,
+        tiles.columns,
+        m,
+        m,
+        0,
+        0,
+    )
+
+
+class _Emitter:
+    """Writes the kernel; holds the parts that its phases share."""
+
+    def __init__(self, spec: WinogradBackwardFilter, team: Team) -> None:
+        self.spec, self.team, self.f = spec, team, team.f
+        self.matrices = matrices(spec.m, spec.geometry.kernel[0], spec.accurate)
+        self.panel = panel(spec.geometry.filters)
+        self.together = pixels_at_once(team.target, self.panel // BLOCK, BLOCK)  # channels
+        f, points = self.f, spec._points
+        self.v_plane, self.z_plane, self.u_plane = spec._planes
+        self.v = team.scratch
+        self.z = f.offset(self.v, points * self.v_plane)
+        self.u = f.offset(self.z, points * self.z_plane)
+        self.sums = f.offset(self.u, points * self.u_plane)
+
+    def emit(self) -> None:
+        spec, team, f = self.spec, self.team, self.f
+        g, m = spec.geometry, spec.m
+        self.of_x = TileTransform(
+            team, "input", input_tiling(g, m), self.matrices.input, self.v_plane, _RUN
+        )
+        self.of_dy = TileTransform(
+            team,
+            "gradient",
+            _gradient_tiling(g, m),
+            self.matrices.output.transposed,
+            self.z_plane,
+            _RUN,
+            summing=spec.bias is not None,
+        )
+        self.product = self._product_function()
+
+        def chunk(c: Reg) -> None:
+            self._transform_chunk(c)
+            team.barrier()
+            self._multiply_chunk(c)
+            team.barrier()
+
+        f.loop(0, spec._chunks, chunk)
+        self._finish()
+        if spec.bias is not None:
+            self._finish_bias(spec.bias)
+
+    def _transform_chunk(self, chunk: Reg) -> None:
+        f, spec = self.f, self.spec
+        depth = spec._depth
+
+        def run(r: Reg) -> None:
+            first = f.mul(f.add(f.mul(chunk, spec._chunk_runs), r), _RUN)
+            count = f.minimum(f.sub(spec._tiles, first), _RUN)
+            start = f.mul(r, _RUN)
+            self.of_x.run(
+                self.team.args[0],
+                first,
+                count,
+                self.v,
+                lambda t: f.mul(f.add(start, t), BLOCK),
+                lambda b: f.mul(b, depth * BLOCK),
+            )
+            row = f.mul(f.div(first, _RUN), spec.geometry.filters)
+            self.of_dy.run(
+                self.team.args[1],
+                first,
+                count,
+                self.z,
+                lambda t: f.mul(f.add(start, t), self.panel),
+                lambda b: self._panel_place(f.mul(b, BLOCK), depth),
+                f.offset(self.sums, row) if spec.bias is not None else None,
+            )
+
+        last = f.sub(spec._runs, f.mul(chunk, spec._chunk_runs))
+        self.team.claim(f.mul(chunk, 2), f.minimum(last, spec._chunk_runs), run)
+
+    def _panel_place(self, k: Operand, rows: int) -> Operand:
+        """Where filter k begins in an array of panels with `rows` rows each."""
+        f = self.f
+        return f.add(f.mul(f.div(k, self.panel), rows * self.panel), f.rem(k, self.panel))
+
+    def _multiply_chunk(self, chunk: Reg) -> None:
+        """dU += V^T Z. A task is some panels of one point."""
+        f, spec = self.f, self.spec
+        panels = spec.geometry.filters // self.panel
+        parts = -(-panels // _PANELS)
+        tiles = f.minimum(f.sub(spec._tiles, f.mul(chunk, spec._depth)), spec._depth)
+
+        def task(unit: Reg) -> None:
+            point = f.div(unit, parts)
+            first = f.mul(f.rem(unit, parts), _PANELS)
+            last = f.minimum(f.add(first, _PANELS), panels)
+            v = f.offset(self.v, f.mul(point, self.v_plane))
+            z = f.offset(self.z, f.mul(point, self.z_plane))
+            u = f.offset(self.u, f.mul(point, self.u_plane))
+
+            def deep(t: Reg) -> None:
+                count = f.minimum(f.sub(tiles, t), _DEEP)
+                fresh = f.and_(f.icmp("eq", chunk, 0), f.icmp("eq", t, 0))
+                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, self.panel))
+                f.loop(first, last, lambda p: self._multiply_panel(p, vt, zt, u, count, fresh))
+
+            f.loop(0, tiles, deep, step=_DEEP)
+
+        self.team.claim(f.add(f.mul(chunk, 2), 1), spec._points * parts, task)
+
+    def _multiply_panel(self, p: Reg, v: Reg, z: Reg, u: Reg, count: Operand, fresh: Reg) -> None:
+        f, g, depth = self.f, self.spec.geometry, self.spec._depth
+        zp = f.offset(z, f.mul(p, depth * self.panel))
+        up = f.offset(u, f.mul(p, g.channels * self.panel))
+        new = f.convert("zext", fresh, I64)
+
+        def channels(c: Reg) -> None:
+            place = f.mul(f.div(c, BLOCK), depth * BLOCK)
+            vc = f.offset(v, f.add(place, f.rem(c, BLOCK)))
+            f.call_function(self.product, vc, zp, f.offset(up, f.mul(c, self.panel)), count, new)
+
+        f.loop(0, g.channels, channels, step=self.together)
+
+    def _product_function(self) -> Function:
+        """(V, Z, dU, tiles, fresh): add the products of a few channels and a panel; to zero if
+        `fresh`.
+        """
+        f = self.team.helper("product", [PTR, PTR, PTR, I64, I64])
+        v, z, u, tiles, fresh = f.parameters
+        vectors = self.panel // BLOCK
+        count = self.together * vectors
+        sums = f.when(
+            f.icmp("eq", fresh, 0),
+            lambda: [f.load(VECTOR, u, i * BLOCK) for i in range(count)],
+            lambda: [f.const(0.0, VECTOR)] * count,
+        )
+
+        def tile(_: Reg, v: Reg, z: Reg, *sums: Reg) -> list[Reg]:
+            total = list(sums)
+            row = [f.load(VECTOR, z, i * BLOCK) for i in range(vectors)]
+            for c in range(self.together):
+                x = f.splat(f.load(VECTOR.scalar, v, c), BLOCK)
+                for i in range(vectors):
+                    at = c * vectors + i
+                    total[at] = f.fma(x, row[i], total[at])
+            return [f.offset(v, BLOCK), f.offset(z, self.panel), *total]
+
+        sums = f.loop(0, tiles, tile, [v, z, *sums])[2:]
+        for i, value in enumerate(sums):
+            f.store(value, u, i * BLOCK)
+        return f.finish()
+
+    def _finish(self) -> None:
+        """dW = G^T dU G, and the epilogue."""
+        f, g = self.f, self.spec.geometry
+        back = self._back_function()
+        start, stop = self.team.share(g.channels)
+
+        def channel(c: Reg) -> None:
+            def vector(k: Reg) -> None:
+                place = f.add(self._panel_place(k, g.channels), f.mul(c, self.panel))
+                at = f.add(f.mul(c, g.filters), k)
+                f.call_function(back, f.parameters[0], f.offset(self.u, place), at, k)
+
+            f.loop(0, g.filters, vector, step=BLOCK)
+
+        f.loop(start, stop, channel)
+
+    def _back_function(self) -> Function:
+        """(arguments, dU, offset, filter): 16 filters of one channel, all taps."""
+        f, g = self.team.helper("back", [PTR, PTR, I64, I64]), self.spec.geometry
+        table, u, at, k = f.parameters
+        fused = Fused(f, table, 2, self.spec.epilogue, k)
+        matrix = self.matrices.filter.transposed
+        tap = g.channels * g.filters
+
+        def store(i: int, values: list[Reg]) -> None:
+            for j, value in enumerate(values):
+                fused.store(value, f.add(at, (i * matrix.outputs + j) * tap))
+
+        two_sided(
+            f,
+            matrix,
+            lambda i, j: f.load(VECTOR, u, (i * matrix.inputs + j) * self.u_plane),
+            store,
+        )
+        return f.finish()
+
+    def _finish_bias(self, epilogue: Epilogue) -> None:
+        f, filters = self.f, self.spec.geometry.filters
+        start, stop = self.team.share(filters, BLOCK)
+        first = 2 + len(self.spec.epilogue.arguments)
+
+        def vector(k: Reg) -> None:
+            column = f.offset(self.sums, k)
+            (total,) = f.loop(
+                0,
+                self.spec._runs,
+                lambda r, sum: f.fadd(sum, f.load(VECTOR, column, f.mul(r, filters))),
+                [f.const(0.0, VECTOR)],
+            )
+            Fused(f, f.parameters[0], first, epilogue, k).store(total, k)
+
+        f.loop(start, stop, vector, step=BLOCK)
