@@ -10,7 +10,7 @@ import pytest
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
-from headrace.compile.kernels.direct_pool import DirectPool
+from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
 from headrace.compile.native import run_kernel
 from headrace.compile.target import Target, host
 from headrace.graph.pointwise import record
@@ -95,6 +95,7 @@ POOLS = [
     Geometry(2, 8, 8, 5, 5, (2, 2), (2, 2)),
     Geometry(1, 9, 7, 37, 37, (3, 3), (2, 2), SAME),
     Geometry(1, 5, 5, 16, 16, (5, 5)),
+    Geometry(1, 6, 6, 67, 67, (2, 2), (2, 1), ((0, 0), (1, 1))),
 ]
 
 
@@ -117,8 +118,31 @@ def test_a_nan_never_wins():
     assert y.ravel().tolist() == [1, np.finfo(np.float32).min]
 
 
-def test_pooling_of_other_kinds_is_refused():
+@pytest.mark.parametrize("channels", [3, 70])
+@pytest.mark.parametrize("multiplier", [1, 2, 21])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_depthwise_convolution(channels, multiplier, stride, dilation):
+    pads = ((dilation, dilation), (dilation, 0))
+    filters = channels * multiplier
+    g = Geometry(2, 7, 8, channels, filters, (3, 2), (stride, stride), pads, (dilation, dilation))
+    x = values(2, 7, 8, channels)
+    w = values(3, 2, channels, multiplier, seed=1)
+    bias, scale, shift = values(filters, seed=2), values(1, seed=3), values(1, seed=4)
+    program = record(lambda e, y, b, s, k: (y + b) * s + k, ["float32"] * 4)
+    epilogue = Epilogue(program, ("channel", "scalar", "scalar"))
+    y = np.empty((2, g.out_height, g.out_width, filters), np.float32)
+    run_kernel(DirectDepthwise(g, epilogue), [x, w, bias, scale, shift, y])
+    product = np.einsum("nyxijc,ijcm->nyxcm", windows(x, g, 0.0), w.astype(np.float64))
+    expected = (product.reshape(y.shape) + bias) * scale + shift
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_windows_of_other_kinds_is_refused():
     with pytest.raises(ValueError, match="not 'median'"):
         DirectPool(POOLS[0], "median", NOTHING)
+    odd = Geometry(1, 8, 8, 5, 6, (2, 2))
     with pytest.raises(ValueError, match="no pooling has this geometry"):
-        DirectPool(Geometry(1, 8, 8, 5, 6, (2, 2)), "max", NOTHING)
+        DirectPool(odd, "max", NOTHING)
+    with pytest.raises(ValueError, match="no depthwise convolution has this geometry"):
+        DirectDepthwise(odd, NOTHING)
