@@ -36,7 +36,7 @@ def test_product(size, transposes, threads):
     rng = np.random.default_rng(m * n)
     a, b = operand(rng, m, k, transposes[0]), operand(rng, k, n, transposes[1])
     c = np.full((m, n), np.nan, np.float32)
-    run_kernel(gemm(m, n, k, *transposes, depth=64), [a, b, c], threads)
+    run_kernel(gemm(m, n, k, *transposes, depth=48), [a, b, c], threads)
     assert_close(c, product(a, b, *transposes))
 
 

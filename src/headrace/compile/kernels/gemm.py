@@ -7,7 +7,8 @@ other; its sums stay in the core's own cache in between. What need not be packed
 serves many products is packed once.
 
 `rows` x `columns` is the register tile, `depth` the stretch of k, `tiles` and `panels` are how many
-tiles a block has down and across: `gemm` chooses them.
+tiles a block has down and across: `gemm` chooses them. `look` is how far ahead rows of a B that is
+read in place are prefetched.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Gemm", "PackB", "gemm", "nothing"]
 
-CACHE_BLOCK = 512 * 1024  # bytes of packed A that a block should keep in the core's own cache
+BLOCK_ROWS, BLOCK_COLUMNS = 128, 384  # so that a block's A, sums and panels of B fit in L2
+BLOCKS = 8  # at least so many, for the threads
 LINE = 64
 
 
@@ -59,6 +61,7 @@ class Gemm:
     b: str = "pack"
     prologue_a: Epilogue | None = None
     prologue_b: Epilogue | None = None
+    look: int = 0
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
@@ -249,7 +252,7 @@ class _Writer:
         direct = spec.b == "direct"
         tile = Tile(
             self.type, rows, columns, a, a_row, spec.n if direct else spec.columns,
-            b_padded=not direct, split=spec._split,
+            b_padded=not direct, split=spec._split, look=spec.look, ahead=self._ahead,
         )  # fmt: skip
         return self._writer.tile(tile)
 
@@ -266,14 +269,19 @@ class _Writer:
             last = f.icmp("sge", f.add(k, spec.depth), spec.k)
 
             def sweep(p: Operand, columns: int) -> None:
+                following = self._b_after(p, p0, p1, k)
+
                 def one(t: Operand, rows: int) -> None:
-                    count = f.add(f.mul(f.sub(p, p0), spec.tiles), f.sub(t, t0))
+                    done = f.sub(t, t0)
+                    count = f.add(f.mul(f.sub(p, p0), spec.tiles), done)
                     held = f.mul(count, spec.rows * spec.columns) if spec._split else 0
                     index = f.add(f.mul(t, spec.rows * spec.n), f.mul(p, spec.columns))
+                    ahead = f.mul(f.mul(done, self._ahead), depth)
                     f.call_function(
                         self._tile(rows, columns), self._a_at(t, k), self._b_at(p, k), depth,
                         f.offset(self.sums, held, self.type), first, last, index,
-                        f.mul(p, spec.columns), *self.results,
+                        f.mul(p, spec.columns), f.offset(following, ahead, self.type),
+                        *self.results,
                     )  # fmt: skip
 
                 ranges(f, t0, t1, spec.m, spec.rows, one)
@@ -291,6 +299,19 @@ class _Writer:
         else:
             at = f.add(f.mul(t, spec.rows * spec.k), k)
         return f.offset(self.a[0], at, self.type)
+
+    @cached_property
+    def _ahead(self) -> int:
+        """Elements per k that a tile prefetches, so that a sweep fetches the next panel of B."""
+        return 0 if self.spec.b == "direct" else -(-self.spec.columns // self.spec.tiles)
+
+    def _b_after(self, p: Operand, p0: Operand, p1: Operand, k: Reg) -> Reg:
+        """The panel of B that is swept after panel p: in the next stretch of k after the last."""
+        f = self.f
+        after = f.add(p, 1)
+        more = f.icmp("slt", after, p1)
+        onward = f.select(more, k, f.add(k, self.spec.depth))
+        return self._b_at(f.select(more, after, p0), onward)
 
     def _b_at(self, p: Operand, k: Reg) -> Reg:
         f, spec = self.f, self.spec
@@ -314,33 +335,32 @@ def gemm(
     b: str = "pack",
     prologue_a: Epilogue | None = None,
     prologue_b: Epilogue | None = None,
-    depth: int = 256,
+    depth: int = 512,
     tile: tuple[int, int] | None = None,
     target: Target | None = None,
 ) -> Gemm:
     """A `Gemm` with blocks that suit a shape."""
     held = "float32" if dtype == "bfloat16" else dtype
     rows, columns = tile or best_tile(m, n, held, target or host())
-    depth = _even_depth(k, depth)
-    tiles, panels = _block_size(-(-m // rows), -(-n // columns), rows * min(depth, k))
+    depth = -(-_even(k, depth) // 16) * 16
+    tiles, panels = _block_size(-(-m // rows), -(-n // columns), rows, columns)
     return Gemm(
         m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(held), rows, columns, depth,
         tiles, panels, a, b, prologue_a, prologue_b,
     )  # fmt: skip
 
 
-def _even_depth(k: int, depth: int) -> int:
-    """Stretches of about `depth` that are equal but for rounding."""
-    count = max(1, round(k / depth))
-    return -(-k // (16 * count)) * 16
+def _even(count: int, size: int) -> int:
+    """The size of parts of about `size` that are equal but for rounding."""
+    return -(-count // max(1, round(count / size)))
 
 
-def _block_size(tiles: int, panels: int, tile_elements: int) -> tuple[int, int]:
+def _block_size(tiles: int, panels: int, rows: int, columns: int) -> tuple[int, int]:
     """Tiles down and across in a block: few enough for the cache, many blocks for the threads."""
-    down = min(tiles, max(1, CACHE_BLOCK // (4 * tile_elements)))
-    across = min(panels, 16)
-    while -(-tiles // down) * -(-panels // across) < 8 and down * across > 1:
-        if down >= across:
+    down = _even(tiles, max(1, BLOCK_ROWS // rows))
+    across = _even(panels, max(1, BLOCK_COLUMNS // columns))
+    while -(-tiles // down) * -(-panels // across) < BLOCKS and down * across > 1:
+        if across == 1 or (down > 1 and down * rows >= across * columns):
             down = -(-down // 2)
         else:
             across = -(-across // 2)

@@ -21,6 +21,7 @@ from headrace.compile.emit import (
     I32,
     I64,
     PTR,
+    VOID,
     Function,
     Operand,
     Reg,
@@ -28,7 +29,16 @@ from headrace.compile.emit import (
 )
 from headrace.compile.epilogue import Epilogue
 
-__all__ = ["Sink", "Source", "accumulator", "lane_mask", "load_vector", "store_vector", "transpose"]
+__all__ = [
+    "Sink",
+    "Source",
+    "accumulator",
+    "lane_mask",
+    "load_vector",
+    "prefetch",
+    "store_vector",
+    "transpose",
+]
 
 _TYPES = {
     "bool": I1, "int8": I8, "uint8": I8, "int16": I16, "uint16": I16, "int32": I32, "uint32": I32,
@@ -63,15 +73,26 @@ def load_vector(
 
 
 def store_vector(
-    f: Function, value: Reg, pointer: Reg, index: Operand, mask: Reg | None = None
+    f: Function,
+    value: Reg,
+    pointer: Reg,
+    index: Operand,
+    mask: Reg | None = None,
+    stream: bool = False,
 ) -> None:
     """Store a vector to elements index.. of an array (a bool as one byte)."""
     if value.type.element == "i1":
         value = f.convert("zext", value, I8)
     if mask is None:
-        f.store(value, pointer, index)
+        f.store(value, pointer, index, nontemporal=stream)
     else:
         f.masked_store(value, pointer, mask, index)
+
+
+def prefetch(f: Function, pointer: Reg) -> None:
+    """Bring the cache line at an address, which need not be valid, into the core's own cache."""
+    read, second_level, data = (f.const(x, I32) for x in (0, 2, 1))
+    f.call("llvm.prefetch.p0", VOID, pointer, read, second_level, data)
 
 
 def widen(f: Function, value: Reg, type: Type) -> Reg:
@@ -159,11 +180,13 @@ def load_operand(
 class Sink:
     """A matrix that is written: a product's epilogue and the length of its stored rows.
 
-    `pointers` are the addresses of the epilogue's operands, then of its outputs.
+    `pointers` are the addresses of the epilogue's operands, then of its outputs. `stream`: whole
+    vectors of outputs bypass the caches if rows consist of such.
     """
 
     epilogue: Epilogue
     stride: int
+    stream: bool = False
 
     @property
     def parameters(self) -> list[Type]:
@@ -200,5 +223,6 @@ class Sink:
             return found
 
         outputs = self.epilogue.apply(f, value, operand)
+        stream = self.stream and self.stride % value.type.lanes == 0
         for pointer, output in zip(pointers[len(self.epilogue.operands) :], outputs, strict=True):
-            store_vector(f, output, pointer, index, mask)
+            store_vector(f, output, pointer, index, mask, stream)

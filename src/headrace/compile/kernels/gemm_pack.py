@@ -31,6 +31,7 @@ class Packing:
 
     DEPTH = 64  # how many k are one unit of work; a multiple of every vector's length
     SPAN = 2048  # how many elements of a row
+    NARROW = 8  # how many panels, if several k share their cache lines
 
     def __init__(
         self, team: Team, name: str, source: Source, count: int, k: int, width: int, across: bool
@@ -39,7 +40,8 @@ class Packing:
         self.type = accumulator(source.dtype)
         self.lanes = team.target.lanes("float64" if self.type.bits == 64 else "float32")
         self.panels = panel_count(count, width)
-        self.group = 1 if across else max(1, min(self.panels, self.SPAN // width))
+        most = 1 if across else self.NARROW if width % self.lanes else self.SPAN // width
+        self.group = max(1, min(self.panels, most))
         self.depth = self.DEPTH * (4 if across else 1)
         self.parts = -(-k // self.depth)
         self.units = self.parts * -(-self.panels // self.group)

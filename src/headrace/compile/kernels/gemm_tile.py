@@ -3,11 +3,12 @@
 The function adds `depth` outer products of a column of A and a row of B to rows x columns of the
 product, which stay in vector registers:
 
-    tile(a, b, depth, partial, first, last, index, column, *pointers)
+    tile(a, b, depth, partial, first, last, index, column, ahead, *pointers)
 
 If the common dimension comes in several blocks, sums are kept at `partial` between them (dense rows
 of whole vectors): `first` says that there are none yet, `last` that the tile is complete. Then it
-goes through the sink's epilogue to element `index` of the outputs, in column `column`.
+goes through the sink's epilogue to element `index` of the outputs, in column `column`. Meanwhile
+`ahead` elements per k are fetched into the core's own cache from the address of that name.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I64, PTR, Function, Module, Reg, Type
-from headrace.compile.kernels.gemm_memory import Sink, lane_mask, load_vector
+from headrace.compile.kernels.gemm_memory import Sink, lane_mask, load_vector, prefetch
 from headrace.compile.target import Target
 
 __all__ = ["Tile", "TileWriter", "best_tile"]
@@ -32,7 +33,8 @@ class Tile:
     """`a` and `b`: elements from one k to the next; `a_row`: from one row of A to the next.
 
     `b_padded`: whether rows of B may be read in whole vectors; `split`: whether the common
-    dimension comes in several blocks.
+    dimension comes in several blocks; `ahead`: elements to prefetch per k; `look`: how far to
+    prefetch in each row of B, 0 for not at all.
     """
 
     type: Type
@@ -43,6 +45,8 @@ class Tile:
     b: int
     b_padded: bool = True
     split: bool = False
+    ahead: int = 0
+    look: int = 0
 
     def vectors(self, lanes: int) -> int:
         return -(-self.columns // lanes)
@@ -72,13 +76,13 @@ class TileWriter:
         finish = self._finisher(tile, lanes) if compact else None
         f = self.module.function(
             f"{self.prefix}_tile{tile.rows}x{tile.columns}",
-            [PTR, PTR, I64, PTR, I1, I1, I64, I64, *sink.parameters],
+            [PTR, PTR, I64, PTR, I1, I1, I64, I64, PTR, *sink.parameters],
             noalias=False,
         )
-        a, b, depth, partial, first, last, index, column, *pointers = f.parameters
+        a, b, depth, partial, first, last, index, column, ahead, *pointers = f.parameters
         masks = [lane_mask(f, tile.columns - lanes * v, lanes) for v in range(vectors)]
         sums = _begin(f, tile, lanes, vectors, partial, first)
-        sums = _multiply(f, tile, lanes, vectors, (a, b, depth), masks, sums)
+        sums = _multiply(f, tile, lanes, vectors, (a, b, depth, ahead), masks, sums)
 
         def keep() -> None:
             for i, value in enumerate(sums):
@@ -148,30 +152,36 @@ def _multiply(
     tile: Tile,
     lanes: int,
     vectors: int,
-    inputs: tuple[Reg, Reg, Reg],
+    inputs: tuple[Reg, Reg, Reg, Reg],
     masks: Sequence[Reg | None],
     sums: list[Reg],
 ) -> list[Reg]:
     """sums += A's tile x B's panel, over `depth`."""
-    a, b, depth = inputs
+    a, b, depth, ahead = inputs
     dtype = NAMES[tile.type.element]
 
     # One k at a time: when several are written out, LLVM loads their rows of B together, and
     # spills.
-    def step(_: Reg, ap: Reg, bp: Reg, *sums: Reg) -> list[Reg]:
+    def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
         found = list(sums)
         row = [
             load_vector(f, dtype, bp, v * lanes, lanes, None if tile.b_padded else masks[v])
             for v in range(vectors)
         ]
+        if tile.ahead:
+            prefetch(f, next)
+        if tile.look:
+            for v in range(vectors):
+                prefetch(f, f.offset(bp, tile.look + v * lanes, tile.type))
         for r in range(tile.rows):
             x = f.splat(f.load(tile.type, ap, r * tile.a_row), lanes)
             for v in range(vectors):
                 i = r * vectors + v
                 found[i] = f.fma(x, row[v], found[i])
-        return [f.offset(ap, tile.a, tile.type), f.offset(bp, tile.b, tile.type), *found]
+        steps = ((ap, tile.a), (bp, tile.b), (next, tile.ahead))
+        return [*(f.offset(p, count, tile.type) for p, count in steps), *found]
 
-    return f.loop(0, depth, step, [a, b, *sums])[2:]
+    return f.loop(0, depth, step, [a, b, ahead, *sums])[3:]
 
 
 def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
@@ -180,7 +190,7 @@ def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
     # Narrow vectors have no masked stores: rows of A are packed in whole ones.
     step = lanes if target.vector_bytes < 32 else 1
     options = []
-    for vectors in range(1, 5):
+    for vectors in range(1, 4):
         most = (target.registers - 2 - vectors) // vectors
         for rows in range(step, min(most, m + step - 1) + 1, step):
             cycles = _cycles(m, n, rows, vectors, lanes)
