@@ -6,9 +6,12 @@ don't depend on the position (a bias, a scalar) are read once, when this object 
 
 from __future__ import annotations
 
-from headrace.compile.emit import F32, PTR, Function, Operand, Reg
+from collections.abc import Sequence
+
+from headrace.compile.emit import PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_geometry import BLOCK
+from headrace.compile.pointwise import load_value, store_value, to_vector
 
 __all__ = ["Fused", "named"]
 
@@ -38,20 +41,18 @@ class Fused:
         (outputs must be aligned to their vectors).
         """
         self.f, self.epilogue, self._nontemporal = f, epilogue, nontemporal
-        count = len(epilogue.operands)
-        others = {*epilogue.program.inputs, *epilogue.program.output_dtypes}
-        if others != {"float32"}:
-            raise ValueError(f"a convolution's epilogue works on float32, not {sorted(others)}")
-        self._operands = [f.load(PTR, table, first + i) for i in range(count)]
+        operands = len(epilogue.operands)
+        self._dtypes = epilogue.program.inputs[1:]
+        self._operands = [f.load(PTR, table, first + i) for i in range(operands)]
         self.outputs = [
-            f.load(PTR, table, first + count + i) for i in range(len(epilogue.program.outputs))
+            f.load(PTR, table, first + operands + i) for i in range(len(epilogue.program.outputs))
         ]
         self._values: dict[int, Reg] = {}
-        for i, kind in enumerate(epilogue.operands):
+        for i, (kind, dtype) in enumerate(zip(epilogue.operands, self._dtypes, strict=True)):
             if kind == "channel":
-                self._values[i] = f.load(F32.of(BLOCK), self._operands[i], channel)
+                self._values[i] = load_value(f, dtype, BLOCK, self._operands[i], channel)
             elif kind == "scalar":
-                self._values[i] = f.splat(f.load(F32, self._operands[i]), BLOCK)
+                self._values[i] = load_value(f, dtype, 0, self._operands[i])
             elif kind != "full":
                 raise ValueError(f"an epilogue's operand is full, channel or scalar, not {kind}")
 
@@ -60,12 +61,18 @@ class Fused:
 
         def operand(i: int, kind: str) -> Reg:
             if kind == "full":
-                return self.f.load(F32.of(BLOCK), self._operands[i], at)
+                return load_value(self.f, self._dtypes[i], BLOCK, self._operands[i], at)
             return self._values[i]
 
-        return self.epilogue.apply(self.f, result, operand)
+        values = self.epilogue.apply(self.f, result, operand)
+        return [to_vector(self.f, v, BLOCK) for v in values]
 
     def store(self, result: Reg, at: Operand) -> None:
         """Apply the program and store its outputs at offset `at`."""
-        for value, output in zip(self.apply(result, at), self.outputs, strict=True):
-            self.f.store(value, output, at, nontemporal=self._nontemporal)
+        self.store_outputs(self.apply(result, at), at)
+
+    def store_outputs(self, values: Sequence[Reg], at: Operand) -> None:
+        dtypes = self.epilogue.program.output_dtypes
+        for dtype, value, output in zip(dtypes, values, self.outputs, strict=True):
+            past = self._nontemporal and dtype == "float32"
+            store_value(self.f, dtype, value, output, at, nontemporal=past)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile.emit import I8, I32, I64, PTR, Function, Operand, Reg
+from headrace.compile.emit import I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_product import emit_product, pixels_at_once
+from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
 from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
@@ -76,7 +77,7 @@ class WinogradForward:
 
     `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no
     full operand; a last argument receives the position of each maximum in its window (a byte, 0 to
-    3 in row-major order: the first of equal ones).
+    3 in row-major order), as `pooling.MaxPool` does.
     """
 
     geometry: Geometry
@@ -90,9 +91,9 @@ class WinogradForward:
     def __post_init__(self) -> None:
         if self.pool and (self.geometry.out_height % 2 or self.geometry.out_width % 2):
             raise ValueError(f"a fused max-pool needs an even height and width: {self.geometry}")
-        outputs = len(self.epilogue.program.outputs)
-        if self.pool and (outputs != 1 or "full" in self.epilogue.operands):
-            raise ValueError("a fused max-pool needs one output and no full operand")
+        outputs = self.epilogue.program.output_dtypes
+        if self.pool and (outputs != ("float32",) or "full" in self.epilogue.operands):
+            raise ValueError("a fused max-pool needs one float32 output and no full operand")
         input_tiling(self.geometry, self.m)
 
     @property
@@ -351,11 +352,6 @@ class _PooledRows:
 
     def _window(self, window: list[Reg], at: Operand) -> None:
         f = self._f
-        values = [self._fused.apply(v, at)[0] for v in window]
-        best, where = values[0], f.const(0, I32.of(BLOCK))
-        for k, value in enumerate(values[1:], 1):
-            larger = f.fcmp("ogt", value, best)
-            best = f.select(larger, value, best)
-            where = f.select(larger, f.const(k, I32.of(BLOCK)), where)
-        f.store(best, self._fused.outputs[0], at)
-        f.store(f.convert("trunc", where, I8), f.offset(self._argmax, at, I8))
+        best, where = maximum(f, [self._fused.apply(v, at)[0] for v in window])
+        self._fused.store_outputs([best], at)
+        f.store(where, f.offset(self._argmax, at, I8))
