@@ -62,7 +62,8 @@ def expected_of(op, arrays):
     if op.definition.effect is Effect.PURE:
         with np.errstate(all="ignore"):
             result = bind_kernel(op, None)(*arrays)
-        return list(result) if isinstance(result, tuple | list) else [result]
+        results = list(result) if isinstance(result, tuple | list) else [result]
+        return results[: len(op.outputs)]
     with op.graph.as_default(), tf.Session() as session:
         values = [_plain(t, a.dtype) for t, a in zip(op.inputs[:count], arrays, strict=False)]
         session.run(op.graph.get_collection("initializers"))
@@ -99,7 +100,7 @@ def is_unseeded(op):
 def agrees(op, arrays, where):
     """Check one use; False if the rule isn't for it."""
     wanted = expected_of(op, arrays)
-    shapes = [np.shape(w) for w in wanted[: len(op.outputs)]]
+    shapes = [np.shape(w) for w in wanted][: len(op.outputs)]
     found = run_rule(node_of(op, arrays, shapes), arrays)
     if found is None:
         return False

@@ -208,7 +208,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Each output is the input of its number itself (Identity, StopGradient): no work at all."""
+    """Each output is the input of its number itself (Identity; NoOp has none): no work at all."""
 
 
 @dataclass(frozen=True, slots=True)

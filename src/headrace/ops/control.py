@@ -15,6 +15,7 @@ from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor, graph_of, name_scope
@@ -33,6 +34,7 @@ __all__ = ["group", "tuple_tensors", "with_dependencies"]
     infer=infer.no_outputs,
     kernel=lambda: None,
     samples=[Sample()],
+    lower=Pass(),
 )
 def no_op(name=None):
     """Do nothing; a place to hang control dependencies."""

@@ -13,6 +13,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.arguments import renamed_argument
@@ -344,7 +345,8 @@ def _divided(size: int, by: int) -> int:
     return size // by
 
 
-def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+def _pixels_in_depth(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    """The input, seen as [batch, height, width, block, block, depth] (or as NCHW has them)."""
     high, wide, deep = _image_axes(data_format)
     if np.ndim(x) != 4:
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
@@ -352,8 +354,15 @@ def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
     h, w = _divided(h, block_size), _divided(w, block_size)
     k = block_size
     if data_format == "NHWC":
-        return x.reshape(n, h, k, w, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h, w, k * k * d)
-    return x.reshape(n, d, h, k, w, k).transpose(0, 3, 5, 1, 2, 4).reshape(n, k * k * d, h, w)
+        return x.reshape(n, h, k, w, k, d).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(n, d, h, k, w, k).transpose(0, 3, 5, 1, 2, 4)
+
+
+def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    seen = _pixels_in_depth(x, block_size=block_size, data_format=data_format)
+    if data_format == "NHWC":
+        return seen.reshape(*seen.shape[:3], math.prod(seen.shape[3:]))
+    return seen.reshape(len(x), math.prod(seen.shape[1:4]), *seen.shape[4:])
 
 
 def _to_depth_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -374,6 +383,7 @@ _DEPTH_ATTRS = "T: type; block_size: int >= 2; data_format: {'NHWC'|'NCHW'|'NCHW
         Sample(r(1, 4, 2, 3), block_size=2),
         Sample(r(1, 3, 4, 2), block_size=2, data_format="NCHW"),
     ],
+    lower=traced(_pixels_in_depth),
 )
 def space_to_depth_op(input, block_size, data_format=None, name=None):
     """Move square blocks of pixels into the channels."""
@@ -402,7 +412,8 @@ def _to_space_infer(c: Any, x: TensorShape) -> Any:
     return tuple(sizes)
 
 
-def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+def _depth_in_pixels(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    """The input, seen as [batch, height, block, width, block, depth] (or as NCHW has them)."""
     high, wide, deep = _image_axes(data_format)
     if np.ndim(x) != 4:
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
@@ -410,8 +421,15 @@ def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
     k = block_size
     d = _divided(d, k * k)
     if data_format == "NHWC":
-        return x.reshape(n, h, w, k, k, d).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * k, w * k, d)
-    return x.reshape(n, k, k, d, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, d, h * k, w * k)
+        return x.reshape(n, h, w, k, k, d).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(n, k, k, d, h, w).transpose(0, 3, 4, 1, 5, 2)
+
+
+def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
+    seen = _depth_in_pixels(x, block_size=block_size, data_format=data_format)
+    first = 1 if data_format == "NHWC" else 2
+    h, k, w, _ = seen.shape[first : first + 4]
+    return seen.reshape(*seen.shape[:first], h * k, w * k, *seen.shape[first + 4 :])
 
 
 def _to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -429,6 +447,7 @@ def _to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(1, 2, 1, 8), block_size=2),
         Sample(r(1, 8, 2, 1), block_size=2, data_format="NCHW"),
     ],
+    lower=traced(_depth_in_pixels),
 )
 def depth_to_space_op(input, block_size, data_format=None, name=None):
     """Spread channels out over square blocks of pixels."""
