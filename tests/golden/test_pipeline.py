@@ -1,7 +1,7 @@
-"""The printed form of a small step after each pass: what ARCHITECTURE.md shows."""
+"""The printed form of small steps after each pass: what ARCHITECTURE.md shows."""
 
 import headrace as tf
-from headrace.pipeline import compile_step
+from headrace.pipeline import PASSES, Options, compile_step
 
 PRUNED = """\
 feed  x:0 float32[?,3]
@@ -15,11 +15,25 @@ w:0 float32[3] = Const() on /job:localhost/replica:0/task:0/device:CPU:0
 product:0 float32[?,3] = Mul(x:0, w:0) on /job:localhost/replica:0/task:0/device:CPU:0
 fetch product:0"""
 
+SPECIALISED = """\
+feed  x:0 float32[2,3]
+w:0 float32[3] = [1.0, 2.0, 3.0]
+product:0 float32[2,3] = Mul(x:0, w:0)
+fetch product:0"""
+
 SCHEDULED = """\
 s0 = feed x:0
-s1 = Const()  # w
-s2 = Mul(s0, s1)  # product  free s0, s1
+s1 = [1.0, 2.0, 3.0]
+s2 = Mul(s0, s1)  # product  free s0
 fetch s2  # product:0"""
+
+
+def forms(fetches, targets, feeds, shapes):
+    """What each pass makes, printed, by the pass's name."""
+    seen = {}
+    options = Options(jit="off")
+    compile_step(fetches, targets, feeds, shapes, options, lambda n, f: seen.update({n: str(f)}))
+    return seen
 
 
 def test_each_stage_prints():
@@ -27,6 +41,6 @@ def test_each_stage_prints():
         x = tf.placeholder("float32", [None, 3], name="x")
         product = tf.multiply(x, tf.constant([1.0, 2.0, 3.0], name="w"), name="product")
         tf.identity(product, name="not_needed")
-        seen = {}
-        compile_step([product], [], [x], watch=lambda name, form: seen.update({name: str(form)}))
-    assert seen == {"prune": PRUNED, "place": PLACED, "schedule": SCHEDULED}
+        seen = forms([product], [], [x], [(2, 3)])
+    expected = {name: SPECIALISED for stage, name, *_ in PASSES if stage == "optimise"}
+    assert seen == {"prune": PRUNED, "place": PLACED, **expected, "schedule": SCHEDULED}

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
@@ -24,6 +25,9 @@ class Settings:
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
     cache_mb: how large that directory may grow, in MiB (HEADRACE_CACHE_MB).
+    jit: when steps are compiled: "off", "auto" or "always" (HEADRACE_JIT).
+    specialisations: for how many combinations of feed shapes a step is optimised separately; those
+        that come later run without (HEADRACE_SPECIALISATIONS).
     """
 
     dnnl: str | None = None
@@ -32,6 +36,8 @@ class Settings:
     num_threads: int | None = None
     cache: str = _CACHE
     cache_mb: int = _CACHE_MB
+    jit: str = "auto"
+    specialisations: int = 8
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -40,9 +46,11 @@ def read(environment: Mapping[str, str]) -> Settings:
         dnnl=environment.get("HEADRACE_DNNL") or None,
         no_onednn=_flag(environment, "HEADRACE_NO_ONEDNN"),
         verify=_flag(environment, "HEADRACE_VERIFY"),
-        num_threads=_count(environment, "HEADRACE_NUM_THREADS"),
         cache=_cache(environment),
-        cache_mb=_count(environment, "HEADRACE_CACHE_MB") or _CACHE_MB,
+        cache_mb=_count(environment, "HEADRACE_CACHE_MB", 1, _CACHE_MB),
+        num_threads=_count(environment, "HEADRACE_NUM_THREADS", 1),
+        jit=_choice(environment, "HEADRACE_JIT", "auto", ("off", "auto", "always")),
+        specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
     )
 
 
@@ -68,10 +76,21 @@ def _flag(environment: Mapping[str, str], name: str) -> bool:
     return value in _TRUE
 
 
-def _count(environment: Mapping[str, str], name: str) -> int | None:
+def _count(
+    environment: Mapping[str, str], name: str, least: int, default: int | None = None
+) -> Any:
     value = environment.get(name, "").strip()
     if not value:
-        return None
-    if not value.isdecimal() or int(value) < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or greater: {value!r}")
+        return default
+    if not value.isdecimal() or int(value) < least:
+        raise ValueError(f"{name} must be a whole number, {least} or greater: {value!r}")
     return int(value)
+
+
+def _choice(
+    environment: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]
+) -> str:
+    value = environment.get(name, "").strip().lower() or default
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}: {value!r}")
+    return value

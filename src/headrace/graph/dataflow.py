@@ -7,7 +7,8 @@ up. A Node has the face of an Operation that kernels and definitions see (`defin
 
 Invariants (verify_dataflow): nodes stand in an order that respects inputs and controls; a value's
 type has a shape when it is known before the step runs; two nodes that touch the same state, one of
-them writing, are ordered by controls.
+them writing, are ordered by controls. A node with a `constant` never runs: it has no inputs, and
+who reads it waits for the node's controls.
 """
 
 from __future__ import annotations
@@ -20,22 +21,48 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import DType
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import Sizes, TensorShape, all_known
 from headrace.graph.definition import Definition
 from headrace.graph.operation import Operation, Tensor
 
-__all__ = ["Dataflow", "Feed", "Node", "Value", "ValueType", "rewrite"]
+__all__ = [
+    "Dataflow",
+    "Feed",
+    "Node",
+    "Value",
+    "ValueType",
+    "origin_of",
+    "rewrite",
+    "show_constant",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A value's element type and sizes; None: not known before the step runs."""
+    """A value's element type and sizes; None: not known before the step runs.
+
+    `partial`: where `sizes` aren't known, those of them that are (None for each of the others).
+    """
 
     dtype: DType
     sizes: tuple[int, ...] | None
+    partial: Sizes | None = None
+
+    @staticmethod
+    def of(dtype: DType, shape: TensorShape) -> ValueType:
+        """The type of a value of which `shape` is known."""
+        sizes: Any = shape.sizes
+        if sizes is None:
+            return ValueType(dtype, None)
+        return ValueType(dtype, None, sizes) if None in sizes else ValueType(dtype, sizes)
+
+    @property
+    def shape(self) -> TensorShape:
+        return TensorShape.of(self.partial if self.sizes is None else self.sizes)
 
     def __str__(self) -> str:
-        sizes = "?" if self.sizes is None else ",".join(map(str, self.sizes))
+        known = self.partial if self.sizes is None else self.sizes
+        sizes = "?" if known is None else ",".join("?" if n is None else str(n) for n in known)
         return f"{self.dtype.name}[{sizes}]"
 
 
@@ -63,11 +90,24 @@ class Value:
 
     @cached_property
     def _shape(self) -> TensorShape:
-        return TensorShape(self.type.sizes)
+        return self.type.shape
 
     @property
     def shape(self) -> TensorShape:
         return self._shape
+
+    @property
+    def constant(self) -> np.ndarray | None:
+        """The value, if it's known at compile time."""
+        known = self.producer.constant
+        return None if known is None else known[self.index]
+
+    @property
+    def _handle_data(self) -> Any:
+        """What is known of the variable behind a handle; of a fed handle nothing is."""
+        origin = None if isinstance(self.producer, Feed) else self.producer.origin
+        outputs = () if origin is None else origin._outputs
+        return getattr(outputs[self.index], "_handle_data", None) if outputs else None
 
     @property
     def name(self) -> str:
@@ -83,10 +123,15 @@ class Feed:
 
     tensor: Tensor
     type: ValueType
+    constant: None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
         return self.tensor.op.name
+
+    @property
+    def _inputs(self) -> tuple[Value, ...]:
+        return ()
 
     @cached_property
     def value(self) -> Value:
@@ -152,11 +197,7 @@ class Node:
 
     def constant_input(self, index: int) -> np.ndarray | None:
         """The value of input `index` if it's known at compile time."""
-        value = self.inputs[index]
-        producer = value.producer
-        if isinstance(producer, Feed) or producer.constant is None:
-            return None
-        return producer.constant[value.index]
+        return self.inputs[index].constant
 
     def variable_type(self, index: int) -> tuple[str, tuple[int, ...]] | None:
         """The type and shape of the variable that input `index` refers to; None if not known."""
@@ -167,10 +208,8 @@ class Node:
             if found is None:
                 return None
             dtype, shape = found.dtype, found.shape
-        sizes = shape.sizes
-        if sizes is None or None in sizes:
-            return None
-        return dtype.base_dtype.name, tuple(n for n in sizes if n is not None)
+        sizes = None if shape.sizes is None else all_known(shape.sizes)
+        return None if sizes is None else (dtype.base_dtype.name, tuple(sizes))
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"
@@ -179,8 +218,9 @@ class Node:
         inputs = [v.name for v in self.inputs] + [f"^{c.name}" for c in self.controls]
         outputs = ", ".join(f"{v.name} {v.type}" for v in self.outputs) or self.name
         if self.constant is not None:
-            shown = ", ".join(_show_constant(c) for c in self.constant)
-            return f"{outputs} = {shown}"
+            shown = ", ".join(show_constant(c) for c in self.constant)
+            after = f" after {', '.join(inputs)}" if inputs else ""
+            return f"{outputs} = {shown}{after}"
         return f"{outputs} = {self.type}({', '.join(inputs)})"
 
 
@@ -192,16 +232,19 @@ def _known(t: ValueType) -> tuple[int, ...]:
 
 def _handle_data(value: Value) -> Any:
     """What is known of the variable behind a handle, which other nodes may have passed on."""
-    producer = value.producer
-    if isinstance(producer, Feed) or producer.origin is None:
-        return None
-    found = getattr(producer.origin._outputs[value.index], "_handle_data", None)
-    passed = [v for v in producer.inputs if v.dtype == value.dtype]
+    passed = [v for v in value.producer._inputs if v.dtype == value.dtype]
+    found = value._handle_data
     return _handle_data(passed[0]) if found is None and len(passed) == 1 else found
 
 
-def _show_constant(value: np.ndarray) -> str:
+def show_constant(value: np.ndarray) -> str:
+    """A constant in a printed form: its elements if they are few."""
     return str(value.tolist()) if value.size <= 8 else f"<{value.dtype}{list(value.shape)}>"
+
+
+def origin_of(op: Any) -> Any:
+    """The client's operation that a Node came from; an Operation itself."""
+    return getattr(op, "origin", None) or op
 
 
 @dataclass(frozen=True)
@@ -209,12 +252,14 @@ class Dataflow:
     """The nodes of a step in order, and where values go in and out.
 
     `fetches` are values (a Feed's value if a feed is fetched); `targets` are nodes that must run.
+    `tensors` are what the client called the fetches: passes may find other values for them.
     """
 
     nodes: tuple[Node, ...]
     feeds: tuple[Feed, ...]
     fetches: tuple[Value, ...]
     targets: tuple[Node, ...]
+    tensors: tuple[Tensor, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"feed  {f.value.name} {f.type}" for f in self.feeds]
@@ -230,31 +275,42 @@ Rule = Callable[[Node], Node | Sequence[Value] | None]
 def rewrite(flow: Dataflow, rule: Rule) -> Dataflow:
     """Rebuild `flow`, asking `rule` about every node (its inputs already rewritten).
 
-    The rule answers None to keep the node, a Node to put in its place, or one Value per output that
-    already exists: then the node goes, and whoever was to run after it runs after those values'
-    producers and the node's own controls instead.
+    The rule answers None to keep the node, a Node to put in its place, or one Value per output to
+    use instead: then the node goes, and whoever was to run after it runs after those values'
+    producers and the node's own controls instead. New nodes that an answer needs join the flow.
     """
     values: dict[Value, Value] = {}
     nodes: dict[Node, tuple[Node, ...]] = {}
-    kept: list[Node] = []
+    kept: dict[Node, None] = {}
     for node in flow.nodes:
         rebuilt = _rebuild(node, values, nodes)
         answer = rule(rebuilt)
         if answer is None or isinstance(answer, Node):
             stays = rebuilt if answer is None else answer
-            kept.append(stays)
+            _join(kept, stays)
             nodes[node] = (stays,)
             values.update(zip(node.outputs, stays.outputs, strict=True))
         else:
             values.update(zip(node.outputs, answer, strict=True))
             before = [v.producer for v in answer if isinstance(v.producer, Node)]
+            for producer in before:
+                _join(kept, producer)
             nodes[node] = _unique([*before, *rebuilt.controls])
-    return Dataflow(
-        tuple(kept),
-        flow.feeds,
-        tuple(values.get(v, v) for v in flow.fetches),
-        _unique(n for t in flow.targets for n in nodes[t]),
+    return replace(
+        flow,
+        nodes=tuple(kept),
+        fetches=tuple(values.get(v, v) for v in flow.fetches),
+        targets=_unique(n for t in flow.targets for n in nodes[t]),
     )
+
+
+def _join(kept: dict[Node, None], node: Node) -> None:
+    """Add a node after the new ones that it reads (a rule makes few, so recursion is shallow)."""
+    if node not in kept:
+        for value in node.inputs:
+            if isinstance(value.producer, Node):
+                _join(kept, value.producer)
+        kept[node] = None
 
 
 def _rebuild(node: Node, values: dict[Value, Value], nodes: dict[Node, tuple[Node, ...]]) -> Node:

@@ -21,6 +21,7 @@ from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
 
 if TYPE_CHECKING:
+    from headrace.graph.dataflow import Node
     from headrace.graph.operation import Operation
 
 __all__ = [
@@ -91,6 +92,8 @@ class Definition:
     native    a faster kernel of the same meaning, or None; where it is not for the inputs, it
               returns NotImplemented or raises `devices.onednn.Unsupported`
     lower     the same meaning as loops, for the compiler (see graph.lowering), or None
+    simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
+    reshapes  (node) -> whether the variable it writes may get another shape than was declared
     """
 
     schema: Schema
@@ -102,6 +105,8 @@ class Definition:
     fold: Callable[..., Any] | None = None
     native: Callable[..., Any] | None = None
     lower: Lowering | None = None
+    simplify: Callable[..., Any] | None = None
+    reshapes: Callable[..., bool] | None = None
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False
@@ -150,20 +155,20 @@ def definitions() -> Mapping[str, Definition]:
 
 
 def bind_kernel(
-    op: Operation, context: Any = None, kernel: Callable[..., Any] | None = None
+    op: Operation | Node, context: Any = None, kernel: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
     """Return a function of the op's flat inputs: its kernel with attributes, `ctx` and input lists
     filled in.
 
     A kernel names what it needs as keyword-only parameters: attributes, `ctx` (the NodeContext of a
-    stateful op), `op` (the operation itself).
+    stateful op), `op` (the client's operation, for messages).
     """
     definition = op.definition
     kernel = kernel or definition.kernel
     attrs = op._attrs
     wanted = _keywords(kernel)
     if wanted:
-        special = {"ctx": context, "op": op}
+        special = {"ctx": context, "op": getattr(op, "origin", None) or op}
         kernel = partial(kernel, **{k: special[k] if k in special else attrs[k] for k in wanted})
     schema = definition.schema
     if schema.has_list_inputs:

@@ -5,20 +5,32 @@ shapes.
 an `InferenceContext` and one TensorShape per input (a list of them for a list input), and returns,
 for a single output, a TensorShape, a tuple of sizes or None (unknown); for several, a list with one
 of these each.
+
+The same rules serve the nodes of a Dataflow, where more is known: the shapes of feeds, and which
+values are constants of the step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph.dataflow import Feed, Node, Value
 from headrace.graph.definition import Effect, Kind, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 
-__all__ = ["InferenceContext", "constant_value", "infer_shapes", "partial_value"]
+__all__ = [
+    "InferenceContext",
+    "constant_value",
+    "infer_shapes",
+    "inferred_shapes",
+    "partial_value",
+    "run_kernel",
+]
 
 _MOST_ELEMENTS = 4096  # Larger values are never shapes, axes or sizes.
 _MOST_OPERATIONS = 128  # Evaluating is for what leads to a shape, not for whole programs.
@@ -26,13 +38,17 @@ _UNKNOWN = TensorShape(None)
 
 
 class InferenceContext:
-    """What a shape rule may ask about the operation that is being made."""
+    """What a shape rule may ask about the operation that is being made, or about a node.
 
-    __slots__ = ("attrs", "op")
+    `settled`: it's a node, so that what is fed and what is not won't change any more.
+    """
 
-    def __init__(self, op: Operation) -> None:
+    __slots__ = ("attrs", "op", "settled")
+
+    def __init__(self, op: Operation | Node) -> None:
         self.op = op
         self.attrs = op._attrs
+        self.settled = isinstance(op, Node)
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of flat input `index`, if it is known now."""
@@ -66,7 +82,12 @@ def infer_shapes(op: Operation) -> None:
     """Set the static shapes of the outputs of a new operation; ShapeError if its inputs can't go
     together.
     """
-    outputs = op._outputs
+    for t, shape in zip(op._outputs, inferred_shapes(op), strict=True):
+        t._shape = shape
+
+
+def inferred_shapes(op: Operation | Node) -> list[TensorShape]:
+    """What the shape rule says of each output; ShapeError if the inputs can't go together."""
     definition = op.definition
     schema = definition.schema
     shapes: list[Any] = [t._shape for t in op._inputs]
@@ -76,21 +97,20 @@ def infer_shapes(op: Operation) -> None:
         found = definition.infer(InferenceContext(op), *shapes)
     except (ValueError, IndexError) as error:
         raise _shape_error(op, error) from None
-    if not outputs:
-        return
+    count = len(op._outputs)
+    if not count:
+        return []
     results = found if isinstance(found, list) else [found]
-    if len(results) != len(outputs):
-        raise AssertionError(
-            f"shape rule of {op.type}: {len(results)} shapes, {len(outputs)} outputs"
-        )
-    for t, shape in zip(outputs, results, strict=True):
-        t._shape = (
-            shape
-            if isinstance(shape, TensorShape)
-            else _UNKNOWN
-            if shape is None
-            else TensorShape.of(shape)
-        )
+    if len(results) != count:
+        raise AssertionError(f"shape rule of {op.type}: {len(results)} shapes, {count} outputs")
+    return [
+        shape
+        if isinstance(shape, TensorShape)
+        else _UNKNOWN
+        if shape is None
+        else TensorShape.of(shape)
+        for shape in results
+    ]
 
 
 def group(schema: Any, attrs: dict[str, Any], flat: list[Any]) -> list[Any]:
@@ -108,14 +128,14 @@ def group(schema: Any, attrs: dict[str, Any], flat: list[Any]) -> list[Any]:
     return grouped
 
 
-def _shape_error(op: Operation, error: Exception) -> ShapeError:
+def _shape_error(op: Operation | Node, error: Exception) -> ShapeError:
     shapes = ", ".join(show_shape(t._shape) for t in op._inputs)
     message = str(error).rstrip(".")
     where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
     return ShapeError(f"{message} {where}", op=op)
 
 
-def constant_value(tensor: Tensor) -> np.ndarray | None:
+def constant_value(tensor: Tensor | Value) -> np.ndarray | None:
     """Return the value of `tensor` if it follows from constants and static shapes, else None."""
     value = _evaluate(tensor, {})
     if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
@@ -125,14 +145,14 @@ def constant_value(tensor: Tensor) -> np.ndarray | None:
     return value
 
 
-def partial_value(tensor: Tensor) -> np.ndarray | None:
+def partial_value(tensor: Tensor | Value) -> np.ndarray | None:
     """As `constant_value`, but with None for each element that isn't known: shapes are often known
     in part.
     """
     return _evaluate(tensor, {})
 
 
-def _evaluate(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.ndarray | None:
+def _evaluate(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray | None:
     """The value of `tensor`; `known` has those found on the way, so that none is sought twice."""
     if tensor in known:
         return known[tensor]
@@ -143,8 +163,10 @@ def _evaluate(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.ndar
     return value
 
 
-def _evaluate_op(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.ndarray | None:
+def _evaluate_op(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray | None:
     op = tensor.op
+    if isinstance(tensor, Value) and (isinstance(op, Feed) or op.constant is not None):
+        return tensor.constant
     definition = op.definition
     if definition.fold is not None:
         folded = definition.fold(op)
@@ -164,7 +186,7 @@ def _evaluate_op(tensor: Tensor, known: dict[Tensor, np.ndarray | None]) -> np.n
     return _run_kernel(tensor, inputs)
 
 
-def _unknowns(tensor: Tensor) -> np.ndarray | None:
+def _unknowns(tensor: Any) -> np.ndarray | None:
     """An array of as many unknown elements as `tensor` has, if that is known."""
     sizes = tensor._shape.sizes
     if sizes is None or None in sizes or not tensor.dtype.is_integer:
@@ -172,7 +194,7 @@ def _unknowns(tensor: Tensor) -> np.ndarray | None:
     return np.full(sizes, None, object)  # type: ignore[arg-type]
 
 
-def _is_small(op: Operation) -> bool:
+def _is_small(op: Operation | Node) -> bool:
     for t in (*op._inputs, *op._outputs):
         count = t._shape.num_elements()
         if count is not None and count > _MOST_ELEMENTS:
@@ -180,7 +202,7 @@ def _is_small(op: Operation) -> bool:
     return True
 
 
-def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
+def _run_kernel(tensor: Any, inputs: list[np.ndarray]) -> np.ndarray | None:
     op = tensor.op
     partial = any(
         v.dtype == object and t.dtype.numpy.kind != "O"
@@ -193,15 +215,19 @@ def _run_kernel(tensor: Tensor, inputs: list[np.ndarray]) -> np.ndarray | None:
                 return None
         elif len({t.dtype for t in op._inputs}) == 1:
             inputs = [v.astype(object) for v in inputs]
+    results = run_kernel(op, inputs)
+    return None if results is None else np.asarray(results[tensor.value_index])
+
+
+def run_kernel(op: Operation | Node, inputs: Sequence[np.ndarray]) -> Sequence[Any] | None:
+    """What a pure op's kernel gives for these inputs, one per output; None if it refuses them."""
     try:
         with np.errstate(all="ignore"):
             result = bind_kernel(op)(*inputs)
     except Exception:
         return None  # The kernel will say why when it runs; here nothing is known.
-    schema = op.definition.schema
-    if len(op._outputs) > 1 or schema.has_list_outputs:
-        result = result[tensor.value_index]
-    return np.asarray(result)
+    plain = len(op._outputs) == 1 and not op.definition.schema.has_list_outputs
+    return [result] if plain else result
 
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> Any:

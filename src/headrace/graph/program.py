@@ -2,7 +2,7 @@
 
 StepGraph: the operations that a step needs, in an order that respects every dependency, with its
 feeds and fetches. Program: the same as instructions on numbered slots, with the slots that each
-instruction frees.
+instruction frees; made from a StepGraph as it is, or from the Dataflow that it was specialised to.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from headrace.graph.dataflow import Node, show_constant
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = ["Instruction", "Program", "StepGraph"]
@@ -47,32 +50,39 @@ def _show(t: Tensor) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Run one operation: read `inputs` slots, write `width` slots from `output` on, then free
-    `frees`.
+    """Run one operation or node: read `inputs` slots, write `width` slots from `output` on, then
+    free `frees`.
 
-    `dereference` marks the inputs that arrive as references to variables where the operation wants
-    their value.
+    `after` are the numbers of earlier instructions that must be done first though nothing of them
+    is read. `dereference` marks the inputs that arrive as references to variables where an
+    operation wants their value.
     """
 
-    op: Operation
+    op: Operation | Node
     inputs: tuple[int, ...]
     output: int
     width: int
     frees: tuple[int, ...]
+    after: tuple[int, ...] = ()
     dereference: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Program:
-    """A scheduled step for one device. Slots hold tensors while they live; each is written once."""
+    """A scheduled step for one device. Slots hold tensors while they live; each is written once.
+
+    The first slots are the feeds, in their order. `constants` are in their slots before the step.
+    """
 
     instructions: tuple[Instruction, ...]
     slots: int
     feeds: tuple[tuple[Tensor, int], ...]
     fetches: tuple[tuple[Tensor, int], ...]
+    constants: tuple[tuple[int, np.ndarray], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]
+        lines += [f"s{slot} = {show_constant(value)}" for slot, value in self.constants]
         for i in self.instructions:
             outputs = ", ".join(f"s{i.output + k}" for k in range(i.width))
             inputs = ", ".join(

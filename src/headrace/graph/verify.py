@@ -1,13 +1,14 @@
-"""Checkers for the forms of graph.program: each raises InternalError with the first thing that is
+"""Checkers for the forms of a step: each raises InternalError with the first thing that is
 wrong.
 """
 
 from __future__ import annotations
 
 from headrace.core.errors import InternalError
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.program import Program, StepGraph
 
-__all__ = ["verify_program", "verify_step_graph"]
+__all__ = ["verify_dataflow", "verify_program", "verify_step_graph"]
 
 
 def verify_step_graph(step: StepGraph) -> None:
@@ -31,11 +32,67 @@ def verify_step_graph(step: StepGraph) -> None:
             raise _wrong(f"target {op.name} never runs")
 
 
+def verify_dataflow(flow: Dataflow) -> None:
+    """Nodes stand after what they read and wait for; their types are what their definitions say; a
+    constant has the types of its values, and reads nothing.
+    """
+    feeds = set(flow.feeds)
+    done: set[Node] = set()
+    for node in flow.nodes:
+        if node in done:
+            raise _wrong(f"{node.name} stands twice")
+        for value in node.inputs:
+            _check_made(value, feeds, done, node.name)
+        for c in node.controls:
+            if c not in done:
+                raise _wrong(f"{node.name} runs before its control {c.name}")
+        _check_types(node)
+        done.add(node)
+    for value in flow.fetches:
+        _check_made(value, feeds, done, "a fetch")
+    for node in flow.targets:
+        if node not in done:
+            raise _wrong(f"target {node.name} never runs")
+    if flow.tensors and len(flow.tensors) != len(flow.fetches):
+        raise _wrong(f"{len(flow.fetches)} fetches for {len(flow.tensors)} tensors")
+
+
+def _check_made(value: Value, feeds: set[Feed], done: set[Node], reader: str) -> None:
+    producer = value.producer
+    if not (producer in feeds if isinstance(producer, Feed) else producer in done):
+        raise _wrong(f"{reader} reads {value.name} before it is made")
+    own = producer.value if isinstance(producer, Feed) else producer.outputs[value.index]
+    if own is not value:
+        raise _wrong(f"{reader} reads a value that is none of {producer.name}'s")
+
+
+def _check_types(node: Node) -> None:
+    schema = node.definition.schema
+    expected = schema.output_types(node.attrs)
+    if expected != [t.dtype for t in node.types]:
+        raise _wrong(f"{node.name} has outputs {[str(t) for t in node.types]}, not {expected}")
+    if node.constant is None:
+        count = sum(schema.count(a, node.attrs) for a in schema.inputs)
+        if count != len(node.inputs):
+            raise _wrong(f"{node.name} has {len(node.inputs)} inputs, not {count}")
+        return
+    if node.inputs:
+        raise _wrong(f"the constant {node.name} has inputs")
+    for t, value in zip(node.types, node.constant, strict=True):
+        if value.shape != t.sizes or value.dtype != t.dtype.numpy:
+            raise _wrong(f"the constant {node.name} is {value.dtype}{list(value.shape)}, not {t}")
+
+
 def verify_program(program: Program) -> None:
     """Every slot is written once before it's read, and nothing reads a freed slot."""
-    live = {slot for _, slot in program.feeds}
+    live = {slot for slot, _ in program.constants}
+    if live & {slot for _, slot in program.feeds}:
+        raise _wrong("a constant has the slot of a feed")
+    live |= {slot for _, slot in program.feeds}
     freed: set[int] = set()
-    for i in program.instructions:
+    for k, i in enumerate(program.instructions):
+        if any(not 0 <= n < k for n in i.after):
+            raise _wrong(f"{i.op.name} waits for a later instruction")
         for slot in i.inputs:
             if slot not in live:
                 state = "freed" if slot in freed else "unwritten"

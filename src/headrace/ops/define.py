@@ -67,6 +67,8 @@ def define(
     fold: Callable[..., Any] | None = None,
     native: Callable[..., Any] | None = None,
     lower: Lowering | None = None,
+    simplify: Callable[..., Any] | None = None,
+    reshapes: Callable[..., bool] | None = None,
     commutative: bool = False,
     accepts_uninitialized: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -89,6 +91,8 @@ def define(
             fold=fold,
             native=native,
             lower=lower,
+            simplify=simplify,
+            reshapes=reshapes,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
             doc=function.__doc__ or "",

@@ -350,6 +350,12 @@ def _write_infer(c: Any, handle: TensorShape, value: TensorShape) -> list[Tensor
     return []
 
 
+def _assign_reshapes(node: Any) -> bool:
+    declared, given = handle_data(node._inputs[0]), node._inputs[1].shape
+    sizes = given.sizes
+    return declared is None or sizes is None or None in sizes or declared.shape.sizes != sizes
+
+
 def _assign_kernel(handle, value, *, dtype):
     state = handle.resources.get_or_create(
         handle.container,
@@ -369,6 +375,7 @@ def _assign_kernel(handle, value, *, dtype):
     kernel=_assign_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    reshapes=_assign_reshapes,
     samples=[Sample(r(2, 3), r(2, 3))],
     lower=Update(lambda e, old, value: value, initializes=True),
 )

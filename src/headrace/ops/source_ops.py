@@ -133,7 +133,7 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     if not default.is_compatible_with(c.attrs["shape"]):
         raise ValueError(f"the default of shape {default} does not fit {c.attrs['shape']}")
-    return c.attrs["shape"]
+    return default if c.settled else c.attrs["shape"]  # nobody can feed it any more
 
 
 @export("placeholder_with_default")

@@ -195,6 +195,7 @@ def _assign_kernel(ref, value, *, validate_shape):
     kernel=_assign_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.WRITES,
+    reshapes=lambda node: not node.attrs["validate_shape"],
     accepts_uninitialized=True,
     samples=[Sample(r(2, 3), r(2, 3)), Sample(r(2), r(3), validate_shape=False)],
     lower=Update(lambda e, old, value: value, initializes=True),

@@ -1,5 +1,23 @@
 """The order of passes from fetches and feeds to a Program."""
 
-from headrace.pipeline.passes import PASSES, Options, compile_step
+from headrace.pipeline.passes import (
+    PASSES,
+    Options,
+    compile_step,
+    finish,
+    finish_as_is,
+    optimise,
+    prepare,
+)
+from headrace.pipeline.tiers import compile_at
 
-__all__ = ["PASSES", "Options", "compile_step"]
+__all__ = [
+    "PASSES",
+    "Options",
+    "compile_at",
+    "compile_step",
+    "finish",
+    "finish_as_is",
+    "optimise",
+    "prepare",
+]

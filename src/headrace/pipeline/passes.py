@@ -1,32 +1,51 @@
-"""The pipeline: one visible list of passes, and the function that runs them.
+"""The pipeline: one visible list of passes, and the functions that run its stages.
 
 In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
 tests) the verifier of each form runs after each pass.
+
+Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `optimise`
+(once per combination of feed shapes), `compile` (when pipeline.tiers says so), `finish`. A prepared
+step also has a program as it is (`finish_as_is`), for shapes that are not specialised for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from headrace.core.config import settings
+from headrace.graph.dataflow import Dataflow
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program, StepGraph
-from headrace.graph.verify import verify_program, verify_step_graph
+from headrace.graph.verify import verify_dataflow, verify_program, verify_step_graph
+from headrace.optimize.common import merge_common
+from headrace.optimize.dead import remove_dead
+from headrace.optimize.fold import fold
 from headrace.optimize.prune import prune
-from headrace.pipeline.schedule import schedule
+from headrace.optimize.specialise import specialise
+from headrace.pipeline.clusters import cluster
+from headrace.pipeline.schedule import schedule, schedule_as_is
 from headrace.place.constraints import place
 
-__all__ = ["PASSES", "Options", "compile_step"]
+__all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
+
+Shape = tuple[int, ...] | None
+Watch = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a session's configuration says about making programs."""
+    """What a session's configuration says about making programs.
+
+    jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
+    feed shapes a step is optimised.
+    """
 
     devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
     soft_placement: bool = False
+    jit: str = field(default_factory=lambda: settings().jit)
+    specialisations: int = field(default_factory=lambda: settings().specialisations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,30 +57,86 @@ class Request:
     feeds: tuple[Tensor, ...]
 
 
-Pass = tuple[str, Callable[[Any, Options], Any], Callable[[Any], None]]
+class Pass(NamedTuple):
+    """A step of the pipeline: what it does to a form, and who checks the result."""
 
-# (name, pass, verifier of its result), in order.
+    stage: str
+    name: str
+    run: Callable[[Any, Options], Any]
+    verify: Callable[[Any], None]
+
+
 PASSES: list[Pass] = [
-    ("prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
-    ("place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
-    ("schedule", lambda s, o: schedule(s), verify_program),
+    Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
+    Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
+    # Shapes, constants, reads and the order of effects become explicit.
+    Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
+    Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
+    Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
+    Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
+    # Regions become nodes of native code; without the compiler the flow stays as it is.
+    Pass("compile", "cluster", lambda f, o: cluster(f), verify_dataflow),
+    Pass("finish", "schedule", lambda f, o: schedule(f), verify_program),
 ]
+
+
+def prepare(
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation],
+    feeds: Sequence[Tensor],
+    options: Options,
+    watch: Watch | None = None,
+) -> StepGraph:
+    """The operations that a step needs, on their devices."""
+    request = Request(tuple(fetches), tuple(targets), tuple(feeds))
+    return _run("prepare", request, options, watch)
+
+
+def optimise(
+    step: StepGraph, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
+) -> Dataflow:
+    """The step for feeds of these shapes (None: not known)."""
+    return _run("optimise", (step, shapes), options, watch)
+
+
+def finish(
+    flow: Dataflow, options: Options, compiled: bool = False, watch: Watch | None = None
+) -> Program:
+    """The program of an optimised step, with native code in it if `compiled`."""
+    if compiled:
+        flow = _run("compile", flow, options, watch)
+    return _run("finish", flow, options, watch)
+
+
+def finish_as_is(step: StepGraph) -> Program:
+    """The program of a prepared step that runs with any shapes."""
+    program = schedule_as_is(step)
+    if settings().verify:
+        verify_program(program)
+    return program
 
 
 def compile_step(
     fetches: Sequence[Tensor],
     targets: Sequence[Operation],
     feeds: Sequence[Tensor],
+    shapes: Sequence[Shape],
     options: Options | None = None,
-    watch: Callable[[str, StepGraph | Program], None] | None = None,
+    watch: Watch | None = None,
 ) -> Program:
     """Run every pass; `watch` sees each pass's name and result."""
     options = options or Options()
-    form: Any = Request(tuple(fetches), tuple(targets), tuple(feeds))
-    for name, run, verify in PASSES:
-        form = run(form, options)
-        if settings().verify:
-            verify(form)
-        if watch is not None:
-            watch(name, form)
+    step = prepare(fetches, targets, feeds, options, watch)
+    flow = optimise(step, shapes, options, watch)
+    return finish(flow, options, options.jit != "off", watch)
+
+
+def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
+    for each in PASSES:
+        if each.stage == stage:
+            form = each.run(form, options)
+            if settings().verify:
+                each.verify(form)
+            if watch is not None:
+                watch(each.name, form)
     return form

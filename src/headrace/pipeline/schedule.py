@@ -1,59 +1,130 @@
-"""Schedule. In: a placed StepGraph in dependency order. Out: a Program whose slots are freed after
-their last reader.
+"""Schedule. In: a Dataflow, or a StepGraph as it is; either in dependency order. Out: a Program
+whose slots are freed after their last reader.
+
+Constants have slots, and no instructions: who would wait for one waits for its controls. Nodes that
+find the step's variables come first, so that the runtime can check what it relies on before
+anything has happened.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.graph.dataflow import Dataflow
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program, StepGraph
+from headrace.optimize.states import is_source
 
-__all__ = ["schedule"]
+__all__ = ["schedule", "schedule_as_is"]
 
 
-def schedule(step: StepGraph) -> Program:
-    """Number the tensors and note where each is read last."""
-    slot: dict[Tensor, int] = {}
-    for t in step.feeds:
-        slot[t] = len(slot)
-    feeds = tuple((t, slot[t]) for t in step.feeds)
-    first_output: dict[Operation, int] = {}
-    count = len(slot)
+def schedule(flow: Dataflow) -> Program:
+    """Make the program of a specialised step."""
+    layout = _Layout([f.value for f in flow.feeds])
+    for node in sorted(flow.nodes, key=lambda node: not is_source(node)):
+        if node.constant is not None:
+            layout.hold(node, node.outputs, node.constant, node.controls)
+        else:
+            layout.run(node, node.inputs, node.controls, node.outputs)
+    feeds = [f.tensor for f in flow.feeds]
+    return layout.program(feeds, flow.tensors or flow.fetches, flow.fetches)
+
+
+def schedule_as_is(step: StepGraph) -> Program:
+    """Make the program of a step that nothing is known about but its graph."""
+    layout = _Layout(step.feeds)
     for op in step.operations:
-        first_output[op] = count
-        for t in op._outputs:
-            slot.setdefault(t, count)  # a fed output keeps the feed's slot
-            count += 1
-    fetched = {slot[t] for t in step.fetches}
-    last_reader = _last_readers(step, slot)
-    frees: dict[Operation, list[int]] = {}
-    for s, reader in last_reader.items():
-        if s not in fetched:
-            frees.setdefault(reader, []).append(s)
-    for op in step.operations:
-        unread = range(first_output[op], first_output[op] + len(op._outputs))
-        frees.setdefault(op, []).extend(
-            s for s in unread if s not in last_reader and s not in fetched
+        if op.definition.fold is not None and not op._inputs and not op._control_inputs:
+            layout.hold(op, op._outputs, op.definition.fold(op), ())
+        else:
+            controls = op._control_inputs
+            layout.run(op, op._inputs, controls, op._outputs, _dereferences(op, step))
+    return layout.program(step.feeds, step.fetches, step.fetches)
+
+
+class _Layout:
+    """A program in the making. Values are Tensors or a Dataflow's Values, ops its nodes.
+
+    `_slot` of each value, `_number` of each instruction; `_behind` has for a constant's node what
+    must be waited for instead.
+    """
+
+    def __init__(self, feeds: Sequence[Any]) -> None:
+        self._slot: dict[Any, int] = {t: i for i, t in enumerate(feeds)}
+        self._count = len(self._slot)
+        self._number: dict[Any, int] = {}
+        self._behind: dict[Any, tuple[int, ...]] = {}
+        self._constants: list[tuple[int, np.ndarray]] = []
+        self._drafts: list[tuple[Any, tuple[int, ...], int, int, tuple[int, ...], Any]] = []
+
+    def hold(self, op: Any, outputs: Any, values: Any, controls: Iterable[Any]) -> None:
+        """Give a constant node slots that have its values from the start."""
+        self._behind[op] = self._waits(controls)
+        first = self._place(outputs)
+        self._constants += [
+            (first + i, value)
+            for i, (t, value) in enumerate(zip(outputs, values, strict=True))
+            if self._slot[t] == first + i
+        ]
+
+    def run(
+        self,
+        op: Any,
+        inputs: Sequence[Any],
+        controls: Iterable[Any],
+        outputs: Sequence[Any],
+        dereference: tuple[int, ...] = (),
+    ) -> None:
+        """Add the instruction that runs `op`."""
+        sources = [t.op for t in inputs if t.op in self._behind]
+        after = self._waits([*controls, *sources])
+        slots = tuple(self._slot[t] for t in inputs)
+        self._number[op] = len(self._drafts)
+        first = self._place(outputs)
+        self._drafts.append((op, slots, first, len(outputs), after, dereference))
+
+    def _place(self, outputs: Sequence[Any]) -> int:
+        first = self._count
+        for t in outputs:
+            self._slot.setdefault(t, self._count)  # a fed output keeps the feed's slot
+            self._count += 1
+        return first
+
+    def _waits(self, controls: Iterable[Any]) -> tuple[int, ...]:
+        found: set[int] = set()
+        for c in controls:
+            found.update(self._behind[c] if c in self._behind else (self._number[c],))
+        return tuple(sorted(found))
+
+    def program(
+        self, feeds: Sequence[Tensor], tensors: Sequence[Any], fetches: Sequence[Any]
+    ) -> Program:
+        """The finished program; `fetches` are the values of `tensors`."""
+        kept = {self._slot[t] for t in fetches} | {slot for slot, _ in self._constants}
+        last: dict[int, int] = {}
+        for k, (_, inputs, output, width, _, _) in enumerate(self._drafts):
+            last.update(dict.fromkeys(range(output, output + width), k))
+            last.update(dict.fromkeys(inputs, k))
+        frees: list[list[int]] = [[] for _ in self._drafts]
+        for slot, k in sorted(last.items()):
+            if slot not in kept:
+                frees[k].append(slot)
+        instructions = tuple(
+            Instruction(op, inputs, output, width, tuple(freed), after, dereference)
+            for (op, inputs, output, width, after, dereference), freed in zip(
+                self._drafts, frees, strict=True
+            )
         )
-    instructions = tuple(
-        Instruction(
-            op,
-            tuple(slot[t] for t in op._inputs),
-            first_output[op],
-            len(op._outputs),
-            tuple(sorted(frees.get(op, ()))),
-            _dereferences(op, step),
+        return Program(
+            instructions,
+            self._count,
+            tuple((t, i) for i, t in enumerate(feeds)),
+            tuple((t, self._slot[v]) for t, v in zip(tensors, fetches, strict=True)),
+            tuple(self._constants),
         )
-        for op in step.operations
-    )
-    return Program(instructions, count, feeds, tuple((t, slot[t]) for t in step.fetches))
-
-
-def _last_readers(step: StepGraph, slot: dict[Tensor, int]) -> dict[int, Operation]:
-    last: dict[int, Operation] = {}
-    for op in step.operations:
-        for t in op._inputs:
-            last[slot[t]] = op
-    return last
 
 
 def _dereferences(op: Operation, step: StepGraph) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
-from headrace.runtime.kernels import bind, echo, failure, take
+from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, take
 
 __all__ = ["Executable"]
 
@@ -27,15 +27,11 @@ class Executable:
     def __init__(self, program: Program, resources: Resources) -> None:
         self.program = program
         self.kernels = [bind(i, resources) for i in program.instructions]
-        feeds = len(program.feeds)
-        self._fetches = [(echo if slot < feeds else take, slot) for _, slot in program.fetches]
-        self._blank: list[Any] = [None] * (program.slots - feeds)
-        constants = set()
-        for i in program.instructions:
-            fold = i.op.definition.fold
-            if fold is not None and _is_constant(i):
-                self._blank[i.output - feeds] = fold(i.op)[0]
-                constants.add(i.output)
+        fed = {t for t, _ in program.feeds}
+        self._fetches = [(echo if t in fed else take, slot) for t, slot in program.fetches]
+        self._blank: list[Any] = [None] * (program.slots - len(fed))
+        for slot, value in program.constants:
+            self._blank[slot - len(fed)] = value
         self._code = [
             (
                 i.op,
@@ -43,15 +39,15 @@ class Executable:
                 _gatherer(i.inputs),
                 i.output,
                 i.width if _is_plain(i) else -1,
-                tuple(s for s in i.frees if s not in constants),
+                i.frees,
             )
             for i, kernel in zip(program.instructions, self.kernels, strict=True)
-            if not _is_constant(i)
         ]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all instructions; `feeds` are in the order of the program's feeds, and so are the
-        results of its fetches.
+        results of its fetches. ShapesChanged if the program isn't for the variables as they are:
+        then nothing has happened.
         """
         slots: list[Any] = [*feeds, *self._blank]
         op = gather = None
@@ -68,6 +64,8 @@ class Executable:
                     result = None
                 op = None
                 return [get(slots, i) for get, i in self._fetches]
+        except ShapesChanged:
+            raise
         except Exception as error:
             if op is None:
                 op, gather = self._fetched_op(slots), None
@@ -89,12 +87,6 @@ def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
         return itemgetter(*slots)
     first = slots[0] if slots else 0
     return itemgetter(slice(first, first + len(slots)))
-
-
-def _is_constant(instruction: Instruction) -> bool:
-    """Whether the result is known before any step: its slot is filled once, for all steps."""
-    op = instruction.op
-    return op.definition.fold is not None and not op._inputs and instruction.width == 1
 
 
 def _is_plain(instruction: Instruction) -> bool:

@@ -3,6 +3,9 @@ its slots' values.
 
 The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's
 own samples in this process; where it declines an input, the NumPy kernel takes over.
+
+A specialised program relies on variables having their declared shapes: the kernels that find the
+variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
 """
 
 from __future__ import annotations
@@ -15,13 +18,20 @@ from typing import Any
 import numpy as np
 
 from headrace.core import errors
+from headrace.core.config import settings
+from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
-from headrace.devices.resources import Resources, VariableState
+from headrace.devices.resources import ResourceHandle, Resources, VariableState
+from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction
 
-__all__ = ["NodeContext", "bind", "echo", "take", "translate"]
+__all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "take", "translate"]
+
+
+class ShapesChanged(Exception):
+    """A variable hasn't the shape that a specialised program was made for."""
 
 
 class NodeContext:
@@ -29,7 +39,7 @@ class NodeContext:
 
     __slots__ = ("op", "resources")
 
-    def __init__(self, op: Operation, resources: Resources) -> None:
+    def __init__(self, op: Operation | Node, resources: Resources) -> None:
         self.op = op
         self.resources = resources
 
@@ -55,7 +65,68 @@ def bind(instruction: Instruction, resources: Resources) -> Callable[..., Any]:
         run = _with_native(op, context, run)
     if instruction.dereference:
         run = _dereferencing(run, instruction.dereference, len(instruction.inputs))
+    if isinstance(op, Node):
+        if not op.inputs:
+            run = _guarding(op, run)
+        if settings().verify:
+            run = _checking(op, run)
     return run
+
+
+def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
+    """Check that the variable which a node finds has the shape that was relied on."""
+    if len(node.types) != 1:
+        return find
+    (value,) = node.outputs
+    if value.dtype._is_ref_dtype:
+        shape, state_of = value.shape, lambda state: state
+    elif value._handle_data is not None:
+        shape, state_of = value._handle_data.shape, _state_behind
+    else:
+        return find
+    if shape.sizes is None:
+        return find
+    sizes = shape.sizes
+
+    def run() -> Any:
+        found = find()
+        state = state_of(found)
+        held = None if state is None else state.value
+        if held is not None and held.shape != sizes and not shape.is_compatible_with(held.shape):
+            raise ShapesChanged(f"{state!r} holds {held.shape}")
+        return found
+
+    return run
+
+
+def _state_behind(handle: ResourceHandle) -> VariableState | None:
+    found = handle.resources.has(handle.container, handle.name)
+    return handle.get() if found and handle.kind is VariableState else None
+
+
+def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Check that a kernel gives what the node's types say."""
+    several = len(node.types) > 1 or node.definition.schema.has_list_outputs
+
+    def checked(*values: Any) -> Any:
+        result = run(*values)
+        results = result if several else (result,) if node.types else ()
+        for value, expected in zip(results, node.types, strict=False):
+            if not _fits(value, expected):
+                raise RuntimeError(
+                    f"the kernel of {node.type} gave {np.asarray(value).dtype}"
+                    f"{list(np.shape(value))} where {expected} was expected"
+                )
+        return result
+
+    return checked
+
+
+def _fits(value: Any, expected: ValueType) -> bool:
+    if not isinstance(value, np.ndarray | np.generic):
+        return True  # references, handles, strings, and what only Python can hold
+    right = expected.shape.is_compatible_with(TensorShape.of(value.shape))
+    return right and value.dtype == expected.dtype.numpy
 
 
 def _dereferencing(
@@ -68,7 +139,7 @@ def _dereferencing(
 
 
 def _with_native(
-    op: Operation, context: NodeContext, plain: Callable[..., Any]
+    op: Operation | Node, context: NodeContext, plain: Callable[..., Any]
 ) -> Callable[..., Any]:
     native = bind_kernel(op, context, op.definition.native)
 
@@ -128,7 +199,10 @@ def _compare(definition: Definition) -> bool:
 
 
 def failure(
-    error: Exception, op: Operation, inputs: Sequence[Any], feeds: Sequence[tuple[Tensor, Any]]
+    error: Exception,
+    op: Operation | Node,
+    inputs: Sequence[Any],
+    feeds: Sequence[tuple[Tensor, Any]],
 ) -> errors.OpError:
     """What a step raises when a kernel did: the kernel's error in TensorFlow's tree, with the
     shapes of what the kernel got and of what the step was fed, and without our own frames.
@@ -139,8 +213,7 @@ def failure(
     translated = translate(error, op)
     if not isinstance(error, errors.OpError):
         if inputs:
-            named = zip(op._inputs, inputs, strict=True)
-            shown = ", ".join(_describe(t, v) for t, v in named)
+            shown = ", ".join(_describe(t, v) for t, v in zip(_named(op), inputs, strict=True))
             translated.add_detail(f"inputs: {shown}")
         if feeds:
             translated.add_detail(f"feeds: {', '.join(_describe(t, v) for t, v in feeds)}")
@@ -150,13 +223,21 @@ def failure(
     return translated.with_traceback(None)
 
 
-def _describe(t: Tensor, value: Any) -> str:
+def _named(op: Operation | Node) -> Sequence[Any]:
+    """The inputs by the client's names, if the node reads what its operation would."""
+    origin = origin_of(op)
+    same = origin.definition is op.definition and len(origin._inputs) == len(op._inputs)
+    return origin._inputs if same else op._inputs
+
+
+def _describe(t: Any, value: Any) -> str:
     shape = ",".join(map(str, np.shape(value))) if not isinstance(value, VariableState) else "?"
     return f"{t.name} {t.dtype.base_dtype.name}[{shape}]"
 
 
-def translate(error: Exception, op: Operation) -> errors.OpError:
+def translate(error: Exception, op: Operation | Node) -> errors.OpError:
     """Turn what a kernel raised into an error of TensorFlow's tree that names the operation."""
+    op = origin_of(op)
     if isinstance(error, errors.OpError):
         if error.op is None:
             error._op = op

@@ -16,40 +16,43 @@ from typing import Any
 import numpy as np
 
 from headrace.core import errors
+from headrace.graph.dataflow import Node, origin_of
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
 from headrace.runtime.executor import Executable, store
-from headrace.runtime.kernels import echo, failure, take, translate
+from headrace.runtime.kernels import ShapesChanged, echo, failure, take, translate
 
 __all__ = ["Observer", "Step"]
 
 # Called after each kernel with its operation, start and end in seconds, and its results.
-Observer = Callable[[Operation, float, float, list[Any]], None]
+Observer = Callable[[Operation | Node, float, float, list[Any]], None]
 
 
 class _Plan:
     """What does not change between the steps of one program: who waits for whom."""
 
     def __init__(self, program: Program) -> None:
-        self.index = index = {i.op: k for k, i in enumerate(program.instructions)}
+        self.index = {i.op: k for k, i in enumerate(program.instructions)}
         self.writer: dict[int, int] = {}
         for k, i in enumerate(program.instructions):
             for slot in range(i.output, i.output + i.width):
                 self.writer[slot] = k
         self.feed_slots = {slot for _, slot in program.feeds}
+        self.fed = {t for t, _ in program.feeds}
         self.pending = [0] * len(program.instructions)
         self.after: list[list[int]] = [[] for _ in program.instructions]
         self.after_feed: dict[int, list[int]] = {slot: [] for slot in self.feed_slots}
         self.readers = [0] * program.slots
+        constants = {slot for slot, _ in program.constants}
         for k, i in enumerate(program.instructions):
             for slot in i.inputs:
                 self.readers[slot] += 1
-                waits = self.after_feed.get(slot)
-                (self.after[self.writer[slot]] if waits is None else waits).append(k)
-            controls = [index[c] for c in i.op._control_inputs if c in index]
-            for c in controls:
-                self.after[c].append(k)
-            self.pending[k] = len(i.inputs) + len(controls)
+                if slot not in constants:
+                    waits = self.after_feed.get(slot)
+                    (self.after[self.writer[slot]] if waits is None else waits).append(k)
+            for earlier in i.after:
+                self.after[earlier].append(k)
+            self.pending[k] = sum(s not in constants for s in i.inputs) + len(i.after)
         for _, slot in program.fetches:
             self.readers[slot] += 1
 
@@ -69,6 +72,9 @@ class Step:
         self._program = program
         self._slots: list[Any] = [None] * program.slots
         self._present = [False] * program.slots
+        for slot, value in program.constants:
+            self._slots[slot] = value
+            self._present[slot] = True
         self._pending = list(plan.pending)
         self._readers = list(plan.readers)
         self._done = [False] * len(program.instructions)
@@ -110,13 +116,12 @@ class Step:
             while self._ready:
                 self._execute(self._ready.popleft())
 
-    def fetch(self, slot: int) -> Any:
-        """Return a fetched value; each fetch can be taken once."""
+    def fetch(self, tensor: Tensor, slot: int) -> Any:
+        """Return the value of a fetched tensor; each fetch can be taken once."""
         try:
-            value = (echo if slot in self._plan.feed_slots else take)(self._slots, slot)
+            value = (echo if tensor in self._plan.fed else take)(self._slots, slot)
         except errors.OpError as error:
-            op = next(t.op for t, s in self._program.fetches if s == slot)
-            raise translate(error, op) from None
+            raise translate(error, tensor.op) from None
         self._release(slot)
         return value
 
@@ -127,16 +132,15 @@ class Step:
         """The instructions that have yet to run before `slots` and `operations` are done."""
         writer, index = self._plan.writer, self._plan.index
         stack = [writer[s] for s in slots if s in writer]
-        stack += [index[op] for op in operations]
+        stack += [index[op] for op in operations if op in index]  # a constant has no instruction
         needed: set[int] = set()
         while stack:
             k = stack.pop()
             if k in needed or self._done[k]:
                 continue
             needed.add(k)
-            controls = self._program.instructions[k].op._control_inputs
             stack += [writer[s] for s in self._inputs(k) if s in writer]
-            stack += [index[c] for c in controls if c in index]
+            stack += self._program.instructions[k].after
         return needed
 
     def _execute(self, k: int) -> None:
@@ -144,7 +148,7 @@ class Step:
         op, slots = instruction.op, self._slots
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise errors.DeadlineExceededError(
-                None, op, f"the step's deadline passed before '{op.name}'"
+                None, origin_of(op), f"the step's deadline passed before '{op.name}'"
             )
         start = time.time()
         failed = None
@@ -154,6 +158,8 @@ class Step:
                 slots[instruction.output] = result
             elif instruction.width:
                 store(slots, op, instruction.output, result)
+        except ShapesChanged:
+            raise
         except Exception as error:
             failed = failure(error, op, [slots[s] for s in instruction.inputs], self._fed)
         if failed is not None:

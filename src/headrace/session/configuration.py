@@ -3,13 +3,15 @@ what can't be had.
 
 Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, operation_timeout_in_ms,
 intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
-threads, and the first session that asks decides); trace_level, timeout_in_ms,
-output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed and memory
-(thread pools between operations, GPU memory, graph rewriting) that change no result.
+threads, and the first session that asks decides), graph_options.optimizer_options.global_jit_level
+(OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are); trace_level,
+timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed
+and memory (thread pools between operations, GPU memory, single rewriters) that change no result.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
@@ -38,7 +40,16 @@ def options(config: Any) -> Options:
         openmp.request_threads(config.intra_op_parallelism_threads)
     count = max(config.device_count.get("CPU", 1), 1)
     devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
-    return Options(devices, config.allow_soft_placement)
+    found = Options(devices, config.allow_soft_placement)
+    asked = config.graph_options.optimizer_options
+    jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
+    optimised = found.specialisations if asked.opt_level >= 0 else 0
+    return replace(found, jit=jit, specialisations=optimised)
+
+
+def _jit(level: int) -> str:
+    """What a GlobalJitLevel other than DEFAULT says."""
+    return "off" if level < 0 else "always"
 
 
 def check_run(options: Any, metadata: Any) -> None:

@@ -1,7 +1,7 @@
 """Session: runs steps of a graph. In: fetches and feeds. Out: values.
 
 A session owns the state of its default container and a cache of plans: for each (fetches, feeds) it
-was asked for, the Executable and how feeds go in and values come out. A hit costs a few
+was asked for, the executables and how feeds go in and values come out. A hit costs a few
 microseconds; many threads may run at once.
 """
 
@@ -19,12 +19,13 @@ from headrace.devices.resources import Resources, reset_containers
 from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.pipeline import compile_step
-from headrace.runtime import Executable, Step
+from headrace.pipeline import prepare
+from headrace.runtime import Executable, ShapesChanged, Step
 from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
 from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace.session.growth import GrowthWatch
+from headrace.session.variants import Variants
 from headrace.variables.variable import Variable
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
@@ -40,17 +41,18 @@ class _Plan:
     feed_dict. mutations: the graph's count of changes when the plan was made.
     """
 
-    __slots__ = ("direct", "executable", "feeds", "fetches", "mutations", "rebuild")
+    __slots__ = ("direct", "feeds", "fetches", "mutations", "rebuild", "run", "variants")
 
     def __init__(
         self,
-        executable: Executable,
+        variants: Variants,
         feeds: tuple[Tensor, ...],
         direct: bool,
         fetches: FetchPlan,
         mutations: int,
     ) -> None:
-        self.executable = executable
+        self.variants = variants
+        self.run = variants.run
         self.feeds = feeds
         self.direct = direct
         self.fetches = fetches
@@ -141,7 +143,7 @@ class BaseSession:
         if options is not None or run_metadata is not None or self._timeout:
             return plan.rebuild(self._run_watched(plan, values, options, run_metadata))
         try:
-            results = plan.executable.run(values)
+            results = plan.run(values)
         except errors.OpError as error:
             failed = error.with_traceback(None)  # what is below is ours; the message tells
         else:
@@ -164,10 +166,10 @@ class BaseSession:
         exact = (*wanted.tensors, None, *wanted.targets, None, *feeds)
         found = self._plans.get(exact)
         if found is None or found.mutations != self._graph.mutations:
-            executable = self._compile(wanted, feeds)
+            variants = self._prepare(wanted, feeds)
         else:
-            executable = found.executable
-        plan = _Plan(executable, feeds, direct, wanted, self._graph.mutations)
+            variants = found.variants
+        plan = _Plan(variants, feeds, direct, wanted, self._graph.mutations)
         with self._lock:
             if self._closed:
                 return plan
@@ -178,15 +180,10 @@ class BaseSession:
                 self._plans[key] = plan
         return plan
 
-    def _compile(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Executable:
-        program = compile_step(
-            wanted.tensors,
-            wanted.targets,
-            feeds,
-            self._options,
-            watch=tracing.log_placement if self._log_placement else None,
-        )
-        return Executable(program, self._resources)
+    def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
+        watch = tracing.log_placement if self._log_placement else None
+        step = prepare(wanted.tensors, wanted.targets, feeds, self._options, watch)
+        return Variants(step, self._options, self._resources)
 
     def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
         """Resolve the keys of a feed_dict to tensors of this graph."""
@@ -220,13 +217,27 @@ class BaseSession:
             timeout = options.timeout_in_ms or timeout
             recorder = tracing.recorder(options, metadata)
         deadline = time.monotonic() + timeout / 1e3 if timeout else None
-        step = Step(plan.executable, deadline, recorder.observe if recorder else None)
-        program = plan.executable.program
+        executable = plan.variants.choose(values)
+        try:
+            return self._observed(executable, values, deadline, recorder)
+        except ShapesChanged:
+            executable = plan.variants.despecialise()
+        return self._observed(executable, values, deadline, recorder)
+
+    def _observed(
+        self,
+        executable: Executable,
+        values: list[Any],
+        deadline: float | None,
+        recorder: tracing.Recorder | None,
+    ) -> list[Any]:
+        step = Step(executable, deadline, recorder.observe if recorder else None)
+        program = executable.program
         step.feed({slot: v for (_, slot), v in zip(program.feeds, values, strict=True)})
         step.run_all()
         if recorder is not None:
-            recorder.finish(plan.executable.program, self._graph)
-        return [step.fetch(slot) for _, slot in program.fetches]
+            recorder.finish(program, self._graph)
+        return [step.fetch(t, slot) for t, slot in program.fetches]
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False
@@ -253,7 +264,7 @@ class BaseSession:
                     plan, arrays, kwargs.get("options"), kwargs.get("run_metadata")
                 )
                 return plan.rebuild(got)
-            return plan.rebuild(plan.executable.run(arrays))
+            return plan.rebuild(plan.run(arrays))
 
         return call
 
@@ -336,8 +347,9 @@ class _PartialRun:
     """A step in progress: which of its feeds, fetches and targets are still to come."""
 
     def __init__(self, plan: _Plan) -> None:
-        program = plan.executable.program
-        self._step = Step(plan.executable)
+        executable = plan.variants.as_is()  # a step that hasn't all feeds has no shapes yet
+        program = executable.program
+        self._step = Step(executable)
         self._slots = {**dict(program.feeds), **dict(program.fetches)}
         self._feeds = _Pending("feed", "fed", plan.feeds)
         self._fetches = _Pending("fetch", "fetched", plan.fetches.tensors)
@@ -365,7 +377,7 @@ class _PartialRun:
             self._feeds.left -= values.keys()
             self._fetches.left -= set(tensors)
             self._targets.left -= set(targets)
-            results = {t: self._step.fetch(s) for t, s in zip(computed, slots, strict=True)}
+            results = {t: self._step.fetch(t, s) for t, s in zip(computed, slots, strict=True)}
             return [results[t] if t in results else values[t].copy() for t in tensors]
 
     def _check_fed(self, slots: list[int], targets: list[Operation], given: dict[int, Any]) -> None:

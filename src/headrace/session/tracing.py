@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.graph.dataflow import Dataflow, Node, origin_of
 from headrace.graph.operation import Operation
 from headrace.graph.program import Program, StepGraph
 
@@ -25,7 +26,7 @@ class Device:
     memory_limit_bytes: int = 0
 
 
-def log_placement(stage: str, form: StepGraph | Program) -> None:
+def log_placement(stage: str, form: StepGraph | Dataflow | Program) -> None:
     """Print where each operation of a step goes, once per program."""
     if stage == "place" and isinstance(form, StepGraph):
         for op in form.operations:
@@ -42,15 +43,17 @@ def recorder(options: Any, metadata: Any) -> Recorder | None:
 
 
 class Recorder:
-    """Fills a RunMetadata: when each operation ran, and the graph that was run."""
+    """Fills a RunMetadata: when each operation ran, and the client's operations that were run (in a
+    specialised step constants aren't, nor what was found to be needless).
+    """
 
     def __init__(self, metadata: proto.RunMetadata, times: bool, graphs: bool) -> None:
         self._metadata = metadata
         self._times = times
         self._graphs = graphs
-        self._events: list[tuple[Operation, float, float, list[Any]]] = []
+        self._events: list[tuple[Operation | Node, float, float, list[Any]]] = []
 
-    def observe(self, op: Operation, start: float, end: float, outputs: list[Any]) -> None:
+    def observe(self, op: Operation | Node, start: float, end: float, outputs: list[Any]) -> None:
         if self._times:
             sizes = [(getattr(v, "shape", ()), getattr(v, "nbytes", 0)) for v in outputs]
             self._events.append((op, start, end, sizes))
@@ -64,7 +67,9 @@ class Recorder:
 
             target = self._metadata.partition_graphs.add()
             for instruction in program.instructions:
-                target.node.append(node_def(instruction.op))
+                op = origin_of(instruction.op)
+                if isinstance(op, Operation) and op.definition is instruction.op.definition:
+                    target.node.append(node_def(op))
             target.versions.CopyFrom(graph.graph_def_versions)
 
     def _write_times(self) -> None:

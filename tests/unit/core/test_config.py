@@ -59,3 +59,12 @@ def test_settings_are_read_once_and_frozen(monkeypatch):
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.num_threads = 7
     config.settings.cache_clear()
+
+
+def test_how_steps_are_optimised():
+    environment = {"HEADRACE_JIT": "Always", "HEADRACE_SPECIALISATIONS": "0"}
+    assert config.read(environment) == config.Settings(jit="always", specialisations=0)
+    with pytest.raises(ValueError, match="HEADRACE_JIT must be one of off, auto, always: 'maybe'"):
+        config.read({"HEADRACE_JIT": "maybe"})
+    with pytest.raises(ValueError, match=r"HEADRACE_SPECIALISATIONS must be .*'-1'"):
+        config.read({"HEADRACE_SPECIALISATIONS": "-1"})

@@ -272,10 +272,11 @@ def test_log_device_placement(graph, capsys):
 
 
 def test_run_metadata_and_deadline(session):
-    x = tf.multiply(tf.constant([1.0, 2.0]), 3.0, name="traced")
+    fed = tf.placeholder(tf.float32, [2])
+    x = tf.multiply(fed, 3.0, name="traced")
     metadata = tf.RunMetadata()
     full = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
-    np.testing.assert_array_equal(session.run(x, options=full, run_metadata=metadata), [3, 6])
+    np.testing.assert_array_equal(session.run(x, {fed: [1, 2]}, full, metadata), [3, 6])
     nodes = {n.node_name: n for n in metadata.step_stats.dev_stats[0].node_stats}
     assert nodes["traced"].output[0].tensor_description.shape.dim[0].size == 2
     assert {n.name for n in metadata.partition_graphs[0].node} >= {"traced"}

@@ -1,0 +1,90 @@
+"""Common subexpressions. In: a Dataflow. Out: the same, with equal nodes made one.
+
+Nodes are equal if they have the same definition, attributes, inputs and controls; operands of a
+commutative op may stand in any order. Since whatever writes a state is among the controls of what
+reads it next, two equal reads see the same value. Writing, random and waiting nodes, and reads of
+the world outside, are never merged. Constants are equal if they are bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from headrace.core.shapes import TensorShape
+from headrace.graph.dataflow import Dataflow, Node, Value, rewrite
+from headrace.graph.definition import Effect
+from headrace.optimize.states import carries_state, is_source
+
+__all__ = ["merge_common"]
+
+_MOST_BYTES = 1 << 16  # of a constant that is compared by its bytes
+
+
+def merge_common(flow: Dataflow) -> Dataflow:
+    """Keep the first of each set of equal nodes."""
+    first: dict[Hashable, Node] = {}
+
+    def merge(node: Node) -> tuple[Value, ...] | None:
+        key = _key(node)
+        if key is None:
+            return None
+        known = first.setdefault(key, node)
+        return None if known is node else known.outputs
+
+    return rewrite(flow, merge)
+
+
+def _key(node: Node) -> Hashable:
+    """What equal nodes have in common; None for a node that equals no other."""
+    if not node.types:
+        return None
+    if node.constant is not None:
+        return (node.controls, tuple(map(_array_key, node.constant)))
+    if not _is_mergeable(node):
+        return None
+    inputs = node.inputs
+    if node.definition.commutative:
+        inputs = tuple(sorted(inputs, key=id))
+    attrs = _attributes_key(node)
+    return None if attrs is None else (id(node.definition), attrs, inputs, node.controls)
+
+
+def _is_mergeable(node: Node) -> bool:
+    effect = node.definition.effect
+    if effect is Effect.PURE:
+        return bool(node.inputs)  # else it's a placeholder, or a constant
+    return effect is Effect.READS and not is_source(node) and any(map(carries_state, node.inputs))
+
+
+def _attributes_key(node: Node) -> Hashable:
+    """The attributes that have a meaning; None if they can't be compared."""
+    try:
+        known = node.definition.schema.attributes
+        key = tuple((name, _attribute_key(node.attrs.get(name))) for name in known)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _attribute_key(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return _array_key(value)
+    if isinstance(value, TensorShape):
+        return (TensorShape, value.sizes)
+    if isinstance(value, tuple | list):
+        return tuple(map(_attribute_key, value))
+    return (type(value), repr(value)) if isinstance(value, float) else (type(value), value)
+
+
+def _array_key(array: np.ndarray) -> Hashable:
+    if array.nbytes > _MOST_BYTES:
+        return id(array)
+    if not array.dtype.hasobject:
+        return array.dtype, array.shape, array.tobytes()
+    elements = array.ravel().tolist()
+    strings = all(type(e) is bytes for e in elements)
+    return (array.dtype, array.shape, *elements) if strings else id(array)

@@ -1,0 +1,66 @@
+"""Evaluate a node at compile time. In: a node whose inputs are constants, or whose value its shapes
+decide. Out: the values of its outputs, by its own kernel.
+
+Only pure ops are evaluated, and of those only what the interpreter computes by the same kernel, so
+that the result is the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.graph.dataflow import Node, ValueType
+from headrace.graph.definition import Effect
+from headrace.graph.inference import run_kernel
+
+__all__ = ["evaluate", "is_known"]
+
+
+def evaluate(node: Node, limit: int) -> tuple[np.ndarray, ...] | None:
+    """The values of the node's outputs, if they are known and no value on the way has more than
+    `limit` elements.
+    """
+    definition = node.definition
+    if definition.fold is not None:
+        folded = definition.fold(node)
+        if folded is not None:
+            return _arrays(node, folded)
+    if definition.effect is not Effect.PURE or definition.native is not None or not node.inputs:
+        return None
+    inputs = [v.constant for v in node.inputs]
+    if any(v is None or v.size > limit for v in inputs) or _is_large(node, limit):
+        return None
+    results = run_kernel(node, inputs)  # type: ignore[arg-type]
+    values = None if results is None else _arrays(node, results)
+    return None if values is None or any(v.size > limit for v in values) else values
+
+
+def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
+    """The node as a constant: it reads nothing, but keeps the order that it and its inputs were
+    in.
+    """
+    types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
+    before = [c for v in node.inputs if v.constant is not None for c in v.op.controls]
+    controls = tuple(dict.fromkeys([*node.controls, *before]))
+    return replace(node, inputs=(), controls=controls, types=types, constant=values)
+
+
+def _is_large(node: Node, limit: int) -> bool:
+    return any(t.sizes is not None and math.prod(t.sizes) > limit for t in node.types)
+
+
+def _arrays(node: Node, results: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
+    """The results as arrays of the outputs' types; None if they are known only in part."""
+    found = []
+    for t, value in zip(node.types, results, strict=True):
+        wanted = t.dtype.numpy
+        array = value if isinstance(value, np.ndarray) else np.asarray(value, wanted)
+        if array.dtype != wanted:
+            return None
+        found.append(array)
+    return tuple(found)

@@ -1,0 +1,30 @@
+"""Fold. In: a Dataflow. Out: the same, with the results of pure nodes on constants as constants.
+
+Large results are left for the step to compute (a fill is cheaper than the memory that would be held
+for it), unless they are no larger than what they are made of, which is held anyway.
+"""
+
+from __future__ import annotations
+
+from headrace.graph.dataflow import Dataflow, Node, rewrite
+from headrace.optimize.evaluate import evaluate, is_known
+
+__all__ = ["fold"]
+
+_MOST_ELEMENTS = 1 << 16
+
+
+def fold(flow: Dataflow) -> Dataflow:
+    """Evaluate what depends on constants only."""
+    return rewrite(flow, _fold_node)
+
+
+def _fold_node(node: Node) -> Node | None:
+    if node.constant is not None or not node.inputs:
+        return None
+    known = [v.constant for v in node.inputs]
+    sizes = [v.size for v in known if v is not None]
+    if len(sizes) < len(known):
+        return None
+    values = evaluate(node, max(_MOST_ELEMENTS, sum(sizes)))
+    return None if values is None else is_known(node, values)

@@ -1,0 +1,121 @@
+"""The executables of one plan. In: the values of the feeds. Out: the executable for their shapes.
+
+The first run with new shapes specialises the step, up to a limit per plan; past it, and after a
+variable was found to have another shape than was declared, the step runs as it is. A step that is
+to be compiled runs on the interpreter until then (see pipeline.tiers): it's in `_waiting` so long,
+and then, as all whose executable won't change any more, in `_settled`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.devices.resources import Resources
+from headrace.graph.dataflow import Dataflow
+from headrace.graph.operation import Tensor
+from headrace.graph.program import StepGraph
+from headrace.pipeline import Options, compile_at, finish, finish_as_is, optimise
+from headrace.runtime import Executable, ShapesChanged
+
+__all__ = ["Variants"]
+
+Shapes = tuple[Any, ...]
+
+
+class Variants:
+    """The executables of a prepared step, by the shapes of its feeds."""
+
+    def __init__(self, step: StepGraph, options: Options, resources: Resources) -> None:
+        self._step = step
+        self._options = options
+        self._resources = resources
+        # Feeds whose shape a key must tell: of the others it's known, or they have none.
+        self._varying = tuple(
+            i for i, t in enumerate(step.feeds) if _has_shape(t) and not t._shape.is_fully_defined()
+        )
+        self._settled: dict[Shapes, Executable] = {}
+        self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
+        self._as_is: Executable | None = None
+        self._limit = options.specialisations
+        self._lock = threading.Lock()
+        self._compiling = threading.Lock()
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """Run one step; the values of its fetches."""
+        key = tuple([values[i].shape for i in self._varying])
+        executable = self._settled.get(key)
+        if executable is None:
+            executable = self._settle(key, values)
+        try:
+            return executable.run(values)
+        except ShapesChanged:
+            executable = self.despecialise()
+        return executable.run(values)
+
+    def choose(self, values: list[Any]) -> Executable:
+        """The executable for these values."""
+        key = tuple([values[i].shape for i in self._varying])
+        return self._settled.get(key) or self._settle(key, values)
+
+    def as_is(self) -> Executable:
+        """The executable for any values."""
+        if self._as_is is None:
+            self._as_is = Executable(finish_as_is(self._step), self._resources)
+        return self._as_is
+
+    def despecialise(self) -> Executable:
+        """From now on run the step as it is; returns the executable that does."""
+        with self._lock:
+            self._limit = 0
+            self._settled.clear()
+            self._waiting.clear()
+        return self.as_is()
+
+    def _settle(self, key: Shapes, values: list[Any]) -> Executable:
+        """The executable for shapes that have none yet, or one that waits to be compiled."""
+        with self._lock:
+            if key in self._settled:
+                return self._settled[key]
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                if len(self._settled) + len(self._waiting) >= self._limit:
+                    return self.as_is()
+                return self._first(key, values)
+        if not self._compiling.acquire(blocking=False):
+            return waiting[1]  # another thread compiles: this step need not wait for it
+        try:
+            executable = self._compiled(waiting[0])
+        finally:
+            self._compiling.release()
+        with self._lock:
+            if self._waiting.pop(key, None) is not None:
+                self._settled[key] = executable
+        return executable
+
+    def _first(self, key: Shapes, values: list[Any]) -> Executable:
+        shapes = [
+            np.shape(v) if _has_shape(t) else None
+            for t, v in zip(self._step.feeds, values, strict=True)
+        ]
+        flow = optimise(self._step, shapes, self._options)
+        when = compile_at(flow, self._options.jit)
+        if when == 1:
+            self._settled[key] = executable = self._compiled(flow)
+            return executable
+        executable = Executable(finish(flow, self._options), self._resources)
+        if when is None:
+            self._settled[key] = executable
+        else:
+            self._waiting[key] = flow, executable
+        return executable
+
+    def _compiled(self, flow: Dataflow) -> Executable:
+        return Executable(finish(flow, self._options, compiled=True), self._resources)
+
+
+def _has_shape(t: Tensor) -> bool:
+    return t.dtype.base_dtype not in (dtypes.resource, dtypes.variant)
