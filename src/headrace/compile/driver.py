@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.compile import native, team
-from headrace.compile.foreign import Bound, Foreign
+from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.target import host
@@ -188,7 +188,7 @@ class NativeCluster:
         self.threads = 1
         for instance in self._idle:
             instance.words[Header.THREADS] = 1
-        if any(isinstance(c.kernel, Foreign) for c in self.plan.calls):
+        if any(is_foreign(c.kernel) for c in self.plan.calls):
             self._idle.clear()
             self._refusal = f"this step calls oneDNN, and {openmp.why_not()}"
 
@@ -222,7 +222,7 @@ class _Instance:
         counts = [getattr(c.kernel, "counters", 0) for c in plan.calls]
         self._counters = empty_aligned((sum(counts) * COUNTER_STRIDE,), np.int64)
         self._bound = [
-            c.kernel.bind(threads) if isinstance(c.kernel, Foreign) else Bound(f, 0)
+            c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, 0)
             for c, f in zip(plan.calls, cluster._functions, strict=True)
         ]
         fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
@@ -305,7 +305,7 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
 
 
 def _kind(call: Call) -> int:
-    if isinstance(call.kernel, Foreign):
+    if is_foreign(call.kernel):
         return team.FOREIGN
     return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
 

@@ -5,14 +5,35 @@ kernels do, and `bind(threads)`, which gives an instance `i64 function(void* use
 its user data. It's called by one thread, between the team's regions, and may use threads of its
 own; args are the addresses of the arguments, then scratch. It returns 0, or a negative number if
 it failed.
+
+Here are oneDNN's: products (`Gemm`, `Product`) and convolutions, which are tried where one is made
+(`check`) and raise `Unsupported` if oneDNN has no such primitive, or isn't there.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-__all__ = ["Bound", "Foreign"]
+import numpy as np
+
+from headrace.compile import native
+from headrace.compile.emit import F32, I8, I32, I64, PTR, VOID, Function, Module, Reg
+from headrace.compile.target import host
+from headrace.devices.buffers import address
+from headrace.devices.onednn import library
+from headrace.devices.onednn.convolution import (
+    conv_backward_filter_plan,
+    conv_backward_input_plan,
+    conv_plan,
+)
+from headrace.devices.onednn.matmul import matmul_plan
+from headrace.devices.onednn.plan import Plan
+
+__all__ = ["Bound", "Convolution", "Foreign", "Gemm", "Product", "is_foreign"]
+
+_DTYPES = {"float32": library.F32, "bfloat16": library.BF16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +45,6 @@ class Bound:
     keep: Any = None
 
 
-@runtime_checkable
 class Foreign(Protocol):
     """What a foreign spec offers (see above)."""
 
@@ -34,3 +54,220 @@ class Foreign(Protocol):
     def scratch(self, threads: int) -> int: ...
 
     def bind(self, threads: int) -> Bound: ...
+
+
+def is_foreign(spec: Any) -> bool:
+    """Whether a call's spec is foreign: a kernel's isn't bound, but emitted."""
+    return hasattr(spec, "bind")
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """c = op(a) op(b), or c += with `accumulate`: plain float32 matrices [m, k] and [k, n], stored
+    as [k, m] and [n, k] if transposed.
+    """
+
+    m: int
+    n: int
+    k: int
+    transpose_a: bool = False
+    transpose_b: bool = False
+    accumulate: bool = False
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("a", "b", "inout:c" if self.accumulate else "out:c")
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def check(self) -> None:
+        """Raise Unsupported if this can't be run here."""
+        library.library()
+
+    def bind(self, threads: int) -> Bound:
+        lib = library.library()
+        for name in ("dnnl_sgemm", "omp_set_num_threads"):
+            native.define(name, lib.functions[name])
+        (function,) = native.link({f"foreign {self} on {lib.num_threads}": self._text})
+        return Bound(function, 0)
+
+    def _text(self, symbol: str) -> str:
+        module = Module(host())
+        f = module.function(symbol, [PTR, PTR], I64, internal=False)
+        a, b, c = (f.load(PTR, f.parameters[1], i) for i in range(3))
+        f.call("omp_set_num_threads", VOID, f.reg(library.library().num_threads, I32))
+        status = f.call(
+            "dnnl_sgemm",
+            I32,
+            *(f.reg(ord("T" if t else "N"), I32) for t in (self.transpose_a, self.transpose_b)),
+            *(f.reg(size) for size in (self.m, self.n, self.k)),
+            f.const(1.0, F32),
+            a,
+            f.reg(self.m if self.transpose_a else self.k),
+            b,
+            f.reg(self.k if self.transpose_b else self.n),
+            f.const(float(self.accumulate), F32),
+            c,
+            f.reg(self.n),
+        )
+        f.finish(_negative(f, status))
+        return str(module)
+
+
+class _Chain:
+    """A spec whose work is one of devices.onednn's plans."""
+
+    def plan(self) -> Plan:
+        """The chain of primitives; Unsupported if there is none."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise Unsupported if this can't be run here."""
+        self.plan()
+
+    def scratch(self, threads: int) -> int:
+        return self.plan().arena_bytes
+
+    def bind(self, threads: int) -> Bound:
+        plan = self.plan()
+        lib = library.library()
+        frame = plan.frame()
+        words = [
+            len(frame.arrays),
+            len(frame.scratch),
+            len(frame.calls),
+            frame.stream,
+            1 if plan.serial else lib.num_threads,
+            lib.num_threads,
+            *frame.arrays,
+            *(word for row in frame.scratch for word in row),
+            *(word for row in frame.calls for word in row),
+        ]
+        for name in _CALLED:
+            native.define(name, lib.functions[name])
+        (function,) = native.link({"foreign chain": _chain_text})
+        user = np.array(words, np.uint64)
+        return Bound(function, address(user), (user, frame, plan))
+
+
+@dataclass(frozen=True)
+class Product(_Chain):
+    """c = op(a) op(b) with leading batch dimensions that broadcast, in float32 or bfloat16."""
+
+    dtype: str
+    a_shape: tuple[int, ...]
+    b_shape: tuple[int, ...]
+    transpose_a: bool = False
+    transpose_b: bool = False
+    arguments = ("a", "b", "out:c")
+
+    def plan(self) -> Plan:
+        shapes = (self.a_shape, self.b_shape, self.transpose_a, self.transpose_b)
+        return matmul_plan(_DTYPES[self.dtype], *shapes)[0]
+
+
+@dataclass(frozen=True)
+class Convolution(_Chain):
+    """A convolution ("forward": x, w -> y) or one of its gradients ("input": w, dy -> dx;
+    "filter": x, dy -> dw). Filters are plain [*window, in, out].
+
+    x_format, y_format: "NHWC", "NCHW" or "nChw16c"; x_shape and y_shape are NHWC in the first case
+    and NCHW in the others
+    """
+
+    direction: str
+    dtype: str
+    x_shape: tuple[int, ...]
+    w_shape: tuple[int, ...]
+    y_shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    x_format: str = "NHWC"
+    y_format: str = "NHWC"
+    groups: int = 1
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return {
+            "forward": ("x", "w", "out:y"),
+            "input": ("w", "dy", "out:dx"),
+            "filter": ("x", "dy", "out:dw"),
+        }[self.direction]
+
+    def plan(self) -> Plan:
+        key = (
+            _DTYPES[self.dtype],
+            self.x_shape,
+            self.w_shape,
+            self.strides,
+            self.dilations,
+            self.pads,
+            self.x_format,
+            self.groups,
+            self.y_format,
+        )
+        if self.direction == "forward":
+            plan, found = conv_plan(*key)
+            if math.prod(found) != math.prod(self.y_shape):
+                raise ValueError(f"{self} has an output of {found}")
+            return plan
+        backward = {"input": conv_backward_input_plan, "filter": conv_backward_filter_plan}
+        return backward[self.direction](self._dy_shape, *key)[0]
+
+    @property
+    def _dy_shape(self) -> tuple[int, ...]:
+        """The shape of y in the order of x's dimensions."""
+        last_x, last_y = self.x_format == "NHWC", self.y_format == "NHWC"
+        n, *rest = self.y_shape
+        if last_x == last_y:
+            return self.y_shape
+        return (n, rest[-1], *rest[:-1]) if last_y else (n, *rest[1:], rest[0])
+
+
+_CALLED = ("dnnl_memory_set_data_handle", "dnnl_primitive_execute", "omp_set_num_threads")
+
+
+def _chain_text(symbol: str) -> str:
+    """Execute a chain of primitives, given by words: see _Chain.bind."""
+    module = Module(host())
+    f = module.function(symbol, [PTR, PTR], I64, internal=False, noalias=False)
+    user, args = f.parameters
+    arrays, pieces, calls = (f.load(I64, user, i) for i in range(3))
+    stream, threads, all_threads = (f.load(t, user, i) for t, i in ((PTR, 3), (I64, 4), (I64, 5)))
+    memories = f.offset(user, 6, I64)
+    scratch = f.offset(memories, arrays, I64)
+    steps = f.offset(scratch, f.mul(pieces, 2), I64)
+    base = f.load(PTR, args, arrays)
+
+    def place(memory: Reg, at: Reg) -> None:
+        f.call("dnnl_memory_set_data_handle", I32, memory, at)
+
+    def use_threads(count: Reg) -> None:
+        f.call("omp_set_num_threads", VOID, f.convert("trunc", count, I32))
+
+    def place_piece(i: Reg) -> None:
+        row = f.offset(scratch, f.mul(i, 2), I64)
+        place(f.load(PTR, row), f.offset(base, f.load(I64, row, 1), I8))
+
+    def execute(i: Reg, status: Reg) -> Reg:
+        row = f.offset(steps, f.mul(i, 3), I64)
+        primitive, count = f.load(PTR, row), f.convert("trunc", f.load(I64, row, 1), I32)
+        listed = f.load(PTR, row, 2)
+        return f.or_(
+            status, f.call("dnnl_primitive_execute", I32, primitive, stream, count, listed)
+        )
+
+    f.loop(0, arrays, lambda i: place(f.load(PTR, memories, i), f.load(PTR, args, i)))
+    f.loop(0, pieces, place_piece)
+    use_threads(threads)
+    (status,) = f.loop(0, calls, execute, [f.reg(0, I32)])
+    use_threads(all_threads)
+    f.finish(_negative(f, status))
+    return str(module)
+
+
+def _negative(f: Function, status: Reg) -> Reg:
+    """oneDNN's status as the driver wants it."""
+    return f.sub(0, f.convert("sext", status, I64))

@@ -39,9 +39,10 @@ def _worth_reordering(a_dims: Shape, b_dims: Shape) -> bool:
 
 
 @cached
-def _matmul_plan(
+def matmul_plan(
     dtype: int, a_shape: Shape, b_shape: Shape, transpose_a: bool, transpose_b: bool
 ) -> tuple[Plan, Shape]:
+    """The plan of `matmul`: arrays a, b, product."""
     require(min(len(a_shape), len(b_shape)) >= 2, "matmul of an array with fewer than 2 dimensions")
     require(0 not in a_shape + b_shape, "empty array")
     rank = max(len(a_shape), len(b_shape))
@@ -70,7 +71,7 @@ def matmul(
 ) -> np.ndarray:
     """Return a @ b, each operand's last two dimensions exchanged first where asked for."""
     dtype = common_dtype(a, b)
-    plan, shape = _matmul_plan(dtype, a.shape, b.shape, bool(transpose_a), bool(transpose_b))
+    plan, shape = matmul_plan(dtype, a.shape, b.shape, bool(transpose_a), bool(transpose_b))
     y = empty_aligned(shape, a.dtype)
     plan.run(ready(a), ready(b), y)
     return y

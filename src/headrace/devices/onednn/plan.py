@@ -6,7 +6,7 @@ pooling workspace, scratchpads) are placed in an arena that belongs to the runni
 
 Invariants
 - A plan never changes after it is built, so any number of threads may run it at once: everything
-  that an execution writes to lives in a `_Frame` (memory objects, argument lists, stream), and a
+  that an execution writes to lives in a `Frame` (memory objects, argument lists, stream), and a
   frame is used by one execution at a time. Idle frames wait in a list, whose append and pop are
   atomic.
 - Native handles are destroyed when the Python object that owns them goes, and not at all in a
@@ -33,6 +33,7 @@ from headrace.devices.onednn.library import (
     ARG_SCRATCHPAD,
     ARG_SRC,
     BF16,
+    BLOCKED_TAGS,
     F32,
     IN_ORDER,
     QUERY_SCRATCHPAD,
@@ -162,13 +163,21 @@ class PlanBuilder:
 
     def any_layout(self, dims: Dims, dtype: int) -> int:
         """Describe an array whose layout oneDNN shall choose."""
+        return self._tagged(dims, TAG_ANY, dtype)
+
+    def blocked(self, dims: Dims, block: int, dtype: int) -> int:
+        """Describe an array [N][C/block][H][W][block]; dims are (N, C, H, W)."""
+        require(len(dims) == 4 and dims[1] % block == 0, f"{dims} in blocks of {block} channels")
+        return self._tagged(dims, BLOCKED_TAGS[block], dtype)
+
+    def _tagged(self, dims: Dims, tag: int, dtype: int) -> int:
         return self._handles.new(
             "dnnl_memory_desc_create_with_tag",
             "dnnl_memory_desc_destroy",
             len(dims),
             int64s(dims),
             dtype,
-            TAG_ANY,
+            tag,
         )
 
     def primitive_desc(self, name: str, *arguments: object) -> int:
@@ -257,7 +266,7 @@ class PlanBuilder:
         self.execute(desc, {ARG_SRC: source, ARG_DST: target})
 
 
-class _Frame:
+class Frame:
     """What one execution of a plan writes to: memory objects, argument lists and a stream."""
 
     def __init__(self, handles: _Handles, slots: Sequence[Slot], steps: Sequence[_Step]):
@@ -303,9 +312,9 @@ class Plan:
         self._handles = handles
         self._slots = slots
         self._steps = steps
-        self._arena_bytes = arena_bytes
-        self._serial = serial
-        self._idle: list[_Frame] = []
+        self.arena_bytes = arena_bytes
+        self.serial = serial
+        self._idle: list[Frame] = []
         self._num_threads = handles.lib.num_threads
         self._set_threads = handles.lib.functions["omp_set_num_threads"]
         self._set_data = handles.lib.functions["dnnl_memory_set_data_handle"]
@@ -316,16 +325,16 @@ class Plan:
         try:
             frame = self._idle.pop()
         except IndexError:
-            frame = _Frame(self._handles, self._slots, self._steps)
+            frame = self.frame()
         for memory, array in zip(frame.arrays, arrays, strict=True):
             self._set_data(memory, address(array))
-        base = _thread.arena(self._arena_bytes)
+        base = _thread.arena(self.arena_bytes)
         if frame.arena_base != base:
             for memory, offset in frame.scratch:
                 self._set_data(memory, base + offset)
             frame.arena_base = base
         stream = frame.stream
-        if self._serial:
+        if self.serial:
             self._set_threads(1)
         try:
             for primitive, count, arguments in frame.calls:
@@ -333,9 +342,13 @@ class Plan:
                 if status:
                     check(status, "dnnl_primitive_execute")
         finally:
-            if self._serial:
+            if self.serial:
                 self._set_threads(self._num_threads)
         self._idle.append(frame)
+
+    def frame(self) -> Frame:
+        """What one execution at a time may use, for callers that execute the chain themselves."""
+        return Frame(self._handles, self._slots, self._steps)
 
 
 def cached(build: Callable[..., tuple[Plan, Shape]]) -> Callable[..., tuple[Plan, Shape]]:

@@ -1,0 +1,115 @@
+"""oneDNN from inside a plan: the same numbers as NumPy and as devices.onednn give."""
+
+import numpy as np
+import pytest
+
+from headrace.compile.driver import NativeCluster
+from headrace.compile.foreign import Convolution, Gemm, Product
+from headrace.compile.plan import Buffer, Call, Plan
+from headrace.devices import onednn
+
+pytestmark = pytest.mark.skipif(not onednn.available(), reason=str(onednn.why_not()))
+
+
+def run(spec, inputs, output):
+    """Run one foreign call as a cluster, twice, and return its output."""
+    spec.check()
+    written = [name.startswith(("out:", "inout:")) for name in spec.arguments]
+    assert written == [False, False, True]
+    buffers = tuple(Buffer("input", "float32", a.nbytes, i) for i, a in enumerate(inputs))
+    buffers += (Buffer("output", "float32", output.nbytes, 0),)
+    cluster = NativeCluster(Plan(buffers, (Call(spec, (0, 1, 2)),), 0))
+    start = output.copy()
+    for _ in range(2):
+        output[...] = start
+        cluster.run(inputs, [output], [])
+    return output
+
+
+def normal(*shape):
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_gemm(transpose_a, transpose_b, accumulate):
+    m, n, k = 33, 20, 47
+    a = normal(*((k, m) if transpose_a else (m, k)))
+    b = normal(*((n, k) if transpose_b else (k, n)))
+    c = np.ones((m, n), np.float32)
+    wanted = (a.T if transpose_a else a) @ (b.T if transpose_b else b) + accumulate
+    found = run(Gemm(m, n, k, transpose_a, transpose_b, accumulate), [a, b], c)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_product_with_batches():
+    a, b = normal(5, 1, 20, 30), normal(3, 40, 30)
+    spec = Product("float32", a.shape, b.shape, transpose_b=True)
+    found = run(spec, [a, b], np.zeros((5, 3, 20, 40), np.float32))
+    np.testing.assert_allclose(found, a @ b.swapaxes(1, 2), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_large_enough_for_scratch_memory():
+    a, b = normal(600, 1100), normal(1100, 1000)
+    spec = Product("float32", a.shape, b.shape)
+    assert spec.scratch(2) > 0
+    found = run(spec, [a, b], np.zeros((600, 1000), np.float32))
+    np.testing.assert_allclose(found, a @ b, rtol=1e-3, atol=1e-3)
+
+
+def to_format(array, data_format):
+    """An NHWC array as it lies in memory in another format."""
+    array = array.transpose(0, 3, 1, 2) if data_format != "NHWC" else array
+    if data_format == "nChw16c":
+        n, c, h, w = array.shape
+        array = array.reshape(n, c // 16, 16, h, w).transpose(0, 1, 3, 4, 2)
+    return np.ascontiguousarray(array)
+
+
+def shape_in(shape, data_format):
+    n, h, w, c = shape
+    return shape if data_format == "NHWC" else (n, c, h, w)
+
+
+@pytest.mark.parametrize("formats", ["NHWC NHWC", "nChw16c nChw16c", "NHWC nChw16c", "NCHW NCHW"])
+@pytest.mark.parametrize(
+    ("window", "stride", "pads"),
+    [(3, 1, ((1, 1), (1, 1))), (1, 1, ((0, 0), (0, 0))), (5, 2, ((1, 2), (2, 1)))],
+)
+def test_convolutions_in_any_layout(formats, window, stride, pads):
+    x_format, y_format = formats.split()
+    x, w = normal(2, 11, 13, 32), normal(window, window, 32, 48)
+    strides, dilations = (stride, stride), (1, 1)
+    y = onednn.conv(x, w, strides, dilations, pads)
+    dy = normal(*y.shape)
+    common = {
+        "dtype": "float32",
+        "x_shape": shape_in(x.shape, x_format),
+        "w_shape": w.shape,
+        "y_shape": shape_in(y.shape, y_format),
+        "strides": strides,
+        "dilations": dilations,
+        "pads": pads,
+        "x_format": x_format,
+        "y_format": y_format,
+    }
+    x_in, dy_in = to_format(x, x_format), to_format(dy, y_format)
+    dx = onednn.conv_backward_input(x.shape, w, dy, strides, dilations, pads)
+    dw = onednn.conv_backward_filter(x, w.shape, dy, strides, dilations, pads)
+    for direction, inputs, wanted in (
+        ("forward", [x_in, w], to_format(y, y_format)),
+        ("input", [w, dy_in], to_format(dx, x_format)),
+        ("filter", [x_in, dy_in], dw),
+    ):
+        found = run(Convolution(direction, **common), inputs, np.zeros_like(wanted))
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_what_onednn_can_not_do_is_refused_early():
+    spec = Convolution(
+        "forward", "float32", (1, 3, 8, 8), (3, 3, 3, 16), (1, 16, 6, 6), (1, 1), (1, 1),
+        ((0, 0), (0, 0)), "nChw16c", "nChw16c",
+    )  # fmt: skip
+    with pytest.raises(onednn.Unsupported, match="blocks of 16"):
+        spec.check()
