@@ -307,9 +307,11 @@ def update_of(rule: Update, site: Site) -> Pointwise | None:
         return None
     if any(site.input_shapes[i] not in (*shapes, ()) for i in operands):
         return None
-    types = [v[0] for v in variables if v is not None]
-    types += [site.input_dtypes[i] for i in operands]
-    return _recorded(rule.function, types, site) if _compiled(*types) else None
+    held = [v[0] for v in variables if v is not None]
+    types = held + [site.input_dtypes[i] for i in operands]
+    if not _compiled(*types) or len({*types}) != 1:
+        return None  # variables of another type than the op's are for its kernel to refuse
+    return _recorded(rule.function, types, site)
 
 
 def views_of(rule: Move, site: Site) -> tuple[View, ...] | None:
