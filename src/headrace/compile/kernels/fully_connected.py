@@ -21,10 +21,10 @@ from headrace.compile.kernels.gemm_memory import (
     accumulator,
     lane_mask,
     prefetch,
-    store_vector,
 )
 from headrace.compile.kernels.gemm_pack import Packing, panel_count, ranges
 from headrace.compile.kernels.gemm_tile import Tile, TileWriter
+from headrace.compile.pointwise import store_value
 from headrace.compile.target import Target, host
 
 __all__ = ["SmallBatchBackward", "small_batch", "small_batch_backward"]
@@ -202,7 +202,9 @@ class _Backward:
             for v in range(0, rows, self.lanes):
                 mask = lane_mask(f, rows - v, self.lanes)
                 value = source.load(f, [self.x], f.add(at, v), 0, self.lanes, mask)  # type: ignore
-                store_vector(f, value, self.own_x, f.add(f.mul(b, spec.rows), v), mask)
+                store_value(
+                    f, spec.dtype, value, self.own_x, f.add(f.mul(b, spec.rows), v), mask=mask
+                )
 
         f.loop(0, spec.m, one)
 

@@ -14,18 +14,18 @@ read in place are prefetched.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
-from headrace.compile.emit import Function, Operand, Reg
+from headrace.compile.emit import I8, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
-from headrace.compile.kernels.gemm_pack import Packing, panel_count, ranges
-from headrace.compile.kernels.gemm_tile import Tile, TileWriter, best_tile
+from headrace.compile.kernels.gemm_pack import Packing, panel_count
+from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
+from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.compile.target import Target, host
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["Gemm", "PackB", "gemm", "nothing"]
+__all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "whole_lines"]
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 384  # so that a block's A, sums and panels of B fit in L2
 BLOCKS = 8  # at least so many, for the threads
@@ -68,7 +68,7 @@ class Gemm:
             raise ValueError(f"an empty matrix product: {self.m} x {self.n} x {self.k}")
         if self.depth % 16 and self.depth < self.k:
             raise ValueError(f"depth must be a multiple of 16, not {self.depth}")
-        changed = self.dtype == "bfloat16"
+        changed = self.dtype in ("bfloat16", "float16")
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")
         if self.b == "direct" and (self.prologue_b is not None or changed or self.transpose_b):
@@ -86,7 +86,8 @@ class Gemm:
     counters = 2
 
     def scratch(self, threads: int) -> int:
-        return self._sums_at + threads * self._sums_size
+        _, at, size = self._places()
+        return at + threads * size
 
     # -- Sizes -----------------------------------------------------------------------------------
 
@@ -99,32 +100,19 @@ class Gemm:
         return Source(self.dtype, self.k if self.transpose_b else self.n, self.prologue_b)
 
     @property
-    def _width(self) -> int:
-        """Bytes of an accumulated element."""
-        return accumulator(self.dtype).bits // 8
-
-    @property
-    def _split(self) -> bool:
-        return self.k > self.depth
-
-    @property
-    def _b_at(self) -> int:
-        """Where in scratch packed panels of B begin, in bytes; those of A come first."""
-        return (
-            _lines(panel_count(self.m, self.rows) * self.k * self.rows * self._width)
-            if self.a == "pack"
-            else 0
+    def _size(self) -> Blocking:
+        return Blocking(
+            self.m, self.n, self.k, self.rows, self.columns, self.depth, self.tiles, self.panels
         )
 
-    @property
-    def _sums_at(self) -> int:
-        size = _packed_size(self.n, self.k, self.columns) * self._width
-        return self._b_at + (_lines(size) if self.b == "pack" else 0)
-
-    @property
-    def _sums_size(self) -> int:
-        count = self.tiles * self.panels if self._split else 1
-        return _lines(count * self.rows * self.columns * self._width)
+    def _places(self) -> tuple[int, int, int]:
+        """Bytes in scratch where packed B begins (packed A comes first), where the threads' sums
+        begin, and how many they are for each.
+        """
+        width = accumulator(self.dtype).bits // 8
+        b_at = whole_lines(self._size.packed_a * width) if self.a == "pack" else 0
+        sums_at = b_at + (whole_lines(self._size.packed_b * width) if self.b == "pack" else 0)
+        return b_at, sums_at, whole_lines(self._size.sums * width)
 
     # -- Code ------------------------------------------------------------------------------------
 
@@ -148,7 +136,8 @@ class PackB:
     @property
     def packed_bytes(self) -> int:
         """How much memory the packed matrix takes."""
-        return _packed_size(self.n, self.k, self.columns) * accumulator(self.dtype).bits // 8
+        elements = panel_count(self.n, self.columns) * self.columns * self.k
+        return elements * accumulator(self.dtype).bits // 8
 
     def scratch(self, threads: int) -> int:
         return 0
@@ -160,11 +149,7 @@ class PackB:
         team.claim(0, pack.units, lambda i: pack.run(i, packed, [b]))
 
 
-def _packed_size(n: int, k: int, columns: int) -> int:
-    return panel_count(n, columns) * columns * k
-
-
-def _lines(size: int) -> int:
+def whole_lines(size: int) -> int:
     """Bytes, rounded up to whole cache lines."""
     return -(-size // LINE) * LINE
 
@@ -179,35 +164,35 @@ class _Writer:
         second = first + 1 + len(spec._source_b.arguments)
         self.a, self.b = team.args[:first], team.args[first:second]
         self.results = team.args[second:]
-        self.sink = Sink(spec.epilogue, spec.n)
 
     def write(self) -> None:
         """Pack, meet, multiply."""
         spec, f, team = self.spec, self.f, self.team
+        b_at, sums_at, sums_size = spec._places()
+        left = Left(self.a[0], spec._source_a.stride, spec.transpose_a)
+        right = Right(self.b[0], spec._source_b.stride if spec.b == "direct" else 0, spec.look)
         packings = []
         if spec.a == "pack":
+            left = Left(team.scratch)
             tiles = Packing(
                 team, "a", spec._source_a, spec.m, spec.k, spec.rows, not spec.transpose_a
             )
-            packings.append((tiles, team.scratch, self.a))
-            self.a = [team.scratch]
+            packings.append((tiles, left.pointer, self.a))
         if spec.b == "pack":
-            there = self._scratch(spec._b_at)
+            right = Right(f.offset(team.scratch, b_at, I8))
             panels = Packing(
                 team, "b", spec._source_b, spec.n, spec.k, spec.columns, spec.transpose_b
             )
-            packings.append((panels, there, self.b))
-            self.b = [there]
+            packings.append((panels, right.pointer, self.b))
         self._pack(packings)
-        own = f.add(spec._sums_at, f.mul(team.thread, spec._sums_size))
-        self.sums = self._scratch(own)
-        down = -(-self._tiles_all // spec.tiles)
-        across = -(-self._panels_all // spec.panels)
-        team.claim(1, down * across, lambda i: self._block(f.rem(i, down), f.div(i, down)))
+        sums = f.offset(team.scratch, f.add(sums_at, f.mul(team.thread, sums_size)), I8)
+        sweep = Sweep(f, self.type, spec._size, Sink(spec.epilogue, spec.n))
+        down = spec._size.down
 
-    def _scratch(self, at: Operand) -> Reg:
-        size = self.spec._width
-        return self.f.offset(self.team.scratch, self.f.div(at, size), self.type)
+        def block(i: Reg) -> None:
+            sweep.block(left, right, self.results, sums, f.rem(i, down), f.div(i, down))
+
+        team.claim(1, down * spec._size.across, block)
 
     def _pack(self, packings: list[tuple[Packing, Reg, list[Reg]]]) -> None:
         if not packings:
@@ -228,99 +213,6 @@ class _Writer:
         self.team.claim(0, sum(p[0].units for p in packings), unit)
         self.team.barrier()
 
-    # -- Multiplying -----------------------------------------------------------------------------
-
-    @cached_property
-    def _tiles_all(self) -> int:
-        return panel_count(self.spec.m, self.spec.rows)
-
-    @cached_property
-    def _panels_all(self) -> int:
-        return panel_count(self.spec.n, self.spec.columns)
-
-    @cached_property
-    def _writer(self) -> TileWriter:
-        return TileWriter(self.f.module, self.f.name, self.sink)
-
-    def _tile(self, rows: int, columns: int) -> Function:
-        """The function of a tile of a size; rows and columns may be a remainder."""
-        spec = self.spec
-        if spec.a == "pack":
-            a, a_row = spec.rows, 1
-        else:
-            a, a_row = (spec.m, 1) if spec.transpose_a else (1, spec.k)
-        direct = spec.b == "direct"
-        tile = Tile(
-            self.type, rows, columns, a, a_row, spec.n if direct else spec.columns,
-            b_padded=not direct, split=spec._split, look=spec.look, ahead=self._ahead,
-        )  # fmt: skip
-        return self._writer.tile(tile)
-
-    def _block(self, down: Operand, across: Operand) -> None:
-        """One block of the product, complete."""
-        f, spec = self.f, self.spec
-        t0, p0 = f.mul(down, spec.tiles), f.mul(across, spec.panels)
-        t1 = f.minimum(f.add(t0, spec.tiles), self._tiles_all)
-        p1 = f.minimum(f.add(p0, spec.panels), self._panels_all)
-
-        def stretch(k: Reg) -> None:
-            depth = f.minimum(f.sub(spec.k, k), spec.depth)
-            first = f.icmp("eq", k, 0)
-            last = f.icmp("sge", f.add(k, spec.depth), spec.k)
-
-            def sweep(p: Operand, columns: int) -> None:
-                following = self._b_after(p, p0, p1, k)
-
-                def one(t: Operand, rows: int) -> None:
-                    done = f.sub(t, t0)
-                    count = f.add(f.mul(f.sub(p, p0), spec.tiles), done)
-                    held = f.mul(count, spec.rows * spec.columns) if spec._split else 0
-                    index = f.add(f.mul(t, spec.rows * spec.n), f.mul(p, spec.columns))
-                    ahead = f.mul(f.mul(done, self._ahead), depth)
-                    f.call_function(
-                        self._tile(rows, columns), self._a_at(t, k), self._b_at(p, k), depth,
-                        f.offset(self.sums, held, self.type), first, last, index,
-                        f.mul(p, spec.columns), f.offset(following, ahead, self.type),
-                        *self.results,
-                    )  # fmt: skip
-
-                ranges(f, t0, t1, spec.m, spec.rows, one)
-
-            ranges(f, p0, p1, spec.n, spec.columns, sweep)
-
-        f.loop(0, spec.k, stretch, step=spec.depth)
-
-    def _a_at(self, t: Operand, k: Reg) -> Reg:
-        f, spec = self.f, self.spec
-        if spec.a == "pack":
-            at = f.add(f.mul(t, spec.rows * spec.k), f.mul(k, spec.rows))
-        elif spec.transpose_a:
-            at = f.add(f.mul(k, spec.m), f.mul(t, spec.rows))
-        else:
-            at = f.add(f.mul(t, spec.rows * spec.k), k)
-        return f.offset(self.a[0], at, self.type)
-
-    @cached_property
-    def _ahead(self) -> int:
-        """Elements per k that a tile prefetches, so that a sweep fetches the next panel of B."""
-        return 0 if self.spec.b == "direct" else -(-self.spec.columns // self.spec.tiles)
-
-    def _b_after(self, p: Operand, p0: Operand, p1: Operand, k: Reg) -> Reg:
-        """The panel of B that is swept after panel p: in the next stretch of k after the last."""
-        f = self.f
-        after = f.add(p, 1)
-        more = f.icmp("slt", after, p1)
-        onward = f.select(more, k, f.add(k, self.spec.depth))
-        return self._b_at(f.select(more, after, p0), onward)
-
-    def _b_at(self, p: Operand, k: Reg) -> Reg:
-        f, spec = self.f, self.spec
-        if spec.b == "direct":
-            at = f.add(f.mul(k, spec.n), f.mul(p, spec.columns))
-        else:
-            at = f.add(f.mul(p, spec.columns * spec.k), f.mul(k, spec.columns))
-        return f.offset(self.b[0], at, self.type)
-
 
 def gemm(
     m: int,
@@ -340,25 +232,25 @@ def gemm(
     target: Target | None = None,
 ) -> Gemm:
     """A `Gemm` with blocks that suit a shape."""
-    held = "float32" if dtype == "bfloat16" else dtype
+    held = "float64" if dtype == "float64" else "float32"
     rows, columns = tile or best_tile(m, n, held, target or host())
-    depth = -(-_even(k, depth) // 16) * 16
+    depth = -(-even_block(k, depth) // 16) * 16
     tiles, panels = _block_size(-(-m // rows), -(-n // columns), rows, columns)
     return Gemm(
-        m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(held), rows, columns, depth,
+        m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
         tiles, panels, a, b, prologue_a, prologue_b,
     )  # fmt: skip
 
 
-def _even(count: int, size: int) -> int:
+def even_block(count: int, size: int) -> int:
     """The size of parts of about `size` that are equal but for rounding."""
     return -(-count // max(1, round(count / size)))
 
 
 def _block_size(tiles: int, panels: int, rows: int, columns: int) -> tuple[int, int]:
     """Tiles down and across in a block: few enough for the cache, many blocks for the threads."""
-    down = _even(tiles, max(1, BLOCK_ROWS // rows))
-    across = _even(panels, max(1, BLOCK_COLUMNS // columns))
+    down = even_block(tiles, max(1, BLOCK_ROWS // rows))
+    across = even_block(panels, max(1, BLOCK_COLUMNS // columns))
     while -(-tiles // down) * -(-panels // across) < BLOCKS and down * across > 1:
         if across == 1 or (down > 1 and down * rows >= across * columns):
             down = -(-down // 2)

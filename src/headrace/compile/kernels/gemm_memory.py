@@ -10,41 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.compile.emit import (
-    BF16,
-    F16,
-    F32,
-    F64,
-    I1,
-    I8,
-    I16,
-    I32,
-    I64,
-    PTR,
-    VOID,
-    Function,
-    Operand,
-    Reg,
-    Type,
-)
+from headrace.compile.emit import F32, F64, I1, I32, PTR, VOID, Function, Operand, Reg, Type
 from headrace.compile.epilogue import Epilogue
+from headrace.compile.pointwise import load_value, store_value
 
-__all__ = [
-    "Sink",
-    "Source",
-    "accumulator",
-    "lane_mask",
-    "load_vector",
-    "prefetch",
-    "store_vector",
-    "transpose",
-]
+__all__ = ["Sink", "Source", "accumulator", "lane_mask", "prefetch", "transpose"]
 
-_TYPES = {
-    "bool": I1, "int8": I8, "uint8": I8, "int16": I16, "uint16": I16, "int32": I32, "uint32": I32,
-    "int64": I64, "uint64": I64, "float16": F16, "bfloat16": BF16, "float32": F32, "float64": F64,
-}  # fmt: skip
-ACCUMULATORS = {"float32": F32, "float64": F64, "bfloat16": F32}
+ACCUMULATORS = {"float32": F32, "float64": F64, "bfloat16": F32, "float16": F32}
 
 
 def accumulator(dtype: str) -> Type:
@@ -59,49 +31,10 @@ def lane_mask(f: Function, count: int, lanes: int) -> Reg | None:
     return None if count >= lanes else f.consts([int(i < count) for i in range(lanes)], I1)
 
 
-def load_vector(
-    f: Function, dtype: str, pointer: Reg, index: Operand, lanes: int, mask: Reg | None = None
-) -> Reg:
-    """Elements index..index+lanes of an array; lanes that are masked out are 0 and aren't read."""
-    stored = I8 if dtype == "bool" else _TYPES[dtype]
-    vector = stored.of(lanes)
-    if mask is None:
-        value = f.load(vector, pointer, index)
-    else:
-        value = f.masked_load(vector, pointer, mask, f.const(0, vector), index)
-    return f.icmp("ne", value, 0) if dtype == "bool" else value
-
-
-def store_vector(
-    f: Function,
-    value: Reg,
-    pointer: Reg,
-    index: Operand,
-    mask: Reg | None = None,
-    stream: bool = False,
-) -> None:
-    """Store a vector to elements index.. of an array (a bool as one byte)."""
-    if value.type.element == "i1":
-        value = f.convert("zext", value, I8)
-    if mask is None:
-        f.store(value, pointer, index, nontemporal=stream)
-    else:
-        f.masked_store(value, pointer, mask, index)
-
-
 def prefetch(f: Function, pointer: Reg) -> None:
     """Bring the cache line at an address, which need not be valid, into the core's own cache."""
     read, second_level, data = (f.const(x, I32) for x in (0, 2, 1))
     f.call("llvm.prefetch.p0", VOID, pointer, read, second_level, data)
-
-
-def widen(f: Function, value: Reg, type: Type) -> Reg:
-    """A vector of stored elements as `type`."""
-    if value.type.element != "bfloat":
-        return value
-    bits = f.convert("bitcast", value, I16.of(value.type.lanes))
-    high = f.shl(f.convert("zext", bits, I32), 16)
-    return f.convert("bitcast", high, type.of(value.type.lanes))
 
 
 def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
@@ -146,8 +79,7 @@ class Source:
         mask: Reg | None = None,
     ) -> Reg:
         """The vector at element `index` of the matrix, which is in column `column`."""
-        value = load_vector(f, self.dtype, pointers[0], index, lanes, mask)
-        value = widen(f, value, accumulator(self.dtype))
+        value = load_value(f, self.dtype, lanes, pointers[0], index, mask=mask)
         if self.prologue is None:
             return value
         inputs = self.prologue.program.inputs
@@ -171,9 +103,9 @@ def load_operand(
 ) -> Reg:
     """An operand of a fused program where the matrix's element is `index`, in column `column`."""
     if kind == "scalar":
-        return f.splat(f.load(_TYPES[dtype], pointer), lanes)
+        return load_value(f, dtype, 0, pointer)
     at = index if kind == "full" else column
-    return load_vector(f, dtype, pointer, at, lanes, mask)
+    return load_value(f, dtype, lanes, pointer, at, mask=mask)
 
 
 @dataclass(frozen=True)
@@ -224,5 +156,7 @@ class Sink:
 
         outputs = self.epilogue.apply(f, value, operand)
         stream = self.stream and self.stride % value.type.lanes == 0
-        for pointer, output in zip(pointers[len(self.epilogue.operands) :], outputs, strict=True):
-            store_vector(f, output, pointer, index, mask, stream)
+        dtypes = self.epilogue.program.output_dtypes
+        results = pointers[len(self.epilogue.operands) :]
+        for dtype, pointer, output in zip(dtypes, results, outputs, strict=True):
+            store_value(f, dtype, output, pointer, index, mask=mask, nontemporal=stream)

@@ -15,9 +15,9 @@ from headrace.compile.kernels.gemm_memory import (
     Source,
     accumulator,
     lane_mask,
-    store_vector,
     transpose,
 )
+from headrace.compile.pointwise import store_value
 
 __all__ = ["Packing", "panel_count", "ranges"]
 
@@ -38,7 +38,8 @@ class Packing:
     ) -> None:
         self.f, self.source, self.count, self.k, self.width = team.f, source, count, k, width
         self.type = accumulator(source.dtype)
-        self.lanes = team.target.lanes("float64" if self.type.bits == 64 else "float32")
+        self.held = "float64" if self.type.bits == 64 else "float32"
+        self.lanes = team.target.lanes(self.held)
         self.panels = panel_count(count, width)
         most = 1 if across else self.NARROW if width % self.lanes else self.SPAN // width
         self.group = max(1, min(self.panels, most))
@@ -55,6 +56,10 @@ class Packing:
         stop = f.minimum(f.add(start, self.depth), self.k)
         last = f.minimum(f.add(first, self.group), self.panels)
         f.call_function(self.function, to, start, stop, first, last, *pointers)
+
+    def all(self, to: Reg, pointers: Sequence[Reg]) -> None:
+        """Pack the whole matrix in this thread."""
+        self.f.loop(0, self.units, lambda unit: self.run(unit, to, pointers))
 
     def _write(self, name: str, across: bool) -> Function:
         """pack(to, start, stop, first, last, *pointers): panels first..last of k start..stop."""
@@ -119,7 +124,7 @@ class Packing:
     def _put(self, f: Function, value: Reg, to: Reg, at: Operand, v: int) -> None:
         """Store a vector, but nothing beyond the panel's width."""
         room = lane_mask(f, self.width - v, self.lanes)
-        store_vector(f, value, to, f.add(at, v), room)
+        store_value(f, self.held, value, to, f.add(at, v), mask=room)
 
 
 def panel_count(count: int, width: int) -> int:

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I64, PTR, Function, Module, Reg, Type
-from headrace.compile.kernels.gemm_memory import Sink, lane_mask, load_vector, prefetch
+from headrace.compile.kernels.gemm_memory import Sink, lane_mask, prefetch
+from headrace.compile.pointwise import load_value
 from headrace.compile.target import Target
 
 __all__ = ["Tile", "TileWriter", "best_tile"]
@@ -165,7 +166,7 @@ def _multiply(
     def step(_: Reg, ap: Reg, bp: Reg, next: Reg, *sums: Reg) -> list[Reg]:
         found = list(sums)
         row = [
-            load_vector(f, dtype, bp, v * lanes, lanes, None if tile.b_padded else masks[v])
+            load_value(f, dtype, lanes, bp, v * lanes, mask=None if tile.b_padded else masks[v])
             for v in range(vectors)
         ]
         if tile.ahead:
