@@ -31,7 +31,7 @@ from headrace.devices.onednn.convolution import (
 from headrace.devices.onednn.matmul import matmul_plan
 from headrace.devices.onednn.plan import Plan
 
-__all__ = ["Bound", "Convolution", "Foreign", "Gemm", "Product", "is_foreign"]
+__all__ = ["Bound", "Chain", "Convolution", "Foreign", "Gemm", "Product", "is_foreign"]
 
 _DTYPES = {"float32": library.F32, "bfloat16": library.BF16}
 
@@ -115,7 +115,7 @@ class Gemm:
         return str(module)
 
 
-class _Chain:
+class Chain:
     """A spec whose work is one of devices.onednn's plans."""
 
     def plan(self) -> Plan:
@@ -152,7 +152,7 @@ class _Chain:
 
 
 @dataclass(frozen=True)
-class Product(_Chain):
+class Product(Chain):
     """c = op(a) op(b) with leading batch dimensions that broadcast, in float32 or bfloat16."""
 
     dtype: str
@@ -168,7 +168,7 @@ class Product(_Chain):
 
 
 @dataclass(frozen=True)
-class Convolution(_Chain):
+class Convolution(Chain):
     """A convolution ("forward": x, w -> y) or one of its gradients ("input": w, dy -> dx;
     "filter": x, dy -> dw). Filters are plain [*window, in, out].
 
@@ -230,7 +230,7 @@ _CALLED = ("dnnl_memory_set_data_handle", "dnnl_primitive_execute", "omp_set_num
 
 
 def _chain_text(symbol: str) -> str:
-    """Execute a chain of primitives, given by words: see _Chain.bind."""
+    """Execute a chain of primitives, given by words: see Chain.bind."""
     module = Module(host())
     f = module.function(symbol, [PTR, PTR], I64, internal=False, noalias=False)
     user, args = f.parameters

@@ -35,6 +35,8 @@ QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS = 129, 130, 131, 13
 QUERY_DST, QUERY_DIFF_DST, QUERY_WORKSPACE, QUERY_SCRATCHPAD = 133, 134, 135, 136
 ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS = 129, 145, 161
+ARG_BIAS, ARG_DIFF_BIAS = 41, 169
+ELTWISE_RELU = 0x20
 
 _STATUS = (
     "success",
@@ -56,6 +58,12 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dnnl_stream_destroy": (c_int, [c_void_p]),
     "dnnl_primitive_attr_create": (c_int, [POINTER(c_void_p)]),
     "dnnl_primitive_attr_set_scratchpad_mode": (c_int, [c_void_p, c_int]),
+    "dnnl_primitive_attr_clone": (c_int, [POINTER(c_void_p), c_void_p]),
+    "dnnl_primitive_attr_destroy": (c_int, [c_void_p]),
+    "dnnl_primitive_attr_set_post_ops": (c_int, [c_void_p, c_void_p]),
+    "dnnl_post_ops_create": (c_int, [POINTER(c_void_p)]),
+    "dnnl_post_ops_destroy": (c_int, [c_void_p]),
+    "dnnl_post_ops_append_eltwise": (c_int, [c_void_p, c_int, c_float, c_float]),
     "dnnl_memory_desc_create_with_strides": (
         c_int,
         [POINTER(c_void_p), c_int, POINTER(c_int64), c_int, POINTER(c_int64)],

@@ -34,6 +34,7 @@ from headrace.devices.onednn.library import (
     ARG_SRC,
     BF16,
     BLOCKED_TAGS,
+    ELTWISE_RELU,
     F32,
     IN_ORDER,
     QUERY_SCRATCHPAD,
@@ -180,14 +181,24 @@ class PlanBuilder:
             tag,
         )
 
-    def primitive_desc(self, name: str, *arguments: object) -> int:
+    def with_relu(self) -> int:
+        """Attributes like those of all primitives that also apply max(x, 0) to the result."""
+        post_ops = self._handles.new("dnnl_post_ops_create", "dnnl_post_ops_destroy")
+        self.lib.call("dnnl_post_ops_append_eltwise", post_ops, ELTWISE_RELU, 0.0, 0.0)
+        attr = self._handles.new(
+            "dnnl_primitive_attr_clone", "dnnl_primitive_attr_destroy", self.lib.attr
+        )
+        self.lib.call("dnnl_primitive_attr_set_post_ops", attr, post_ops)
+        return attr
+
+    def primitive_desc(self, name: str, *arguments: object, attr: int | None = None) -> int:
         """Create a primitive descriptor; engine and attributes are put around `arguments`."""
         return self._new(
             f"dnnl_{name}_primitive_desc_create",
             "dnnl_primitive_desc_destroy",
             self.lib.engine,
             *arguments,
-            self.lib.attr,
+            attr or self.lib.attr,
         )
 
     def query(self, primitive_desc: int, what: int) -> int:

@@ -1,0 +1,182 @@
+"""Convolutions by oneDNN as foreign calls of a plan: any channels, strides and dilations.
+
+Images are "nChw16c" or plain "nhwc" (where channels don't fill blocks of 16). Filters are plain
+HWIO, and the call itself brings them to the layout that oneDNN prefers: that costs little, while
+with plain ones it falls back to slow code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.compile.foreign import Chain
+from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.devices.onednn import library as c
+from headrace.devices.onednn.plan import Plan, PlanBuilder, Shape, Slot, cached, int64s
+
+__all__ = ["OneDnnConvolution"]
+
+LAYOUTS = ("nChw16c", "nhwc")
+_ARGUMENTS = {
+    "forward": ("x", "w", "bias", "out:y"),
+    "backward_data": ("dy", "w", "out:dx"),
+    "backward_filter": ("x", "dy", "out:dw", "out:dbias"),
+}
+
+
+@dataclass(frozen=True)
+class OneDnnConvolution(Chain):
+    """One pass of a convolution: "forward", "backward_data" or "backward_filter".
+
+    source: the layout of x and dx, result: that of y and dy
+    bias: forward, that a bias is added; for the filter, that its gradient is computed too
+    relu: forward, that max(., 0) is taken of the result
+    """
+
+    direction: str
+    geometry: Geometry
+    source: str = "nChw16c"
+    result: str = "nChw16c"
+    bias: bool = False
+    relu: bool = False
+
+    def __post_init__(self) -> None:
+        if self.direction not in _ARGUMENTS:
+            raise ValueError(f"a convolution's direction is one of {list(_ARGUMENTS)}")
+        if {self.source, self.result} - set(LAYOUTS):
+            raise ValueError(f"images are laid out as one of {LAYOUTS}")
+        if self.bias and self.direction == "backward_data":
+            raise ValueError("the input's gradient has no bias")
+        if self.relu and self.direction != "forward":
+            raise ValueError("gradients have no fused relu")
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        names = _ARGUMENTS[self.direction]
+        return names if self.bias else tuple(n for n in names if "bias" not in n)
+
+    def plan(self) -> Plan:
+        return _plan(self)[0]
+
+
+@cached
+def _plan(spec: OneDnnConvolution) -> tuple[Plan, Shape]:
+    """The primitive, with reorders of the filter, and the shape of its result, NCHW or OIHW."""
+    g = spec.geometry
+    shape = {
+        "forward": (g.batch, g.filters, g.out_height, g.out_width),
+        "backward_data": (g.batch, g.channels, g.height, g.width),
+        "backward_filter": (g.filters, g.channels, *g.kernel),
+    }
+    return _Convolution(spec).finish(), shape[spec.direction]
+
+
+class _Convolution:
+    """The descriptors of one convolution; gradients take its forward pass as a hint."""
+
+    def __init__(self, spec: OneDnnConvolution) -> None:
+        g = spec.geometry
+        self.spec = spec
+        self.builder = b = PlanBuilder(estimate_ns=g.flops / 100)  # of a core's operations per ns
+        x_dims = (g.batch, g.channels, g.height, g.width)
+        y_dims = (g.batch, g.filters, g.out_height, g.out_width)
+        w_dims = (g.filters, g.channels, *g.kernel)
+        self.x, self.y = self._image(x_dims, spec.source), self._image(y_dims, spec.result)
+        self.w, self.w_in = b.dense(w_dims, (2, 3, 1, 0), c.F32), b.any_layout(w_dims, c.F32)
+        self.bias = b.dense((g.filters,), (0,), c.F32) if spec.bias else None
+        # A few channels, as photographs have, are best taken in a layout of their own.
+        few = spec.source == "nhwc" and g.channels < BLOCK
+        self.x_in = b.any_layout(x_dims, c.F32) if few else self.x
+        before, after = zip(*g.pads, strict=True)
+        self.window = (
+            int64s(g.strides),
+            int64s([d - 1 for d in g.dilations]),
+            int64s(before),
+            int64s(after),
+        )
+        self.forward = b.primitive_desc(
+            "convolution_forward",
+            c.FORWARD_TRAINING,
+            c.CONVOLUTION_DIRECT,
+            self.x_in,
+            self.w_in,
+            self.bias,
+            self.y,
+            *self.window,
+            attr=b.with_relu() if spec.relu else None,
+        )
+
+    def _image(self, dims: tuple[int, ...], layout: str) -> int:
+        if layout == "nhwc":
+            return self.builder.dense(dims, (0, 2, 3, 1), c.F32)
+        return self.builder.blocked(dims, BLOCK, c.F32)
+
+    def finish(self) -> Plan:
+        {
+            "forward": self._forward,
+            "backward_data": self._backward_data,
+            "backward_filter": self._backward_filter,
+        }[self.spec.direction]()
+        return self.builder.finish()
+
+    def _forward(self) -> None:
+        b = self.builder
+        x, w = b.array(self.x), b.array(self.w)
+        arguments = {
+            c.ARG_SRC: b.as_input(x, b.query(self.forward, c.QUERY_SRC)),
+            c.ARG_WEIGHTS: b.as_input(w, b.query(self.forward, c.QUERY_WEIGHTS)),
+        }
+        if self.bias is not None:
+            arguments[c.ARG_BIAS] = b.array(self.bias)
+        self._execute(self.forward, arguments, {c.ARG_DST: (self.y, c.QUERY_DST)})
+
+    def _backward_data(self) -> None:
+        b = self.builder
+        desc = b.primitive_desc(
+            "convolution_backward_data",
+            c.CONVOLUTION_DIRECT,
+            self.x_in,
+            self.w_in,
+            self.y,
+            *self.window,
+            self.forward,
+        )
+        dy, w = b.array(self.y), b.array(self.w)
+        arguments = {
+            c.ARG_DIFF_DST: dy,
+            c.ARG_WEIGHTS: b.as_input(w, b.query(desc, c.QUERY_WEIGHTS)),
+        }
+        self._execute(desc, arguments, {c.ARG_DIFF_SRC: (self.x, c.QUERY_DIFF_SRC)})
+
+    def _backward_filter(self) -> None:
+        b = self.builder
+        desc = b.primitive_desc(
+            "convolution_backward_weights",
+            c.CONVOLUTION_DIRECT,
+            self.x_in,
+            self.w_in,
+            self.bias,
+            self.y,
+            *self.window,
+            self.forward,
+        )
+        x, dy = b.array(self.x), b.array(self.y)
+        arguments = {c.ARG_SRC: b.as_input(x, b.query(desc, c.QUERY_SRC)), c.ARG_DIFF_DST: dy}
+        results = {c.ARG_DIFF_WEIGHTS: (self.w, c.QUERY_DIFF_WEIGHTS)}
+        self._execute(desc, arguments, results)
+
+    def _execute(
+        self, desc: int, arguments: dict[int, Slot], results: dict[int, tuple[int, int]]
+    ) -> None:
+        """Append the primitive; `results`: the layouts in which its results are wanted, and the
+        queries for those in which they come.
+        """
+        b = self.builder
+        wanted = {number: b.array(layout) for number, (layout, _) in results.items()}
+        for number, (_, query) in results.items():
+            arguments[number] = b.as_output(wanted[number], b.query(desc, query))
+        if self.bias is not None and c.ARG_DIFF_WEIGHTS in results:
+            arguments[c.ARG_DIFF_BIAS] = b.array(self.bias)
+        b.execute(desc, arguments)
+        for number, slot in wanted.items():
+            b.deliver(arguments[number], slot)
