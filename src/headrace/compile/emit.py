@@ -473,10 +473,36 @@ class Function:
         size = value.type.bits // 8
         self._lines.append(f"  call void @{name}({value}, ptr {at.text}, i32 {size}, {mask})")
 
-    def first_lanes(self, count: Reg, lanes: int) -> Reg:
+    def gather(self, type: Type, pointer: Reg, indices: Reg, mask: Reg) -> Reg:
+        """Load element indices[lane] behind `pointer` into each lane where `mask` holds; the other
+        lanes get zeros.
+        """
+        at = self._pointers(type, pointer, indices)
+        name = f"llvm.masked.gather.{type.suffix}.v{type.lanes}p0"
+        self.module.declare(name, type, [at.type, I32, mask.type, type])
+        otherwise = self.const(0, type)
+        size = type.bits // 8
+        return self._new(f"call {type} @{name}({at}, i32 {size}, {mask}, {otherwise})", type)
+
+    def scatter(self, value: Reg, pointer: Reg, indices: Reg, mask: Reg) -> None:
+        """Store each lane where `mask` holds to element indices[lane] behind `pointer`."""
+        at = self._pointers(value.type, pointer, indices)
+        name = f"llvm.masked.scatter.{value.type.suffix}.v{value.type.lanes}p0"
+        self.module.declare(name, VOID, [value.type, at.type, I32, mask.type])
+        size = value.type.bits // 8
+        self._lines.append(f"  call void @{name}({value}, {at}, i32 {size}, {mask})")
+
+    def _pointers(self, type: Type, pointer: Reg, indices: Reg) -> Reg:
+        return self._new(
+            f"getelementptr {type.scalar}, ptr {pointer.text}, {indices}", PTR.of(type.lanes)
+        )
+
+    def first_lanes(self, count: Operand, lanes: int) -> Reg:
         """The mask of the first `count` lanes."""
+        if isinstance(count, int):
+            return self.consts([int(i < count) for i in range(lanes)], I1)
         steps = self.consts(range(lanes), I64)
-        return self.icmp("slt", steps, self.splat(count, lanes))
+        return self.icmp("slt", steps, self.splat(self.reg(count), lanes))
 
     def local(self, type: Type, count: int, align: int = 64) -> Reg:
         """Room for `count` elements on the stack, reserved once per call of the function."""

@@ -1,0 +1,319 @@
+"""Element-wise kernels: a pointwise program at every point of a space, movement included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from headrace.compile.emit import I64, Function, Reg
+from headrace.compile.kernel import Team
+from headrace.compile.loops import Body, Compute, For, Load, Rest, Split, Statement, Store, affine
+from headrace.compile.nests import generate_loops
+from headrace.compile.spaces import (
+    Access,
+    Dim,
+    Piece,
+    cost,
+    index_dims,
+    lanes_for,
+    simplify,
+    staged,
+)
+from headrace.compile.target import SIZES, Target
+from headrace.graph.pointwise import Pointwise
+
+__all__ = ["Map"]
+
+# Work of fewer vector instructions than this is not worth a second thread.
+SMALL = 4000
+# The units of work that are made for the threads to share: enough for even shares.
+UNITS = 64
+ENOUGH = 8
+# Longer programs are not unrolled, or done on whole squares of registers.
+LONG = 24
+
+
+@dataclass(frozen=True)
+class Map:
+    """outputs = program(inputs), at every point of the space of `extents`.
+
+    The strides of an Access belong to the dimensions of `extents`; 0 broadcasts. Dimension d's
+    position is what "index d" means. An output may be the memory of an input with equal strides.
+    Outputs of `stream_bytes` and more are written past the caches.
+    """
+
+    extents: tuple[int, ...]
+    program: Pointwise
+    inputs: tuple[Access, ...]
+    outputs: tuple[Access, ...]
+    stream_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        rank = len(self.extents)
+        if any(len(a.strides) != rank for a in (*self.inputs, *self.outputs)):
+            raise ValueError(f"a map over {rank} dimensions has an access of another rank")
+        if tuple(a.dtype for a in self.inputs) != self.program.inputs:
+            raise ValueError(f"inputs {self.inputs} don't fit the program\n{self.program}")
+        if tuple(a.dtype for a in self.outputs) != self.program.output_dtypes:
+            raise ValueError(f"outputs {self.outputs} don't fit the program\n{self.program}")
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        inputs = [f"x{i}" for i in range(len(self.inputs))]
+        return (*inputs, *(f"out:y{i}" for i in range(len(self.outputs))))
+
+    @property
+    def counters(self) -> int:
+        return 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        nest = _Nest.of(self, team.target)
+        names = [a.removeprefix("out:") for a in self.arguments]
+        buffers = dict(zip(names, team.args, strict=True))
+        streamed = nest.streamed(self.stream_bytes)
+        if not any(streamed):
+            generate_loops(team, nest.program(streamed), buffers)
+            return
+        outputs = [buffers[f"y{i}"] for i, yes in enumerate(streamed) if yes]
+        plain = [False] * len(streamed)
+        team.f.when(
+            _aligned(team.f, outputs, team.target.vector_bytes),
+            lambda: generate_loops(team, nest.program(streamed), buffers),
+            lambda: generate_loops(team, nest.program(plain), buffers),
+        )
+
+    def loops(self, target: Target) -> Body:
+        """The loop program, to look at."""
+        nest = _Nest.of(self, target)
+        return nest.program(nest.streamed(self.stream_bytes))
+
+
+def _aligned(f: Function, pointers: Sequence[Reg], size: int) -> Reg:
+    bits = f.convert("ptrtoint", pointers[0], I64)
+    for p in pointers[1:]:
+        bits = f.or_(bits, f.convert("ptrtoint", p, I64))
+    return f.icmp("eq", f.and_(bits, size - 1), 0)
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """A map's loops: units for the threads, then rows, then lanes.
+
+    `outer` dimensions are flattened into units, together with blocks of the rows or of the lanes
+    where those alone would be too few. In a nest that is `across`, a tile of `unroll` rows is
+    done at once.
+    """
+
+    map: Map
+    outer: tuple[Dim, ...]
+    row: Dim | None
+    lane: Dim
+    lanes: int
+    unroll: int
+    across: bool
+
+    @staticmethod
+    def of(spec: Map, target: Target) -> _Nest:
+        arrays = (*spec.inputs, *spec.outputs)
+        first = len(spec.inputs)
+        dims = simplify(
+            spec.extents,
+            arrays,
+            order_by=[*range(first, len(arrays)), *range(first)],
+            whole=index_dims(spec.program),
+        )
+        if not dims:
+            dims = [Dim("i", 1, (0,) * len(arrays))]
+        lanes = lanes_for(target, [spec.program])
+        *outer, lane = dims
+        turned = _turned(spec, outer, lane, lanes)
+        if turned is not None:
+            outer.remove(turned)
+            return _Nest(spec, tuple(outer), turned, lane, lanes, lanes, True)
+        row = outer.pop() if outer else None
+        unroll = _unroll(spec.program)
+        if row is not None and row.extent >= unroll > 1 and lane.extent <= 2 * lanes:
+            return _Nest(spec, tuple(outer), row, lane, lanes, unroll, True)
+        return _Nest(spec, tuple(outer), row, lane, lanes, unroll, False)
+
+    # -- Shares of the work ----------------------------------------------------------------------
+
+    def blocks(self) -> tuple[int, int]:
+        """How many rows and lanes a unit of work has."""
+        rows = self.row.extent if self.row else 1
+        lanes = self.lane.extent
+        units = prod(d.extent for d in self.outer)
+        work = units * rows * ceil(lanes / self.lanes) * (cost(self.map.program) + 2)
+        if work <= SMALL or units >= UNITS:
+            return rows, lanes
+        wanted = ceil(UNITS / max(1, units))
+        tile = self.unroll if self.across else 1
+        if rows >= ENOUGH * tile:
+            return _share(rows, wanted, tile), lanes
+        step = self.lanes if self.across else self.lanes * self.unroll
+        return rows, _share(lanes, wanted, step)
+
+    def is_small(self) -> bool:
+        elements = prod(self.map.extents)
+        return ceil(elements / self.lanes) * (cost(self.map.program) + 2) <= SMALL
+
+    # -- The program -----------------------------------------------------------------------------
+
+    def program(self, streamed: Sequence[bool]) -> Body:
+        rows, lanes = self.blocks()
+        row_blocks = ceil(self.row.extent / rows) if self.row and rows else 1
+        lane_blocks = ceil(self.lane.extent / lanes) if lanes else 1
+        names = [*(d.name for d in self.outer), "row_block", "lane_block"]
+        extents = [*(d.extent for d in self.outer), row_blocks, lane_blocks]
+        body = self._unit(streamed, rows, lanes)
+        if self.is_small():
+            # One thread walks over the units by itself.
+            return (For("unit", 1, (_flat("serial", "part", extents, names, body),), "parallel"),)
+        return (_flat("parallel", "unit", extents, names, body),)
+
+    def _unit(self, streamed: Sequence[bool], rows: int, lanes: int) -> Body:
+        pieces = self._pieces()
+        inner = For(
+            self.lane.name,
+            _stop(self.lane, lanes, "lane_block"),
+            (*self._level(2, pieces[2], rows, lanes), *self._stores(streamed, rows, lanes)),
+            "vector",
+            lanes=self.lanes,
+            unroll=1 if self.across else self.unroll,
+            across=self.row.name if self.across and self.row else "",
+        )
+        body: Body = (*self._level(1, pieces[1], rows, lanes), inner)
+        if self.row is not None:
+            stop = _stop(self.row, rows, "row_block")
+            kind, step = ("tile", self.unroll) if self.across else ("serial", 1)
+            body = (For(self.row.name, stop, body, kind, step=step),)
+        return (*self._level(0, pieces[0], rows, lanes), *body)
+
+    def _level_of(self, strides: dict[str, int]) -> int:
+        """The loop that changes an address: 0 outside, 1 rows, 2 lanes. Rows that are done at once
+        count as lanes.
+        """
+        if strides.get(self.lane.name):
+            return 2
+        if self.row is not None and strides.get(self.row.name):
+            return 2 if self.across else 1
+        return 0
+
+    def _dims(self) -> list[Dim]:
+        return [*self.outer, *([self.row] if self.row else []), self.lane]
+
+    def _pieces(self) -> list[Piece]:
+        dims = self._dims()
+        levels = [
+            self._level_of({d.name: d.strides[i] for d in dims})
+            for i in range(len(self.map.inputs))
+        ]
+        positions = [self._level_of({f"i{d}": 1}) for d in range(len(self.map.extents))]
+        return staged(self.map.program, levels, positions, 3)
+
+    def _level(self, level: int, piece: Piece, rows: int, lanes: int) -> list[Statement]:
+        """What is loaded and computed at one level."""
+        dims = self._dims()
+        body: list[Statement] = []
+        for i, access in enumerate(self.map.inputs):
+            if self._level_of({d.name: d.strides[i] for d in dims}) == level:
+                index = self._index(i, access, rows, lanes)
+                body.append(Load(f"v{i}", access.dtype, f"x{i}", index))
+        if piece.results:
+            used = index_dims(piece.program)
+            positions = tuple(
+                self._blocked({f"i{d}": 1} if d in used else {}, 0, rows, lanes)
+                for d in range(len(self.map.extents))
+            )
+            body.append(
+                Compute(
+                    tuple(f"v{v}" for v in piece.results),
+                    piece.program,
+                    tuple(f"v{v}" for v in piece.operands),
+                    positions,
+                )
+            )
+        return body
+
+    def _stores(self, streamed: Sequence[bool], rows: int, lanes: int) -> list[Statement]:
+        first = len(self.map.inputs)
+        return [
+            Store(f"v{v}", a.dtype, f"y{i}", self._index(first + i, a, rows, lanes), streamed[i])
+            for i, (v, a) in enumerate(zip(self.map.program.outputs, self.map.outputs, strict=True))
+        ]
+
+    def _index(self, array: int, access: Access, rows: int, lanes: int):
+        strides = {d.name: d.strides[array] for d in self._dims()}
+        return self._blocked(strides, access.offset, rows, lanes)
+
+    def _blocked(self, strides: dict[str, int], offset: int, rows: int, lanes: int):
+        """An address with the blocks of rows and lanes in it."""
+        terms = dict(strides)
+        if self.row is not None and rows < self.row.extent:
+            terms["row_block"] = strides.get(self.row.name, 0) * rows
+        if lanes < self.lane.extent:
+            terms["lane_block"] = strides.get(self.lane.name, 0) * lanes
+        return affine(terms, offset)
+
+    # -- Streaming -------------------------------------------------------------------------------
+
+    def streamed(self, least: int) -> list[bool]:
+        """Which outputs are written past the caches: large ones whose vectors are all aligned."""
+        first = len(self.map.inputs)
+        size = prod(self.map.extents)
+        return [
+            size * SIZES[a.dtype] >= least and self._is_aligned(first + i, a)
+            for i, a in enumerate(self.map.outputs)
+        ]
+
+    def _is_aligned(self, array: int, access: Access) -> bool:
+        vector = self.lanes * SIZES[access.dtype]
+        others = [d.strides[array] for d in self._dims() if d is not self.lane]
+        steps = [access.offset, *others]
+        return (
+            self.lane.strides[array] == 1
+            and vector >= 16
+            and all(s % self.lanes == 0 for s in steps)
+        )
+
+
+def _turned(spec: Map, outer: Sequence[Dim], lane: Dim, lanes: int) -> Dim | None:
+    """The dimension along which inputs are contiguous that aren't along the lanes, if they can be
+    transposed in registers.
+    """
+    strided = [i for i in range(len(spec.inputs)) if lane.strides[i] not in (0, 1)]
+    if not strided or cost(spec.program) > LONG or lane.extent < lanes // 2 or lanes < 2:
+        return None
+    for dim in outer:
+        if dim.extent >= lanes // 2 and all(dim.strides[i] == 1 for i in strided):
+            return dim
+    return None
+
+
+def _unroll(program: Pointwise) -> int:
+    steps = cost(program)
+    return 4 if steps <= 8 else 2 if steps <= LONG else 1
+
+
+def _share(extent: int, parts: int, step: int) -> int:
+    """The size of blocks, a multiple of `step`, that cut an extent into about `parts`."""
+    return max(1, ceil(extent / parts / step)) * step
+
+
+def _stop(dim: Dim, block: int, variable: str) -> int | Rest:
+    if block >= dim.extent:
+        return dim.extent
+    return Rest(block, dim.extent, affine({variable: block}))
+
+
+def _flat(
+    kind: str, variable: str, extents: Sequence[int], names: Sequence[str], body: Body
+) -> For:
+    """A loop over flattened dimensions."""
+    return For(
+        variable, prod(extents), (Split(variable, tuple(names), tuple(extents)), *body), kind
+    )
