@@ -55,10 +55,10 @@ def test_one_pass_backward(size, dtype, threads):
         m, n, k, dtype, Epilogue(step, ("full",)), Epilogue(masked, ("channel",))
     )
     assert spec.arguments == (
-        "x", "w", "dy", "w_full0", "out:w_result0", "x_channel0", "out:x_result0",
+        "x", "dy", "w", "w_full0", "out:w_result0", "x_channel0", "out:x_result0",
     )  # fmt: skip
     old = w.astype("d")
-    run_kernel(spec, [x, w, dy, w, w, scale, dx], threads)
+    run_kernel(spec, [x, dy, w, w, w, scale, dx], threads)
     assert_close(dx, 2 * (dy.astype("d") @ old.T))
     assert_close(w, old - 0.5 * (x.astype("d").T @ dy.astype("d")))
 
@@ -68,7 +68,7 @@ def test_each_gradient_alone():
     x, w, dy = arrays(m, n, k, "float32")
     dx, dw = np.empty_like(x), aligned(w.nbytes, np.float32).reshape(w.shape)
     plain = nothing("float32")
-    run_kernel(small_batch_backward(m, n, k, "float32", None, plain), [w, dy, dx])
+    run_kernel(small_batch_backward(m, n, k, "float32", None, plain), [dy, w, dx])
     run_kernel(small_batch_backward(m, n, k, "float32", plain, None, stream=True), [x, dy, dw])
     assert_close(dx, dy.astype("d") @ w.astype("d").T)
     assert_close(dw, x.astype("d").T @ dy.astype("d"))

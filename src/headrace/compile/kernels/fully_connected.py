@@ -62,7 +62,7 @@ class SmallBatchBackward:
     `update` takes X^T dY where W is, `data` takes dY W^T where X is; either may be None, then it
     isn't computed. W may be an operand and a result of `update`: `data` sees its old value.
 
-    Arguments: x (if `update`), w (if `data`), dy, operands and outputs of `update`, of `data`.
+    Arguments: x (if `update`), dy, w (if `data`), operands and outputs of `update`, of `data`.
     `rows` of W are worked on at a time, `span` columns of them at a time, in tiles of `columns`.
     `stream`: outputs of `update` bypass the caches; they must be aligned then.
     """
@@ -90,9 +90,8 @@ class SmallBatchBackward:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        names = ["x"] if self.update is not None else []
+        names = ["x", "dy"] if self.update is not None else ["dy"]
         names += ["w"] if self.data is not None else []
-        names.append("dy")
         for prefix, epilogue in (("w", self.update), ("x", self.data)):
             for name in epilogue.arguments if epilogue is not None else ():
                 start, _, rest = name.rpartition(":")
@@ -159,8 +158,8 @@ class _Backward:
         self.lanes = team.target.lanes(spec.dtype)
         arguments = iter(team.args)
         self.x = next(arguments) if spec.update is not None else None
-        self.w = next(arguments) if spec.data is not None else None
         self.dy = next(arguments)
+        self.w = next(arguments) if spec.data is not None else None
         count = len(spec.update.arguments) if spec.update is not None else 0
         rest = list(arguments)
         self.updated, self.gradient = rest[:count], rest[count:]

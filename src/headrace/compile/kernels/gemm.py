@@ -30,6 +30,7 @@ __all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "whole_lines"]
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 384  # so that a block's A, sums and panels of B fit in L2
 BLOCKS = 8  # at least so many, for the threads
 LINE = 64
+SMALL = 50_000  # multiply-adds, about a microsecond's
 
 
 def nothing(dtype: str) -> Epilogue:
@@ -84,6 +85,11 @@ class Gemm:
         return ("a", *first, "b", *second, *self.epilogue.arguments)
 
     counters = 2
+
+    @property
+    def small(self) -> bool:
+        """Whether it's over before a team has met."""
+        return self.m * self.n * self.k < SMALL
 
     def scratch(self, threads: int) -> int:
         _, at, size = self._places()

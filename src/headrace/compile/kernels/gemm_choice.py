@@ -1,0 +1,106 @@
+"""Ways to compute a matrix product. In: a shape. Out: specs, likely the fastest first.
+
+All of a list's specs take the same buffers: a, b, then the epilogue's operands and outputs. Which
+is the fastest is for a clock to say; the order here is where to begin, and what to take without.
+"""
+
+from __future__ import annotations
+
+from headrace.compile import foreign
+from headrace.compile.epilogue import Epilogue
+from headrace.compile.foreign import Foreign
+from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
+from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
+from headrace.compile.target import SIZES, Target
+from headrace.devices import onednn
+
+__all__ = ["candidates", "packed_gemm"]
+
+FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
+CACHED = 1 << 20  # bytes that a core's own cache keeps
+STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
+
+
+def candidates(
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+    epilogue: Epilogue | None = None,
+    *,
+    threads: int = 2,
+    target: Target | None = None,
+) -> list[Kernel | Foreign]:
+    """Specs for epilogue(op(A) op(B))."""
+    epilogue = epilogue or nothing(dtype)
+    found: list[Kernel | Foreign] = []
+    if SIZES[dtype] >= 4:
+        found += _small_batches(
+            m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target
+        )
+    for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype):
+        found.append(
+            gemm(m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b, target=target)
+        )
+    if dtype == "float32" and epilogue == nothing(dtype) and target is None and onednn.available():
+        found.append(foreign.Gemm(m, n, k, transpose_a, transpose_b))
+    return found
+
+
+def _small_batches(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    threads: int,
+    target: Target | None,
+) -> list[Kernel | Foreign]:
+    """Kernels for few rows and large weights, as they stand in a layer: X W, dY W^T, X^T dY."""
+    size = SIZES[dtype]
+    if transposed == (False, False) and m <= FEW_ROWS and n * k * size > CACHED:
+        return [small_batch(m, n, k, dtype, epilogue, parts=threads, target=target)]
+    if transposed == (False, True) and m <= FEW_ROWS and n * k * size > CACHED:
+        return [small_batch_backward(m, k, n, dtype, None, epilogue, target=target)]
+    if transposed == (True, False) and k <= FEW_ROWS and m * n * size > CACHED:
+        stream = "full" not in epilogue.operands and m * n * size > STREAMED
+        spec = small_batch_backward(k, n, m, dtype, epilogue, None, stream=stream, target=target)
+        return [spec]
+    return []
+
+
+def _ways(
+    m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str
+) -> list[tuple[str, str]]:
+    """What to pack and what to read in place, the likely best first."""
+    size = SIZES[dtype]
+    if size < 4:
+        return [("pack", "pack")]
+    first_a = "pack" if transpose_a and k * m * size > CACHED // 2 else "direct"
+    other_a = "direct" if first_a == "pack" else "pack"
+    if transpose_b:
+        return [(first_a, "pack"), (other_a, "pack")]
+    first_b = "direct" if n * k * size <= CACHED or m <= FEW_ROWS else "pack"
+    other_b = "direct" if first_b == "pack" else "pack"
+    return [(first_a, first_b), (other_a, first_b), (first_a, other_b), (other_a, other_b)]
+
+
+def packed_gemm(
+    m: int,
+    n: int,
+    k: int,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    dtype: str = "float32",
+    epilogue: Epilogue | None = None,
+    *,
+    target: Target | None = None,
+) -> tuple[PackB, Gemm]:
+    """Packing B, and the product with a packed B: for a B that serves many products."""
+    a = "direct" if SIZES[dtype] >= 4 and not transpose_a else "pack"
+    spec = gemm(m, n, k, transpose_a, False, dtype, epilogue, a=a, b="packed", target=target)
+    return PackB(n, k, transpose_b, dtype, spec.columns), spec

@@ -1,0 +1,71 @@
+"""Every way to compute a product computes that product."""
+
+import numpy as np
+import pytest
+
+from headrace.compile.epilogue import Epilogue
+from headrace.compile.foreign import is_foreign
+from headrace.compile.kernels.fully_connected import SmallBatchBackward
+from headrace.compile.kernels.gemm import Gemm, nothing
+from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
+from headrace.compile.native import aligned, run_kernel
+from headrace.graph.pointwise import record
+
+TRANSPOSES = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def filled(rng, shape):
+    x = aligned(4 * shape[0] * shape[1], np.float32).reshape(shape)
+    x[:] = rng.standard_normal(shape)
+    return x
+
+
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+@pytest.mark.parametrize("size", [(16, 600, 500), (500, 600, 16), (70, 50, 30)], ids=str)
+def test_all_agree(size, transposes):
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    a = filled(rng, (k, m) if transposes[0] else (m, k))
+    b = filled(rng, (n, k) if transposes[1] else (k, n))
+    bias, c = filled(rng, (1, n)), filled(rng, (m, n))
+    expected = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b).astype("d") + bias
+    epilogue = Epilogue(record(lambda e, x, y: x + y, ["float32"] * 2), ("channel",))
+    specs = candidates(m, n, k, *transposes, epilogue=epilogue)
+    assert len(specs) >= 2
+    for spec in specs:
+        c[:] = np.nan
+        run_kernel(spec, [a, b, bias, c])
+        np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+
+
+def test_small_batches_come_first():
+    kinds = [type(candidates(16, 1024, 4096, *t)[0]) for t in TRANSPOSES[:3]]
+    assert kinds[0] is Gemm and kinds[2] is SmallBatchBackward
+    assert isinstance(candidates(1024, 4096, 16, True, False)[0], SmallBatchBackward)
+
+
+def test_large_gradients_bypass_the_caches():
+    (first, *_) = candidates(4096, 2048, 16, True, False)
+    assert isinstance(first, SmallBatchBackward) and first.stream
+    update = Epilogue(record(lambda e, g, w: w - g, ["float32"] * 2), ("full",))
+    (first, *_) = candidates(4096, 2048, 16, True, False, epilogue=update)
+    assert isinstance(first, SmallBatchBackward) and not first.stream
+
+
+def test_a_library_is_offered_for_plain_float32_only():
+    relu = Epilogue(record(lambda e, x: e.max(x, 0.0), ["float32"]))
+    assert not any(map(is_foreign, candidates(64, 64, 64, epilogue=relu)))
+    assert not any(map(is_foreign, candidates(64, 64, 64, dtype="float64")))
+    assert all(s.epilogue == nothing("float64") for s in candidates(8, 8, 8, dtype="float64"))
+
+
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_packed_once(transpose_b):
+    m, n, k = 20, 260, 130
+    rng = np.random.default_rng(1)
+    a, b = filled(rng, (m, k)), filled(rng, (n, k) if transpose_b else (k, n))
+    pack, multiply = packed_gemm(m, n, k, transpose_b=transpose_b)
+    packed, c = aligned(pack.packed_bytes, np.float32), filled(rng, (m, n))
+    run_kernel(pack, [b, packed])
+    run_kernel(multiply, [a, packed, c])
+    np.testing.assert_allclose(c, a @ (b.T if transpose_b else b).astype("d"), rtol=0, atol=1e-4)
