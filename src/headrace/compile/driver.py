@@ -13,14 +13,17 @@ its outputs and the variables that it writes half-written, and the cluster ready
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import platform
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +108,8 @@ class NativeCluster:
         ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
         MemoryError: there is no room for another instance; CancelledError: `cancel` was set.
         """
-        if (len(inputs), len(outputs), len(variables)) != self._counts:
+        wanted = self._counts
+        if len(inputs) != wanted[0] or len(outputs) != wanted[1] or len(variables) != wanted[2]:
             raise ValueError(self._miscounted(inputs, outputs, variables))
         try:
             instance = self._idle.pop()
@@ -136,9 +140,11 @@ class NativeCluster:
         """
         instance = self._another()
         arrays = self._fitting([*inputs, *outputs, *variables])
+        instance.words[Header.TIMED] = 1
         start = time.perf_counter()
         status = instance.enter(*arrays)
         elapsed = time.perf_counter() - start
+        instance.words[Header.TIMED] = 0
         if status is not None:
             raise self._failure(status, instance)
         ends = instance.calls[:, team.CALL_WORDS - 1].astype(np.float64)
@@ -170,13 +176,13 @@ class NativeCluster:
 
     def _give_back(self, instance: _Instance) -> None:
         self._idle.append(instance)
-        if self._waiting:
+        if self._waiting or len(self._idle) > self._keep:
             with self._changed:
-                self._changed.notify()
-        elif len(self._idle) > self._keep:
-            with self._changed:
-                if len(self._idle) > self._keep:
-                    self._idle.pop()
+                if self._waiting:
+                    self._changed.notify()
+                elif len(self._idle) > self._keep:
+                    with contextlib.suppress(IndexError):  # runs take them without the lock
+                        self._idle.pop()
 
     def _after_fork(self) -> None:
         """In the child: no other thread lives, and OpenMP's team doesn't either."""
@@ -216,43 +222,51 @@ class _Instance:
 
     def __init__(self, cluster: NativeCluster) -> None:
         plan, threads = cluster.plan, cluster.threads
-        offsets, size = _scratch(plan.calls, threads)
-        self._memory = block(max(plan.arena, 1)), block(max(size, 1))
+        scratch_offsets, scratch_size = _scratch(plan.calls, threads)
+        self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
         arena, scratch = map(address, self._memory)
         counts = [getattr(c.kernel, "counters", 0) for c in plan.calls]
         self._counters = empty_aligned((sum(counts) * COUNTER_STRIDE,), np.int64)
+        ends = accumulate(counts)
+        counters = [
+            address(self._counters) + 8 * COUNTER_STRIDE * (end - count)
+            for end, count in zip(ends, counts, strict=True)
+        ]
+        fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
+        fixed |= {i: address(value) for i, value in cluster._constants.items()}
+
+        # One argument table per call, end to end: buffers (0 for the caller's), scratch, counters.
+        table: list[int] = []
+        tables: list[int] = []
+        patches: list[tuple[int, int]] = []
+        positions = _positions(plan)
+        for call, offset, counter in zip(plan.calls, scratch_offsets, counters, strict=True):
+            tables.append(len(table))
+            for b in call.buffers:
+                if b in positions:
+                    patches.append((positions[b], len(table)))
+                table.append(fixed.get(b, 0))
+            table += (scratch + offset, counter)
+        self._table = np.array(table, np.int64)
+        self._patches = np.array(patches, np.int64).reshape(-1, 2)
+        self._patches[:, 1] = address(self._table) + 8 * self._patches[:, 1]
+
         self._bound = [
             c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, 0)
             for c, f in zip(plan.calls, cluster._functions, strict=True)
         ]
-        fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
-        fixed |= {i: address(value) for i, value in cluster._constants.items()}
-        self._tables: list[np.ndarray] = []
-        patches: list[tuple[int, int]] = []
-        first_counter = np.cumsum([0, *counts])
-        positions = _positions(plan)
-        for call, offset, counter in zip(plan.calls, offsets, first_counter, strict=False):
-            own = [scratch + offset, address(self._counters) + int(counter) * COUNTER_STRIDE * 8]
-            table = np.array([fixed.get(b, 0) for b in call.buffers] + own, np.int64)
-            patches += [
-                (positions[b], address(table) + 8 * i)
-                for i, b in enumerate(call.buffers)
-                if b in positions
-            ]
-            self._tables.append(table)
-        self._patches = np.array(patches, np.int64).reshape(-1, 2)
         self.calls = np.array(
             [
-                (bound.function, address(table), _flags(call), bound.user, 0)
-                for call, bound, table in zip(plan.calls, self._bound, self._tables, strict=True)
+                (bound.function, address(self._table) + 8 * start, _flags(call), bound.user, 0)
+                for call, bound, start in zip(plan.calls, self._bound, tables, strict=True)
             ],
             np.int64,
         ).reshape(-1, CALL_WORDS)
         self._segments = np.array(segments(plan.calls), np.int64).reshape(-1, 3)
         self._arrays = np.array([_row(e) for e in cluster._expected], np.int64).reshape(-1, 3)
-        self.words = words = np.zeros(Header.SIZE, np.int64)
-        self.zero = address(words) + 8 * Header.ZERO
-        values = {
+        self.words = np.zeros(Header.SIZE, np.int64)
+        self.zero = address(self.words) + 8 * Header.ZERO
+        for word, value in {
             Header.SEGMENTS: address(self._segments),
             Header.SEGMENT_COUNT: len(self._segments),
             Header.CALLS: address(self.calls),
@@ -266,12 +280,11 @@ class _Instance:
             Header.ARRAYS: address(self._arrays),
             Header.ARRAY_COUNT: len(self._arrays),
             Header.PATCHES: address(self._patches),
-            Header.PATCH_COUNT: len(patches),
-            Header.TICKS: _SIGNAL_TICKS.get(os.uname().machine, 2**24),
-        }
-        for word, value in values.items():
-            words[word] = value
-        self.enter = _method(words)
+            Header.PATCH_COUNT: len(self._patches),
+            Header.TICKS: _SIGNAL_TICKS.get(platform.machine(), 2**24),
+        }.items():
+            self.words[word] = value
+        self.enter = _method(self.words)
 
 
 def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:

@@ -68,7 +68,9 @@ class Header(IntEnum):
     LOOKED = 19  # when signals were last looked at
     STATE = 20  # Python's thread state while the GIL is released, else 0
     STARTED = 21  # when the step began
-    ZERO = 22  # a word that stays 0: what CANCEL points to by default
+    # Set by whoever profiles:
+    TIMED = 22  # whether to note when each call ended
+    ZERO = 23  # a word that stays 0: what CANCEL points to by default
     SIZE = 24
 
 
@@ -134,7 +136,7 @@ def _pause(module: Module) -> Function:
         f.store(f.call("PyEval_SaveThread", PTR), header, int(Header.STATE))
         f.when(f.icmp("ne", raised, 0), lambda: stop(INTERRUPTED))
 
-    cancel = f.atomic_add(_get_pointer(f, header, Header.CANCEL), 0)
+    cancel = f.load(I64, _get_pointer(f, header, Header.CANCEL))
     f.when(f.icmp("ne", cancel, 0), lambda: stop(CANCELLED))
     now = _clock(f)
     since = f.wrapping("sub", now, _get(f, header, Header.LOOKED))
@@ -149,16 +151,17 @@ def _walk(module: Module, pause: Function) -> Function:
     f = module.function("walk", [PTR, I64, I64], noalias=False)
     header, thread, threads = f.parameters
     is_master = f.icmp("eq", thread, 0)
+    has_others = f.icmp("ne", threads, 1)
     first, end = _get(f, header, Header.FIRST), _get(f, header, Header.END)
+    noting = f.and_(is_master, f.icmp("ne", _get(f, header, Header.TIMED), 0))
     zero, one = f.reg(0), f.reg(1)
 
     def meet(number: Reg) -> None:
         f.when(is_master, lambda: f.call_function(pause, header, number))
-        f.when(f.icmp("ne", threads, 1), lambda: f.call(BARRIER, VOID))
+        f.when(has_others, lambda: f.call(BARRIER, VOID))
 
-    def run(call: Reg) -> None:
+    def run(call: Reg, small: Reg) -> None:
         function, arguments = f.load(PTR, call, _FUNCTION), f.load(PTR, call, _ARGUMENTS)
-        alone = f.icmp("ne", f.and_(f.load(I64, call, _FLAGS), ON_MASTER), 0)
 
         def by_master() -> None:
             f.when(is_master, lambda: f.call_pointer(function, VOID, arguments, zero, one))
@@ -166,15 +169,19 @@ def _walk(module: Module, pause: Function) -> Function:
         def by_all() -> None:
             f.call_pointer(function, VOID, arguments, thread, threads)
 
-        f.when(alone, by_master, by_all)
-        f.when(is_master, lambda: f.store(_clock(f), call, _ENDED))
+        f.when(small, by_master, by_all)
+        f.when(noting, lambda: f.store(_clock(f), call, _ENDED))
 
     def visit(number: Reg) -> Reg:
         call = _call_record(f, header, number)
-        wants = f.icmp("ne", f.and_(f.load(I64, call, _FLAGS), NEEDS_BARRIER), 0)
-        f.when(f.and_(wants, f.icmp("ne", number, first)), lambda: meet(number))
+        flags = f.load(I64, call, _FLAGS)
+        small = f.icmp("ne", f.and_(flags, ON_MASTER), 0)
+        wanted = f.icmp("ne", f.and_(flags, NEEDS_BARRIER), 0)
+        # One thread that runs small calls has nobody to meet, and no time to look around.
+        wanted = f.and_(wanted, f.or_(has_others, f.xor(small, f.const(1, I1))))
+        f.when(f.and_(wanted, f.icmp("ne", number, first)), lambda: meet(number))
         going_on = f.icmp("slt", number, _get(f, header, Header.STOP))
-        f.when(going_on, lambda: run(call))
+        f.when(going_on, lambda: run(call, small))
         return f.select(going_on, f.add(number, 1), end)
 
     f.repeat(lambda number: f.icmp("slt", number, end), visit, [first])

@@ -8,8 +8,6 @@ from headrace.compile.foreign import Convolution, Gemm, Product
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.devices import onednn
 
-pytestmark = pytest.mark.skipif(not onednn.available(), reason=str(onednn.why_not()))
-
 
 def run(spec, inputs, output):
     """Run one foreign call as a cluster, twice, and return its output."""
