@@ -58,6 +58,11 @@ class Cancel:
         """Stop. From any thread; there is no way back."""
         self._word[0] = 1
 
+    def check(self) -> None:
+        """Raise CancelledError if the token was set."""
+        if self._word[0]:
+            raise _failure(team.CANCELLED)
+
 
 class _Expected(NamedTuple):
     """What an array of the caller must be."""
@@ -117,13 +122,14 @@ class NativeCluster:
             instance = self._another()
         try:
             if cancel is not None:
+                cancel.check()
                 instance.words[Header.CANCEL] = cancel.address
             status = instance.enter(*inputs, *outputs, *variables)
             if status is not None and status >= FIRST_ARRAY:
                 arrays = self._fitting([*inputs, *outputs, *variables])
                 status = instance.enter(*arrays)
             if status is not None:
-                raise self._failure(status, instance)
+                raise _failure(status)
         finally:
             if cancel is not None:
                 instance.words[Header.CANCEL] = instance.zero
@@ -146,7 +152,7 @@ class NativeCluster:
         elapsed = time.perf_counter() - start
         instance.words[Header.TIMED] = 0
         if status is not None:
-            raise self._failure(status, instance)
+            raise _failure(status)
         ends = instance.calls[:, team.CALL_WORDS - 1].astype(np.float64)
         ticks = np.diff(ends, prepend=float(instance.words[Header.STARTED]))
         self._give_back(instance)
@@ -170,7 +176,8 @@ class NativeCluster:
                     return instance
                 self._waiting += 1
                 try:
-                    self._changed.wait()
+                    # With a limit, for an instance lost to an exception tells nobody that it went.
+                    self._changed.wait(1.0)
                 finally:
                     self._waiting -= 1
 
@@ -209,12 +216,13 @@ class NativeCluster:
         """The arrays as the driver wants them: those that can be are converted, others refused."""
         return [_fit(a, e) for a, e in zip(arrays, self._expected, strict=True)]
 
-    def _failure(self, status: int, instance: _Instance) -> Exception:
-        if status == team.CANCELLED:
-            return errors.CancelledError(None, None, "the step was cancelled")
-        if status < 0:
-            return errors.InternalError(None, None, f"a native call failed with status {status}")
-        return errors.InternalError(None, None, f"the native driver gave status {status}")
+
+def _failure(status: int) -> Exception:
+    if status == team.CANCELLED:
+        return errors.CancelledError(None, None, "the step was cancelled")
+    if status < 0:
+        return errors.InternalError(None, None, f"a native call failed with status {status}")
+    return errors.InternalError(None, None, f"the native driver gave status {status}")
 
 
 class _Instance:

@@ -6,13 +6,12 @@ its user data. It's called by one thread, between the team's regions, and may us
 own; args are the addresses of the arguments, then scratch. It returns 0, or a negative number if
 it failed.
 
-Here are oneDNN's: products (`Gemm`, `Product`) and convolutions, which are tried where one is made
-(`check`) and raise `Unsupported` if oneDNN has no such primitive, or isn't there.
+Here are oneDNN's products, and `Chain`, on which its other primitives can be built. `check` raises
+`Unsupported` if oneDNN has no such primitive, or isn't there.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,15 +22,10 @@ from headrace.compile.emit import F32, I8, I32, I64, PTR, VOID, Function, Module
 from headrace.compile.target import host
 from headrace.devices.buffers import address
 from headrace.devices.onednn import library
-from headrace.devices.onednn.convolution import (
-    conv_backward_filter_plan,
-    conv_backward_input_plan,
-    conv_plan,
-)
 from headrace.devices.onednn.matmul import matmul_plan
 from headrace.devices.onednn.plan import Plan
 
-__all__ = ["Bound", "Chain", "Convolution", "Foreign", "Gemm", "Product", "is_foreign"]
+__all__ = ["Bound", "Chain", "Foreign", "Gemm", "Product", "is_foreign"]
 
 _DTYPES = {"float32": library.F32, "bfloat16": library.BF16}
 
@@ -165,65 +159,6 @@ class Product(Chain):
     def plan(self) -> Plan:
         shapes = (self.a_shape, self.b_shape, self.transpose_a, self.transpose_b)
         return matmul_plan(_DTYPES[self.dtype], *shapes)[0]
-
-
-@dataclass(frozen=True)
-class Convolution(Chain):
-    """A convolution ("forward": x, w -> y) or one of its gradients ("input": w, dy -> dx;
-    "filter": x, dy -> dw). Filters are plain [*window, in, out].
-
-    x_format, y_format: "NHWC", "NCHW" or "nChw16c"; x_shape and y_shape are NHWC in the first case
-    and NCHW in the others
-    """
-
-    direction: str
-    dtype: str
-    x_shape: tuple[int, ...]
-    w_shape: tuple[int, ...]
-    y_shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[tuple[int, int], ...]
-    x_format: str = "NHWC"
-    y_format: str = "NHWC"
-    groups: int = 1
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        return {
-            "forward": ("x", "w", "out:y"),
-            "input": ("w", "dy", "out:dx"),
-            "filter": ("x", "dy", "out:dw"),
-        }[self.direction]
-
-    def plan(self) -> Plan:
-        key = (
-            _DTYPES[self.dtype],
-            self.x_shape,
-            self.w_shape,
-            self.strides,
-            self.dilations,
-            self.pads,
-            self.x_format,
-            self.groups,
-            self.y_format,
-        )
-        if self.direction == "forward":
-            plan, found = conv_plan(*key)
-            if math.prod(found) != math.prod(self.y_shape):
-                raise ValueError(f"{self} has an output of {found}")
-            return plan
-        backward = {"input": conv_backward_input_plan, "filter": conv_backward_filter_plan}
-        return backward[self.direction](self._dy_shape, *key)[0]
-
-    @property
-    def _dy_shape(self) -> tuple[int, ...]:
-        """The shape of y in the order of x's dimensions."""
-        last_x, last_y = self.x_format == "NHWC", self.y_format == "NHWC"
-        n, *rest = self.y_shape
-        if last_x == last_y:
-            return self.y_shape
-        return (n, rest[-1], *rest[:-1]) if last_y else (n, *rest[1:], rest[0])
 
 
 _CALLED = ("dnnl_memory_set_data_handle", "dnnl_primitive_execute", "omp_set_num_threads")

@@ -279,6 +279,8 @@ def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     assert 0 < instance.words[team.Header.STOP] < 2000
     short = NativeCluster(long_plan(1, 10), threads)
     short.run([], [np.zeros(1, np.float32)], [], cancel=Cancel())
+    with pytest.raises(errors.CancelledError):
+        short.run([], [np.zeros(1, np.float32)], [], cancel=cancel)
 
 
 def test_profile_names_each_call():

@@ -19,7 +19,7 @@ from headrace.devices.onednn.plan import (
     ready,
     require,
 )
-from headrace.devices.onednn.window import CHANNELS_LAST, Pads, Window, pairs
+from headrace.devices.onednn.window import Pads, Window, pairs
 
 
 def _inner_order(window: Window) -> Shape:
@@ -37,10 +37,6 @@ def _inner_order(window: Window) -> Shape:
     return window.order(window.channels_last or not pointwise)
 
 
-# Layouts between the kernels of a compiled step: [N][C/block][H][W][block]. Their shapes are NCHW.
-_BLOCKS = {"nChw8c": 8, "nChw16c": 16}
-
-
 class _Convolution:
     """The three primitives of a convolution share descriptors, and backward ones a forward hint."""
 
@@ -54,10 +50,8 @@ class _Convolution:
         pads: Any,
         data_format: str,
         groups: int,
-        y_format: str | None = None,
     ):
-        plain_format = "NCHW" if data_format in _BLOCKS else data_format
-        window = Window(len(x_shape), w_shape[:-2], strides, dilations, pads, plain_format)
+        window = Window(len(x_shape), w_shape[:-2], strides, dilations, pads, data_format)
         require(0 not in x_shape + w_shape, "empty array")
         batch, cin, extents = window.split(x_shape)
         per_group, cout = w_shape[-2:]
@@ -79,17 +73,17 @@ class _Convolution:
         # Two operations per multiplication, at the 100 operations per ns that one core may reach.
         products = math.prod((batch, cout, per_group, *out, *window.ksize))
         self.builder = builder = PlanBuilder(estimate_ns=products / 50)
-        x_dims, y_dims = (batch, cin, *extents), (batch, cout, *out)
-        y_format = y_format or data_format
-        self.x = self._activations(window, x_dims, data_format, dtype)
+        x_dims, y_dims, order = (
+            (batch, cin, *extents),
+            (batch, cout, *out),
+            window.order(window.channels_last),
+        )
+        self.x = builder.dense(x_dims, order, dtype)
         self.w = builder.dense(w_dims, w_order, dtype)
-        self.y = self._activations(window, y_dims, y_format, dtype)
-        if {data_format, y_format} & _BLOCKS.keys():  # whoever blocks them has a reason
-            self.x_in, self.y_in = self.x, self.y
-        else:
-            inner = _inner_order(window)
-            self.x_in = builder.dense(x_dims, inner, dtype)
-            self.y_in = builder.dense(y_dims, inner, dtype)
+        self.y = builder.dense(y_dims, order, dtype)
+        inner = _inner_order(window)
+        self.x_in = builder.dense(x_dims, inner, dtype)
+        self.y_in = builder.dense(y_dims, inner, dtype)
         self.w_in = builder.any_layout(w_dims, dtype)
         self.geometry = (
             int64s(strides),
@@ -106,13 +100,6 @@ class _Convolution:
             self.y_in,
             *self.geometry,
         )
-
-    def _activations(self, window: Window, dims: Shape, data_format: str, dtype: int) -> int:
-        """Describe activations whose dimensions are (batch, channels, *spatial)."""
-        if data_format in _BLOCKS:
-            return self.builder.blocked(dims, _BLOCKS[data_format], dtype)
-        require(data_format in CHANNELS_LAST, f"unknown data format {data_format!r}")
-        return self.builder.dense(dims, window.order(CHANNELS_LAST[data_format]), dtype)
 
     def finish(
         self,
@@ -137,8 +124,7 @@ class _Convolution:
 
 
 @cached
-def conv_plan(*key: Any) -> tuple[Plan, Shape]:
-    """The plan of `conv`: arrays x, w, y. key: the parameters of `_Convolution`."""
+def _conv_plan(*key: Any) -> tuple[Plan, Shape]:
     conv = _Convolution(*key)
     return conv.finish(
         conv.forward,
@@ -149,8 +135,7 @@ def conv_plan(*key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
-    """The plan of `conv_backward_input`: arrays w, dy, dx."""
+def _conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
     conv = _Convolution(*key)
     require(dy_shape == conv.y_shape, f"dy has shape {dy_shape}, the output {conv.y_shape}")
     desc = conv.builder.primitive_desc(
@@ -171,8 +156,7 @@ def conv_backward_input_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
 
 
 @cached
-def conv_backward_filter_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
-    """The plan of `conv_backward_filter`: arrays x, dy, dw."""
+def _conv_backward_filter_plan(dy_shape: Shape, *key: Any) -> tuple[Plan, Shape]:
     conv = _Convolution(*key)
     require(dy_shape == conv.y_shape, f"dy has shape {dy_shape}, the output {conv.y_shape}")
     desc = conv.builder.primitive_desc(
@@ -208,7 +192,7 @@ def conv(
     [*window, in, multiplier] when groups == in.
     """
     dtype = common_dtype(x, w)
-    plan, shape = conv_plan(
+    plan, shape = _conv_plan(
         dtype, x.shape, w.shape, tuple(strides), tuple(dilations), pairs(pads), data_format, groups
     )
     y = empty_aligned(shape, x.dtype)
@@ -228,7 +212,7 @@ def conv_backward_input(
 ) -> np.ndarray:
     """Return the gradient of `conv` with respect to its input, which had `x_shape`."""
     dtype = common_dtype(w, dy)
-    plan, shape = conv_backward_input_plan(
+    plan, shape = _conv_backward_input_plan(
         dy.shape,
         dtype,
         tuple(x_shape),
@@ -256,7 +240,7 @@ def conv_backward_filter(
 ) -> np.ndarray:
     """Return the gradient of `conv` with respect to its filter, which had `w_shape`."""
     dtype = common_dtype(x, dy)
-    plan, shape = conv_backward_filter_plan(
+    plan, shape = _conv_backward_filter_plan(
         dy.shape,
         dtype,
         x.shape,

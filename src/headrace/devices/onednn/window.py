@@ -12,7 +12,7 @@ from headrace.devices.onednn.plan import Shape, int64s, require
 
 Pads = Sequence[tuple[int, int]]
 
-CHANNELS_LAST = {
+_CHANNELS_LAST = {
     "NWC": True,
     "NHWC": True,
     "NDHWC": True,
@@ -34,7 +34,7 @@ class Window:
         self, rank: int, ksize: Shape, strides: Shape, dilations: Shape, pads: Any, data_format: str
     ):
         self.spatial = len(ksize)
-        require(data_format in CHANNELS_LAST, f"unknown data format {data_format!r}")
+        require(data_format in _CHANNELS_LAST, f"unknown data format {data_format!r}")
         require(1 <= self.spatial <= 3, f"{self.spatial} spatial dimensions")
         require(
             self.spatial == len(strides) == len(dilations) == len(pads) == rank - 2,
@@ -44,7 +44,7 @@ class Window:
         require(min((*ksize, *strides, *dilations)) > 0, "windows, strides, dilations must be > 0")
         require(min(sum(pads, ())) >= 0, f"negative padding {pads}")
         self.ksize, self.strides, self.dilations, self.pads = ksize, strides, dilations, pads
-        self.channels_last = CHANNELS_LAST[data_format]
+        self.channels_last = _CHANNELS_LAST[data_format]
 
     def split(self, shape: Shape) -> tuple[int, int, Shape]:
         """Return batch, channels and spatial extents of an array's shape."""
