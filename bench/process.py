@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import subprocess
 from collections.abc import Mapping, Sequence
 
 
 class Stopped(Exception):
-    """The worker ended where an answer was due."""
+    """The worker ended where an answer was due, or it was ended for taking too long."""
 
 
 class Process:
-    """A child that is asked and answers; its standard error goes nowhere."""
+    """A child that is asked and answers; its standard error goes nowhere.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    patience: seconds to wait for an answer, without end if None.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        patience: float | None = None,
+    ) -> None:
+        self._patience = patience
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -26,9 +37,13 @@ class Process:
 
     def read(self) -> str:
         """The next line."""
+        # Nothing is left in the reader's buffer here: a worker writes one line for each question.
+        if not select.select([self._process.stdout], [], [], self._patience)[0]:
+            self._process.kill()
+            raise Stopped(f"no answer in {self._patience:g} s")
         line = self._process.stdout.readline().strip()
         if not line:
-            raise Stopped
+            raise Stopped("the worker stopped")
         return line
 
     def ask(self, line: str) -> str:
@@ -37,10 +52,16 @@ class Process:
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise Stopped from None
+            raise Stopped("the worker stopped") from None
         return self.read()
 
     def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
+        """End the worker: it ends by itself when there is nothing more to read."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 HEADRACE = "headrace"
 # The variable that names a framework's Python; a framework without one is left out.
 PYTHONS = {"torch": "BENCH_TORCH_PYTHON", "tf": "BENCH_TF2_PYTHON", "jax": "BENCH_TORCH_PYTHON"}
+# A contender that compiles for longer than this has no time, in seconds.
+PATIENCE = 900
 # Short steps are taken many at a time: about this many seconds for a contender in a round.
 SHARE = 0.3
 
@@ -72,7 +74,7 @@ class Contender:
             "HEADRACE_CACHE": str(caches / "headrace"),
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
         }
-        self._process = Process(command, environment)
+        self._process = Process(command, environment, PATIENCE)
         answer = self._answer(self._process.read)
         self.track.version = answer.get("version", "")
         self.track.flops = answer.get("flops")
@@ -80,8 +82,8 @@ class Contender:
     def _answer(self, read: Callable[..., str], *line: str) -> dict:
         try:
             answer = json.loads(read(*line))
-        except Stopped:
-            answer = {"error": "the worker stopped (out of memory?)"}
+        except Stopped as stop:
+            answer = {"error": str(stop)}
         self.track.error = self.track.error or answer.get("error", "")
         return answer
 
@@ -117,14 +119,13 @@ def python_of(framework: str) -> str:
     return sys.executable if framework == HEADRACE else os.environ[PYTHONS[framework]]
 
 
-def peers(model: Model, frameworks: Iterable[str], modes: Iterable[str] | None) -> list[str]:
+def peers(model: Model, frameworks: Iterable[str], modes: Collection[str] = ()) -> list[str]:
     """The labels of the contenders beside Headrace whose Python is named."""
     return [
         f"{framework} {mode}"
         for framework in frameworks
         if os.environ.get(PYTHONS[framework])
-        for mode in contenders.modes(framework, model)
-        if modes is None or mode in modes
+        for mode in contenders.modes(framework, model, modes)
     ]
 
 

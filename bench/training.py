@@ -15,6 +15,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from models import MODELS, Model
 from picture import Bar, draw
 from race import HEADRACE, PYTHONS, Track, peers, python_of, race
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
@@ -134,41 +136,8 @@ def costs_table(results: dict[str, list[Track]]) -> Table:
     return table
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", help=f"works, by comma: {', '.join(MODELS)}")
-    parser.add_argument("--peers", default="torch,tf,jax", help="frameworks, by comma")
-    parser.add_argument("--modes", help="ways to run them, by comma: eager, compile, xla, ...")
-    parser.add_argument("--steps", type=int, default=5, help="rounds; a short step is many times")
-    parser.add_argument("--memory", type=float, default=20, help="GB that may be in use at once")
-    parser.add_argument(
-        "--out", type=Path, default=HERE / "results", help="where files are written"
-    )
-    options = parser.parse_args()
-    names = options.only.split(",") if options.only else list(MODELS)
-    frameworks = options.peers.split(",") if options.peers else []
-    if unknown := (set(names) - set(MODELS)) | (set(frameworks) - set(PYTHONS)):
-        parser.error(f"not known: {', '.join(sorted(unknown))}")
-
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else 200)
-    for framework in frameworks:
-        if not os.environ.get(PYTHONS[framework]):
-            console.print(f"{framework}: set {PYTHONS[framework]} to its Python to compare")
-    peak = gemm_peak()
-    results: dict[str, list[Track]] = {}
-    faults = []
-    for name in names:
-        model = MODELS[name]
-        labels = peers(model, frameworks, options.modes and options.modes.split(","))
-        tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
-        value, rival = ratio(model, tracks)
-        times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
-        console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}", highlight=False)
-        faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
-        if text := disagreement(model, tracks):
-            faults.append(f"{name}: {text}")
-
+def report(console: Console, results: dict[str, list[Track]], peak: float, out: Path) -> None:
+    """Print the tables; write the picture and the figures."""
     versions = {t.version for tracks in results.values() for t in tracks if t.version}
     console.print("\n" + ", ".join(sorted(versions)) + "; 2 threads each", highlight=False)
     console.print(times_table(results, peak))
@@ -176,13 +145,63 @@ def main() -> int:
     bars = [
         Bar(MODELS[n].title, *ratio(MODELS[n], t), MODELS[n].target) for n, t in results.items()
     ]
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "training.svg").write_text(draw(bars))
     record = {n: [asdict(t) for t in tracks] for n, tracks in results.items()}
-    (options.out / "training.json").write_text(json.dumps({"peak": peak, "works": record}))
-    console.print(f"wrote {options.out / 'training.svg'} and training.json", highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "training.svg").write_text(draw(bars))
+    (out / "training.json").write_text(json.dumps({"peak": peak, "works": record}))
+    console.print(f"wrote {out / 'training.svg'} and training.json", highlight=False)
+
+
+def arguments() -> argparse.Namespace:
+    """What is asked for, lists as lists and names checked."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ways = [mode for known in contenders.MODES.values() for mode in known if mode]
+
+    def names(known: Collection[str]) -> Callable[[str], list[str]]:
+        def split(text: str) -> list[str]:
+            found = [name for name in text.split(",") if name]
+            if unknown := sorted(set(found) - set(known)):
+                raise argparse.ArgumentTypeError(f"not known: {', '.join(unknown)}")
+            return found
+
+        return split
+
+    parser.add_argument(
+        "--only", type=names(MODELS), default=list(MODELS), help=f"works: {', '.join(MODELS)}"
+    )
+    parser.add_argument(
+        "--peers", type=names(PYTHONS), default=list(PYTHONS), help=", ".join(PYTHONS)
+    )
+    parser.add_argument("--modes", type=names(ways), default=[], help=", ".join(ways))
+    parser.add_argument("--steps", type=int, default=5, help="rounds; a short step is many times")
+    parser.add_argument("--memory", type=float, default=20, help="GB that may be in use at once")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="where files go")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for framework in options.peers:
+        if not os.environ.get(PYTHONS[framework]):
+            console.print(f"{framework}: set {PYTHONS[framework]} to its Python to compare")
+    peak = gemm_peak()
+    results: dict[str, list[Track]] = {}
+    faults = []
+    for name in options.only:
+        model = MODELS[name]
+        labels = peers(model, options.peers, options.modes)
+        tracks = results[name] = race(model, labels, options.steps, options.memory * 1e9)
+        value, rival = ratio(model, tracks)
+        times = ", ".join(f"{t.label} {time_text(t)}" for t in tracks)
+        console.print(f"{model.title}: {times}; ratio {value:.2f} {rival}", highlight=False)
+        faults += [f"{name}: {t.label}: {t.error}" for t in tracks if t.error]
+        if text := disagreement(model, tracks):
+            faults.append(f"{name}: {text}")
+    peak = max(peak, gemm_peak())  # again, in case that the machine was busy
+    report(console, results, peak, options.out)
     for fault in faults:
-        console.print(f"[red]{fault}[/]", highlight=False)
+        console.print(f"[red]{escape(fault)}[/]", highlight=False)
     return 1 if faults else 0
 
 

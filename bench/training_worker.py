@@ -23,8 +23,8 @@ def limit_threads():
     """Two cores for every framework, whatever its own settings say; before any is imported."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[variable] = str(THREADS)
+    for library in ("OMP", "OPENBLAS", "MKL", "HEADRACE"):
+        os.environ[f"{library}_NUM_THREADS"] = str(THREADS)
 
 
 def run(contender, count):

@@ -7,6 +7,7 @@ A contender has `version`, `load(batch)`, which makes a batch the input of the s
 from __future__ import annotations
 
 import importlib
+from collections.abc import Collection
 from typing import Any
 
 from models import Model
@@ -20,10 +21,15 @@ MODES = {
 }
 
 
-def modes(framework: str, model: Model) -> list[str]:
-    """The ways that make a difference for a model."""
-    flat = not model.convolutional
-    return [m for m in MODES[framework] if not (flat and m == "channels_last")]
+def modes(framework: str, model: Model, wanted: Collection[str] = ()) -> list[str]:
+    """The ways that make sense for a model, and of those the ones that are wanted, if any are."""
+    found = list(MODES[framework])
+    if framework == "torch" and not model.convolutional:
+        found.remove("channels_last")
+    if framework == "tf" and model.bfloat16 and "graph" not in wanted:
+        # Forty times slower than its XLA on a CPU without bfloat16 arithmetic: minutes a step.
+        found.remove("graph")
+    return [mode for mode in found if not wanted or mode in wanted]
 
 
 def make(framework: str, mode: str, model: Model) -> Any:
