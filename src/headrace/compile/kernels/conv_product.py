@@ -3,7 +3,7 @@
     sum over blocks b and channels c < 16 of
         A[b * a_block + pixel * 16 + c] * B[(b * 16 + c) * b_row + k]
 
-for a few pixels and one, two or three vectors of outputs k. The accumulators stay in registers over
+for a few pixels and one or two vectors of filters k. The accumulators stay in registers over
 the whole sum, so their number is what the processor has.
 """
 
@@ -13,22 +13,29 @@ from headrace.compile.emit import F32, Function, Operand, Reg
 from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.target import Target
 
-__all__ = ["emit_product", "panel", "pixels_at_once"]
+__all__ = ["PANEL", "emit_product", "most_pixels", "padded", "pixels_at_once"]
+
+PANEL = 2 * BLOCK  # filters that are computed together
 
 _VECTOR = F32.of(BLOCK)
 _UNROLL = 16
 
 
-def panel(filters: int) -> int:
-    """How many outputs are computed together: two vectors where they divide into such."""
-    return 2 * BLOCK if filters % (2 * BLOCK) == 0 else BLOCK
+def padded(filters: int) -> int:
+    """The size of an array of panels for so many filters: the last may be half empty."""
+    return -(-filters // PANEL) * PANEL
 
 
-def pixels_at_once(target: Target, vectors: int, run: int) -> int:
-    """How many pixels are computed together: the largest divisor of `run` that registers allow."""
+def most_pixels(target: Target) -> int:
+    """How many pixels times a panel fit into the registers."""
     registers = target.registers * target.vector_bytes // (BLOCK * 4)
-    limit = max(1, (registers - vectors - 1) // vectors)
-    return max(d for d in range(1, limit + 1) if run % d == 0)
+    vectors = PANEL // BLOCK
+    return max(1, (registers - vectors - 1) // vectors)
+
+
+def pixels_at_once(target: Target, run: int) -> int:
+    """How many pixels are computed together: the largest divisor of `run` that registers allow."""
+    return max(d for d in range(1, most_pixels(target) + 1) if run % d == 0)
 
 
 def emit_product(

@@ -18,7 +18,7 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused, named
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
-from headrace.compile.kernels.conv_product import panel, pixels_at_once
+from headrace.compile.kernels.conv_product import PANEL, padded, pixels_at_once
 from headrace.compile.kernels.winograd_filter import SKEW
 from headrace.compile.kernels.winograd_forward import input_tiling
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
@@ -97,8 +97,8 @@ class WinogradBackwardFilter:
         g = self.geometry
         return (
             g.channels * self._depth + SKEW,
-            g.filters * self._depth + SKEW,
-            g.channels * g.filters + SKEW,
+            padded(g.filters) * self._depth + SKEW,
+            g.channels * padded(g.filters) + SKEW,
         )
 
     def scratch(self, threads: int) -> int:
@@ -132,8 +132,7 @@ class _Emitter:
     def __init__(self, spec: WinogradBackwardFilter, team: Team) -> None:
         self.spec, self.team, self.f = spec, team, team.f
         self.matrices = matrices(spec.m, spec.geometry.kernel[0], spec.accurate)
-        self.panel = panel(spec.geometry.filters)
-        self.together = pixels_at_once(team.target, self.panel // BLOCK, BLOCK)  # channels
+        self.together = pixels_at_once(team.target, BLOCK)  # channels
         f, points = self.f, spec._points
         self.v_plane, self.z_plane, self.u_plane = spec._planes
         self.v = team.scratch
@@ -156,7 +155,8 @@ class _Emitter:
             _RUN,
             summing=spec.bias is not None,
         )
-        self.product = self._product_function()
+        self.product = self._product_function("product", 2)
+        self.tail = self._product_function("tail", 1) if g.filters % PANEL else None
 
         def chunk(c: Reg) -> None:
             self._transform_chunk(c)
@@ -191,7 +191,7 @@ class _Emitter:
                 first,
                 count,
                 self.z,
-                lambda t: f.mul(f.add(start, t), self.panel),
+                lambda t: f.mul(f.add(start, t), PANEL),
                 lambda b: self._panel_place(f.mul(b, BLOCK), depth),
                 f.offset(self.sums, row) if spec.bias is not None else None,
             )
@@ -202,12 +202,12 @@ class _Emitter:
     def _panel_place(self, k: Operand, rows: int) -> Operand:
         """Where filter k begins in an array of panels with `rows` rows each."""
         f = self.f
-        return f.add(f.mul(f.div(k, self.panel), rows * self.panel), f.rem(k, self.panel))
+        return f.add(f.mul(f.div(k, PANEL), rows * PANEL), f.rem(k, PANEL))
 
     def _multiply_chunk(self, chunk: Reg) -> None:
         """dU += V^T Z. A task is some panels of one point."""
         f, spec = self.f, self.spec
-        panels = spec.geometry.filters // self.panel
+        panels = padded(spec.geometry.filters) // PANEL
         parts = -(-panels // _PANELS)
         tiles = f.minimum(f.sub(spec._tiles, f.mul(chunk, spec._depth)), spec._depth)
 
@@ -222,7 +222,7 @@ class _Emitter:
             def deep(t: Reg) -> None:
                 count = f.minimum(f.sub(tiles, t), _DEEP)
                 fresh = f.and_(f.icmp("eq", chunk, 0), f.icmp("eq", t, 0))
-                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, self.panel))
+                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, PANEL))
                 f.loop(first, last, lambda p: self._multiply_panel(p, vt, zt, u, count, fresh))
 
             f.loop(0, tiles, deep, step=_DEEP)
@@ -231,24 +231,31 @@ class _Emitter:
 
     def _multiply_panel(self, p: Reg, v: Reg, z: Reg, u: Reg, count: Operand, fresh: Reg) -> None:
         f, g, depth = self.f, self.spec.geometry, self.spec._depth
-        zp = f.offset(z, f.mul(p, depth * self.panel))
-        up = f.offset(u, f.mul(p, g.channels * self.panel))
+        zp = f.offset(z, f.mul(p, depth * PANEL))
+        up = f.offset(u, f.mul(p, g.channels * PANEL))
         new = f.convert("zext", fresh, I64)
 
-        def channels(c: Reg) -> None:
-            place = f.mul(f.div(c, BLOCK), depth * BLOCK)
-            vc = f.offset(v, f.add(place, f.rem(c, BLOCK)))
-            f.call_function(self.product, vc, zp, f.offset(up, f.mul(c, self.panel)), count, new)
+        def multiply(product: Function) -> None:
+            def channels(c: Reg) -> None:
+                place = f.mul(f.div(c, BLOCK), depth * BLOCK)
+                vc = f.offset(v, f.add(place, f.rem(c, BLOCK)))
+                f.call_function(product, vc, zp, f.offset(up, f.mul(c, PANEL)), count, new)
 
-        f.loop(0, g.channels, channels, step=self.together)
+            f.loop(0, g.channels, channels, step=self.together)
 
-    def _product_function(self) -> Function:
-        """(V, Z, dU, tiles, fresh): add the products of a few channels and a panel to dU; to zero
-        if `fresh`. They are summed on their own first: short sums of sums lose less precision.
+        if self.tail is None:
+            multiply(self.product)
+            return
+        whole, tail = f.icmp("slt", p, g.filters // PANEL), self.tail
+        f.when(whole, lambda: multiply(self.product), lambda: multiply(tail))
+
+    def _product_function(self, name: str, vectors: int) -> Function:
+        """(V, Z, dU, tiles, fresh): add the products of a few channels and a panel (or its first
+        half) to dU; to zero if `fresh`. They are summed on their own first: short sums of sums
+        lose less precision.
         """
-        f = self.team.helper("product", [PTR, PTR, PTR, I64, I64])
+        f = self.team.helper(name, [PTR, PTR, PTR, I64, I64])
         v, z, u, tiles, fresh = f.parameters
-        vectors = self.panel // BLOCK
         zeros = [f.const(0.0, VECTOR)] * (self.together * vectors)
 
         def tile(_: Reg, v: Reg, z: Reg, *sums: Reg) -> list[Reg]:
@@ -259,17 +266,18 @@ class _Emitter:
                 for i in range(vectors):
                     at = c * vectors + i
                     total[at] = f.fma(x, row[i], total[at])
-            return [f.offset(v, BLOCK), f.offset(z, self.panel), *total]
+            return [f.offset(v, BLOCK), f.offset(z, PANEL), *total]
 
         sums = f.loop(0, tiles, tile, [v, z, *zeros])[2:]
+        places = [i // vectors * PANEL + i % vectors * BLOCK for i in range(len(sums))]
 
         def store() -> None:
-            for i, value in enumerate(sums):
-                f.store(value, u, i * BLOCK)
+            for value, at in zip(sums, places, strict=True):
+                f.store(value, u, at)
 
         def add() -> None:
-            for i, value in enumerate(sums):
-                f.store(f.fadd(value, f.load(VECTOR, u, i * BLOCK)), u, i * BLOCK)
+            for value, at in zip(sums, places, strict=True):
+                f.store(f.fadd(value, f.load(VECTOR, u, at)), u, at)
 
         f.when(f.icmp("ne", fresh, 0), store, add)
         return f.finish()
@@ -282,7 +290,7 @@ class _Emitter:
 
         def channel(c: Reg) -> None:
             def vector(k: Reg) -> None:
-                place = f.add(self._panel_place(k, g.channels), f.mul(c, self.panel))
+                place = f.add(self._panel_place(k, g.channels), f.mul(c, PANEL))
                 at = f.add(f.mul(c, g.filters), k)
                 f.call_function(back, f.parameters[0], f.offset(self.u, place), at, k)
 

@@ -1,6 +1,6 @@
 """The filter's transform for Winograd convolutions. In: HWIO. Out: U = G W G^T, in panels.
 
-U is [a * a][K / panel][C][panel] with a = m + r - 1: what the forward kernel multiplies by.
+U is [a * a][K / 32][C][32] with a = m + r - 1: what the forward kernel multiplies by.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from headrace.compile.emit import F32, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_geometry import BLOCK
-from headrace.compile.kernels.conv_product import panel
+from headrace.compile.kernels.conv_product import PANEL, padded
+from headrace.compile.kernels.conv_transpose import transpose_function
 from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
 
 __all__ = ["FilterLayout", "WinogradFilter"]
@@ -28,11 +29,7 @@ class FilterLayout:
 
     @property
     def plane(self) -> int:
-        return self.channels * self.filters + SKEW
-
-    @property
-    def panel(self) -> int:
-        return panel(self.filters)
+        return self.channels * padded(self.filters) + SKEW
 
     @property
     def size(self) -> int:
@@ -96,7 +93,7 @@ class WinogradFilter:
         w, u = team.args
         square, taps = BLOCK * BLOCK, self.r * self.r
         turned = f.local(F32, taps * square)
-        transpose = _transpose_function(team, self.filters)
+        transpose = transpose_function(team, self.filters)
         transform = self._transform_function(team, square)
         start, stop = team.share(self.channels // BLOCK)
 
@@ -124,9 +121,8 @@ class WinogradFilter:
 
     def _place(self, f: Function, channel: Operand, filter_: Operand) -> Operand:
         """The offset in a plane of U."""
-        width = self.layout.panel
-        start = f.mul(f.div(filter_, width), self.layout.channels * width)
-        return f.add(start, f.add(f.mul(channel, width), f.rem(filter_, width)))
+        start = f.mul(f.div(filter_, PANEL), self.layout.channels * PANEL)
+        return f.add(start, f.add(f.mul(channel, PANEL), f.rem(filter_, PANEL)))
 
     def _transform_function(self, team: Team, tap: int) -> Function:
         """(source, target): transform one vector of filters whose taps are `tap` apart."""
@@ -140,29 +136,3 @@ class WinogradFilter:
 
         two_sided(f, matrix, lambda i, j: f.load(VECTOR, source, (i * self.r + j) * tap), store)
         return f.finish()
-
-
-def _transpose_function(team: Team, pitch: int) -> Function:
-    """(source, target): transpose 16 x 16 elements whose rows are `pitch` apart."""
-    f = team.helper("transpose", [PTR, PTR])
-    source, target = f.parameters
-    rows = [f.load(VECTOR, source, i * pitch) for i in range(BLOCK)]
-    distance = 1
-    while distance < BLOCK:
-        rows = _exchange(f, rows, distance)
-        distance *= 2
-    for i, row in enumerate(rows):
-        f.store(row, target, i * BLOCK)
-    return f.finish()
-
-
-def _exchange(f: Function, rows: list[Reg], d: int) -> list[Reg]:
-    """Exchange the off-diagonal d x d squares of every 2d x 2d square."""
-    low = [k if not k & d else k - d + BLOCK for k in range(BLOCK)]
-    high = [k + d if not k & d else k + BLOCK for k in range(BLOCK)]
-    result = list(rows)
-    for i in range(BLOCK):
-        if not i & d:
-            result[i] = f.shuffle(rows[i], rows[i | d], low)
-            result[i | d] = f.shuffle(rows[i], rows[i | d], high)
-    return result

@@ -16,7 +16,7 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
-from headrace.compile.kernels.conv_product import emit_product, pixels_at_once
+from headrace.compile.kernels.conv_product import PANEL, emit_product, padded, pixels_at_once
 from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
@@ -47,12 +47,12 @@ def input_tiling(geometry: Geometry, m: int) -> Tiling:
     )
 
 
-def output_block(geometry: Geometry, width: int) -> int:
-    """How many output channels, in panels of `width`, are computed in one pass over V: the more
-    input channels, the more it costs to read V again.
+def output_block(geometry: Geometry) -> int:
+    """How many output channels are computed in one pass over V: the more input channels, the more
+    it costs to read V again.
     """
     most = 32 if geometry.channels <= 64 else 64 if geometry.channels <= 128 else 128
-    return min(max(most // width, 1) * width, geometry.filters)
+    return min(most, padded(geometry.filters))
 
 
 def run_length(tiles: int, points: int, channels: int, block: int) -> int:
@@ -121,7 +121,7 @@ class WinogradForward:
     @property
     def _block(self) -> int:
         """Output channels that are computed between two passes over V."""
-        return output_block(self.geometry, self.filter_layout.panel)
+        return output_block(self.geometry)
 
     @property
     def _v_plane(self) -> int:
@@ -148,9 +148,8 @@ class _Emitter:
     def __init__(self, spec: WinogradForward, team: Team) -> None:
         self.spec, self.team, self.f = spec, team, team.f
         self.tiling = input_tiling(spec.geometry, spec.m)
-        self.panel = spec.filter_layout.panel
         self.run, self.block = spec._run, spec._block
-        self.pixels = pixels_at_once(team.target, self.panel // BLOCK, self.run)
+        self.pixels = pixels_at_once(team.target, self.run)
         f = self.f
         self.v = f.offset(team.scratch, f.mul(team.thread, spec._scratch_elements))
         self.m = f.offset(self.v, spec._points * spec._v_plane)
@@ -159,7 +158,9 @@ class _Emitter:
         spec, team, f = self.spec, self.team, self.f
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).input
         self.transform = TileTransform(team, "input", self.tiling, matrix, spec._v_plane, self.run)
-        self.product = self._product_function()
+        filters = spec.geometry.filters
+        self.product = self._product_function("product", 2) if filters >= PANEL else None
+        self.tail = self._product_function("tail", 1) if filters % PANEL else None
         self.finish = self._finish_function()
         tiles = self.tiling.count
 
@@ -202,24 +203,28 @@ class _Emitter:
 
             def group(g: Reg) -> None:
                 vg = f.offset(v, f.mul(g, spec.geometry.channels * self.pixels))
-                mg = f.offset(mx, f.mul(g, self.pixels * self.panel))
+                mg = f.offset(mx, f.mul(g, self.pixels * PANEL))
 
-                def panel(p: Reg) -> None:
-                    up = f.offset(ux, f.mul(p, spec.geometry.channels * self.panel))
-                    mp = f.offset(mg, f.mul(p, self.run * self.panel))
-                    f.call_function(self.product, vg, up, mp)
+                def panel(p: Operand, product: Function) -> None:
+                    up = f.offset(ux, f.mul(p, spec.geometry.channels * PANEL))
+                    mp = f.offset(mg, f.mul(p, self.run * PANEL))
+                    f.call_function(product, vg, up, mp)
 
-                f.loop(0, f.div(width, self.panel), panel)
+                whole, product, tail = f.div(width, PANEL), self.product, self.tail
+                if product is not None:
+                    f.loop(0, whole, lambda p: panel(p, product))
+                if tail is not None:
+                    ragged = f.icmp("ne", f.reg(f.rem(width, PANEL)), 0)
+                    f.when(ragged, lambda: panel(whole, tail))
 
             f.loop(0, groups, group)
 
         f.loop(0, spec._points, point)
 
-    def _product_function(self) -> Function:
-        """(V, U, M): a few tiles times a panel."""
-        f = self.team.helper("product", [PTR, PTR, PTR])
+    def _product_function(self, name: str, vectors: int) -> Function:
+        """(V, U, M): a few tiles times a panel, or its first half."""
+        f = self.team.helper(name, [PTR, PTR, PTR])
         v, u, m = f.parameters
-        vectors = self.panel // BLOCK
         sums = emit_product(
             f,
             v,
@@ -228,10 +233,10 @@ class _Emitter:
             vectors=vectors,
             blocks=self.tiling.blocks,
             a_block=self.pixels * BLOCK,
-            b_row=self.panel,
+            b_row=PANEL,
         )
         for i, value in enumerate(sums):
-            f.store(value, m, i * BLOCK)
+            f.store(value, m, i // vectors * PANEL + i % vectors * BLOCK)
         return f.finish()
 
     def _store(self, k: Reg, width: Operand, first: Operand, count: Operand) -> None:
@@ -242,8 +247,8 @@ class _Emitter:
         plane = height * breadth * BLOCK
 
         def channels(q: Reg) -> None:
-            place = f.mul(f.div(q, self.panel), self.run * self.panel)
-            m = f.offset(self.m, f.add(place, f.rem(q, self.panel)))
+            place = f.mul(f.div(q, PANEL), self.run * PANEL)
+            m = f.offset(self.m, f.add(place, f.rem(q, PANEL)))
             channel = f.add(k, q)
             base = f.mul(f.div(channel, BLOCK), plane)
 
@@ -255,7 +260,7 @@ class _Emitter:
                 at = f.add(f.add(start, base), pixel)
                 rows = f.sub(spec.geometry.out_height, top)
                 columns = f.sub(spec.geometry.out_width, left)
-                source = f.offset(m, f.mul(t, self.panel))
+                source = f.offset(m, f.mul(t, PANEL))
                 table = f.parameters[0]
                 f.call_function(self.finish, table, source, at, channel, rows, columns)
 

@@ -1,0 +1,370 @@
+"""Convolutions of 1 x 1 on blocked images: matrix products of pixels and filters.
+
+The filter [C, K] is first packed into panels [K / 32][C][32] by all threads. A task is a run
+of pixels of one image; it goes through the panels, and for each through the pixels, a few at once
+in registers. The filter's gradient needs no packing: the blocked images of both sides are the
+panels that it wants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
+from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.kernel import Team
+from headrace.compile.kernels.conv_epilogue import Fused, named
+from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_product import (
+    PANEL,
+    emit_product,
+    most_pixels,
+    padded,
+    pixels_at_once,
+)
+from headrace.compile.kernels.conv_transpose import transpose_function
+
+__all__ = ["Conv1x1", "Conv1x1BackwardFilter"]
+
+_VECTOR = F32.of(BLOCK)
+_RUN = 112  # pixels of a task, about
+_DEEP = 192  # pixels that are added up in registers: as many as the first-level cache holds
+_SLICE = 256, 128  # channels and filters whose sums a core's second-level cache holds
+
+
+def _check(g: Geometry) -> None:
+    if g.kernel != (1, 1) or not g.dense or not g.blocked or g.pads != ((0, 0), (0, 0)):
+        raise ValueError(f"not a convolution of 1 x 1 on blocked images: {g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Conv1x1:
+    """y = epilogue(x w), pixel by pixel. Arguments: x, w, the epilogue's.
+
+    `transposed`: w is [filters, channels] instead of [channels, filters]; so the same kernel gives
+    the input's gradient, for the geometry's `backward_data()`.
+    """
+
+    geometry: Geometry
+    epilogue: Epilogue = NOTHING
+    transposed: bool = False
+
+    counters = 1
+
+    def __post_init__(self) -> None:
+        _check(self.geometry)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("x", "w", *self.epilogue.arguments)
+
+    def scratch(self, threads: int) -> int:
+        return 4 * self.geometry.channels * padded(self.geometry.filters)
+
+    @property
+    def _pixels(self) -> int:
+        """Pixels of an image."""
+        return self.geometry.height * self.geometry.width
+
+    def emit(self, team: Team) -> None:
+        _Product(self, team).emit()
+
+
+class _Product:
+    """Writes `Conv1x1`."""
+
+    def __init__(self, spec: Conv1x1, team: Team) -> None:
+        self.spec, self.team, self.f = spec, team, team.f
+        g = spec.geometry
+        self.channels, self.filters, self.pixels = g.channels, g.filters, spec._pixels
+        self.together = _group(self.pixels, most_pixels(team.target))
+        groups = -(-self.pixels // self.together)
+        runs = max(1, round(self.pixels / _RUN))
+        self.run = -(-groups // runs) * self.together  # pixels of a task
+        self.runs = -(-self.pixels // self.run)
+
+    def emit(self) -> None:
+        team, f = self.team, self.f
+        self._pack()
+        team.barrier()
+        whole = self.filters // PANEL * PANEL
+        panels = self._panel_functions("panel", 2) if whole else ()
+        tail = self._panel_functions("tail", 1) if self.filters > whole else ()
+
+        def task(i: Reg) -> None:
+            image, first = f.div(i, self.runs), f.mul(f.rem(i, self.runs), self.run)
+            x = f.mul(image, self.channels // BLOCK * self.pixels)
+            y = f.mul(image, self.filters // BLOCK * self.pixels)
+            f.loop(0, whole, lambda k: self._panel(panels, x, y, first, k), step=PANEL)
+            if tail:
+                self._panel(tail, x, y, first, whole)
+
+        team.claim(0, self.spec.geometry.batch * self.runs, task)
+
+    def _panel(
+        self, functions: tuple[Function, ...], x: Operand, y: Operand, first: Operand, k: Operand
+    ) -> None:
+        """The pixels of a run from `first` on; those of the image's first channels are x and y."""
+        f = self.f
+
+        def call(function: Function, pixel: Operand) -> None:
+            offsets = (f.mul(f.add(start, pixel), BLOCK) for start in (x, y))
+            f.call_function(function, f.parameters[0], self.team.scratch, *offsets, k)
+
+        end = f.minimum(f.add(first, self.run), self.pixels)
+        whole = f.sub(end, self.together - 1)
+        f.loop(first, whole, lambda p: call(functions[0], p), step=self.together)
+        if len(functions) > 1:
+            rest = self.pixels - self.pixels % self.together
+            f.when(f.icmp("eq", end, self.pixels), lambda: call(functions[1], rest))
+
+    def _panel_functions(self, name: str, vectors: int) -> tuple[Function, ...]:
+        """The product with a panel for a group of pixels and, if needed, for what is left."""
+        rest = self.pixels % self.together
+        functions = [self._function(name, self.together, vectors)]
+        return (*functions, *([self._function(f"{name}_rest", rest, vectors)] if rest else []))
+
+    def _function(self, name: str, pixels: int, vectors: int) -> Function:
+        """(arguments, panels, offset in x, offset in y, filter): a few pixels times a panel."""
+        f = self.team.helper(name, [PTR, PTR, I64, I64, I64])
+        table, w, x, y, k = f.parameters
+        sums = emit_product(
+            f,
+            f.offset(f.load(PTR, table), x),
+            f.offset(w, f.mul(k, self.channels)),
+            pixels=pixels,
+            vectors=vectors,
+            blocks=self.channels // BLOCK,
+            a_block=self.pixels * BLOCK,
+            b_row=PANEL,
+        )
+        plane = self.pixels * BLOCK
+        base = f.add(y, f.mul(f.div(k, BLOCK), plane))
+        for v in range(vectors):
+            fused = Fused(f, table, 2, self.spec.epilogue, f.add(k, v * BLOCK))
+            for p in range(pixels):
+                fused.store(sums[p * vectors + v], f.add(base, v * plane + p * BLOCK))
+        return f.finish()
+
+    def _pack(self) -> None:
+        """The filter in panels."""
+        f, team = self.f, self.team
+        w = team.args[1]
+        turn = transpose_function(team, self.channels, PANEL) if self.spec.transposed else None
+        start, stop = team.share(self.channels, BLOCK)
+
+        def rows(c: Reg) -> None:
+            def columns(k: Reg) -> None:
+                place = f.add(f.mul(f.div(k, PANEL), self.channels * PANEL), f.rem(k, PANEL))
+                into = f.offset(team.scratch, f.add(place, f.mul(c, PANEL)))
+                if turn is not None:
+                    f.call_function(turn, f.offset(w, f.add(f.mul(k, self.channels), c)), into)
+                    return
+                source = f.offset(w, f.add(f.mul(c, self.filters), k))
+                for i in range(BLOCK):
+                    f.store(f.load(_VECTOR, source, i * self.filters), into, i * PANEL)
+
+            f.loop(0, self.filters, columns, step=BLOCK)
+
+        f.loop(start, stop, rows, step=BLOCK)
+
+
+def _group(count: int, limit: int) -> int:
+    """A group size up to `limit` for `count` pixels: each group costs a little on top of its own
+    pixels, the smaller one at the end as well.
+    """
+    return min(range(1, min(limit, count) + 1), key=lambda size: count + 1.5 * -(-count // size))
+
+
+# -- The filter's gradient -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Conv1x1BackwardFilter:
+    """dw = epilogue(x^T dy), summed over all pixels, [channels, filters].
+
+    `bias`: an epilogue on the sum of dy over all but the channels, if that is wanted too.
+    """
+
+    geometry: Geometry
+    epilogue: Epilogue = NOTHING
+    bias: Epilogue | None = None
+
+    counters = 1
+
+    def __post_init__(self) -> None:
+        _check(self.geometry)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        bias = named("bias", self.bias) if self.bias is not None else ()
+        return ("x", "dy", *self.epilogue.arguments, *bias)
+
+    def scratch(self, threads: int) -> int:
+        return 4 * self.geometry.channels * padded(self.geometry.filters)
+
+    def emit(self, team: Team) -> None:
+        _FilterGradient(self, team).emit()
+
+
+class _FilterGradient:
+    """Writes `Conv1x1BackwardFilter`. A task is a slice of the result: it stays in the second-level
+    cache while all pixels, a few at a time, are added to it.
+    """
+
+    def __init__(self, spec: Conv1x1BackwardFilter, team: Team) -> None:
+        self.spec, self.team, self.f = spec, team, team.f
+        g = spec.geometry
+        self.channels, self.filters = g.channels, g.filters
+        self.plane = g.height * g.width * BLOCK
+        self.together = pixels_at_once(team.target, BLOCK)  # channels
+        self.slice = _slices(self.channels, self.filters)
+
+    def emit(self) -> None:
+        f, team = self.f, self.team
+        self.product = self._product_function("product", 2)
+        self.tail = self._product_function("tail", 1) if self.filters % PANEL else None
+        tall, wide = self.slice
+        columns = -(-self.filters // wide)
+
+        def task(i: Reg) -> None:
+            c, k = f.mul(f.div(i, columns), tall), f.mul(f.rem(i, columns), wide)
+            end_c = f.minimum(f.add(c, tall), self.channels)
+            end_k = f.minimum(f.add(k, wide), self.filters)
+            self._sum(c, end_c, k, end_k)
+            self._store(c, end_c, k, end_k)
+
+        team.claim(0, -(-self.channels // tall) * columns, task)
+        if self.spec.bias is not None:
+            self._bias(self.spec.bias)
+
+    def _sum(self, c: Operand, end_c: Operand, k: Operand, end_k: Operand) -> None:
+        f, g = self.f, self.spec.geometry
+        pixels = g.height * g.width
+
+        def image(n: Reg) -> None:
+            x, dy = (
+                f.offset(array, f.mul(n, count // BLOCK * self.plane))
+                for array, count in zip(self.team.args, (self.channels, self.filters), strict=False)
+            )
+
+            def deep(p: Reg) -> None:
+                first = f.and_(f.icmp("eq", n, 0), f.icmp("eq", p, 0))
+                fresh = f.convert("zext", first, I64)
+                count = f.minimum(f.sub(pixels, p), _DEEP)
+                xp, dyp = (f.offset(a, f.mul(p, BLOCK)) for a in (x, dy))
+                self._products(xp, dyp, (c, end_c, k, end_k), count, fresh)
+
+            f.loop(0, pixels, deep, step=_DEEP)
+
+        f.loop(0, g.batch, image)
+
+    def _products(
+        self, x: Reg, dy: Reg, part: tuple[Operand, ...], count: Operand, fresh: Reg
+    ) -> None:
+        """Add the products of some pixels to a part of the sums."""
+        f, (c, end_c, k, end_k) = self.f, part
+
+        def panel(k: Operand, product: Function) -> None:
+            column = f.offset(dy, f.mul(f.div(k, BLOCK), self.plane))
+            sums = f.offset(self.team.scratch, f.mul(k, self.channels))
+
+            def channels(c: Reg) -> None:
+                row = f.add(f.mul(f.div(c, BLOCK), self.plane), f.rem(c, BLOCK))
+                into = f.offset(sums, f.mul(c, PANEL))
+                f.call_function(product, f.offset(x, row), column, into, count, fresh)
+
+            f.loop(c, end_c, channels, step=self.together)
+
+        whole = self.filters // PANEL * PANEL
+        tail = self.tail
+        if tail is None:
+            f.loop(k, end_k, lambda k: panel(k, self.product), step=PANEL)
+            return
+        f.loop(k, f.minimum(end_k, whole), lambda k: panel(k, self.product), step=PANEL)
+        f.when(f.icmp("eq", f.reg(end_k), self.filters), lambda: panel(whole, tail))
+
+    def _product_function(self, name: str, vectors: int) -> Function:
+        """(x, dy, sums, pixels, fresh): a few channels times a panel, added to the sums, or stored
+        there if `fresh`.
+        """
+        f = self.team.helper(name, [PTR, PTR, PTR, I64, I64])
+        x, dy, sums, pixels, fresh = f.parameters
+        zeros = [f.const(0.0, _VECTOR)] * (self.together * vectors)
+
+        def pixel(_: Reg, x: Reg, dy: Reg, *totals: Reg) -> list[Reg]:
+            total = list(totals)
+            row = [f.load(_VECTOR, dy, v * self.plane) for v in range(vectors)]
+            for c in range(self.together):
+                value = f.splat(f.load(F32, x, c), BLOCK)
+                for v in range(vectors):
+                    at = c * vectors + v
+                    total[at] = f.fma(value, row[v], total[at])
+            return [f.offset(x, BLOCK), f.offset(dy, BLOCK), *total]
+
+        totals = f.loop(0, pixels, pixel, [x, dy, *zeros])[2:]
+        places = [i // vectors * PANEL + i % vectors * BLOCK for i in range(len(totals))]
+
+        def store() -> None:
+            for value, at in zip(totals, places, strict=True):
+                f.store(value, sums, at)
+
+        def add() -> None:
+            for value, at in zip(totals, places, strict=True):
+                f.store(f.fadd(value, f.load(_VECTOR, sums, at)), sums, at)
+
+        f.when(f.icmp("ne", fresh, 0), store, add)
+        return f.finish()
+
+    def _store(self, c: Operand, end_c: Operand, k: Operand, end_k: Operand) -> None:
+        f = self.f
+
+        def column(k: Reg) -> None:
+            fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k)
+            panel = f.mul(f.div(k, PANEL), self.channels * PANEL)
+            sums = f.offset(self.team.scratch, f.add(panel, f.rem(k, PANEL)))
+
+            def row(c: Reg) -> None:
+                total = f.load(_VECTOR, sums, f.mul(c, PANEL))
+                fused.store(total, f.add(f.mul(c, self.filters), k))
+
+            f.loop(c, end_c, row)
+
+        f.loop(k, end_k, column, step=BLOCK)
+
+    def _bias(self, epilogue: Epilogue) -> None:
+        f, g = self.f, self.spec.geometry
+        first = 2 + len(self.spec.epilogue.arguments)
+        start, stop = self.team.share(self.filters, BLOCK)
+
+        def column(k: Reg) -> None:
+            planes = f.offset(self.team.args[1], f.mul(f.div(k, BLOCK), self.plane))
+
+            def image(n: Reg, total: Reg) -> Reg:
+                pixels = f.offset(planes, f.mul(n, self.filters // BLOCK * self.plane))
+                (own,) = f.loop(
+                    0,
+                    self.plane,
+                    lambda i, total: f.fadd(total, f.load(_VECTOR, pixels, i)),
+                    [f.const(0.0, _VECTOR)],
+                    step=BLOCK,
+                )
+                return f.fadd(total, own)
+
+            (total,) = f.loop(0, g.batch, image, [f.const(0.0, _VECTOR)])
+            Fused(f, f.parameters[0], first, epilogue, k).store(total, k)
+
+        f.loop(start, stop, column, step=BLOCK)
+
+
+def _slices(channels: int, filters: int) -> tuple[int, int]:
+    """Channels and filters of a task: what the cache holds, but eight tasks where that can be."""
+    tall, wide = min(_SLICE[0], channels), min(_SLICE[1], padded(filters))
+    while -(-channels // tall) * -(-filters // wide) < 8 and (tall > 2 * BLOCK or wide > PANEL):
+        if tall >= wide and tall > 2 * BLOCK:
+            tall = -(-tall // 2 // BLOCK) * BLOCK
+        elif wide > PANEL:
+            wide = -(-wide // 2 // PANEL) * PANEL
+        else:
+            break
+    return tall, wide
