@@ -33,7 +33,7 @@ def draw(bars: list[Bar]) -> str:
 
     height = TOP + ROW * len(bars) + 20
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 150}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 220}" height="{height}" '
         f'font-family="sans-serif" font-size="13" fill="{INK}">',
         '<rect width="100%" height="100%" fill="white"/>',
         _text(10, 22, "Training step: the best peer's time / Headrace's (log scale)", size=15),

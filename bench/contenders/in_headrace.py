@@ -33,7 +33,7 @@ class Contender:
 
     def __init__(self, model, mode):
         self._batch = {}
-        with tf.Graph().as_default() as graph:
+        with tf.Graph().as_default():
             example = model.batch(0)
             inputs = {n: tf.placeholder(a.dtype, a.shape, name=n) for n, a in example.items()}
             p = Parameters(model)
@@ -43,7 +43,7 @@ class Contender:
             self._run = session.make_callable([loss, train], list(inputs.values()))
         for name, variable in {**p.trained, **p.state}.items():
             variable.load(model.initial(name), session)
-        self.flops = flops(graph)
+        self.flops = flops(loss.op, train)
 
     def load(self, batch):
         self._batch = list(batch.values())
@@ -62,11 +62,17 @@ def descend(loss, variables, rate):
             yield tf.assign_sub(variable, rate * gradient)
 
 
-def flops(graph):
-    """Floating-point operations of all contractions in a graph, a multiplication and an addition
-    counted as two.
+def flops(*fetches):
+    """Floating-point operations of all contractions that the fetches need, a multiplication and an
+    addition counted as two.
     """
-    return sum(_flops(op) for op in graph.get_operations())
+    waiting, seen = list(fetches), set()
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting += [t.op for t in op.inputs] + list(op.control_inputs)
+    return sum(_flops(op) for op in seen)
 
 
 def _flops(op):
