@@ -273,8 +273,10 @@ def blocks(statement: Statement) -> tuple[Body, ...]:
 
 
 def changed(body: Body) -> list[str]:
-    """The variables and totals that a body changes, its own included, in order."""
+    """The variables and totals from outside that a body changes, in order."""
     names: dict[str, None] = {}
+    own = {s.name for s in body if isinstance(s, Total)}
+    own |= {s.variable for s in body if isinstance(s, Let)}
     for s in body:
         if isinstance(s, Assign):
             names[s.variable] = None
@@ -284,7 +286,7 @@ def changed(body: Body) -> list[str]:
             names.update({s.into: None, s.total: None})
         for inner in blocks(s):
             names.update(dict.fromkeys(changed(inner)))
-    return list(names)
+    return [n for n in names if n not in own]
 
 
 def show(body: Body, indent: int = 0) -> str:

@@ -6,14 +6,17 @@ those of one element are dropped, neighbours that every array walks as one are m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.compile.loops import Affine, affine
+from headrace.compile.loops import Affine, Compute, Load, Statement
 from headrace.compile.target import SIZES, Target
 from headrace.graph.pointwise import Instruction, Pointwise
 
-__all__ = ["Access", "Dim", "Piece", "cost", "index_dims", "lanes_for", "simplify", "staged"]
+__all__ = [
+    "Access", "Dim", "Operand", "Piece", "Staging", "cost", "index_dims", "lanes_for",
+    "positions_of", "simplify", "staged",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,36 +36,31 @@ class Dim:
     extent: int
     strides: tuple[int, ...]
 
-    def index(self, array: int) -> dict[str, int]:
-        return {self.name: self.strides[array]}
-
 
 def simplify(
     extents: Sequence[int],
-    arrays: Sequence[Access],
+    strides: Sequence[Sequence[int]],
     *,
     order_by: Sequence[int] = (),
-    whole: Collection[int] = (),
     prefix: str = "i",
 ) -> list[Dim]:
-    """The dimensions of a space, outermost first.
+    """The dimensions of a space, outermost first; `strides` are each array's.
 
     They are ordered by falling strides of the arrays `order_by` (the first that tells them apart);
-    without it they stay as they are. Dimensions in `whole` keep their names, `prefix` and number,
-    and aren't merged: somebody asks for positions along them.
+    without it they stay as they are. Whoever asks for positions adds arrays that stand for them,
+    of stride 1 along one dimension.
     """
     dims = [
-        Dim(f"{prefix}{d}", n, tuple(a.strides[d] for a in arrays))
+        Dim(f"{prefix}{d}", n, tuple(s[d] for s in strides))
         for d, n in enumerate(extents)
-        if n != 1 or d in whole
+        if n != 1
     ]
     if order_by:
         dims.sort(key=lambda d: [-abs(d.strides[a]) for a in order_by])
-    kept = {f"{prefix}{d}" for d in whole}
     merged: list[Dim] = []
     for dim in dims:
         last = merged[-1] if merged else None
-        if last is not None and not {last.name, dim.name} & kept and _continues(last, dim):
+        if last is not None and _continues(last, dim):
             merged[-1] = Dim(dim.name, last.extent * dim.extent, dim.strides)
         else:
             merged.append(dim)
@@ -74,9 +72,12 @@ def _continues(outer: Dim, inner: Dim) -> bool:
     return all(a == b * inner.extent for a, b in steps)
 
 
-def address(array: int, access: Access, dims: Sequence[Dim]) -> Affine:
-    """The affine address of an access."""
-    return affine({d.name: d.strides[array] for d in dims}, access.offset)
+def positions_of(programs: Sequence[Pointwise], rank: int) -> list[tuple[int, ...]]:
+    """Strides of arrays that stand for the positions along each of `rank` dimensions; all zero
+    for those that no program asks for.
+    """
+    used = {d for p in programs for d in index_dims(p)}
+    return [tuple(int(d in used and k == d) for k in range(rank)) for d in range(rank)]
 
 
 # -- What programs ask for ----------------------------------------------------------------------
@@ -202,3 +203,74 @@ def _consts_of(program: Pointwise, steps: set[int]) -> set[int]:
     """Constants that steps use: each piece has its own."""
     inputs = len(program.inputs)
     return {o for v in steps for o in program.steps[v - inputs].operands if _is_const(program, o)}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a program's input is: an element of a buffer, or (no buffer) the value called `at`."""
+
+    buffer: str
+    dtype: str
+    at: Affine | str
+
+
+class Staging:
+    """The loads and steps of a program, each at the level of a loop nest where it belongs.
+
+    `variables` says at which level each loop's variable is known. `known` operands are values of
+    given levels. Values are called `prefix` and their number in the program.
+    """
+
+    def __init__(
+        self,
+        program: Pointwise,
+        operands: Sequence[Operand],
+        positions: Sequence[Affine],
+        variables: Mapping[str, int],
+        count: int,
+        *,
+        known: Mapping[str, int] | None = None,
+        prefix: str = "v",
+    ) -> None:
+        self.program = program
+        self.operands = operands
+        self.positions = tuple(positions)
+        self.variables = variables
+        self.known = known or {}
+        self.prefix = prefix
+        self.levels = [self._level(o.at) for o in operands]
+        self.pieces = staged(program, self.levels, [self._level(p) for p in positions], count)
+
+    def _level(self, at: Affine | str) -> int:
+        if isinstance(at, str):
+            return self.known.get(at, 0)
+        return max((self.variables[v] for v, _ in at.terms), default=0)
+
+    def name(self, value: int) -> str:
+        """What one of the program's values is called."""
+        if value < len(self.operands):
+            at = self.operands[value].at
+            if isinstance(at, str):
+                return at
+        return f"{self.prefix}{value}"
+
+    @property
+    def outputs(self) -> list[str]:
+        return [self.name(v) for v in self.program.outputs]
+
+    def at(self, level: int) -> list[Statement]:
+        """What is loaded and computed at one level."""
+        body: list[Statement] = [
+            Load(self.name(i), o.dtype, o.buffer, o.at)
+            for i, o in enumerate(self.operands)
+            if isinstance(o.at, Affine) and self.levels[i] == level
+        ]
+        piece = self.pieces[level]
+        if piece.results:
+            results, operands = (
+                tuple(self.name(v) for v in values) for values in (piece.results, piece.operands)
+            )
+            used = index_dims(piece.program)
+            positions = tuple(p if d in used else Affine() for d, p in enumerate(self.positions))
+            body.append(Compute(results, piece.program, operands, positions))
+        return body

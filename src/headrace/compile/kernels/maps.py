@@ -8,17 +8,17 @@ from math import ceil, prod
 
 from headrace.compile.emit import I64, Function, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.loops import Body, Compute, For, Load, Rest, Split, Statement, Store, affine
+from headrace.compile.loops import Affine, Body, For, Rest, Split, Store, affine
 from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import (
     Access,
     Dim,
-    Piece,
+    Operand,
+    Staging,
     cost,
-    index_dims,
     lanes_for,
+    positions_of,
     simplify,
-    staged,
 )
 from headrace.compile.target import SIZES, Target
 from headrace.graph.pointwise import Pointwise
@@ -118,14 +118,10 @@ class _Nest:
 
     @staticmethod
     def of(spec: Map, target: Target) -> _Nest:
-        arrays = (*spec.inputs, *spec.outputs)
-        first = len(spec.inputs)
-        dims = simplify(
-            spec.extents,
-            arrays,
-            order_by=[*range(first, len(arrays)), *range(first)],
-            whole=index_dims(spec.program),
-        )
+        arrays = [a.strides for a in (*spec.inputs, *spec.outputs)]
+        arrays += positions_of([spec.program], len(spec.extents))
+        first, last = len(spec.inputs), len(spec.inputs) + len(spec.outputs)
+        dims = simplify(spec.extents, arrays, order_by=[*range(first, last), *range(first)])
         if not dims:
             dims = [Dim("i", 1, (0,) * len(arrays))]
         lanes = lanes_for(target, [spec.program])
@@ -176,87 +172,55 @@ class _Nest:
         return (_flat("parallel", "unit", extents, names, body),)
 
     def _unit(self, streamed: Sequence[bool], rows: int, lanes: int) -> Body:
-        pieces = self._pieces()
+        staging = self._staging(rows, lanes)
         inner = For(
             self.lane.name,
             _stop(self.lane, lanes, "lane_block"),
-            (*self._level(2, pieces[2], rows, lanes), *self._stores(streamed, rows, lanes)),
+            (*staging.at(2), *self._stores(staging.outputs, streamed, rows, lanes)),
             "vector",
             lanes=self.lanes,
             unroll=1 if self.across else self.unroll,
             across=self.row.name if self.across and self.row else "",
         )
-        body: Body = (*self._level(1, pieces[1], rows, lanes), inner)
+        body: Body = (*staging.at(1), inner)
         if self.row is not None:
             stop = _stop(self.row, rows, "row_block")
             kind, step = ("tile", self.unroll) if self.across else ("serial", 1)
             body = (For(self.row.name, stop, body, kind, step=step),)
-        return (*self._level(0, pieces[0], rows, lanes), *body)
-
-    def _level_of(self, strides: dict[str, int]) -> int:
-        """The loop that changes an address: 0 outside, 1 rows, 2 lanes. Rows that are done at once
-        count as lanes.
-        """
-        if strides.get(self.lane.name):
-            return 2
-        if self.row is not None and strides.get(self.row.name):
-            return 2 if self.across else 1
-        return 0
+        return (*staging.at(0), *body)
 
     def _dims(self) -> list[Dim]:
         return [*self.outer, *([self.row] if self.row else []), self.lane]
 
-    def _pieces(self) -> list[Piece]:
-        dims = self._dims()
-        levels = [
-            self._level_of({d.name: d.strides[i] for d in dims})
-            for i in range(len(self.map.inputs))
+    def _staging(self, rows: int, lanes: int) -> Staging:
+        """The program at three levels: 0 outside, 1 rows, 2 lanes. Rows that are done at once
+        count as lanes.
+        """
+        levels = {d.name: 0 for d in self.outer} | {"row_block": 0, "lane_block": 0}
+        if self.row is not None:
+            levels[self.row.name] = 2 if self.across else 1
+        levels[self.lane.name] = 2
+        inputs = [
+            Operand(f"x{i}", a.dtype, self._index(i, a.offset, rows, lanes))
+            for i, a in enumerate(self.map.inputs)
         ]
-        positions = [self._level_of({f"i{d}": 1}) for d in range(len(self.map.extents))]
-        return staged(self.map.program, levels, positions, 3)
+        first = len(self.map.inputs) + len(self.map.outputs)
+        positions = [self._index(first + d, 0, rows, lanes) for d in range(len(self.map.extents))]
+        return Staging(self.map.program, inputs, positions, levels, 3)
 
-    def _level(self, level: int, piece: Piece, rows: int, lanes: int) -> list[Statement]:
-        """What is loaded and computed at one level."""
-        dims = self._dims()
-        body: list[Statement] = []
-        for i, access in enumerate(self.map.inputs):
-            if self._level_of({d.name: d.strides[i] for d in dims}) == level:
-                index = self._index(i, access, rows, lanes)
-                body.append(Load(f"v{i}", access.dtype, f"x{i}", index))
-        if piece.results:
-            used = index_dims(piece.program)
-            positions = tuple(
-                self._blocked({f"i{d}": 1} if d in used else {}, 0, rows, lanes)
-                for d in range(len(self.map.extents))
-            )
-            body.append(
-                Compute(
-                    tuple(f"v{v}" for v in piece.results),
-                    piece.program,
-                    tuple(f"v{v}" for v in piece.operands),
-                    positions,
-                )
-            )
-        return body
-
-    def _stores(self, streamed: Sequence[bool], rows: int, lanes: int) -> list[Statement]:
+    def _stores(self, values: Sequence[str], streamed: Sequence[bool], rows: int, lanes: int):
         first = len(self.map.inputs)
-        return [
-            Store(f"v{v}", a.dtype, f"y{i}", self._index(first + i, a, rows, lanes), streamed[i])
-            for i, (v, a) in enumerate(zip(self.map.program.outputs, self.map.outputs, strict=True))
-        ]
+        for i, (value, a) in enumerate(zip(values, self.map.outputs, strict=True)):
+            index = self._index(first + i, a.offset, rows, lanes)
+            yield Store(value, a.dtype, f"y{i}", index, streamed[i])
 
-    def _index(self, array: int, access: Access, rows: int, lanes: int):
-        strides = {d.name: d.strides[array] for d in self._dims()}
-        return self._blocked(strides, access.offset, rows, lanes)
-
-    def _blocked(self, strides: dict[str, int], offset: int, rows: int, lanes: int):
-        """An address with the blocks of rows and lanes in it."""
-        terms = dict(strides)
+    def _index(self, array: int, offset: int, rows: int, lanes: int) -> Affine:
+        """The address of an array's element, with the blocks of rows and lanes in it."""
+        terms = {d.name: d.strides[array] for d in self._dims()}
         if self.row is not None and rows < self.row.extent:
-            terms["row_block"] = strides.get(self.row.name, 0) * rows
+            terms["row_block"] = self.row.strides[array] * rows
         if lanes < self.lane.extent:
-            terms["lane_block"] = strides.get(self.lane.name, 0) * lanes
+            terms["lane_block"] = self.lane.strides[array] * lanes
         return affine(terms, offset)
 
     # -- Streaming -------------------------------------------------------------------------------
