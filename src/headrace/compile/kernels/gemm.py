@@ -27,8 +27,10 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "whole_lines"]
 
-BLOCK_ROWS, BLOCK_COLUMNS = 128, 384  # so that a block's A, sums and panels of B fit in L2
+BLOCK_ROWS, BLOCK_COLUMNS = 192, 384  # so that a block's A, sums and panels of B fit in L2
 BLOCKS = 8  # at least so many, for the threads
+DEPTH = 512
+FEW_ROWS, FEW_ROWS_DEPTH = 64, 128  # a panel of B is used by few tiles: it must stay in L1 for them
 LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
 
@@ -233,15 +235,16 @@ def gemm(
     b: str = "pack",
     prologue_a: Epilogue | None = None,
     prologue_b: Epilogue | None = None,
-    depth: int = 512,
+    depth: int = 0,
     tile: tuple[int, int] | None = None,
     target: Target | None = None,
 ) -> Gemm:
-    """A `Gemm` with blocks that suit a shape."""
+    """A `Gemm` with blocks that suit a shape; `depth` and `tile` if they aren't given."""
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = tile or best_tile(m, n, held, target or host())
+    depth = depth or (FEW_ROWS_DEPTH if m <= FEW_ROWS else DEPTH)
     depth = -(-even_block(k, depth) // 16) * 16
-    tiles, panels = _block_size(-(-m // rows), -(-n // columns), rows, columns)
+    tiles, panels = _block_size(m, n, rows, columns)
     return Gemm(
         m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
         tiles, panels, a, b, prologue_a, prologue_b,
@@ -253,13 +256,16 @@ def even_block(count: int, size: int) -> int:
     return -(-count // max(1, round(count / size)))
 
 
-def _block_size(tiles: int, panels: int, rows: int, columns: int) -> tuple[int, int]:
+def _block_size(m: int, n: int, rows: int, columns: int) -> tuple[int, int]:
     """Tiles down and across in a block: few enough for the cache, many blocks for the threads."""
+    tiles, panels = panel_count(m, rows), panel_count(n, columns)
     down = even_block(tiles, max(1, BLOCK_ROWS // rows))
     across = even_block(panels, max(1, BLOCK_COLUMNS // columns))
+    if m <= FEW_ROWS:
+        return tiles, 1
     while -(-tiles // down) * -(-panels // across) < BLOCKS and down * across > 1:
-        if across == 1 or (down > 1 and down * rows >= across * columns):
-            down = -(-down // 2)
-        else:
+        if across > 1:
             across = -(-across // 2)
+        else:
+            down = -(-down // 2)
     return down, across

@@ -191,7 +191,7 @@ def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
     # Narrow vectors have no masked stores: rows of A are packed in whole ones.
     step = lanes if target.vector_bytes < 32 else 1
     options = []
-    for vectors in range(1, 4):
+    for vectors in range(1, 5):
         most = (target.registers - 2 - vectors) // vectors
         for rows in range(step, min(most, m + step - 1) + 1, step):
             cycles = _cycles(m, n, rows, vectors, lanes)
@@ -219,5 +219,5 @@ def _tile_cycles(rows: int, vectors: int) -> float:
     """
     if not rows * vectors:
         return 0.0
-    loads = 0.1 * (rows + vectors) + (0.45 * rows if vectors == 1 else 0)
+    loads = 0.12 * rows + 0.1 * vectors + (0.45 * rows if vectors == 1 else 0)
     return max(rows * vectors / 2 + loads, 4.0)
