@@ -238,6 +238,12 @@ print(cluster.threads, "libgone" in openmp.why_not())
     assert process.run(f"CHAIN = {CHAIN!r}\n" + code, HEADRACE_NO_ONEDNN="1") == "1 True"
 
 
+def test_a_team_that_is_smaller_than_asked_for():
+    code = "check(NativeCluster(chain(5000, FACTORS), threads=4))\nprint('done')"
+    assert process.run(CHAIN + code, OMP_THREAD_LIMIT="1") == "done"
+    assert process.run(CHAIN + code, OMP_DYNAMIC="true") == "done"
+
+
 def test_the_cluster_outlives_a_process_pool():
     """multiprocessing's fork, with the parent's clusters in use before and after."""
     code = """
