@@ -8,7 +8,7 @@ gradient of the layer's input, and is updated before it leaves the cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headrace.compile.emit import I1, I64, PTR, Function, Operand, Reg
@@ -48,11 +48,12 @@ def small_batch(
     `depth` rows at a time.
     """
     target = target or host()
-    spec = gemm(m, n, k, False, False, dtype, epilogue, a="direct", b="direct", target=target)
+    vectors = 3 if target.registers >= 32 else 2
+    most = (target.registers - 2 - vectors) // vectors
+    tile = (-(-m // -(-m // most)), vectors * target.lanes(dtype))
+    spec = gemm(m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile)
     panels = -(-panel_count(n, spec.columns) // parts)
-    fields = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-    fields |= {"depth": depth, "tiles": panel_count(m, spec.rows), "panels": panels, "look": 64}
-    return Gemm(**fields)
+    return replace(spec, depth=depth, tiles=panel_count(m, spec.rows), panels=panels, look=64)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,75 @@
+"""The same products in narrower vectors and fewer registers, as other processors have them."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headrace.compile.kernel import COUNTER_STRIDE, generate
+from headrace.compile.kernels.batched import batched_gemm
+from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
+from headrace.compile.kernels.gemm import gemm, nothing
+from headrace.compile.kernels.gemm_tile import best_tile
+from headrace.compile.native import aligned, assemble, load
+from headrace.compile.target import host
+
+TARGETS = [(16, 16), (16, 32), (32, 16)]
+
+
+def narrow(vector_bytes, registers):
+    return replace(host(), vector_bytes=vector_bytes, registers=registers)
+
+
+def run_on(target, spec, arrays):
+    """Run a kernel that is written for `target` in this process, on one thread."""
+    address = load([assemble(generate(spec, "narrow", target, serial=True))], ["narrow"])["narrow"]
+    scratch = aligned(max(64, spec.scratch(1)))
+    counters = np.zeros(spec.counters * COUNTER_STRIDE, np.int64)
+    table = np.array([x.ctypes.data for x in (*arrays, scratch, counters)], np.uint64)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(
+        table.ctypes.data, 0, 1
+    )
+
+
+@pytest.mark.parametrize("sizes", TARGETS, ids=str)
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+def test_products(sizes, transposes):
+    target = narrow(*sizes)
+    m, n, k = 31, 29, 45
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((k, m) if transposes[0] else (m, k)).astype("f")
+    b = rng.standard_normal((n, k) if transposes[1] else (k, n)).astype("f")
+    c = np.empty((m, n), "f")
+    run_on(target, gemm(m, n, k, *transposes, depth=16, target=target), [a, b, c])
+    expected = (a.T if transposes[0] else a).astype("d") @ (b.T if transposes[1] else b)
+    np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+    batch = batched_gemm((1,), m, n, k, *transposes, target=target)
+    run_on(target, batch, [a[None], b[None], c[None]])
+    np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", TARGETS, ids=str)
+def test_small_batches(sizes):
+    target = narrow(*sizes)
+    m, n, k = 9, 70, 33
+    rng = np.random.default_rng(0)
+    x, w, dy = (rng.standard_normal(s).astype("f") for s in ((m, k), (k, n), (m, n)))
+    y, dx, dw = np.empty_like(dy), np.empty_like(x), np.empty_like(w)
+    run_on(target, small_batch(m, n, k, target=target), [x, w, y])
+    np.testing.assert_allclose(y, x.astype("d") @ w, rtol=0, atol=1e-4)
+    plain = nothing("float32")
+    spec = small_batch_backward(m, n, k, "float32", plain, plain, target=target)
+    run_on(target, spec, [x, dy, w, dw, dx])
+    np.testing.assert_allclose(dx, dy.astype("d") @ w.T, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(dw, x.T.astype("d") @ dy, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [*TARGETS, (64, 32)], ids=str)
+@pytest.mark.parametrize("m", [1, 4, 20, 1000])
+def test_tiles_fit_the_registers(sizes, m):
+    target = narrow(*sizes)
+    rows, columns = best_tile(m, 1000, "float32", target)
+    vectors = columns // target.lanes()
+    assert columns % target.lanes() == 0 and rows * vectors + vectors + 1 < target.registers
+    assert rows < m + target.lanes()
