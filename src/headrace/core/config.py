@@ -26,6 +26,8 @@ class Settings:
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
     cache_mb: how large that directory may grow, in MiB (HEADRACE_CACHE_MB).
     jit: when steps are compiled: "off", "auto" or "always" (HEADRACE_JIT).
+    accuracy: which kernels may be chosen: "strict" (bit-stable ones, never Winograd's), "default",
+        or "fast" (HEADRACE_ACCURACY).
     specialisations: for how many combinations of feed shapes a step is optimised separately; those
         that come later run without (HEADRACE_SPECIALISATIONS).
     """
@@ -37,6 +39,7 @@ class Settings:
     cache: str = _CACHE
     cache_mb: int = _CACHE_MB
     jit: str = "auto"
+    accuracy: str = "default"
     specialisations: int = 8
 
 
@@ -50,6 +53,9 @@ def read(environment: Mapping[str, str]) -> Settings:
         cache_mb=_count(environment, "HEADRACE_CACHE_MB", 1, _CACHE_MB),
         num_threads=_count(environment, "HEADRACE_NUM_THREADS", 1),
         jit=_choice(environment, "HEADRACE_JIT", "auto", ("off", "auto", "always")),
+        accuracy=_choice(
+            environment, "HEADRACE_ACCURACY", "default", ("strict", "default", "fast")
+        ),
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
     )
 

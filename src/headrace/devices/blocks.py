@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.devices.buffers import address, empty_aligned
 
-__all__ = ["block"]
+__all__ = ["block", "private_copy"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
@@ -38,6 +38,15 @@ def block(size: int) -> np.ndarray:
     whole = np.frombuffer(mapped, np.uint8)
     start = -address(whole) % _HUGE_PAGE
     return whole[start : start + size]
+
+
+def private_copy(value: np.ndarray) -> np.ndarray:
+    """A row-major copy in memory of its own: aligned, on huge pages when large."""
+    if value.dtype.hasobject or not value.size:
+        return np.array(value, order="C")
+    copy = block(value.nbytes).view(value.dtype).reshape(value.shape)
+    np.copyto(copy, value)
+    return copy
 
 
 @cache

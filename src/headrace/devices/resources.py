@@ -21,21 +21,26 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape
+from headrace.devices.blocks import private_copy
 
 __all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
 
 Resource = TypeVar("Resource")
+
+_FOREIGN = sys.maxsize  # references to memory that we don't know who else holds
 
 UNINITIALIZED_HINT = (
     "give it a value first: session.run(tf.global_variables_initializer()), or restore it"
 )
 
 
-def _references_when_alone() -> int:
-    """What getrefcount says of an object held by one attribute only, on this Python."""
+def _references_when_alone() -> tuple[int, int]:
+    """What getrefcount says, on this Python, of an array that one attribute holds, and of a base
+    that one array holds.
+    """
     holder = VariableState.__new__(VariableState)
-    holder.value = np.empty(1)
-    return holder._references()
+    holder.value = private_copy(np.zeros(1))
+    return holder._references(), holder._base_references()
 
 
 class VariableState:
@@ -52,6 +57,13 @@ class VariableState:
 
     def _references(self) -> int:
         return sys.getrefcount(self.value)
+
+    def _base_references(self) -> int:
+        """Views of our array hold its base: memory that is nobody's but the array's own."""
+        base = self.value.base
+        if base is None:
+            return 0
+        return sys.getrefcount(base) if type(base) is np.ndarray else _FOREIGN
 
     def read(self) -> np.ndarray:
         """Return the value as it is now; it won't change under the reader."""
@@ -73,7 +85,7 @@ class VariableState:
         """
         self.read()
         if self._is_shared():
-            self.value = np.array(self.value, order="C")
+            self.value = private_copy(self.value)
         return self.value
 
     def update(self, function: Callable[..., Any], operand: Any) -> None:
@@ -89,7 +101,7 @@ class VariableState:
         """Whether a write to the value's array could be seen through anything but this variable."""
         return (
             self._references() > _ALONE
-            or self.value.base is not None
+            or self._base_references() > _BASE_ALONE
             or not self.value.flags.writeable
         )
 
@@ -99,16 +111,16 @@ class VariableState:
             old = self.value
             same = old is not None and old.shape == np.shape(value) and old.dtype == value.dtype
             del old
-            if same and self._references() <= _ALONE and self.value.flags.writeable:
+            if same and not self._is_shared():
                 np.copyto(self.value, value)
             else:
-                self.value = np.array(value, order="C")
+                self.value = private_copy(np.asarray(value))
 
     def __repr__(self) -> str:
         return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"
 
 
-_ALONE = _references_when_alone()
+_ALONE, _BASE_ALONE = _references_when_alone()
 
 
 class ResourceHandle:

@@ -67,6 +67,11 @@ class Map:
     def counters(self) -> int:
         return 0
 
+    @property
+    def small(self) -> bool:
+        """Whether one thread does it sooner than a team would meet."""
+        return prod(self.extents) * (1 + len(self.program.steps)) <= SMALL
+
     def scratch(self, threads: int) -> int:
         return 0
 

@@ -1,0 +1,31 @@
+"""Anchors: which kernels do the work of each family, and how groups around them are built.
+
+In: a group whose head is an anchor. Out: calls in a builder's plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile import images, matrices
+from headrace.compile.build import Builder
+from headrace.compile.fuse import Group
+
+__all__ = ["FAMILIES", "Family"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """supports: whether there are kernels for a geometry; build: adds a group's calls to a plan."""
+
+    supports: Callable[[Any], bool]
+    build: Callable[[Builder, Group], None]
+
+
+FAMILIES: dict[str, Family] = {
+    "contraction": Family(matrices.supports, matrices.build),
+    "convolution": Family(images.supports_convolution, images.build_convolution),
+    "pooling": Family(images.supports_pooling, images.build_pooling),
+}

@@ -1,0 +1,79 @@
+"""Choose kernels by measured cost. In: several ways to do the same work. Out: the fastest here.
+
+A way is a list of kernel calls on named buffers. Each is run on this machine once per shape and
+thread count; what was found is remembered in this process and in the cache on disk. Ways that an
+estimate rules out should not be offered: measuring them is what a cold start has to wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile import cache
+from headrace.compile.driver import NativeCluster
+from headrace.compile.memory import Lifetime, pack
+from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.target import host
+
+__all__ = ["Way", "fastest"]
+
+_ROUNDS = 3
+_LONG = 0.02  # seconds: one round of such work says enough
+
+
+@dataclass(frozen=True)
+class Way:
+    """Calls of kernels on named buffers; `sizes` has each buffer's bytes."""
+
+    calls: tuple[tuple[Any, tuple[str, ...]], ...]
+    sizes: Mapping[str, int]
+
+    def plan(self) -> Plan:
+        """The calls on memory of their own."""
+        names = list(self.sizes)
+        lives = [Lifetime(max(64, self.sizes[n]), 0, len(self.calls)) for n in names]
+        offsets, total = pack(lives)
+        buffers = [
+            Buffer("arena", "uint8", life.size, offset=offset)
+            for life, offset in zip(lives, offsets, strict=True)
+        ]
+        calls = [
+            Call(kernel, tuple(names.index(n) for n in arguments))
+            for kernel, arguments in self.calls
+        ]
+        return Plan(tuple(buffers), tuple(calls), total)
+
+
+_lock = threading.Lock()
+
+
+def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> str:
+    """The name of the fastest way to do what `key` describes."""
+    names: Sequence[str] = list(ways)
+    if len(names) == 1:
+        return names[0]
+    full = f"{host().cpu} {threads} threads {key} {','.join(names)}"
+    with _lock:
+        found = cache.recall(full)
+        if found not in ways:
+            times = {name: _time(make(), threads) for name, make in ways.items()}
+            found = min(times, key=times.__getitem__)
+            cache.remember(full, found)
+    return str(found)
+
+
+def _time(way: Way, threads: int) -> float:
+    cluster = NativeCluster(way.plan(), threads)
+    cluster.run((), (), ())  # touches the memory
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        cluster.run((), (), ())
+        best = min(best, time.perf_counter() - start)
+        if best > _LONG:
+            break
+    return best

@@ -1,0 +1,235 @@
+"""Cluster. In: a Dataflow. Out: the same with maximal regions of lowerable nodes compiled, each now
+one node whose kernel is native code.
+
+What waits, has strings, calls Python or has shapes that aren't known stays outside. Nodes are taken
+in dependency order, compiled ones as long as there are any, then the others, which makes few and
+large regions without circles between them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from headrace.compile.anchors import FAMILIES
+from headrace.compile.compiled import Compiled, compile_region
+from headrace.compile.region import Region, is_reference, works
+from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.core.config import settings
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
+from headrace.graph.definition import Definition, Effect
+from headrace.graph.lowering import (
+    COMPILED,
+    Anchor,
+    Elementwise,
+    Join,
+    Move,
+    Read,
+    Reduce,
+    Update,
+    assembly_of,
+    pointwise_of,
+    reduction_of,
+    update_of,
+    views_of,
+)
+from headrace.graph.schema import parse_schema
+
+__all__ = ["cluster", "is_lowerable", "regions"]
+
+# Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
+_FEWEST = 3
+
+
+def cluster(flow: Dataflow) -> Dataflow:
+    """Replace every region that can be compiled by one node."""
+    return _Clusterer(join_products(mask_before_unpooling(flow))).run()
+
+
+def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
+    """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside."""
+    nodes = [n for n in flow.nodes if not _is_free(n)]
+    inside = set(nodes)
+    waiting: dict[Node, int] = {}
+    followers: dict[Node, list[Node]] = {n: [] for n in nodes}
+    for node in nodes:
+        before = {v.producer for v in node.inputs if v.producer in inside}
+        before |= {c for c in node.controls if c in inside}
+        waiting[node] = len(before)
+        for b in before:
+            followers[b].append(node)  # type: ignore[index]
+    position = {n: i for i, n in enumerate(nodes)}
+    can = {n: is_lowerable(n) for n in nodes}
+    ready: dict[bool, list[Node]] = {True: [], False: []}
+    for node in nodes:
+        if not waiting[node]:
+            ready[can[node]].append(node)
+    runs: list[tuple[bool, list[Node]]] = []
+    while ready[True] or ready[False]:
+        kind = not ready[False]  # what stays outside goes first: it may let more inside
+        taken: list[Node] = []
+        while ready[kind]:
+            node = ready[kind].pop()
+            taken.append(node)
+            for follower in followers[node]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready[can[follower]].append(follower)
+        taken.sort(key=position.__getitem__)
+        runs.append((kind, taken))
+    return runs
+
+
+def _is_free(node: Node) -> bool:
+    """Whether a node is a constant that waits for nothing."""
+    return node.constant is not None and not node.controls
+
+
+def is_lowerable(node: Node) -> bool:
+    """Whether the compiler can do what a node does."""
+    rule = node.definition.lower
+    if rule is None or node.constant is not None:
+        return False
+    data = [v.type for v in node.inputs if not is_reference(v)]
+    data += [v.type for v in node.outputs if not is_reference(v)]
+    if not all(_is_compiled(t) for t in data):
+        return False
+    if isinstance(rule, Read | Update) and node.variable_type(0) is None:
+        return False
+    if isinstance(rule, Elementwise):
+        return pointwise_of(rule, node) is not None
+    if isinstance(rule, Update):
+        return update_of(rule, node) is not None
+    if isinstance(rule, Reduce):
+        return reduction_of(rule, node) is not None
+    if isinstance(rule, Move):
+        return views_of(rule, node) is not None
+    if isinstance(rule, Join):
+        return assembly_of(rule, node) is not None
+    if isinstance(rule, Anchor):
+        family = FAMILIES.get(rule.family)
+        geometry = rule.describe(node) if family is not None else None
+        return family is not None and geometry is not None and family.supports(geometry)
+    return True
+
+
+def _is_compiled(t: ValueType) -> bool:
+    return t.sizes is not None and 0 not in t.sizes and t.dtype.base_dtype.name in COMPILED
+
+
+class _Clusterer:
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow = flow
+        self.values: dict[Value, Value] = {}
+        self.nodes: dict[Node, tuple[Node, ...]] = {}
+        self.after: dict[Value, Node] = {}  # references that a cluster has updated
+        self.kept: list[Node] = []
+
+    def run(self) -> Dataflow:
+        for node in self.flow.nodes:
+            if _is_free(node):
+                self._keep(node)
+        for can_compile, nodes in regions(self.flow):
+            compiled = self._compile(nodes) if can_compile else None
+            if compiled is None:
+                for node in nodes:
+                    self._keep(node)
+        return Dataflow(
+            tuple(self.kept),
+            self.flow.feeds,
+            tuple(self.values.get(v, v) for v in self.flow.fetches),
+            _unique(n for t in self.flow.targets for n in self.nodes[t]),
+        )
+
+    def _keep(self, node: Node) -> None:
+        inputs = tuple(self.values.get(v, v) for v in node.inputs)
+        controls = _unique(
+            [n for c in node.controls for n in self.nodes[c]]
+            + [self.after[v] for v in node.inputs if v in self.after]
+        )
+        if inputs != node.inputs or controls != node.controls:
+            rebuilt = replace(node, inputs=inputs, controls=controls)
+            self.values.update(zip(node.outputs, rebuilt.outputs, strict=True))
+            node, old = rebuilt, node
+            self.nodes[old] = (node,)
+        self.nodes.setdefault(node, (node,))
+        self.kept.append(node)
+
+    def _compile(self, nodes: list[Node]) -> Node | None:
+        working = [n for n in nodes if works(n)]
+        if len(working) < _FEWEST and not any(
+            isinstance(n.definition.lower, Anchor) for n in working
+        ):
+            return None
+        outputs = self._outputs(nodes)
+        region = Region(nodes, [v for v in outputs if not is_reference(v)])
+        try:
+            compiled = compile_region(region)
+        except Exception as error:
+            if settings().verify:
+                raise
+            warnings.warn(
+                f"a part of the step could not be compiled and is interpreted: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        return self._replace(nodes, region, compiled)
+
+    def _outputs(self, nodes: Sequence[Node]) -> list[Value]:
+        """The values of these nodes that are needed elsewhere."""
+        inside = set(nodes)
+        needed = {v for v in self.flow.fetches if v.producer in inside}
+        for node in self.flow.nodes:
+            if node not in inside:
+                needed |= {v for v in node.inputs if v.producer in inside}
+        return [v for n in nodes for v in n.outputs if v in needed]
+
+    def _replace(self, nodes: list[Node], region: Region, compiled: Compiled) -> Node:
+        references = list(region.variables)
+        inputs = [*region.inputs, *references]
+        inside = set(nodes)
+        controls = [n for m in nodes for c in m.controls if c not in inside for n in self.nodes[c]]
+        controls += [self.after[v] for v in references if v in self.after]
+        node = Node(
+            definition=_definition(compiled),
+            name=f"{nodes[0].name}/cluster",
+            attrs={
+                "Tin": tuple(v.dtype for v in inputs),
+                "Tout": tuple(v.dtype for v in region.outputs),
+            },
+            inputs=tuple(self.values.get(v, v) for v in inputs),
+            controls=_unique(controls),
+            types=tuple(v.type for v in region.outputs),
+            origin=next((n.origin for n in nodes if works(n)), nodes[0].origin),
+        )
+        self.values.update(zip(region.outputs, node.outputs, strict=True))
+        for member in nodes:
+            self.nodes[member] = (node,)
+            for value in member.outputs:
+                if is_reference(value):
+                    given = region.reference(value)
+                    self.values[value] = self.values.get(given, given)
+                    self.after[value] = node
+        self.kept.append(node)
+        return node
+
+
+_SCHEMA = parse_schema(
+    "_Cluster",
+    "inputs: *Tin -> outputs: *Tout",
+    "Tin: list(type) >= 0; Tout: list(type) >= 0",
+)
+
+
+def _definition(compiled: Compiled) -> Definition:
+    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=Effect.WRITES)
+
+
+def _no_rule(*_: object) -> None:
+    raise AssertionError("a cluster is made when all shapes are known")
+
+
+def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(dict.fromkeys(nodes))

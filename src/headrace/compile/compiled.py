@@ -1,0 +1,173 @@
+"""A compiled region as a kernel of the interpreter. In: arrays and references to variables. Out:
+the region's outputs.
+
+Variables that the region writes are written in place, under their locks, as every update is; a
+variable's array that someone else still holds is copied first (devices.resources). Re-entrant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.compile.anchors import FAMILIES
+from headrace.compile.build import build
+from headrace.compile.driver import NativeCluster
+from headrace.compile.fuse import fuse
+from headrace.compile.layouts import blocked_values
+from headrace.compile.plan import Plan
+from headrace.compile.region import Region, constant_of, is_constant, is_reference
+from headrace.compile.target import host
+from headrace.core.errors import OpError
+from headrace.devices.buffers import empty_aligned
+from headrace.devices.openmp import thread_count
+from headrace.graph.definition import bind_kernel
+from headrace.graph.lowering import Update
+
+__all__ = ["Compiled", "compile_region", "plan_region"]
+
+
+def plan_region(region: Region, target: Any = None, threads: int | None = None) -> Plan:
+    """The plan of a region: layouts, groups, kernels, memory."""
+    blocked = blocked_values(region)
+    groups = fuse(region, blocked)
+    builders = {name: family.build for name, family in FAMILIES.items()}
+    return build(region, groups, blocked, builders, target or host(), threads or thread_count())
+
+
+def compile_region(region: Region) -> Compiled:
+    """Compile a region for this process."""
+    return Compiled(region, plan_region(region))
+
+
+class Compiled:
+    """A region's native code with everything that a run must check and allocate."""
+
+    def __init__(self, region: Region, plan: Plan) -> None:
+        self.plan = plan
+        self._region = region
+        self._cluster = NativeCluster(plan)
+        self._inputs = [_expected(v) for v in region.inputs]
+        self._outputs = [_expected(v) for v in region.outputs]
+        self._variables = _variables(region)
+        self._writes = any(v.written for v in self._variables)
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        count = len(self._inputs)
+        inputs = [
+            v
+            if type(v) is np.ndarray
+            and v.shape == shape
+            and v.dtype == dtype
+            and v.flags.c_contiguous
+            else _checked(v, shape, dtype)
+            for v, (shape, dtype) in zip(values[:count], self._inputs, strict=True)
+        ]
+        outputs = [empty_aligned(shape, dtype) for shape, dtype in self._outputs]
+        if not self._variables:
+            self._cluster.run(inputs, outputs, ())
+            return outputs
+        states = [v.get() if hasattr(v, "get") else v for v in values[count:]]
+        if len(set(map(id, states))) < len(states):
+            return self._interpret(values)  # two names of one variable
+        if not self._writes:
+            arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
+            self._cluster.run(inputs, outputs, arrays)
+            return outputs
+        # One order for all threads, so that no two wait for each other.
+        locks = [s.lock for s in sorted(states, key=id)]
+        for lock in locks:
+            lock.acquire()
+        try:
+            arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
+            self._cluster.run(inputs, outputs, arrays)
+        finally:
+            for lock in locks:
+                lock.release()
+        return outputs
+
+    def _interpret(self, values: Sequence[Any]) -> list[Any]:
+        """Run the region's nodes one by one: what the native code assumed doesn't hold."""
+        region = self._region
+        known: dict[Any, Any] = dict(zip((*region.inputs, *region.variables), values, strict=True))
+        for node in region.nodes:
+            operands = [
+                constant_of(v) if v not in known and is_constant(v) else known[v]
+                for v in node.inputs
+            ]
+            results = bind_kernel(node)(*operands)  # type: ignore[arg-type]
+            listed = len(node.outputs) != 1 or node.definition.schema.has_list_outputs
+            known.update(zip(node.outputs, results if listed else [results], strict=False))
+        return [known[v] for v in region.outputs]
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+
+def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    return value.type.sizes, np.dtype(value.dtype.base_dtype.as_numpy_dtype)
+
+
+def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    array = np.ascontiguousarray(value)
+    array = array.reshape(shape) if array.size == 1 and not shape else array
+    if array.shape != shape or array.dtype != dtype:
+        raise AssertionError(
+            f"a cluster made for {dtype}{list(shape)} got {array.dtype}{list(array.shape)}"
+        )
+    return array
+
+
+class _Variable:
+    """What a cluster does with one variable. `op` is who to name when it can't be read."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.written = False
+        self.initialized = True  # whether it must have a value before
+        self.op: Any = None
+
+    def read(self, state: Any) -> np.ndarray:
+        """The variable's array; one that may be written, if the cluster does."""
+        if not self.initialized and state.value is None:
+            state.value = empty_aligned(self.shape, self.dtype)
+        try:
+            array = state.writable() if self.written else state.read()
+        except OpError as error:
+            if error.op is None:
+                error._op = self.op
+            raise
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"variable {state.name} has shape {list(array.shape)}; the graph says "
+                f"{list(self.shape)}"
+            )
+        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _variables(region: Region) -> list[_Variable]:
+    found: dict[int, _Variable] = {}
+    for node in region.nodes:
+        rule = node.definition.lower
+        references = [(i, v) for i, v in enumerate(node.inputs) if is_reference(v)]
+        for i, value in references:
+            number = region.variable(value)
+            if number not in found:
+                described = node.variable_type(i)
+                assert described is not None
+                dtype, shape = described
+                found[number] = _Variable(shape, _numpy(dtype))
+                found[number].op = node.origin
+                found[number].initialized = not (isinstance(rule, Update) and rule.initializes)
+            if isinstance(rule, Update):
+                found[number].written = True
+    return [found[i] for i in range(len(found))]
+
+
+def _numpy(dtype: str) -> np.dtype:
+    from headrace.core.dtypes import as_dtype
+
+    return np.dtype(as_dtype(dtype).as_numpy_dtype)

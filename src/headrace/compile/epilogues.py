@@ -1,0 +1,110 @@
+"""The element-wise nodes behind an anchor. In: a group. Out: an epilogue for its kernel, the few
+that oneDNN can fuse, or a map that runs over the kernel's result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile.build import Builder, Composed, Operand
+from headrace.compile.compose import Composer
+from headrace.compile.epilogue import Epilogue
+from headrace.compile.fuse import Group, Space
+from headrace.graph.lowering import row_major
+from headrace.graph.pointwise import Pointwise, record
+
+__all__ = ["bias_relu_of", "epilogue_of", "map_epilogue"]
+
+
+def epilogue_of(builder: Builder, group: Group) -> tuple[Epilogue, list[int], list[int]]:
+    """The group's epilogue, with the buffers of its operands and outputs."""
+    composed = _compose(builder, group, "result")
+    kinds = tuple(_kind(o, group.space) for o in composed.operands)
+    return (
+        Epilogue(composed.program, kinds),
+        [o.buffer for o in composed.operands],
+        [o.buffer for o in composed.outputs],
+    )
+
+
+def _compose(builder: Builder, group: Group, key: Any) -> Composed:
+    result = group.head.outputs[0]
+    composer = Composer()
+    raw = composer.operand(key, result.dtype.base_dtype.name)
+    return builder.compose(group, group.space, composer, {result: raw})
+
+
+def _kind(operand: Operand, space: Space) -> str:
+    """How an epilogue reads an operand."""
+    if operand.offset:
+        raise AssertionError("an epilogue's operand starts at its buffer's start")
+    extents = space.extents
+    if not any(s for s, n in zip(operand.strides, extents, strict=True) if n > 1):
+        return "scalar"
+    dense = row_major(extents)
+    if all(s == d for s, d, n in zip(operand.strides, dense, extents, strict=True) if n > 1):
+        return "full"
+    return "channel"
+
+
+_BIAS = record(lambda e, x, b: x + b, ["float32", "float32"])
+_BIAS_FIRST = record(lambda e, x, b: b + x, ["float32", "float32"])
+_RELU = record(lambda e, x: e.max(x, 0), ["float32"])
+_BIAS_RELU = record(lambda e, x, b: e.max(x + b, 0), ["float32", "float32"])
+_NOTHING = Pointwise(("float32",), (), (0,))
+_FUSED = {_BIAS: (True, False), _BIAS_FIRST: (True, False), _RELU: (False, True),
+          _BIAS_RELU: (True, True), _NOTHING: (False, False)}  # fmt: skip
+
+
+def bias_relu_of(builder: Builder, group: Group) -> tuple[int | None, bool, int] | None:
+    """The buffer of a bias, whether relu follows, and the buffer of the result, if that is all
+    that the group does.
+    """
+    composed = _compose(builder, group, "result")
+    found = _FUSED.get(composed.program)
+    if found is None or len(composed.outputs) != 1:
+        return None
+    has_bias, relu = found
+    if has_bias and _kind(composed.operands[0], group.space) != "channel":
+        return None
+    bias = composed.operands[0].buffer if has_bias else None
+    return bias, relu, composed.outputs[0].buffer
+
+
+@dataclass
+class Raw:
+    """Where an anchor's kernel puts its result, and the map that is still to run over it."""
+
+    buffer: int
+    builder: Builder
+    group: Group
+    composed: Composed
+
+    def finish(self) -> None:
+        """Run the group's element-wise nodes."""
+        composed, space = self.composed, self.group.space
+        if composed.program.steps or len(composed.outputs) != 1:
+            dtype = composed.program.inputs[0]
+            raw = Operand(self.buffer, dtype, row_major(space.extents))
+            label = f"{self.group.head.name}/epilogue"
+            self.builder.map(
+                space, composed.program, [raw, *composed.operands], composed.outputs, label
+            )
+
+
+def map_epilogue(builder: Builder, group: Group) -> Raw:
+    """A place for an anchor's result before the group's element-wise nodes, which run as a map; in
+    place where it can be.
+    """
+    composed = _compose(builder, group, "result")
+    first = composed.outputs[0] if composed.outputs else None
+    dtype = composed.program.inputs[0]
+    variables = {builder.buffers[o.buffer].kind for o in composed.outputs}
+    if first is not None and first.dtype == dtype and "variable" not in variables:
+        return Raw(first.buffer, builder, group, composed)
+    count = 1
+    for n in group.space.shape:
+        count *= n
+    raw = builder.temporary(dtype, count, f"{group.head.name}/raw")
+    return Raw(raw, builder, group, composed)

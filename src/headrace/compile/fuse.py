@@ -1,0 +1,547 @@
+"""Fuse. In: a region. Out: its working nodes in groups, each of which becomes one kernel, in an
+order that keeps little memory alive.
+
+A group is an anchor, a reduction or nothing (a map), with the element-wise nodes that follow it in
+the same iteration space: they run on its result while that is in registers. Updates of variables
+are element-wise nodes too, so an optimizer's update ends up behind the gradient that it needs.
+
+What keeps groups sound: nodes join a group only if no other operand, control or earlier reader of
+an updated variable depends on the group. `_ancestors[g]` is the set of groups that g depends on, as
+the bits of an int.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from headrace.compile.region import BLOCK, Region, Source, operands_of, pooling_of, works
+from headrace.compile.windows import geometry_of, suits_winograd
+from headrace.graph.anchors import Contraction
+from headrace.graph.dataflow import Node, Value
+from headrace.graph.lowering import (
+    Anchor,
+    Elementwise,
+    Join,
+    Reduce,
+    Update,
+    pointwise_of,
+    row_major,
+    update_of,
+)
+from headrace.graph.pointwise import Pointwise
+
+__all__ = ["Group", "Space", "fuse"]
+
+_HOSTS = ("map", "reduce", "contraction", "convolution")  # what element-wise nodes may join
+_MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
+_HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
+_FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
+_HEAVY_STEPS = 8  # what such a step counts
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a group's pointwise program runs over: a logical shape and its layout."""
+
+    shape: tuple[int, ...]
+    blocked: bool = False
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The loop's extents: a blocked [N, H, W, C] runs as [N, C/16, H, W, 16]."""
+        if not self.blocked:
+            return self.shape
+        n, h, w, c = self.shape
+        return (n, c // BLOCK, h, w, BLOCK)
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one kernel. kind: "map", "reduce", "join", "copy", or an anchor's family.
+
+    `nodes[0]` is the anchor or reduction; `before` has the nodes that come before a reduction,
+    `copied` is the value that a copy makes, `pool` the max-pool behind a convolution, and `twin`
+    the group of the weights' update that is done in the same pass as the gradient of their input.
+    """
+
+    number: int
+    kind: str
+    space: Space
+    nodes: list[Node] = field(default_factory=list)
+    before: list[Node] = field(default_factory=list)
+    copied: Value | None = None
+    pool: Node | None = None
+    twin: Group | None = None
+    steps: int = 0
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def is_anchor(self) -> bool:
+        return self.kind not in ("map", "reduce", "join", "copy")
+
+    def __str__(self) -> str:
+        names = [n.name for n in (*self.before, *self.nodes)]
+        what = ", ".join(names) if names else f"copy of {self.copied.name}"  # type: ignore[union-attr]
+        return f"{self.number}: {self.kind} {list(self.space.shape)} {what}"
+
+
+def program_of(node: Node) -> Pointwise:
+    """The pointwise program of an element-wise node or an update."""
+    rule = node.definition.lower
+    program = (
+        pointwise_of(rule, node) if isinstance(rule, Elementwise) else update_of(rule, node)  # type: ignore[arg-type]
+    )
+    assert program is not None, f"{node} was let into a region without a program"
+    return program
+
+
+def asks_position(node: Node) -> bool:
+    """Whether an element-wise node's results depend on where in the array they are."""
+    return any(s.opcode == "index" for s in program_of(node).steps)
+
+
+def contraction_of(node: Node) -> Contraction | None:
+    """The geometry of a matrix product; None for other nodes."""
+    rule = node.definition.lower
+    if not isinstance(rule, Anchor) or rule.family != "contraction":
+        return None
+    return rule.describe(node)
+
+
+def fuse(region: Region, blocked: set[Value]) -> list[Group]:
+    """Group the region's nodes; `blocked` has the values that are kept in the blocked layout."""
+    return _Fuser(region, blocked).run()
+
+
+class _Fuser:
+    def __init__(self, region: Region, blocked: set[Value]) -> None:
+        self.region = region
+        self.blocked = blocked
+        self.groups: list[Group] = []
+        self.group_of: dict[Node, Group] = {}
+        self._ancestors: list[int] = []
+        self._direct: list[int] = []
+        self._dead: set[int] = set()  # groups that were absorbed
+        self._bits: dict[Node, int] = {}
+        self._readers: dict[int, list[Node]] = {}
+        self._escaping = {region.sources[v].base for v in region.outputs if v in region.sources}
+
+    def run(self) -> list[Group]:
+        for node in self.region.nodes:
+            self._note_reads(node)
+            if not works(node):
+                self._bits[node] = self._through(node)
+                continue
+            group = self._place(node)
+            self.group_of[node] = group
+            self._bits[node] = 1 << group.number
+        for group in list(self.groups):
+            self._pair(group)
+        return self._in_order()
+
+    # -- Nodes that do no work -------------------------------------------------------------------
+
+    def _note_reads(self, node: Node) -> None:
+        for value in self.region.data_inputs(node):
+            source = self.region.sources.get(value)
+            if source is not None and source.base in self.region.reads and works(node):
+                self._readers.setdefault(self.region.reads[source.base], []).append(node)
+
+    def _through(self, node: Node) -> int:
+        """What a node without work waits for; copies that it needs are groups."""
+        bits = self._needs(node)
+        for value in node.outputs:
+            if value in self.region.copies or value in self.region.copied_reads:
+                group = self._new("copy", Space(value.type.sizes or ()), bits)
+                group.copied = value
+                self.group_of[node] = group
+                bits |= 1 << group.number
+                if value in self.region.copied_reads:
+                    self._readers.setdefault(self.region.reads[value], []).append(node)
+        return bits
+
+    def _needs(self, node: Node) -> int:
+        bits = 0
+        for value in (*node.inputs, *self.region.data_inputs(node)):
+            bits |= self._bits.get(value.producer, 0)  # type: ignore[call-overload]
+        for control in node.controls:
+            bits |= self._bits.get(control, 0)
+        rule = node.definition.lower
+        if isinstance(rule, Update):
+            for i in range(rule.variables):
+                for reader in self._readers.get(self.region.variable(node.inputs[i]), ()):
+                    if reader is not node:
+                        bits |= self._bits[reader]
+        return bits
+
+    # -- Placing a node --------------------------------------------------------------------------
+
+    def _place(self, node: Node) -> Group:
+        needs = self._needs(node)
+        rule = node.definition.lower
+        if isinstance(rule, Elementwise | Update):
+            space = self._space(node)
+            cost = _cost(program_of(node))
+            for group in self._hosts(node, space, cost):
+                if self._may_join(group, needs):
+                    self._join(group, needs)
+                    group.nodes.append(node)
+                    group.steps += cost
+                    return group
+            group = self._new("map", space, needs)
+            group.steps = cost
+        elif isinstance(rule, Reduce):
+            group = self._reduce(node, needs)
+        elif isinstance(rule, Join):
+            group = self._new("join", Space(node.output_shapes[0]), needs)
+        else:
+            assert isinstance(rule, Anchor)
+            host = self._before_pool(node)
+            if host is not None and self._may_join(host, needs):
+                self._join(host, needs)
+                host.pool = node
+                host.nodes.append(node)
+                return host
+            space = Space(node.output_shapes[0], node.outputs[0] in self.blocked)
+            group = self._new(rule.family, space, needs)
+        group.nodes.append(node)
+        return group
+
+    def _before_pool(self, node: Node) -> Group | None:
+        """The convolution's group whose last value is seen by nobody but this 2 x 2 max-pool."""
+        geometry = pooling_of(node)
+        if geometry is None or (geometry.kind, geometry.direction) != ("max", "forward"):
+            return None
+        tiles = all(
+            (w.taps, w.stride, w.before) == (2, 2, 0) and w.size % 2 == 0
+            for w in (geometry.h, geometry.w)
+        )
+        source = self.region.sources[node.inputs[0]]
+        value = source.base
+        group = self.group_of.get(value.producer)  # type: ignore[arg-type]
+        if not tiles or source.view is not None or group is None or group.pool is not None:
+            return None
+        if group.kind != "convolution" or value not in self.blocked or value in self._escaping:
+            return None
+        rule = group.head.definition.lower
+        convolution = rule.describe(group.head) if isinstance(rule, Anchor) else None
+        if convolution is None or convolution.direction != "forward":
+            return None
+        if not suits_winograd(geometry_of(convolution)) or not self._has_only(group, value):
+            return None
+        return group if self.region.consumers[value] == [node] else None
+
+    def _space(self, node: Node) -> Space:
+        rule = node.definition.lower
+        if isinstance(rule, Update):
+            found = node.variable_type(0)
+            assert found is not None
+            return Space(found[1])
+        return Space(node.output_shapes[0], node.outputs[0] in self.blocked)
+
+    def _hosts(self, node: Node, space: Space, cost: int) -> list[Group]:
+        """The groups that could take an element-wise node, the best first."""
+        found: dict[Group, None] = {}
+        for value in operands_of(node):
+            source = self.region.sources[value]
+            producer = source.base.producer
+            if source.view is not None or producer not in self.group_of:
+                continue
+            found[self.group_of[producer]] = None  # type: ignore[index]
+        hosts = [
+            g
+            for g in found
+            if g.kind in _HOSTS
+            and g.pool is None
+            and g.space == space
+            and g.steps + cost <= _MOST_STEPS
+            and self._fits(g, node)
+        ]
+        return sorted(hosts, key=lambda g: (g.kind == "map", -g.number))
+
+    def _fits(self, group: Group, node: Node) -> bool:
+        """Whether a group's kernel can read the node's operands as it goes."""
+        if not (self._updates_safely(group, node) and self._reads_directly(group, node)):
+            return False
+        if group.kind == "map":
+            return True
+        if asks_position(node):
+            return False
+        if group.is_anchor and not self._is_last_reader(group, node):
+            return False
+        return all(self._is_simple(v, group.space) for v in operands_of(node))
+
+    def _reads_directly(self, group: Group, node: Node) -> bool:
+        """Whether what the node reads of the group is there element by element."""
+        for value in operands_of(node):
+            source = self.region.sources[value]
+            if self.group_of.get(source.base.producer) is group and (  # type: ignore[arg-type]
+                source.view is not None or value.type.sizes != group.space.shape
+            ):
+                return False
+        return True
+
+    def _updates_safely(self, group: Group, node: Node) -> bool:
+        """Whether an update may run beside what else the group does with its variable."""
+        rule = node.definition.lower
+        if not isinstance(rule, Update):
+            return True
+        variables = {self.region.variable(node.inputs[i]) for i in range(rule.variables)}
+        for other in (*group.before, *group.nodes):
+            pointwise = isinstance(other.definition.lower, Elementwise | Update)
+            for value in other.inputs:
+                source = self.region.sources.get(value)
+                if source is None:
+                    continue
+                if self.region.reads.get(source.base) in variables and not (
+                    pointwise and source.view is None and value.type.sizes == group.space.shape
+                ):
+                    return False
+        return True
+
+    def _is_last_reader(self, group: Group, node: Node) -> bool:
+        """Whether an anchor's own result is needed by nobody but its group."""
+        result = group.head.outputs[0]
+        if result in self._escaping:
+            return False
+        members = {*group.nodes, node}
+        return all(n in members for n in self.region.consumers[result])
+
+    def _is_simple(self, value: Value, space: Space) -> bool:
+        """Whether an epilogue can read it: at the same place, by channel, or as a scalar."""
+        source = self.region.sources[value]
+        sizes = value.type.sizes or ()
+        if source.view is not None and source.view.offset:
+            return False
+        if not sizes or prod(sizes) == 1:
+            return True
+        if sizes == space.shape:
+            blocked = source.base in self.blocked
+            return source.view is None and blocked == space.blocked
+        channel = sizes[-1] == space.shape[-1] and prod(sizes) == sizes[-1]
+        return channel and _is_dense(source)
+
+    def _may_join(self, group: Group, needs: int) -> bool:
+        rest = needs & ~(1 << group.number)
+        bit = 1 << group.number
+        while rest:
+            low = rest & -rest
+            if self._ancestors[low.bit_length() - 1] & bit:
+                return False
+            rest ^= low
+        return True
+
+    def _join(self, group: Group, needs: int) -> None:
+        g = group.number
+        rest = needs & ~(1 << g)
+        new = rest
+        while rest:
+            low = rest & -rest
+            new |= self._ancestors[low.bit_length() - 1]
+            rest ^= low
+        self._direct[g] |= needs & ~(1 << g)
+        if new & ~self._ancestors[g]:
+            self._ancestors[g] |= new
+            bit = 1 << g
+            for other, ancestors in enumerate(self._ancestors):
+                if ancestors & bit:
+                    self._ancestors[other] = ancestors | new
+
+    def _new(self, kind: str, space: Space, needs: int) -> Group:
+        group = Group(len(self.groups), kind, space)
+        self.groups.append(group)
+        self._ancestors.append(0)
+        self._direct.append(0)
+        self._join(group, needs)
+        return group
+
+    def _reduce(self, node: Node, needs: int) -> Group:
+        """A reduction takes in the map that makes its input, if that has no other use."""
+        source = self.region.sources[node.inputs[0]]
+        shape = Space(node.output_shapes[0])
+        base = source.base
+        host = self.group_of.get(base.producer)  # type: ignore[arg-type]
+        absorbs = (
+            host is not None
+            and source.view is None
+            and host.kind == "map"
+            and host.number not in self._dead
+            and base not in self._escaping
+            and all(n is node or n in host.nodes for n in self.region.consumers[base])
+            and self._has_only(host, base)
+            and not any(map(asks_position, host.nodes))
+        )
+        if not absorbs:
+            return self._new("reduce", shape, needs)
+        assert host is not None
+        bits = (needs & ~(1 << host.number)) | self._direct[host.number]
+        group = self._new("reduce", shape, bits)
+        group.before = host.nodes
+        group.steps = host.steps
+        self._dead.add(host.number)
+        self._ancestors[host.number] = 0
+        for member in host.nodes:
+            self.group_of[member] = group
+            self._bits[member] = 1 << group.number
+        return group
+
+    def _has_only(self, group: Group, value: Value) -> bool:
+        """Whether nothing but `value` of a map group is seen outside of it."""
+        members = set(group.nodes)
+        for node in group.nodes:
+            if isinstance(node.definition.lower, Update):
+                return False
+            for output in node.outputs:
+                if output is value:
+                    continue
+                if output in self._escaping or any(
+                    n not in members for n in self.region.consumers[output]
+                ):
+                    return False
+        return True
+
+    # -- Twins -----------------------------------------------------------------------------------
+
+    def _pair(self, update: Group) -> None:
+        """Join X^T dY, with the update of the weights W, to dY W^T, which reads W before."""
+        product = contraction_of(update.head) if update.kind == "contraction" else None
+        if product is None or (product.transpose_x, product.transpose_y) != (True, False):
+            return
+        if product.batch or product.k > _FEW_ROWS or product.m * product.n < _LARGE_WEIGHTS:
+            return
+        written = [n for n in update.nodes if isinstance(n.definition.lower, Update)]
+        if len(written) != 1 or written[0].definition.lower.variables != 1:  # type: ignore[union-attr]
+            return
+        variable = self.region.variable(written[0].inputs[0])
+        dy = self.region.sources[update.head.inputs[1]]
+        for node in self._readers.get(variable, ()):
+            group = self.group_of[node]
+            if (
+                group.head is node
+                and group.kind == "contraction"
+                and group.twin is None
+                and self._is_input_gradient(node, dy, product)
+            ):
+                self._merge(group, update)
+                return
+
+    def _is_input_gradient(self, node: Node, dy: Source, product: Contraction) -> bool:
+        g = contraction_of(node)
+        return (
+            g is not None
+            and (g.transpose_x, g.transpose_y, g.batch) == (False, True, ())
+            and (g.m, g.n, g.k) == (product.k, product.m, product.n)
+            and self.region.sources[node.inputs[0]] == dy
+        )
+
+    def _merge(self, group: Group, update: Group) -> None:
+        bit = 1 << group.number
+        needs = self._direct[update.number] & ~bit
+        if not self._may_join(group, needs) or self._dependents(update) & needs:
+            return
+        self._join(group, needs)
+        group.twin = update
+        self._dead.add(update.number)
+        old = 1 << update.number
+        for number, direct in enumerate(self._direct):
+            if direct & old:
+                self._direct[number] = (direct & ~old) | bit
+                self._join(self.groups[number], bit)
+        for member in update.nodes:
+            self.group_of[member] = group
+
+    def _dependents(self, group: Group) -> int:
+        bit = 1 << group.number
+        return sum(1 << i for i, a in enumerate(self._ancestors) if a & bit)
+
+    # -- Order -----------------------------------------------------------------------------------
+
+    def _in_order(self) -> list[Group]:
+        """Order the groups so that little memory is alive: of those that can run, the one that
+        frees most (or takes least) is next; among equals, the one that came first in the program.
+        """
+        live = [g for g in self.groups if g.number not in self._dead]
+        waits = {g.number: self._alive(self._direct[g.number]) for g in live}
+        followers: dict[int, list[int]] = {g.number: [] for g in live}
+        missing: dict[int, int] = {}
+        for number, bits in waits.items():
+            missing[number] = bits.bit_count()
+            while bits:
+                low = bits & -bits
+                followers[low.bit_length() - 1].append(number)
+                bits ^= low
+        memory = _Memory(self)
+        ready = [g.number for g in live if not missing[g.number]]
+        order: list[Group] = []
+        while ready:
+            best = min(ready, key=lambda n: (memory.change(n), n))
+            ready.remove(best)
+            order.append(self.groups[best])
+            memory.run(best)
+            for number in followers[best]:
+                missing[number] -= 1
+                if not missing[number]:
+                    ready.append(number)
+        assert len(order) == len(live), "groups depend on each other in a circle"
+        return order
+
+    def _alive(self, bits: int) -> int:
+        """Dependencies on absorbed groups are dependencies on what absorbed them."""
+        for number in self._dead:
+            if bits >> number & 1:
+                bits &= ~(1 << number)
+        return bits
+
+
+class _Memory:
+    """The bytes that running a group would add to what is alive."""
+
+    def __init__(self, fuser: _Fuser) -> None:
+        region = fuser.region
+        self._makes: dict[int, int] = {}
+        self._reads: dict[int, set[Value]] = {}
+        self._left: dict[Value, set[int]] = {}
+        for group in fuser.groups:
+            if group.number in fuser._dead:
+                continue
+            members = {*group.nodes, *group.before}
+            if group.twin is not None:
+                members |= set(group.twin.nodes)
+            made = 0
+            for node in members:
+                for value in node.outputs:
+                    outside = [n for n in region.consumers[value] if n not in members]
+                    if outside or value in fuser._escaping:
+                        made += _bytes(value)
+                    if outside and value not in fuser._escaping:
+                        self._left[value] = {fuser.group_of[n].number for n in outside}
+            self._makes[group.number] = made
+        for value, readers in self._left.items():
+            for number in readers:
+                self._reads.setdefault(number, set()).add(value)
+
+    def change(self, number: int) -> int:
+        freed = sum(_bytes(v) for v in self._reads.get(number, ()) if self._left[v] == {number})
+        change = self._makes[number] - freed
+        return change if abs(change) > 4096 else 0
+
+    def run(self, number: int) -> None:
+        for value in self._reads.get(number, ()):
+            self._left[value].discard(number)
+
+
+def _bytes(value: Value) -> int:
+    return prod(value.type.sizes or ()) * value.dtype.base_dtype.size
+
+
+def _cost(program: Pointwise) -> int:
+    return sum(_HEAVY_STEPS if s.opcode in _HEAVY else 1 for s in program.steps)
+
+
+def _is_dense(source: Source) -> bool:
+    view = source.view
+    return view is None or view.strides == row_major(view.shape)

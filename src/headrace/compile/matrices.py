@@ -1,0 +1,142 @@
+"""Matrix products in a plan: a group around a contraction becomes a call of a GEMM kernel with the
+group's element-wise nodes as its epilogue.
+
+Products of batches read their matrices where they are: a transposed view of an array (attention's
+heads) needs no copy as long as the elements of a row are neighbours. The two gradients of a fully
+connected layer with few rows are one call, which passes over the weights once (`Group.twin`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from headrace.compile.build import Builder
+from headrace.compile.choose import Way, fastest
+from headrace.compile.epilogue import Epilogue
+from headrace.compile.epilogues import epilogue_of
+from headrace.compile.fuse import Group
+from headrace.compile.kernels.batched import Matrices, batched_gemm
+from headrace.compile.kernels.fully_connected import small_batch_backward
+from headrace.compile.kernels.gemm import nothing
+from headrace.compile.kernels.gemm_choice import candidates
+from headrace.compile.target import SIZES, host
+from headrace.graph.anchors import Contraction
+from headrace.graph.dataflow import Node, Value
+from headrace.graph.lowering import row_major
+
+__all__ = ["build", "supports"]
+
+_TIMED = 5e7  # multiplications and additions from which on the choice of a kernel is measured
+_CANDIDATES = 2  # how many of the likely best are compared
+
+
+def supports(geometry: Contraction) -> bool:
+    """Whether there is a kernel for it."""
+    return geometry.dtype in ("float32", "float64") and min(geometry.m, geometry.n, geometry.k) > 0
+
+
+def build(builder: Builder, group: Group) -> None:
+    """Add the calls of a contraction's group."""
+    g = _geometry(group.head)
+    if group.twin is not None:
+        _build_twins(builder, group, group.twin)
+    elif g.batch:
+        _build_batch(builder, group, g)
+    else:
+        _build_one(builder, group, g)
+
+
+def _geometry(node: Node) -> Contraction:
+    return node.definition.lower.describe(node)  # type: ignore[union-attr]
+
+
+# -- One product -----------------------------------------------------------------------------------
+
+
+def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
+    node = group.head
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    number = _fastest(builder, g)
+    found = _candidates(builder, g, epilogue)
+    x, y = (builder.whole(v) for v in node.inputs[:2])
+    builder.call(found[number], [x, y, *operands, *outputs], node.name)
+
+
+def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
+    target = None if builder.target == host() else builder.target
+    found = candidates(
+        g.m,
+        g.n,
+        g.k,
+        g.transpose_x,
+        g.transpose_y,
+        g.dtype,
+        epilogue,
+        threads=builder.threads,
+        target=target,
+    )
+    return [f for f in found if not hasattr(f, "bind")]
+
+
+def _fastest(builder: Builder, g: Contraction) -> int:
+    """Which of the candidates is the fastest, without an epilogue."""
+    if 2 * g.m * g.n * g.k < _TIMED or builder.target != host():
+        return 0
+    found = _candidates(builder, g, nothing(g.dtype))[:_CANDIDATES]
+    size = SIZES[g.dtype]
+    sizes = {"x": g.m * g.k * size, "y": g.k * g.n * size, "z": g.m * g.n * size}
+    ways = {str(i): partial(Way, ((spec, ("x", "y", "z")),), sizes) for i, spec in enumerate(found)}
+    return int(fastest(f"contraction {g}", ways, builder.threads))
+
+
+# -- Batches ---------------------------------------------------------------------------------------
+
+
+def _build_batch(builder: Builder, group: Group, g: Contraction) -> None:
+    node = group.head
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    x, at_x = _matrices(builder, node.inputs[0], g)
+    y, at_y = _matrices(builder, node.inputs[1], g)
+    kernel = batched_gemm(
+        g.batch,
+        g.m,
+        g.n,
+        g.k,
+        g.transpose_x,
+        g.transpose_y,
+        g.dtype,
+        epilogue,
+        at_a=at_x,
+        at_b=at_y,
+        target=builder.target,
+    )
+    builder.call(kernel, [x, y, *operands, *outputs], node.name)
+
+
+def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, Matrices]:
+    """A buffer and where the matrices of a batch lie in it."""
+    shape = value.type.sizes or ()
+    source = builder.region.source(value)
+    view = source.view
+    if view is not None and view.shape == shape and view.strides[-1] == 1 and not view.offset:
+        buffer, strides = builder.plain(source.base), view.strides
+    else:
+        buffer, strides = builder.whole(value), row_major(shape)
+    front = len(g.batch) - (len(shape) - 2)
+    batch = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
+    return buffer, Matrices(strides[-2], (0,) * front + tuple(batch))
+
+
+# -- Both gradients of a layer ---------------------------------------------------------------------
+
+
+def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
+    """`group` computes dY W^T, `twin` updates W by X^T dY."""
+    g = _geometry(group.head)
+    data, data_operands, data_outputs = epilogue_of(builder, group)
+    update, update_operands, update_outputs = epilogue_of(builder, twin)
+    dy, w = (builder.whole(v) for v in group.head.inputs[:2])
+    x = builder.whole(twin.head.inputs[0])
+    kernel = small_batch_backward(g.m, g.k, g.n, g.dtype, update, data, target=builder.target)
+    buffers = [x, dy, w, *update_operands, *update_outputs, *data_operands, *data_outputs]
+    builder.call(kernel, buffers, f"{group.head.name} {twin.head.name}")

@@ -1,0 +1,260 @@
+"""A region of a step that becomes one compiled cluster, and where its values come from.
+
+In: nodes of a Dataflow that can all be lowered. Out: for every value, its `Source`: a region input,
+a constant, a variable, the result of a node that does work, or a view of another source. Nodes that
+do no work (Pass, Read, Move) disappear here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from headrace.graph.anchors import Pooling
+from headrace.graph.dataflow import Feed, Node, Value
+from headrace.graph.definition import Effect
+from headrace.graph.lowering import (
+    Anchor,
+    Elementwise,
+    Join,
+    Move,
+    Pass,
+    Read,
+    Reduce,
+    Update,
+    View,
+    assembly_of,
+    row_major,
+    views_of,
+)
+
+__all__ = ["BLOCK", "Region", "Source"]
+
+BLOCK = 16  # channels that stand together in the blocked layout [N][C/16][H][W][16]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a value's elements are: a base value (an input, a constant, a variable's read or the
+    result of a working node) seen through a view; None: the whole of it, row-major.
+    """
+
+    base: Value
+    view: View | None = None
+
+
+@dataclass
+class Region:
+    """Nodes in order, with what goes in and out.
+
+    variables: by the value that refers to it, the number of each variable (in order of first use)
+    reads: which variable a read's value is; copied_reads: those that must not see later updates
+    copies: views that are copied together, because a view of them is needed
+    pools: gradients of max-pools with the pool that they undo: it keeps where its maxima were, and
+        the gradient needs neither its input nor its output
+    """
+
+    nodes: list[Node]
+    outputs: list[Value]
+    inputs: list[Value] = field(default_factory=list)
+    variables: dict[Value, int] = field(default_factory=dict)
+    reads: dict[Value, int] = field(default_factory=dict)
+    copied_reads: set[Value] = field(default_factory=set)
+    copies: dict[Value, Source] = field(default_factory=dict)
+    pools: dict[Node, Node] = field(default_factory=dict)
+    sources: dict[Value, Source] = field(default_factory=dict)
+    consumers: dict[Value, list[Node]] = field(default_factory=lambda: defaultdict(list))
+
+    def __post_init__(self) -> None:
+        self._aliases: dict[Value, Value] = {}
+        self.nodes = _live(self.nodes, self.outputs)
+        inside = set(self.nodes)
+        for node in self.nodes:
+            for value in operands_of(node):
+                if value.producer not in inside:
+                    self._enter(value)
+            self._place(node)
+        self._find_pools(inside)
+        self._find_consumers()
+        self._find_copied_reads()
+
+    def _enter(self, value: Value) -> None:
+        if value in self.sources:
+            return
+        self.sources[value] = Source(value)
+        if not is_constant(value):
+            self.inputs.append(value)
+
+    def _place(self, node: Node) -> None:
+        """Note where the outputs of a node are."""
+        rule = node.definition.lower
+        if isinstance(rule, Pass):
+            for given, got in zip(node.inputs, node.outputs, strict=False):
+                if is_reference(given):
+                    self._aliases[got] = self.reference(given)
+                else:
+                    self.sources[got] = self.source(given)
+        elif isinstance(rule, Read):
+            value = node.outputs[0]
+            self.reads[value] = self.variable(node.inputs[0])
+            self.sources[value] = Source(value)
+        elif isinstance(rule, Update):
+            for i in range(rule.variables):
+                self.variable(node.inputs[i])
+            for given, got in zip(node.outputs, node.inputs, strict=False):
+                self._aliases[given] = self.reference(got)
+        elif isinstance(rule, Move):
+            views = views_of(rule, node)
+            assert views is not None, f"{node} was let into a region without a view"
+            source = self._row_major_source(node.inputs[rule.operand])
+            for value, view in zip(node.outputs, views, strict=True):
+                self.sources[value] = _through(source, view)
+                if view.shape != value.type.sizes:  # the same elements in more dimensions: Tile
+                    self.copies[value] = self.sources[value]
+                    self.sources[value] = Source(value)
+        else:
+            for value in node.outputs:
+                self.sources[value] = Source(value)
+
+    def _row_major_source(self, value: Value) -> Source:
+        """A source that a view can be taken of: a strided one is copied together first."""
+        source = self.sources[value]
+        if source.view is None or source.view.strides == row_major(source.view.shape):
+            return source
+        self.copies[value] = source
+        return Source(value)
+
+    def reference(self, value: Value) -> Value:
+        return self._aliases.get(value, value)
+
+    def variable(self, reference: Value) -> int:
+        """The number of the variable that a reference (or what an update returned) stands for."""
+        return self.variables.setdefault(self.reference(reference), len(self.variables))
+
+    def source(self, value: Value) -> Source:
+        """Where a value's elements are."""
+        return self.sources[value]
+
+    def _find_consumers(self) -> None:
+        for node in self.nodes:
+            if isinstance(node.definition.lower, Pass | Read | Move):
+                continue
+            for value in self.data_inputs(node):
+                self.consumers[self.sources[value].base].append(node)
+        for value, source in self.copies.items():
+            self.consumers[source.base].append(value.producer)  # type: ignore[arg-type]
+
+    def data_inputs(self, node: Node) -> list[Value]:
+        """The inputs whose elements a node's kernel reads."""
+        operands = operands_of(node)
+        return operands[2:] if node in self.pools else operands
+
+    def _find_pools(self, inside: set[Node]) -> None:
+        for node in self.nodes:
+            geometry = pooling_of(node)
+            if geometry is None or (geometry.kind, geometry.direction) != ("max", "gradient"):
+                continue
+            source = self.sources[node.inputs[1]]
+            pool = source.base.producer
+            if (
+                source.view is None
+                and pool in inside
+                and pooling_of(pool) == replace(geometry, direction="forward")  # type: ignore[arg-type]
+                and self.sources[pool.inputs[0]] == self.sources[node.inputs[0]]  # type: ignore[union-attr]
+            ):
+                self.pools[node] = pool  # type: ignore[assignment]
+
+    def _find_copied_reads(self) -> None:
+        """A read's value is the variable's own memory, unless someone needs it after an update."""
+        position = {node: i for i, node in enumerate(self.nodes)}
+        updates: dict[int, list[int]] = defaultdict(list)
+        for node in self.nodes:
+            rule = node.definition.lower
+            if isinstance(rule, Update):
+                for i in range(rule.variables):
+                    updates[self.variable(node.inputs[i])].append(position[node])
+        escaping = {self.sources[v].base for v in self.outputs if v in self.sources}
+        for value, variable in self.reads.items():
+            at = position[value.producer]  # type: ignore[index]
+            later = [u for u in updates[variable] if u > at]
+            if not later:
+                continue
+            last_use = max((position[n] for n in self.consumers[value]), default=at)
+            if value in escaping or last_use > min(later):
+                self.copied_reads.add(value)
+
+
+def operands_of(node: Node) -> list[Value]:
+    """The inputs whose elements a node needs; for element-wise nodes and updates, in the order of
+    the program's inputs (an update's variables aside).
+    """
+    rule = node.definition.lower
+    inputs = node.inputs
+    if isinstance(rule, Update):
+        return list(inputs[rule.variables :])
+    if isinstance(rule, Elementwise):
+        return [inputs[i] for i in rule.operands] if rule.operands is not None else list(inputs)
+    if isinstance(rule, Move):
+        return [inputs[rule.operand]]
+    if isinstance(rule, Join):
+        assembly = assembly_of(rule, node)
+        return [inputs[i] for i, _ in assembly.pieces] if assembly is not None else []
+    if isinstance(rule, Anchor):
+        geometry = rule.describe(node)
+        return [inputs[i] for i in geometry.operands if not is_reference(inputs[i])]
+    if isinstance(rule, Pass):
+        return [v for v in inputs if not is_reference(v)]
+    return [] if isinstance(rule, Read) else [inputs[0]]
+
+
+def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
+    """The nodes that have an effect or whose values someone needs."""
+    needed = set(outputs)
+    live = []
+    for node in reversed(nodes):
+        effect = node.definition.effect is Effect.WRITES
+        if effect or any(v in needed or is_reference(v) for v in node.outputs):
+            needed.update(operands_of(node))
+            live.append(node)
+    return live[::-1]
+
+
+def pooling_of(node: Node) -> Pooling | None:
+    """The geometry of a node that pools, or undoes it; None for others."""
+    rule = node.definition.lower
+    if not isinstance(rule, Anchor) or rule.family != "pooling":
+        return None
+    return rule.describe(node)
+
+
+def is_reference(value: Value) -> bool:
+    """Whether a value stands for a variable, not for data."""
+    return value.dtype._is_ref_dtype or value.dtype.name == "resource"
+
+
+def is_constant(value: Value) -> bool:
+    """Whether a value is known at compile time."""
+    producer = value.producer
+    return not isinstance(producer, Feed) and producer.constant is not None
+
+
+def constant_of(value: Value) -> np.ndarray:
+    """The value that is known at compile time."""
+    producer = value.producer
+    assert isinstance(producer, Node) and producer.constant is not None
+    return np.asarray(producer.constant[value.index])
+
+
+def _through(source: Source, view: View) -> Source:
+    """A view of a row-major source."""
+    if source.view is not None:
+        return Source(source.base, View(view.shape, view.strides, view.offset + source.view.offset))
+    whole = view.offset == 0 and view.strides == row_major(view.shape)
+    return source if whole and view.shape == source.base.type.sizes else Source(source.base, view)
+
+
+def works(node: Node) -> bool:
+    """Whether a node computes anything."""
+    return isinstance(node.definition.lower, Elementwise | Reduce | Join | Update | Anchor)

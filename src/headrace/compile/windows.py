@@ -1,0 +1,41 @@
+"""Windows that slide over images: from an anchor's geometry to a kernel's."""
+
+from __future__ import annotations
+
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.core.config import settings
+from headrace.graph.anchors import Convolution, Pooling, Window
+
+__all__ = ["geometry_of", "pool_geometry_of", "suits_winograd"]
+
+
+def geometry_of(g: Convolution) -> Geometry:
+    """The sizes of a convolution as kernels know them; in every direction, those of the forward."""
+
+    return _geometry(g.n, g.c, g.k, g.h, g.w)
+
+
+def pool_geometry_of(g: Pooling) -> Geometry:
+    """The sizes of a pool as kernels know them: as many filters as channels."""
+    return _geometry(g.n, g.c, g.c, g.h, g.w)
+
+
+def _geometry(n: int, c: int, k: int, h: Window, w: Window) -> Geometry:
+    return Geometry(
+        n,
+        h.size,
+        w.size,
+        c,
+        k,
+        (h.taps, w.taps),
+        (h.stride, w.stride),
+        ((h.before, max(0, h.after)), (w.before, max(0, w.after))),
+        (h.dilation, w.dilation),
+    )
+
+
+def suits_winograd(g: Geometry) -> bool:
+    """Whether Winograd's algorithm has kernels for it, and its rounding errors are welcome."""
+    if settings().accuracy == "strict":
+        return False
+    return g.dense and g.blocked and g.kernel in ((3, 3), (5, 5))
