@@ -1,6 +1,6 @@
 """Convolutions of 1 x 1 on blocked images: matrix products of pixels and filters.
 
-The filter [C, K] is first packed into panels [K / 32][C][32] by all threads. A task is a run
+The filter [C, K] is first packed into `Panels` by all threads. A task is a run
 of pixels of one image; it goes through the panels, and for each through the pixels, a few at once
 in registers. The filter's gradient needs no packing: the blocked images of both sides are the
 panels that it wants.
@@ -16,11 +16,12 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused, named
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_product import (
-    PANEL,
+    OUTER,
+    Panels,
+    channels_at_once,
     emit_product,
-    most_pixels,
+    outer_function,
     padded,
-    pixels_at_once,
 )
 from headrace.compile.kernels.conv_transpose import transpose_function
 
@@ -28,8 +29,8 @@ __all__ = ["Conv1x1", "Conv1x1BackwardFilter"]
 
 _VECTOR = F32.of(BLOCK)
 _RUN = 112  # pixels of a task, about
-_DEEP = 192  # pixels that are added up in registers: as many as the first-level cache holds
-_SLICE = 256, 128  # channels and filters whose sums a core's second-level cache holds
+_DEEP = 200  # pixels that are added up in registers: as many as the first-level cache holds
+_SLICE = 256  # channels and filters whose sums a core's second-level cache holds
 
 
 def _check(g: Geometry) -> None:
@@ -59,7 +60,7 @@ class Conv1x1:
         return ("x", "w", *self.epilogue.arguments)
 
     def scratch(self, threads: int) -> int:
-        return 4 * self.geometry.channels * padded(self.geometry.filters)
+        return 4 * self.geometry.channels * self.geometry.filters
 
     @property
     def _pixels(self) -> int:
@@ -77,7 +78,8 @@ class _Product:
         self.spec, self.team, self.f = spec, team, team.f
         g = spec.geometry
         self.channels, self.filters, self.pixels = g.channels, g.filters, spec._pixels
-        self.together = _group(self.pixels, most_pixels(team.target))
+        self.panels = Panels.on(team.target, g.channels, g.filters)
+        self.together = _group(self.pixels, self.panels.pixels)
         groups = -(-self.pixels // self.together)
         runs = max(1, round(self.pixels / _RUN))
         self.run = -(-groups // runs) * self.together  # pixels of a task
@@ -87,15 +89,15 @@ class _Product:
         team, f = self.team, self.f
         self._pack()
         team.barrier()
-        whole = self.filters // PANEL * PANEL
-        panels = self._panel_functions("panel", 2) if whole else ()
-        tail = self._panel_functions("tail", 1) if self.filters > whole else ()
+        whole, width = self.panels.whole, self.panels.width
+        panels = self._panel_functions("panel", width) if whole else ()
+        tail = self._panel_functions("tail", self.panels.tail) if self.panels.tail else ()
 
         def task(i: Reg) -> None:
             image, first = f.div(i, self.runs), f.mul(f.rem(i, self.runs), self.run)
             x = f.mul(image, self.channels // BLOCK * self.pixels)
             y = f.mul(image, self.filters // BLOCK * self.pixels)
-            f.loop(0, whole, lambda k: self._panel(panels, x, y, first, k), step=PANEL)
+            f.loop(0, whole, lambda k: self._panel(panels, x, y, first, k), step=width)
             if tail:
                 self._panel(tail, x, y, first, whole)
 
@@ -118,16 +120,17 @@ class _Product:
             rest = self.pixels - self.pixels % self.together
             f.when(f.icmp("eq", end, self.pixels), lambda: call(functions[1], rest))
 
-    def _panel_functions(self, name: str, vectors: int) -> tuple[Function, ...]:
+    def _panel_functions(self, name: str, width: int) -> tuple[Function, ...]:
         """The product with a panel for a group of pixels and, if needed, for what is left."""
         rest = self.pixels % self.together
-        functions = [self._function(name, self.together, vectors)]
-        return (*functions, *([self._function(f"{name}_rest", rest, vectors)] if rest else []))
+        functions = [self._function(name, self.together, width)]
+        return (*functions, *([self._function(f"{name}_rest", rest, width)] if rest else []))
 
-    def _function(self, name: str, pixels: int, vectors: int) -> Function:
+    def _function(self, name: str, pixels: int, width: int) -> Function:
         """(arguments, panels, offset in x, offset in y, filter): a few pixels times a panel."""
         f = self.team.helper(name, [PTR, PTR, I64, I64, I64])
         table, w, x, y, k = f.parameters
+        vectors = width // BLOCK
         sums = emit_product(
             f,
             f.offset(f.load(PTR, table), x),
@@ -136,7 +139,7 @@ class _Product:
             vectors=vectors,
             blocks=self.channels // BLOCK,
             a_block=self.pixels * BLOCK,
-            b_row=PANEL,
+            b_row=width,
         )
         plane = self.pixels * BLOCK
         base = f.add(y, f.mul(f.div(k, BLOCK), plane))
@@ -150,19 +153,22 @@ class _Product:
         """The filter in panels."""
         f, team = self.f, self.team
         w = team.args[1]
-        turn = transpose_function(team, self.channels, PANEL) if self.spec.transposed else None
+        turn = transpose_function(team, self.channels) if self.spec.transposed else None
         start, stop = team.share(self.channels, BLOCK)
 
         def rows(c: Reg) -> None:
             def columns(k: Reg) -> None:
-                place = f.add(f.mul(f.div(k, PANEL), self.channels * PANEL), f.rem(k, PANEL))
-                into = f.offset(team.scratch, f.add(place, f.mul(c, PANEL)))
+                into = f.offset(team.scratch, self.panels.place(f, c, k))
+                pitch = self.panels.pitch(f, k)
                 if turn is not None:
-                    f.call_function(turn, f.offset(w, f.add(f.mul(k, self.channels), c)), into)
+                    f.call_function(
+                        turn, f.offset(w, f.add(f.mul(k, self.channels), c)), into, pitch
+                    )
                     return
                 source = f.offset(w, f.add(f.mul(c, self.filters), k))
                 for i in range(BLOCK):
-                    f.store(f.load(_VECTOR, source, i * self.filters), into, i * PANEL)
+                    row = f.load(_VECTOR, source, i * self.filters)
+                    f.store(row, into, f.mul(pitch, i))
 
             f.loop(0, self.filters, columns, step=BLOCK)
 
@@ -217,13 +223,15 @@ class _FilterGradient:
         g = spec.geometry
         self.channels, self.filters = g.channels, g.filters
         self.plane = g.height * g.width * BLOCK
-        self.together = pixels_at_once(team.target, BLOCK)  # channels
+        self.together = channels_at_once(team.target)
         self.slice = _slices(self.channels, self.filters)
 
     def emit(self) -> None:
         f, team = self.f, self.team
-        self.product = self._product_function("product", 2)
-        self.tail = self._product_function("tail", 1) if self.filters % PANEL else None
+        layout = (BLOCK, self.plane, self._jumps())
+        rest = self.filters % OUTER // BLOCK
+        self.product = outer_function(team, "product", OUTER // BLOCK, *layout)
+        self.tail = outer_function(team, "tail", rest, *layout) if rest else None
         tall, wide = self.slice
         columns = -(-self.filters // wide)
 
@@ -231,36 +239,41 @@ class _FilterGradient:
             c, k = f.mul(f.div(i, columns), tall), f.mul(f.rem(i, columns), wide)
             end_c = f.minimum(f.add(c, tall), self.channels)
             end_k = f.minimum(f.add(k, wide), self.filters)
-            self._sum(c, end_c, k, end_k)
-            self._store(c, end_c, k, end_k)
+            self._sum((c, end_c, k, end_k))
+            self._store((c, end_c, k, end_k))
 
         team.claim(0, -(-self.channels // tall) * columns, task)
         if self.spec.bias is not None:
             self._bias(self.spec.bias)
 
-    def _sum(self, c: Operand, end_c: Operand, k: Operand, end_k: Operand) -> None:
+    def _sum(self, part: tuple[Operand, ...]) -> None:
+        """Add up a slice over all pixels, as many at once as the first-level cache holds."""
         f, g = self.f, self.spec.geometry
         pixels = g.height * g.width
+        piece = -(-pixels // -(-pixels // _DEEP))
+        images = max(1, _DEEP // pixels)
+        jumps = self._jumps()
 
-        def image(n: Reg) -> None:
-            x, dy = (
-                f.offset(array, f.mul(n, count // BLOCK * self.plane))
-                for array, count in zip(self.team.args, (self.channels, self.filters), strict=False)
-            )
+        def some(n: Reg) -> None:
+            count = f.minimum(f.sub(g.batch, n), images)
+            arrays = [f.offset(a, f.mul(n, j)) for a, j in zip(self.team.args, jumps, strict=False)]
 
             def deep(p: Reg) -> None:
                 first = f.and_(f.icmp("eq", n, 0), f.icmp("eq", p, 0))
-                fresh = f.convert("zext", first, I64)
-                count = f.minimum(f.sub(pixels, p), _DEEP)
-                xp, dyp = (f.offset(a, f.mul(p, BLOCK)) for a in (x, dy))
-                self._products(xp, dyp, (c, end_c, k, end_k), count, fresh)
+                x, dy = (f.offset(a, f.mul(p, BLOCK)) for a in arrays)
+                sizes = (count, f.minimum(f.sub(pixels, p), piece))
+                self._products(x, dy, part, (*sizes, f.convert("zext", first, I64)))
 
-            f.loop(0, pixels, deep, step=_DEEP)
+            f.loop(0, pixels, deep, step=piece)
 
-        f.loop(0, g.batch, image)
+        f.loop(0, g.batch, some, step=images)
+
+    def _jumps(self) -> tuple[int, int]:
+        """Elements between images of x and dy."""
+        return self.channels // BLOCK * self.plane, self.filters // BLOCK * self.plane
 
     def _products(
-        self, x: Reg, dy: Reg, part: tuple[Operand, ...], count: Operand, fresh: Reg
+        self, x: Reg, dy: Reg, part: tuple[Operand, ...], sizes: tuple[Operand, ...]
     ) -> None:
         """Add the products of some pixels to a part of the sums."""
         f, (c, end_c, k, end_k) = self.f, part
@@ -271,61 +284,29 @@ class _FilterGradient:
 
             def channels(c: Reg) -> None:
                 row = f.add(f.mul(f.div(c, BLOCK), self.plane), f.rem(c, BLOCK))
-                into = f.offset(sums, f.mul(c, PANEL))
-                f.call_function(product, f.offset(x, row), column, into, count, fresh)
+                into = f.offset(sums, f.mul(c, OUTER))
+                f.call_function(product, f.offset(x, row), column, into, *sizes)
 
             f.loop(c, end_c, channels, step=self.together)
 
-        whole = self.filters // PANEL * PANEL
+        whole = self.filters // OUTER * OUTER
         tail = self.tail
         if tail is None:
-            f.loop(k, end_k, lambda k: panel(k, self.product), step=PANEL)
+            f.loop(k, end_k, lambda k: panel(k, self.product), step=OUTER)
             return
-        f.loop(k, f.minimum(end_k, whole), lambda k: panel(k, self.product), step=PANEL)
+        f.loop(k, f.minimum(end_k, whole), lambda k: panel(k, self.product), step=OUTER)
         f.when(f.icmp("eq", f.reg(end_k), self.filters), lambda: panel(whole, tail))
 
-    def _product_function(self, name: str, vectors: int) -> Function:
-        """(x, dy, sums, pixels, fresh): a few channels times a panel, added to the sums, or stored
-        there if `fresh`.
-        """
-        f = self.team.helper(name, [PTR, PTR, PTR, I64, I64])
-        x, dy, sums, pixels, fresh = f.parameters
-        zeros = [f.const(0.0, _VECTOR)] * (self.together * vectors)
-
-        def pixel(_: Reg, x: Reg, dy: Reg, *totals: Reg) -> list[Reg]:
-            total = list(totals)
-            row = [f.load(_VECTOR, dy, v * self.plane) for v in range(vectors)]
-            for c in range(self.together):
-                value = f.splat(f.load(F32, x, c), BLOCK)
-                for v in range(vectors):
-                    at = c * vectors + v
-                    total[at] = f.fma(value, row[v], total[at])
-            return [f.offset(x, BLOCK), f.offset(dy, BLOCK), *total]
-
-        totals = f.loop(0, pixels, pixel, [x, dy, *zeros])[2:]
-        places = [i // vectors * PANEL + i % vectors * BLOCK for i in range(len(totals))]
-
-        def store() -> None:
-            for value, at in zip(totals, places, strict=True):
-                f.store(value, sums, at)
-
-        def add() -> None:
-            for value, at in zip(totals, places, strict=True):
-                f.store(f.fadd(value, f.load(_VECTOR, sums, at)), sums, at)
-
-        f.when(f.icmp("ne", fresh, 0), store, add)
-        return f.finish()
-
-    def _store(self, c: Operand, end_c: Operand, k: Operand, end_k: Operand) -> None:
-        f = self.f
+    def _store(self, part: tuple[Operand, ...]) -> None:
+        f, (c, end_c, k, end_k) = self.f, part
 
         def column(k: Reg) -> None:
             fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k)
-            panel = f.mul(f.div(k, PANEL), self.channels * PANEL)
-            sums = f.offset(self.team.scratch, f.add(panel, f.rem(k, PANEL)))
+            panel = f.mul(f.div(k, OUTER), self.channels * OUTER)
+            sums = f.offset(self.team.scratch, f.add(panel, f.rem(k, OUTER)))
 
             def row(c: Reg) -> None:
-                total = f.load(_VECTOR, sums, f.mul(c, PANEL))
+                total = f.load(_VECTOR, sums, f.mul(c, OUTER))
                 fused.store(total, f.add(f.mul(c, self.filters), k))
 
             f.loop(c, end_c, row)
@@ -358,13 +339,11 @@ class _FilterGradient:
 
 
 def _slices(channels: int, filters: int) -> tuple[int, int]:
-    """Channels and filters of a task: what the cache holds, but eight tasks where that can be."""
-    tall, wide = min(_SLICE[0], channels), min(_SLICE[1], padded(filters))
-    while -(-channels // tall) * -(-filters // wide) < 8 and (tall > 2 * BLOCK or wide > PANEL):
-        if tall >= wide and tall > 2 * BLOCK:
+    """Channels and filters of a task: what the cache holds, but four tasks where that can be."""
+    tall, wide = min(_SLICE, channels), min(_SLICE, padded(filters))
+    while -(-channels // tall) * -(-filters // wide) < 4 and max(tall, wide) > OUTER:
+        if tall >= wide:
             tall = -(-tall // 2 // BLOCK) * BLOCK
-        elif wide > PANEL:
-            wide = -(-wide // 2 // PANEL) * PANEL
         else:
-            break
+            wide = -(-wide // 2 // OUTER) * OUTER
     return tall, wide

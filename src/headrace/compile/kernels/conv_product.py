@@ -1,41 +1,70 @@
-"""The inner product of the convolutions: blocked pixels times a panel of the filter, in registers.
+"""The inner loops of the convolutions' matrix products. The sums stay in registers throughout.
 
+`emit_product`, of blocked pixels and a panel of the filter:
     sum over blocks b and channels c < 16 of
         A[b * a_block + pixel * 16 + c] * B[(b * 16 + c) * b_row + k]
-
-for a few pixels and one or two vectors of filters k. The accumulators stay in registers over
-the whole sum, so their number is what the processor has.
+`outer_function`, of blocked pixels and blocked gradients, for the filter's gradient:
+    S[c * 48 + k] += sum over pixels p of  X[p * 16 + c] * Y[p * y_row + k]
 """
 
 from __future__ import annotations
 
-from headrace.compile.emit import F32, Function, Operand, Reg
+from dataclasses import dataclass
+
+from headrace.compile.emit import F32, I32, I64, PTR, VOID, Function, Operand, Reg
+from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.target import Target
 
-__all__ = ["PANEL", "emit_product", "most_pixels", "padded", "pixels_at_once"]
-
-PANEL = 2 * BLOCK  # filters that are computed together
+__all__ = ["OUTER", "Panels", "channels_at_once", "emit_product", "outer_function", "padded"]
 
 _VECTOR = F32.of(BLOCK)
-_UNROLL = 16
 
 
-def padded(filters: int) -> int:
-    """The size of an array of panels for so many filters: the last may be half empty."""
-    return -(-filters // PANEL) * PANEL
+def _registers(target: Target) -> int:
+    """How many vectors of 16 elements the registers hold."""
+    return target.registers * target.vector_bytes // (BLOCK * 4)
 
 
-def most_pixels(target: Target) -> int:
-    """How many pixels times a panel fit into the registers."""
-    registers = target.registers * target.vector_bytes // (BLOCK * 4)
-    vectors = PANEL // BLOCK
-    return max(1, (registers - vectors - 1) // vectors)
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """How a filter [channels, filters] is stored for products: panels [channels][width] of filters
+    that are computed together, one after the other; the last may be narrower.
+    """
 
+    channels: int
+    filters: int
+    width: int
+    pixels: int  # how many of them times a panel fit into the registers
 
-def pixels_at_once(target: Target, run: int) -> int:
-    """How many pixels are computed together: the largest divisor of `run` that registers allow."""
-    return max(d for d in range(1, most_pixels(target) + 1) if run % d == 0)
+    @staticmethod
+    def on(target: Target, channels: int, filters: int) -> Panels:
+        """The panels that suit a processor: wide ones need fewer loads per product."""
+        vectors = 4 if _registers(target) >= 32 else 2
+        pixels = max(1, (_registers(target) - vectors - 1) // vectors)
+        return Panels(channels, filters, vectors * BLOCK, pixels)
+
+    @property
+    def whole(self) -> int:
+        """Filters in panels of full width."""
+        return self.filters // self.width * self.width
+
+    @property
+    def tail(self) -> int:
+        """The width of the last panel if it's narrower, else 0."""
+        return self.filters - self.whole
+
+    def place(self, f: Function, channel: Operand, filter_: Operand) -> Operand:
+        """The offset of an element."""
+        start = f.mul(f.div(filter_, self.width), self.channels * self.width)
+        row = f.mul(channel, self.pitch(f, filter_))
+        return f.add(start, f.add(row, f.rem(filter_, self.width)))
+
+    def pitch(self, f: Function, filter_: Operand) -> Operand:
+        """The width of the panel that a filter is in."""
+        if not self.tail or not self.whole:
+            return self.tail or self.width
+        return f.select(f.icmp("slt", f.reg(filter_), self.whole), self.width, self.tail)
 
 
 def emit_product(
@@ -47,21 +76,85 @@ def emit_product(
     vectors: int,
     blocks: Operand,
     a_block: Operand,
-    b_row: Operand,
-    start: list[Reg] | None = None,
+    b_row: int,
 ) -> list[Reg]:
-    """The sums, vector by vector of each pixel; `start` are what they begin with, else zero."""
+    """The sums, vector by vector of each pixel."""
 
     def block(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
-        for c in range(_UNROLL):
-            row = f.offset(b, f.mul(b_row, c))
-            columns = [f.load(_VECTOR, row, v * BLOCK) for v in range(vectors)]
+        for c in range(BLOCK):
+            columns = [f.load(_VECTOR, b, c * b_row + v * BLOCK) for v in range(vectors)]
             for p in range(pixels):
                 x = f.splat(f.load(F32, a, p * BLOCK + c), BLOCK)
                 for v in range(vectors):
                     total[p * vectors + v] = f.fma(x, columns[v], total[p * vectors + v])
-        return [f.offset(a, a_block), f.offset(b, f.mul(b_row, BLOCK)), *total]
+        return [f.offset(a, a_block), f.offset(b, BLOCK * b_row), *total]
 
     zeros = [f.const(0.0, _VECTOR)] * (pixels * vectors)
-    return f.loop(0, blocks, block, [a, b, *(start or zeros)])[2:]
+    return f.loop(0, blocks, block, [a, b, *zeros])[2:]
+
+
+# -- For the filter's gradient ---------------------------------------------------------------------
+
+OUTER = 3 * BLOCK  # filters whose sums are computed together
+_AHEAD = 8  # pixels: when they are needed, they have come from the second-level cache
+
+
+def padded(filters: int) -> int:
+    """`filters` in whole panels of OUTER."""
+    return -(-filters // OUTER) * OUTER
+
+
+def channels_at_once(target: Target) -> int:
+    """How many channels times OUTER filters fit into the registers; divides 16."""
+    most = max(1, (_registers(target) - 4) // 3)
+    return max(d for d in (1, 2, 4, 8) if d <= most)
+
+
+def outer_function(
+    team: Team, name: str, vectors: int, y_row: int, apart: int, images: tuple[int, int]
+) -> Function:
+    """(X, Y, S, count, pixels, fresh): the sums of a few channels and `vectors` vectors of filters,
+    which are `apart`, over the pixels of `count` images, which are `images` apart in X and Y. They
+    are added to S, or stored there if `fresh`, but summed on their own first: short sums of sums
+    lose less precision.
+    """
+    f = team.helper(name, [PTR, PTR, PTR, I64, I64, I64])
+    x, y, s, count, pixels, fresh = f.parameters
+    channels = channels_at_once(team.target)
+    zeros = [f.const(0.0, _VECTOR)] * (channels * vectors)
+
+    def pixel(_: Reg, x: Reg, y: Reg, *sums: Reg) -> list[Reg]:
+        total = list(sums)
+        _prefetch(f, f.offset(x, _AHEAD * BLOCK))
+        row = [f.load(_VECTOR, y, v * apart) for v in range(vectors)]
+        for c in range(channels):
+            value = f.splat(f.load(F32, x, c), BLOCK)
+            for v in range(vectors):
+                at = c * vectors + v
+                total[at] = f.fma(value, row[v], total[at])
+        return [f.offset(x, BLOCK), f.offset(y, y_row), *total]
+
+    def image(_: Reg, x: Reg, y: Reg, *sums: Reg) -> list[Reg]:
+        total = f.loop(0, pixels, pixel, [x, y, *sums])[2:]
+        return [f.offset(x, images[0]), f.offset(y, images[1]), *total]
+
+    sums = f.loop(0, count, image, [x, y, *zeros])[2:]
+    places = [c * OUTER + v * BLOCK for c in range(channels) for v in range(vectors)]
+
+    def store() -> None:
+        for value, at in zip(sums, places, strict=True):
+            f.store(value, s, at)
+
+    def add() -> None:
+        for value, at in zip(sums, places, strict=True):
+            f.store(f.fadd(value, f.load(_VECTOR, s, at)), s, at)
+
+    f.when(f.icmp("ne", fresh, 0), store, add)
+    return f.finish()
+
+
+def _prefetch(f: Function, address: Reg) -> None:
+    """Ask for a line of memory to be read into all caches."""
+    reading, often, data = (f.const(n, I32) for n in (0, 3, 1))
+    f.call("llvm.prefetch.p0", VOID, address, reading, often, data)

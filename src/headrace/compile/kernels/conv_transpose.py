@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.compile.emit import F32, PTR, Function, Reg
+from headrace.compile.emit import F32, I64, PTR, Function, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_geometry import BLOCK
 
@@ -11,17 +11,19 @@ __all__ = ["transpose_function"]
 _VECTOR = F32.of(BLOCK)
 
 
-def transpose_function(team: Team, pitch: int, into: int = BLOCK) -> Function:
-    """(source, target): transpose 16 x 16 elements; rows are `pitch` apart, then `into`."""
-    f = team.helper("transpose", [PTR, PTR])
-    source, target = f.parameters
+def transpose_function(team: Team, pitch: int) -> Function:
+    """(source, target, apart): transpose 16 x 16 elements. Rows are `pitch` apart, and those of the
+    result `apart`.
+    """
+    f = team.helper("transpose", [PTR, PTR, I64])
+    source, target, apart = f.parameters
     rows = [f.load(_VECTOR, source, i * pitch) for i in range(BLOCK)]
     distance = 1
     while distance < BLOCK:
         rows = _exchange(f, rows, distance)
         distance *= 2
     for i, row in enumerate(rows):
-        f.store(row, target, i * into)
+        f.store(row, target, f.mul(apart, i))
     return f.finish()
 
 

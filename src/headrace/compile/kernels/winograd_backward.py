@@ -18,7 +18,7 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused, named
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
-from headrace.compile.kernels.conv_product import PANEL, padded, pixels_at_once
+from headrace.compile.kernels.conv_product import OUTER, channels_at_once, outer_function, padded
 from headrace.compile.kernels.winograd_filter import SKEW
 from headrace.compile.kernels.winograd_forward import input_tiling
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
@@ -27,8 +27,8 @@ from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_si
 __all__ = ["WinogradBackwardFilter"]
 
 _RUN = 28  # tiles that a thread transforms at a time
-_DEEP = 192  # tiles that are added up in registers: as many as the first-level cache holds
-_PANELS = 8  # panels of a task of the product
+_DEEP = 160  # tiles that are added up in registers: as many as the first-level cache holds
+_PANELS = 6  # panels of a task of the product
 _CHUNK = 12 << 20, 64 << 20  # bytes of V and Z: what caches may hold, what memory may cost
 
 
@@ -132,7 +132,7 @@ class _Emitter:
     def __init__(self, spec: WinogradBackwardFilter, team: Team) -> None:
         self.spec, self.team, self.f = spec, team, team.f
         self.matrices = matrices(spec.m, spec.geometry.kernel[0], spec.accurate)
-        self.together = pixels_at_once(team.target, BLOCK)  # channels
+        self.together = channels_at_once(team.target)
         f, points = self.f, spec._points
         self.v_plane, self.z_plane, self.u_plane = spec._planes
         self.v = team.scratch
@@ -155,8 +155,9 @@ class _Emitter:
             _RUN,
             summing=spec.bias is not None,
         )
-        self.product = self._product_function("product", 2)
-        self.tail = self._product_function("tail", 1) if g.filters % PANEL else None
+        vectors, rest = OUTER // BLOCK, g.filters % OUTER // BLOCK
+        self.product = outer_function(team, "product", vectors, OUTER, BLOCK, (0, 0))
+        self.tail = outer_function(team, "tail", rest, OUTER, BLOCK, (0, 0)) if rest else None
 
         def chunk(c: Reg) -> None:
             self._transform_chunk(c)
@@ -191,7 +192,7 @@ class _Emitter:
                 first,
                 count,
                 self.z,
-                lambda t: f.mul(f.add(start, t), PANEL),
+                lambda t: f.mul(f.add(start, t), OUTER),
                 lambda b: self._panel_place(f.mul(b, BLOCK), depth),
                 f.offset(self.sums, row) if spec.bias is not None else None,
             )
@@ -202,12 +203,12 @@ class _Emitter:
     def _panel_place(self, k: Operand, rows: int) -> Operand:
         """Where filter k begins in an array of panels with `rows` rows each."""
         f = self.f
-        return f.add(f.mul(f.div(k, PANEL), rows * PANEL), f.rem(k, PANEL))
+        return f.add(f.mul(f.div(k, OUTER), rows * OUTER), f.rem(k, OUTER))
 
     def _multiply_chunk(self, chunk: Reg) -> None:
         """dU += V^T Z. A task is some panels of one point."""
         f, spec = self.f, self.spec
-        panels = padded(spec.geometry.filters) // PANEL
+        panels = padded(spec.geometry.filters) // OUTER
         parts = -(-panels // _PANELS)
         tiles = f.minimum(f.sub(spec._tiles, f.mul(chunk, spec._depth)), spec._depth)
 
@@ -222,7 +223,7 @@ class _Emitter:
             def deep(t: Reg) -> None:
                 count = f.minimum(f.sub(tiles, t), _DEEP)
                 fresh = f.and_(f.icmp("eq", chunk, 0), f.icmp("eq", t, 0))
-                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, PANEL))
+                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, OUTER))
                 f.loop(first, last, lambda p: self._multiply_panel(p, vt, zt, u, count, fresh))
 
             f.loop(0, tiles, deep, step=_DEEP)
@@ -231,56 +232,23 @@ class _Emitter:
 
     def _multiply_panel(self, p: Reg, v: Reg, z: Reg, u: Reg, count: Operand, fresh: Reg) -> None:
         f, g, depth = self.f, self.spec.geometry, self.spec._depth
-        zp = f.offset(z, f.mul(p, depth * PANEL))
-        up = f.offset(u, f.mul(p, g.channels * PANEL))
+        zp = f.offset(z, f.mul(p, depth * OUTER))
+        up = f.offset(u, f.mul(p, g.channels * OUTER))
         new = f.convert("zext", fresh, I64)
 
         def multiply(product: Function) -> None:
             def channels(c: Reg) -> None:
                 place = f.mul(f.div(c, BLOCK), depth * BLOCK)
                 vc = f.offset(v, f.add(place, f.rem(c, BLOCK)))
-                f.call_function(product, vc, zp, f.offset(up, f.mul(c, PANEL)), count, new)
+                f.call_function(product, vc, zp, f.offset(up, f.mul(c, OUTER)), 1, count, new)
 
             f.loop(0, g.channels, channels, step=self.together)
 
         if self.tail is None:
             multiply(self.product)
             return
-        whole, tail = f.icmp("slt", p, g.filters // PANEL), self.tail
+        whole, tail = f.icmp("slt", p, g.filters // OUTER), self.tail
         f.when(whole, lambda: multiply(self.product), lambda: multiply(tail))
-
-    def _product_function(self, name: str, vectors: int) -> Function:
-        """(V, Z, dU, tiles, fresh): add the products of a few channels and a panel (or its first
-        half) to dU; to zero if `fresh`. They are summed on their own first: short sums of sums
-        lose less precision.
-        """
-        f = self.team.helper(name, [PTR, PTR, PTR, I64, I64])
-        v, z, u, tiles, fresh = f.parameters
-        zeros = [f.const(0.0, VECTOR)] * (self.together * vectors)
-
-        def tile(_: Reg, v: Reg, z: Reg, *sums: Reg) -> list[Reg]:
-            total = list(sums)
-            row = [f.load(VECTOR, z, i * BLOCK) for i in range(vectors)]
-            for c in range(self.together):
-                x = f.splat(f.load(VECTOR.scalar, v, c), BLOCK)
-                for i in range(vectors):
-                    at = c * vectors + i
-                    total[at] = f.fma(x, row[i], total[at])
-            return [f.offset(v, BLOCK), f.offset(z, PANEL), *total]
-
-        sums = f.loop(0, tiles, tile, [v, z, *zeros])[2:]
-        places = [i // vectors * PANEL + i % vectors * BLOCK for i in range(len(sums))]
-
-        def store() -> None:
-            for value, at in zip(sums, places, strict=True):
-                f.store(value, u, at)
-
-        def add() -> None:
-            for value, at in zip(sums, places, strict=True):
-                f.store(f.fadd(value, f.load(VECTOR, u, at)), u, at)
-
-        f.when(f.icmp("ne", fresh, 0), store, add)
-        return f.finish()
 
     def _finish(self) -> None:
         """dW = G^T dU G, and the epilogue."""
@@ -290,7 +258,7 @@ class _Emitter:
 
         def channel(c: Reg) -> None:
             def vector(k: Reg) -> None:
-                place = f.add(self._panel_place(k, g.channels), f.mul(c, PANEL))
+                place = f.add(self._panel_place(k, g.channels), f.mul(c, OUTER))
                 at = f.add(f.mul(c, g.filters), k)
                 f.call_function(back, f.parameters[0], f.offset(self.u, place), at, k)
 

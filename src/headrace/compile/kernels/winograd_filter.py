@@ -1,16 +1,16 @@
 """The filter's transform for Winograd convolutions. In: HWIO. Out: U = G W G^T, in panels.
 
-U is [a * a][K / 32][C][32] with a = m + r - 1: what the forward kernel multiplies by.
+U is, for each of the a * a points, a filter in `Panels`, a = m + r - 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.compile.emit import F32, PTR, Function, Operand, Reg
+from headrace.compile.emit import F32, PTR, Function, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_geometry import BLOCK
-from headrace.compile.kernels.conv_product import PANEL, padded
+from headrace.compile.kernels.conv_product import Panels
 from headrace.compile.kernels.conv_transpose import transpose_function
 from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
 
@@ -29,7 +29,7 @@ class FilterLayout:
 
     @property
     def plane(self) -> int:
-        return self.channels * padded(self.filters) + SKEW
+        return self.channels * self.filters + SKEW
 
     @property
     def size(self) -> int:
@@ -74,6 +74,7 @@ class WinogradFilter:
     def _emit_forward(self, team: Team) -> None:
         f = team.f
         w, u = team.args
+        panels = Panels.on(team.target, self.layout.channels, self.layout.filters)
         tap = self.channels * self.filters
         transform = self._transform_function(team, tap)
         start, stop = team.share(self.channels)
@@ -81,7 +82,7 @@ class WinogradFilter:
         def channel(c: Reg) -> None:
             def vector(k: Reg) -> None:
                 source = f.offset(w, f.add(f.mul(c, self.filters), k))
-                f.call_function(transform, source, f.offset(u, self._place(f, c, k)))
+                f.call_function(transform, source, f.offset(u, panels.place(f, c, k)))
 
             f.loop(0, self.filters, vector, step=BLOCK)
 
@@ -91,6 +92,7 @@ class WinogradFilter:
         """Blocks of 16 x 16 are transposed into a buffer, tap by tap in reverse, on the way."""
         f = team.f
         w, u = team.args
+        panels = Panels.on(team.target, self.layout.channels, self.layout.filters)
         square, taps = BLOCK * BLOCK, self.r * self.r
         turned = f.local(F32, taps * square)
         transpose = transpose_function(team, self.filters)
@@ -106,10 +108,10 @@ class WinogradFilter:
                 def tap(t: Reg) -> None:
                     source = f.offset(corner, f.mul(t, self.channels * self.filters))
                     target = f.offset(turned, f.mul(f.sub(taps - 1, t), square))
-                    f.call_function(transpose, source, target)
+                    f.call_function(transpose, source, target, BLOCK)
 
                 def row(i: Reg) -> None:
-                    target = f.offset(u, self._place(f, f.add(k, i), c))
+                    target = f.offset(u, panels.place(f, f.add(k, i), c))
                     f.call_function(transform, f.offset(turned, f.mul(i, BLOCK)), target)
 
                 f.loop(0, taps, tap)
@@ -118,11 +120,6 @@ class WinogradFilter:
             f.loop(0, self.filters, column, step=BLOCK)
 
         f.loop(start, stop, block)
-
-    def _place(self, f: Function, channel: Operand, filter_: Operand) -> Operand:
-        """The offset in a plane of U."""
-        start = f.mul(f.div(filter_, PANEL), self.layout.channels * PANEL)
-        return f.add(start, f.add(f.mul(channel, PANEL), f.rem(filter_, PANEL)))
 
     def _transform_function(self, team: Team, tap: int) -> Function:
         """(source, target): transform one vector of filters whose taps are `tap` apart."""

@@ -16,7 +16,7 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
-from headrace.compile.kernels.conv_product import PANEL, emit_product, padded, pixels_at_once
+from headrace.compile.kernels.conv_product import Panels, emit_product
 from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
@@ -51,8 +51,8 @@ def output_block(geometry: Geometry) -> int:
     """How many output channels are computed in one pass over V: the more input channels, the more
     it costs to read V again.
     """
-    most = 32 if geometry.channels <= 64 else 64 if geometry.channels <= 128 else 128
-    return min(most, padded(geometry.filters))
+    most = 64 if geometry.channels <= 128 else 128
+    return min(most, -(-geometry.filters // 64) * 64)
 
 
 def run_length(tiles: int, points: int, channels: int, block: int) -> int:
@@ -62,13 +62,11 @@ def run_length(tiles: int, points: int, channels: int, block: int) -> int:
         tasks = -(-tiles // run)
         if tasks < 16:
             tasks += tasks % 2  # two threads would wait for the last task
-        together = max(d for d in range(1, 15) if run % d == 0)
-        registers = 1 + (14 - together) / 120  # tiles that share a load of the filter
         filter_ = 1 + channels / 32 / run  # the whole filter is read once in a task
         fits = 4 * points * (channels + block) * run <= _CACHE
-        return tasks * run * registers * filter_ * (1.0 if fits else 1.1)
+        return tasks * run * filter_ * (1.0 if fits else 1.1)
 
-    return min(range(8, 137), key=cost)
+    return min(range(12, 133, 6), key=cost)  # registers hold the sums of 6 tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,9 @@ class _Emitter:
         self.spec, self.team, self.f = spec, team, team.f
         self.tiling = input_tiling(spec.geometry, spec.m)
         self.run, self.block = spec._run, spec._block
-        self.pixels = pixels_at_once(team.target, self.run)
+        g = spec.geometry
+        self.panels = Panels.on(team.target, g.channels, g.filters)
+        self.pixels = max(d for d in range(1, self.panels.pixels + 1) if self.run % d == 0)
         f = self.f
         self.v = f.offset(team.scratch, f.mul(team.thread, spec._scratch_elements))
         self.m = f.offset(self.v, spec._points * spec._v_plane)
@@ -158,9 +158,9 @@ class _Emitter:
         spec, team, f = self.spec, self.team, self.f
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).input
         self.transform = TileTransform(team, "input", self.tiling, matrix, spec._v_plane, self.run)
-        filters = spec.geometry.filters
-        self.product = self._product_function("product", 2) if filters >= PANEL else None
-        self.tail = self._product_function("tail", 1) if filters % PANEL else None
+        whole, tail = self.panels.whole, self.panels.tail
+        self.product = self._product_function("product", self.panels.width) if whole else None
+        self.tail = self._product_function("tail", tail) if tail else None
         self.finish = self._finish_function()
         tiles = self.tiling.count
 
@@ -192,7 +192,7 @@ class _Emitter:
 
     def _multiply(self, k: Reg, width: Operand, count: Operand) -> None:
         """M = V U for the block of channels from k on, at every point."""
-        f, spec = self.f, self.spec
+        f, spec, wide = self.f, self.spec, self.panels.width
         u = f.offset(self.team.args[1], f.mul(k, spec.geometry.channels))
         groups = f.div(f.add(count, self.pixels - 1), self.pixels)
 
@@ -203,28 +203,29 @@ class _Emitter:
 
             def group(g: Reg) -> None:
                 vg = f.offset(v, f.mul(g, spec.geometry.channels * self.pixels))
-                mg = f.offset(mx, f.mul(g, self.pixels * PANEL))
+                mg = f.offset(mx, f.mul(g, self.pixels * wide))
 
                 def panel(p: Operand, product: Function) -> None:
-                    up = f.offset(ux, f.mul(p, spec.geometry.channels * PANEL))
-                    mp = f.offset(mg, f.mul(p, self.run * PANEL))
+                    up = f.offset(ux, f.mul(p, spec.geometry.channels * wide))
+                    mp = f.offset(mg, f.mul(p, self.run * wide))
                     f.call_function(product, vg, up, mp)
 
-                whole, product, tail = f.div(width, PANEL), self.product, self.tail
+                whole, product, tail = f.div(width, wide), self.product, self.tail
                 if product is not None:
                     f.loop(0, whole, lambda p: panel(p, product))
                 if tail is not None:
-                    ragged = f.icmp("ne", f.reg(f.rem(width, PANEL)), 0)
+                    ragged = f.icmp("ne", f.reg(f.rem(width, wide)), 0)
                     f.when(ragged, lambda: panel(whole, tail))
 
             f.loop(0, groups, group)
 
         f.loop(0, spec._points, point)
 
-    def _product_function(self, name: str, vectors: int) -> Function:
-        """(V, U, M): a few tiles times a panel, or its first half."""
+    def _product_function(self, name: str, width: int) -> Function:
+        """(V, U, M): a few tiles times a panel."""
         f = self.team.helper(name, [PTR, PTR, PTR])
         v, u, m = f.parameters
+        vectors = width // BLOCK
         sums = emit_product(
             f,
             v,
@@ -233,22 +234,22 @@ class _Emitter:
             vectors=vectors,
             blocks=self.tiling.blocks,
             a_block=self.pixels * BLOCK,
-            b_row=PANEL,
+            b_row=width,
         )
         for i, value in enumerate(sums):
-            f.store(value, m, i // vectors * PANEL + i % vectors * BLOCK)
+            f.store(value, m, i // vectors * self.panels.width + i % vectors * BLOCK)
         return f.finish()
 
     def _store(self, k: Reg, width: Operand, first: Operand, count: Operand) -> None:
         """Transform the tiles of M back, one block of 16 channels after the other."""
-        f, spec = self.f, self.spec
+        f, spec, wide = self.f, self.spec, self.panels.width
         shrink = 2 if spec.pool else 1
         height, breadth = spec.geometry.out_height // shrink, spec.geometry.out_width // shrink
         plane = height * breadth * BLOCK
 
         def channels(q: Reg) -> None:
-            place = f.mul(f.div(q, PANEL), self.run * PANEL)
-            m = f.offset(self.m, f.add(place, f.rem(q, PANEL)))
+            place = f.mul(f.div(q, wide), self.run * wide)
+            m = f.offset(self.m, f.add(place, f.rem(q, wide)))
             channel = f.add(k, q)
             base = f.mul(f.div(channel, BLOCK), plane)
 
@@ -260,7 +261,7 @@ class _Emitter:
                 at = f.add(f.add(start, base), pixel)
                 rows = f.sub(spec.geometry.out_height, top)
                 columns = f.sub(spec.geometry.out_width, left)
-                source = f.offset(m, f.mul(t, PANEL))
+                source = f.offset(m, f.mul(t, wide))
                 table = f.parameters[0]
                 f.call_function(self.finish, table, source, at, channel, rows, columns)
 
