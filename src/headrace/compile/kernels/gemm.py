@@ -261,9 +261,10 @@ def _block_size(m: int, n: int, rows: int, columns: int) -> tuple[int, int]:
     tiles, panels = panel_count(m, rows), panel_count(n, columns)
     down = even_block(tiles, max(1, BLOCK_ROWS // rows))
     across = even_block(panels, max(1, BLOCK_COLUMNS // columns))
+    wanted = BLOCKS
     if m <= FEW_ROWS:
-        return tiles, 1
-    while -(-tiles // down) * -(-panels // across) < BLOCKS and down * across > 1:
+        down, across, wanted = tiles, 1, 2
+    while -(-tiles // down) * -(-panels // across) < wanted and down * across > 1:
         if across > 1:
             across = -(-across // 2)
         else:

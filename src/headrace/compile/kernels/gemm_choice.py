@@ -18,6 +18,7 @@ from headrace.devices import onednn
 __all__ = ["candidates", "packed_gemm"]
 
 FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
+MANY = 128
 CACHED = 1 << 20  # bytes that a core's own cache keeps
 STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
 
@@ -80,13 +81,19 @@ def _ways(
     size = SIZES[dtype]
     if size < 4:
         return [("pack", "pack")]
-    first_a = "pack" if transpose_a and k * m * size > CACHED // 2 else "direct"
-    other_a = "direct" if first_a == "pack" else "pack"
+    # Packing pays when what is packed is used often, and where rows lie far apart.
+    ways_a = ["direct", "pack"]
+    if transpose_a and n >= MANY:
+        ways_a = ["pack", "direct"] if m * k * size <= CACHED else ["pack"]
+    ways_b = ["pack", "direct"] if n * k * size <= CACHED else ["pack"]
+    if m <= FEW_ROWS and n * k * size > CACHED:
+        ways_b = ["direct"]
+    elif m <= 2 * MANY and "direct" in ways_b:
+        ways_b = ["direct", "pack"]
     if transpose_b:
-        return [(first_a, "pack"), (other_a, "pack")]
-    first_b = "direct" if n * k * size <= CACHED or m <= FEW_ROWS else "pack"
-    other_b = "direct" if first_b == "pack" else "pack"
-    return [(first_a, first_b), (other_a, first_b), (first_a, other_b), (other_a, other_b)]
+        ways_b = ["pack"]
+    firsts = [(a, ways_b[0]) for a in ways_a]
+    return [*firsts, *((ways_a[0], b) for b in ways_b[1:])]
 
 
 def packed_gemm(
