@@ -1,13 +1,17 @@
 """Run every benchmark: python -m bench"""
 
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 
-for script in ("session_overhead", "ops", "training"):
-    print(f"\n== {script}")
-    try:
-        runpy.run_path(str(Path(__file__).parent / f"{script}.py"), run_name="__main__")
-    except SystemExit as end:
-        # A script that ends with a status has said what is wrong; the others still run.
-        if isinstance(end.code, str):
-            print(end.code)
+SCRIPTS = ("session_overhead", "ops", "training", "curves")
+
+if __name__ == "__main__":
+    failed = []
+    for script in SCRIPTS:
+        print(f"\n== {script}", flush=True)
+        path = Path(__file__).parent / f"{script}.py"
+        if subprocess.run([sys.executable, str(path)]).returncode:
+            failed.append(script)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")

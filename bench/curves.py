@@ -47,6 +47,8 @@ def main() -> int:
     if not os.environ.get(PYTHONS["torch"]):
         parser.error(f"set {PYTHONS['torch']} to PyTorch's Python")
 
+    # Nothing is timed here, so threads that wait need not spin: on a busy machine that is crucial.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     print(f"{'work':34}{'first loss':>12}{'last loss':>12}{'difference':>12}{'bound':>8}")
     missed = []
     with tempfile.TemporaryDirectory(prefix="bench-") as caches:
