@@ -9,10 +9,10 @@ large regions without circles between them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.compile.anchors import FAMILIES
+from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.compiled import Compiled, compile_region
 from headrace.compile.region import Region, is_reference, works
 from headrace.compile.rewrites import join_products, mask_before_unpooling
@@ -86,8 +86,8 @@ def _is_free(node: Node) -> bool:
     return node.constant is not None and not node.controls
 
 
-def is_lowerable(node: Node) -> bool:
-    """Whether the compiler can do what a node does."""
+def is_lowerable(node: Node, families: Mapping[str, Family] = FAMILIES) -> bool:
+    """Whether the compiler can do what a node does, with the anchors that it has kernels for."""
     rule = node.definition.lower
     if rule is None or node.constant is not None:
         return False
@@ -108,7 +108,7 @@ def is_lowerable(node: Node) -> bool:
     if isinstance(rule, Join):
         return assembly_of(rule, node) is not None
     if isinstance(rule, Anchor):
-        family = FAMILIES.get(rule.family)
+        family = families.get(rule.family)
         geometry = rule.describe(node) if family is not None else None
         return family is not None and geometry is not None and family.supports(geometry)
     return True

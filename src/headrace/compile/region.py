@@ -76,6 +76,9 @@ class Region:
                 if value.producer not in inside:
                     self._enter(value)
             self._place(node)
+        for value in self.outputs:
+            if value.producer not in inside:  # an input or a constant that is handed on
+                self._enter(value)
         self._find_pools(inside)
         self._find_consumers()
         self._find_copied_reads()

@@ -89,11 +89,13 @@ def _c_program(artifact: Artifact, architecture: str, folder: Path) -> list[str]
     (folder / "main.c").write_text("\n".join(lines))
     (folder / f"{name}.h").write_text(artifact.header)
     (folder / f"{name}.o").write_bytes(artifact.object)
-    cross = None if architecture == platform.machine() else _cross(architecture)
-    compiler, *emulator = cross or ("cc",)
+    compiler, emulator = "cc", []
+    if architecture != platform.machine():
+        found = _cross(architecture)
+        assert found is not None
+        compiler, emulator = f"{found[0]} -static", [found[1]]  # no libraries to load there
     binary = str(folder / "main")
-    # No library but C's own, which main needs for its streams.
-    command = [compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-static"]
+    command = [*compiler.split(), "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
     subprocess.run(
         [*command, str(folder / "main.c"), str(folder / f"{name}.o"), "-o", binary], check=True
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class _Layout:
     def __init__(self, plan: Plan) -> None:
         self.weights = bytearray()
         self.offsets: dict[int, int] = {}  # constant buffer -> offset in the weights
-        seen: dict[bytes, int] = {}
+        seen: dict[bytes, int] = {}  # equal constants are kept once
         for number, buffer in enumerate(plan.buffers):
             if buffer.kind == "constant":
                 self.offsets[number] = self._place(buffer, seen)
@@ -107,11 +108,12 @@ class _Layout:
         data = np.ascontiguousarray(buffer.value).tobytes()
         if len(data) != buffer.size:
             raise ValueError(f"the plan's constant has {len(data)} bytes: {buffer}")
-        if data not in seen:
+        key = sha256(data).digest()
+        if key not in seen:
             self.weights.extend(bytes(-len(self.weights) % ALIGNMENT))
-            seen[data] = len(self.weights)
+            seen[key] = len(self.weights)
             self.weights.extend(data)
-        return seen[data]
+        return seen[key]
 
 
 def _rounded(size: int) -> int:

@@ -1,0 +1,136 @@
+"""Which kernels do the work of anchors in models that are compiled ahead of time.
+
+In: a group whose head is an anchor. Out: calls in a builder's plan. All kernels are portable: plain
+layouts, vectors of any width, no library. A model's weights are known, so they are brought into the
+order in which kernels read them here, once and for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.compile import matrices
+from headrace.compile.anchors import Family
+from headrace.compile.build import Builder
+from headrace.compile.epilogues import epilogue_of
+from headrace.compile.fuse import Group
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.direct import direct_conv, pack_filters
+from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
+from headrace.compile.kernels.gemm import gemm
+from headrace.compile.region import constant_of, is_constant
+from headrace.graph.anchors import Contraction, Convolution, Pooling
+from headrace.graph.dataflow import Value
+
+__all__ = ["FAMILIES", "pack_matrix"]
+
+_FEW_ROWS = 32  # of a matrix that is read in place: packing it would take longer than it saves
+
+
+def _geometry_of(g: Convolution | Pooling) -> Geometry:
+    return Geometry(
+        g.n,
+        g.h.size,
+        g.w.size,
+        g.c,
+        g.k if isinstance(g, Convolution) else g.c,
+        (g.h.taps, g.w.taps),
+        (g.h.stride, g.w.stride),
+        ((g.h.before, max(0, g.h.after)), (g.w.before, max(0, g.w.after))),
+        (g.h.dilation, g.w.dilation),
+    )
+
+
+def _known(builder: Builder, value: Value) -> np.ndarray | None:
+    """A whole value that is known at compile time."""
+    source = builder.region.source(value)
+    whole = source.view is None and is_constant(source.base)
+    return constant_of(source.base) if whole else None
+
+
+def _constant(builder: Builder, array: np.ndarray, label: str) -> int:
+    """A buffer with known contents."""
+    return builder.add("constant", array.dtype.name, array.size, label, value=array)
+
+
+def pack_matrix(matrix: np.ndarray, columns: int) -> np.ndarray:
+    """A [k, n] matrix in the panels that a `Gemm` with b="packed" reads; the last is filled up."""
+    k, n = matrix.shape
+    padded = np.pad(matrix, ((0, 0), (0, -n % columns)))
+    return np.ascontiguousarray(padded.reshape(k, -1, columns).swapaxes(0, 1))
+
+
+# -- Families --------------------------------------------------------------------------------------
+
+
+def _build_contraction(builder: Builder, group: Group, g: Contraction) -> None:
+    x, y = group.head.inputs[:2]
+    matrix = _known(builder, y)
+    if matrix is None or g.batch:
+        matrices.build(builder, group)
+        return
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = gemm(
+        g.m, g.n, g.k, g.transpose_x, False, g.dtype, epilogue,
+        a="direct" if g.m <= _FEW_ROWS else "pack", b="packed", target=builder.target,
+    )  # fmt: skip
+    packed = pack_matrix(matrix.T if g.transpose_y else matrix, kernel.columns)
+    weights = _constant(builder, packed, y.name)
+    builder.call(kernel, [builder.whole(x), weights, *operands, *outputs], group.head.name)
+
+
+def _convolves(g: Convolution) -> bool:
+    return (g.direction, g.data_format, g.dtype) == ("forward", "NHWC", "float32")
+
+
+def _build_convolution(builder: Builder, group: Group, g: Convolution) -> None:
+    x, filters = group.head.inputs
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = direct_conv(_geometry_of(g), epilogue, builder.target)
+    known = _known(builder, filters)
+    if known is None:
+        weights = builder.whole(filters)
+    else:
+        weights = _constant(builder, pack_filters(known, kernel), filters.name)
+        kernel = replace(kernel, packed=True)
+    builder.call(kernel, [builder.whole(x), weights, *operands, *outputs], group.head.name)
+
+
+def _build_depthwise(builder: Builder, group: Group, g: Convolution) -> None:
+    inputs = [builder.whole(v) for v in group.head.inputs]
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = DirectDepthwise(_geometry_of(g), epilogue)
+    builder.call(kernel, [*inputs, *operands, *outputs], group.head.name)
+
+
+def _pools(g: Pooling) -> bool:
+    return (g.direction, g.data_format, g.dtype) == ("forward", "NHWC", "float32")
+
+
+def _build_pooling(builder: Builder, group: Group, g: Pooling) -> None:
+    x = builder.whole(group.head.inputs[0])
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    kernel = DirectPool(_geometry_of(g), "max" if g.kind == "max" else "average", epilogue)
+    builder.call(kernel, [x, *operands, *outputs], group.head.name)
+
+
+def _described(build: Callable[[Builder, Group, Any], None]) -> Callable[[Builder, Group], None]:
+    """`build` with the geometry of the group's head."""
+
+    def described(builder: Builder, group: Group) -> None:
+        rule: Any = group.head.definition.lower
+        build(builder, group, rule.describe(group.head))
+
+    return described
+
+
+FAMILIES: dict[str, Family] = {
+    "contraction": Family(matrices.supports, _described(_build_contraction)),
+    "convolution": Family(_convolves, _described(_build_convolution)),
+    "depthwise": Family(_convolves, _described(_build_depthwise)),
+    "pooling": Family(_pools, _described(_build_pooling)),
+}

@@ -1,0 +1,46 @@
+"""Plan a frozen model. In: its Dataflow. Out: a Plan whose inputs and outputs are numbered as the
+feeds and fetches are.
+
+Nothing may be left to the interpreter: what can't be compiled is an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace.compile.ahead.anchors import FAMILIES
+from headrace.compile.ahead.simplify import simplify
+from headrace.compile.build import build
+from headrace.compile.cluster import is_lowerable
+from headrace.compile.fuse import fuse
+from headrace.compile.plan import Plan
+from headrace.compile.region import Region
+from headrace.compile.target import Target
+from headrace.graph.dataflow import Dataflow, Node
+
+__all__ = ["plan_flow"]
+
+
+def plan_flow(flow: Dataflow, target: Target) -> Plan:
+    """The plan of a model for one thread of a target; ValueError if it can't have one."""
+    flow = simplify(flow)
+    nodes = [n for n in flow.nodes if n.constant is None]
+    _refuse([n for n in nodes if not is_lowerable(n, FAMILIES)])
+    region = Region(nodes, list(flow.fetches))
+    groups = fuse(region, set())
+    builders = {name: family.build for name, family in FAMILIES.items()}
+    plan = build(region, groups, set(), builders, target, threads=1)
+    feeds = [feed.value for feed in flow.feeds]
+    numbers = {i: feeds.index(value) for i, value in enumerate(region.inputs)}
+    buffers = tuple(
+        replace(b, index=numbers[b.index]) if b.kind == "input" else b for b in plan.buffers
+    )
+    return replace(plan, buffers=buffers)
+
+
+def _refuse(nodes: list[Node]) -> None:
+    if not nodes:
+        return
+    named = [f"{n.name} ({n.type} of {', '.join(str(v.type) for v in n.inputs)})" for n in nodes]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    raise ValueError(f"can't be compiled ahead of time: {'; '.join(named[:3])}{more}")

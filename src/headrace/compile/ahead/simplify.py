@@ -1,0 +1,135 @@
+"""Rewrites that a frozen model allows. In: a Dataflow. Out: an equal one of simpler nodes.
+
+batch normalisation   with known statistics: x * scale + offset per channel, which is fused into
+                      the convolution before it
+softmax               two reductions and what is element-wise between them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.core.dtypes import DType, float32, int32
+from headrace.graph.anchors import BatchNorm, Softmax
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
+from headrace.graph.definition import Definition, lookup
+from headrace.graph.lowering import Anchor, Elementwise
+from headrace.graph.schema import parse_schema
+
+__all__ = ["simplify"]
+
+
+def simplify(flow: Dataflow) -> Dataflow:
+    """Replace nodes by simpler ones, where only their first output is used."""
+    used = {v for node in flow.nodes for v in node.inputs} | set(flow.fetches)
+    values: dict[Value, Value] = {}
+    nodes: dict[Node, Node] = {}
+    kept: list[Node] = []
+    for node in flow.nodes:
+        inputs = tuple(values.get(v, v) for v in node.inputs)
+        controls = tuple(dict.fromkeys(nodes.get(c, c) for c in node.controls))
+        made = [node]
+        if inputs != node.inputs or controls != node.controls:
+            made = [replace(node, inputs=inputs, controls=controls)]
+        if used.isdisjoint(node.outputs[1:]):
+            made = _simpler(made[0]) or made
+        kept += made
+        nodes[node] = made[-1]
+        values.update(zip(node.outputs, made[-1].outputs, strict=False))
+    return replace(
+        flow,
+        nodes=tuple(kept),
+        fetches=tuple(values.get(v, v) for v in flow.fetches),
+        targets=tuple(nodes[t] for t in flow.targets),
+    )
+
+
+def _simpler(node: Node) -> list[Node] | None:
+    """Nodes whose last one computes the node's first output; None: it stays."""
+    rule = node.definition.lower
+    if not isinstance(rule, Anchor) or node.constant is not None:
+        return None
+    if any(v.type.sizes is None for v in node.inputs):
+        return None
+    geometry: Any = rule.describe(node)
+    found = _RULES.get(type(geometry))
+    return found(node, geometry) if found is not None else None
+
+
+def _constant(name: str, dtype: DType, value: np.ndarray) -> Node:
+    types = (ValueType(dtype, value.shape),)
+    return Node(lookup("Const"), name, {}, (), (), types, constant=(value,))
+
+
+# -- Batch normalisation ---------------------------------------------------------------------------
+
+
+def _affine(x: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    return x * scale + offset
+
+
+_AFFINE = Definition(
+    parse_schema("_Affine", "x: T, scale: T, offset: T -> y: T", "T: type"),
+    infer=lambda context, x, *_: x,
+    kernel=_affine,
+    lower=Elementwise(lambda e, x, scale, offset: x * scale + offset),
+)
+
+
+def _batch_norm(node: Node, g: BatchNorm) -> list[Node] | None:
+    known = [node.constant_input(i) for i in range(1, 5)]
+    if g.training or g.direction != "forward" or g.dtype != "float32":
+        return None
+    if any(k is None for k in known):
+        return None
+    scale, offset, mean, variance = (np.asarray(k, np.float64) for k in known)
+    factor = scale / np.sqrt(variance + g.epsilon)
+    shape = (g.c, 1, 1) if g.data_format == "NCHW" else (g.c,)
+    constants = [
+        _constant(f"{node.name}/{name}", float32, value.astype(np.float32).reshape(shape))
+        for name, value in (("scale", factor), ("offset", offset - mean * factor))
+    ]
+    inputs = (node.inputs[0], *(c.outputs[0] for c in constants))
+    types = node.types[:1]
+    affine = Node(_AFFINE, node.name, {"T": float32}, inputs, node.controls, types, node.origin)
+    return [*constants, affine]
+
+
+# -- Softmax ---------------------------------------------------------------------------------------
+
+
+def _softmax(node: Node, g: Softmax) -> list[Node]:
+    x = node.inputs[0]
+    full = x.type
+    sizes = full.sizes or ()
+    rows = ValueType(full.dtype, (*sizes[:-1], 1))
+    axis = _constant(f"{node.name}/axis", int32, np.array([len(sizes) - 1], np.int32))
+    made = [axis]
+
+    def add(op: str, type: ValueType, *inputs: Value, **attrs: Any) -> Value:
+        name = f"{node.name}/{op}"
+        attrs = {"T": full.dtype, **attrs}
+        made.append(Node(lookup(op), name, attrs, inputs, node.controls, (type,), node.origin))
+        return made[-1].outputs[0]
+
+    def reduced(op: str, value: Value) -> Value:
+        return add(op, rows, value, axis.outputs[0], keep_dims=True, Tidx=int32)
+
+    shifted = add("Sub", full, x, reduced("Max", x))
+    if g.log:
+        total = reduced("Sum", add("Exp", full, shifted))
+        add("Sub", full, shifted, add("Log", rows, total))
+    else:
+        powers = add("Exp", full, shifted)
+        add("RealDiv", full, powers, reduced("Sum", powers))
+    return made
+
+
+_RULES: dict[type, Callable[[Node, Any], list[Node] | None]] = {
+    BatchNorm: _batch_norm,
+    Softmax: _softmax,
+}

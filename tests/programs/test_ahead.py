@@ -1,0 +1,246 @@
+"""Whole models: built and frozen here, compiled by the command, run from C, qemu and Node, and held
+against the session. Every result within 1e-5.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import headrace as tf
+from headrace.cli import main
+from headrace.compile.ahead import ARCHITECTURES, Artifact, target_for
+from headrace.compile.ahead.elf import Elf
+from headrace.compile.ahead.model import read_model
+from headrace.core import proto
+from headrace.graph.graph_io import write_message
+from headrace.pipeline.ahead import compile_model
+from tests.unit.compile import ahead_runs
+
+Rng = np.random.Generator
+
+
+def variable(rng: Rng, *shape: int) -> tf.Variable:
+    """A variable whose layer keeps the size of what goes through."""
+    scale = (2 / np.prod(shape[:-1])) ** 0.5 if len(shape) > 1 else 0.1
+    return tf.Variable((rng.standard_normal(shape) * scale).astype(np.float32))
+
+
+def perceptron(rng: Rng) -> tf.Tensor:
+    h = tf.placeholder("float32", [None, 784], name="x")
+    for inputs, outputs in ((784, 256), (256, 256)):
+        h = tf.nn.relu(tf.matmul(h, variable(rng, inputs, outputs)) + variable(rng, outputs))
+    logits = tf.matmul(h, variable(rng, 256, 10)) + variable(rng, 10)
+    return tf.nn.softmax(logits)
+
+
+def convolution(rng: Rng, x: tf.Tensor, filters: int, size: int, stride: int = 1) -> tf.Tensor:
+    weights = variable(rng, size, size, x.shape[3].value, filters)
+    return tf.nn.conv2d(x, weights, strides=[1, stride, stride, 1], padding="SAME")
+
+
+def convolutional(rng: Rng) -> tf.Tensor:
+    """Convolutions of all kinds, poolings, batch normalisation and a joint of two branches."""
+    x = tf.placeholder("float32", [None, 28, 28, 1], name="x")
+    h = tf.nn.relu(tf.nn.bias_add(convolution(rng, x, 32, 5), variable(rng, 32)))
+    h = tf.nn.max_pool2d(h, 2, 2, "SAME")
+    h = tf.nn.depthwise_conv2d(h, variable(rng, 3, 3, 32, 1), [1, 1, 1, 1], "SAME")
+    scale, offset, mean = (variable(rng, 32) for _ in range(3))
+    variance = tf.Variable(rng.uniform(0.5, 2, 32).astype(np.float32))
+    h, _, _ = tf.nn.fused_batch_norm(h, 1 + scale, offset, mean, variance, is_training=False)
+    h = tf.concat([tf.nn.relu6(convolution(rng, h, 20, 3)), tf.tanh(convolution(rng, h, 7, 1))], 3)
+    h = tf.nn.avg_pool2d(convolution(rng, h, 64, 3, stride=2), 3, 2, "VALID")
+    h = tf.nn.elu(tf.matmul(tf.reshape(h, [-1, 3 * 3 * 64]), variable(rng, 576, 50)))
+    return tf.nn.softmax(tf.matmul(h, variable(rng, 50, 10)) + variable(rng, 10))
+
+
+def frozen(
+    network: Callable[[Rng], tf.Tensor], batch: int
+) -> tuple[proto.GraphDef, dict, np.ndarray]:
+    """The network as a graph without variables, an input, and what the session makes of it."""
+    rng = np.random.default_rng(5)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        y = tf.identity(network(rng), name="y")
+        x = graph.get_tensor_by_name("x:0")
+        given = rng.standard_normal((batch, *x.shape.as_list()[1:])).astype(np.float32)
+        session.run(tf.global_variables_initializer())
+        expected = session.run(y, {x: given})
+        definition = graph.as_graph_def()
+        return (
+            tf.graph_util.convert_variables_to_constants(session, definition, ["y"]),
+            {"x": given},
+            expected,
+        )
+
+
+def compiled(graph_def: proto.GraphDef, architecture: str, **more) -> Artifact:
+    model = read_model(graph_def, **more)
+    target = target_for(architecture)
+    return compile_model(model, target, name="model", stem="model", origin="test")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("network", [perceptron, convolutional])
+def test_models(network, architecture, tmp_path):
+    graph_def, given, expected = frozen(network, batch=3)
+    artifact = compiled(graph_def, architecture, batch=3)
+    assert artifact.interface.outputs[0].shape == expected.shape
+    if architecture != "wasm32":
+        assert Elf(artifact.object).undefined == set()
+    if ahead_runs.runs_here(architecture, target_for(architecture)):
+        (y,) = ahead_runs.run(artifact, architecture, given, tmp_path)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5)
+
+
+def test_several_inputs_and_outputs(tmp_path):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        unused = tf.placeholder("float64", [2], name="unused")
+        n = tf.placeholder("int32", [3, 4], name="n")
+        x = tf.placeholder("float32", [3, 4], name="x")
+        flags = tf.greater(x, 0.0, name="flags")
+        chosen = tf.where(flags, tf.cast(n, "float32"), x, name="chosen")
+        total = tf.reduce_sum(n, 1, name="total")
+        ends = [total, flags, tf.identity(n, name="same"), tf.constant([7.0], name="seven"), chosen]
+        rng = np.random.default_rng(2)
+        given = {
+            "unused": np.zeros(2),
+            "n": rng.integers(-9, 9, (3, 4)).astype(np.int32),
+            "x": rng.standard_normal((3, 4)).astype(np.float32),
+        }
+        expected = session.run(ends, {n: given["n"], x: given["x"]})
+        names = [unused.op.name, n.op.name, x.op.name]
+        outputs = [t.op.name for t in ends]
+        artifact = compiled(graph.as_graph_def(), "wasm32", inputs=names, outputs=outputs)
+    assert [str(p) for p in artifact.interface.outputs] == [
+        "total int32[3]",
+        "flags bool[3,4]",
+        "same int32[3,4]",
+        "seven float32[1]",
+        "chosen float32[3,4]",
+    ]
+    if ahead_runs.runs_here("wasm32", target_for("wasm32")):
+        results = ahead_runs.run(artifact, "wasm32", given, tmp_path)
+        for result, wanted in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
+
+
+# ---- The command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", [None, 4], name="x")
+        tf.nn.relu(x * 2.0, name="y")
+        write_message(tmp_path / "net.pb", graph.as_graph_def(), as_text=False)
+    return tmp_path / "net.pb"
+
+
+def run_command(*arguments: str | Path):
+    return CliRunner().invoke(main, ["compile", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("architecture", "out", "files"),
+    [
+        ("x86_64", "small.o", ["small.h", "small.o"]),
+        ("aarch64", "small", ["small.h", "small.o"]),
+        ("wasm32", "small.wasm", ["small.h", "small.mjs", "small.wasm"]),
+        ("wasm32", "small.o", ["small.h", "small.o"]),
+    ],
+)
+def test_files(model_file, tmp_path, architecture, out, files):
+    where = tmp_path / "made"
+    where.mkdir()
+    done = run_command(model_file, "--target", architecture, "-o", where / out, "--batch", "2")
+    assert done.exit_code == 0, done.output
+    assert sorted(p.name for p in where.iterdir()) == files
+    assert all(name in done.output for name in files)
+    header = (where / "small.h").read_text()
+    assert "int small(\n    const float* x,\n    float* y,\n    void* workspace);" in header
+    assert "x float32[2,4]" in header
+
+
+def test_text_and_names(model_file, tmp_path):
+    message = proto.GraphDef.FromString(model_file.read_bytes())
+    write_message(tmp_path / "net.pbtxt", message, as_text=True)
+    options = ["--input", "x:3,4", "--output", "mul", "--name", "twice", "--cpu", "x86-64-v2"]
+    out = tmp_path / "other.o"
+    done = run_command(tmp_path / "net.pbtxt", "--target", "x86_64", "-o", out, *options)
+    assert done.exit_code == 0, done.output
+    assert Elf(out.read_bytes()).exported == {"twice", "twice_workspace_size"}
+    assert "#define TWICE_MUL_SHAPE {3, 4}" in (tmp_path / "other.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "say --input x:SIZE,SIZE,…, or --batch N"),
+        (["--batch", "1", "--cpu", "z80"], "no processor 'z80' of x86_64"),
+        (["--batch", "1", "--name", "no-name"], "'no-name' can't be a function's name"),
+        (["--output", "z"], "the graph has no tensor 'z'"),
+        (["--target", "mips"], "'mips' is not one of"),
+    ],
+)
+def test_mistakes_are_told(model_file, tmp_path, options, message):
+    out = tmp_path / "out.o"
+    done = run_command(model_file, "--target", "x86_64", "-o", out, *options)
+    assert done.exit_code != 0
+    assert message in done.output
+    assert not out.exists()
+
+
+def test_a_broken_file(tmp_path):
+    (tmp_path / "broken.pb").write_bytes(b"\xff\xff\xff")
+    done = run_command(tmp_path / "broken.pb", "--target", "x86_64", "-o", tmp_path / "out.o")
+    assert done.exit_code == 1
+    assert "Cannot parse file" in done.output
+
+
+def test_what_can_not_be_compiled_is_named(tmp_path):
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder("float32", [4], name="x")
+        tf.nn.top_k(x, 2, name="best")
+        tf.Variable(1.0, name="v", use_resource=True).read_value()
+    with pytest.raises(ValueError, match=r"can't be compiled ahead of time: best \(TopKV2 of"):
+        compiled(graph.as_graph_def(), "x86_64", outputs=["best"])
+    with pytest.raises(ValueError, match=r"reads a variable|ahead of time: v"):
+        compiled(graph.as_graph_def(), "x86_64", outputs=["v/Read/ReadVariableOp"])
+
+
+# ---- The document --------------------------------------------------------------------------------
+
+
+def blocks(language: str) -> list[str]:
+    text = (Path(__file__).parents[2] / "docs" / "ahead_of_time.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (python,) = blocks("python")
+    with tf.Graph().as_default():
+        exec(compile(python, "ahead_of_time.md", "exec"), {})
+    commands, c_command = blocks("sh")
+    for command in commands.splitlines():
+        done = CliRunner().invoke(main, command.split()[1:])
+        assert done.exit_code == 0, done.output
+    line, _, expected = c_command.strip().partition("#")
+    (c_code,), (js_code,) = blocks("c"), blocks("js")
+    Path("main.c").write_text(c_code)
+    Path("main.mjs").write_text(js_code)
+    programs = []
+    if ahead_runs.runs_here("x86_64", target_for("x86_64")) and platform.machine() == "x86_64":
+        programs.append(line)
+    if ahead_runs.runs_here("wasm32", target_for("wasm32")):
+        programs.append("node main.mjs")
+    for program in programs:
+        shown = subprocess.run(program, shell=True, check=True, capture_output=True, text=True)
+        assert shown.stdout.split() == expected.split()
