@@ -25,8 +25,8 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = [
     "Accumulate", "Affine", "Assign", "Barrier", "Body", "Call", "Compute", "Fold", "For", "If",
-    "Let", "Load", "LoopError", "Merge", "Rest", "Split", "Statement", "Store", "Take", "Total",
-    "While", "affine", "changed", "show", "verify",
+    "Let", "Load", "LoopError", "Merge", "Position", "Rest", "Split", "Statement", "Store", "Take",
+    "Total", "While", "affine", "changed", "show", "verify",
 ]  # fmt: skip
 
 
@@ -186,12 +186,23 @@ class Take:
 class Split:
     """Make indices of a flattened one, the last the fastest."""
 
-    variable: str
+    flat: Affine
     into: tuple[str, ...]
     extents: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{', '.join(self.into)} = {self.variable} in {list(self.extents)}"
+        return f"{', '.join(self.into)} = {self.flat} in {list(self.extents)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Make an index of an int64 value, which must be a scalar."""
+
+    variable: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.variable} = position {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +267,7 @@ class Barrier:
 
 Statement = (
     Load | Compute | Store | Let | Assign | Total | Accumulate | Merge | Fold | Take | Split
-    | For | If | While | Call | Barrier
+    | Position | For | If | While | Call | Barrier
 )  # fmt: skip
 Body = tuple[Statement, ...]
 
@@ -344,8 +355,12 @@ def _check(s: Statement, scope: _Scope, buffers: Mapping[str, object]) -> _Scope
     elif isinstance(s, If | While):
         _check_branches(s, scope, buffers)
     elif isinstance(s, Split):
-        _require(s.variable in scope.variables, f"no loop has the variable {s.variable}")
+        _known_variables(s.flat, scope)
         return _Scope(scope.values, scope.totals, scope.variables | set(s.into), scope.kinds)
+    elif isinstance(s, Position):
+        _typed(s.value, "int64", scope.values)
+        _require("vector" not in scope.kinds, "lanes have no common position")
+        return _Scope(scope.values, scope.totals, scope.variables | {s.variable}, scope.kinds)
     elif isinstance(s, Total):
         return _Scope(scope.values, {**scope.totals, s.name: s}, scope.variables, scope.kinds)
     elif isinstance(s, Barrier | Call):

@@ -28,6 +28,7 @@ from headrace.compile.loops import (
     Let,
     Load,
     Merge,
+    Position,
     Rest,
     Split,
     Statement,
@@ -396,11 +397,14 @@ class _Generator:
         self.values[s.variable] = self.values[s.value]
 
     def split(self, s: Split) -> None:
-        rest = self.variables[s.variable]
+        rest = self._index(s.flat)
         for name, extent in reversed(list(zip(s.into[1:], s.extents[1:], strict=True))):
             self.variables[name] = self.f.rem(rest, extent)
             rest = self.f.div(rest, extent)
         self.variables[s.into[0]] = rest
+
+    def position(self, s: Position) -> None:
+        self.variables[s.variable] = self.values[s.value][0]
 
     # -- Totals ----------------------------------------------------------------------------------
 
@@ -530,7 +534,8 @@ class _Generator:
 
 _WRITERS: dict[type, Callable[[_Generator, Statement], None]] = {
     Load: _Generator.load, Compute: _Generator.compute, Store: _Generator.store,
-    Let: _Generator.let, Assign: _Generator.assign, Split: _Generator.split,
+    Let: _Generator.let, Assign: _Generator.assign,
+    Split: _Generator.split, Position: _Generator.position,
     Total: _Generator.total, Accumulate: _Generator.accumulate, Merge: _Generator.merge,
     Fold: _Generator.fold, Take: _Generator.take, For: _Generator.loop, If: _Generator.branch,
     While: _Generator.repeat, Call: _Generator.call, Barrier: _Generator.barrier,

@@ -21,6 +21,7 @@ from headrace.compile.loops import (
     Let,
     Load,
     LoopError,
+    Position,
     Rest,
     Split,
     Store,
@@ -169,7 +170,7 @@ def test_split_and_threads():
             "unit",
             6,
             (
-                Split("unit", ("i", "j"), (2, 3)),
+                Split(affine({"unit": 1}), ("i", "j"), (2, 3)),
                 Load("v", "int64", "x", affine({"i": 1, "j": 2})),
                 Store("v", "int64", "y", affine({"unit": 1})),
             ),
@@ -180,6 +181,25 @@ def test_split_and_threads():
     x, y = np.arange(6), np.zeros(6, np.int64)
     run(body, x, y, threads=2)
     assert y.tolist() == x.reshape(3, 2).T.ravel().tolist()
+
+
+def test_position():
+    """y[i] = y[x[i]]: a value becomes part of an address."""
+    body: Body = (
+        For(
+            "i",
+            3,
+            (
+                Load("at", "int64", "x", affine({"i": 1})),
+                Position("p", "at"),
+                Load("v", "int64", "y", affine({"p": 1})),
+                Store("v", "int64", "y", affine({"i": 1})),
+            ),
+        ),
+    )
+    x, y = np.array([3, 4, 3]), np.array([0, 1, 2, 30, 40])
+    run(body, x, y)
+    assert y.tolist() == [30, 40, 30, 30, 40]
 
 
 def test_call():

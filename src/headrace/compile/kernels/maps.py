@@ -284,5 +284,8 @@ def _flat(
 ) -> For:
     """A loop over flattened dimensions."""
     return For(
-        variable, prod(extents), (Split(variable, tuple(names), tuple(extents)), *body), kind
+        variable,
+        prod(extents),
+        (Split(affine({variable: 1}), tuple(names), tuple(extents)), *body),
+        kind,
     )

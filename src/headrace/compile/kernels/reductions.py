@@ -524,5 +524,5 @@ def _flat(
     body: Sequence[Statement],
 ) -> For:
     """A loop over flattened dimensions."""
-    split = [Split(variable, tuple(names), tuple(extents))] if names else []
+    split = [Split(affine({variable: 1}), tuple(names), tuple(extents))] if names else []
     return For(variable, prod(extents), (*split, *body), kind)

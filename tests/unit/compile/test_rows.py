@@ -1,0 +1,85 @@
+"""Rows kernels: stages of other kinds than the recipes', positions, strides, long rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.compile.kernels.rows import Rows, Stage
+from headrace.compile.native import run_kernel
+from headrace.compile.spaces import Access
+from headrace.graph.pointwise import Pointwise, record
+from tests.unit.compile.arrays import numbers
+
+SAME = Pointwise(("float32",), (), (0,))
+
+
+def test_l2_normalise_strided_rows():
+    """Rows that are columns of an array, over two outer dimensions."""
+    x = numbers("float32", 4, 37, 6)
+    stages = (
+        Stage(record(lambda e, v: v * v, ["float32"]), ("x0",), ("sum s0",)),
+        Stage(record(lambda e, s: e.rsqrt(s), ["float32"]), ("s0",), ("s1",), scalar=True),
+        Stage(record(lambda e, v, r: v * r, ["float32"] * 2), ("x0", "s1"), ("y0",)),
+    )
+    access = Access("float32", (37 * 6, 1, 6))
+    y = np.zeros_like(x)
+    run_kernel(Rows((4, 6), 37, stages, (access,), (access,)), [x, y])
+    np.testing.assert_allclose(y, x / np.linalg.norm(x, axis=1, keepdims=True), rtol=2e-6)
+
+
+def test_positions_and_arg_reductions():
+    """Where each row's greatest element is, and whether it's on the diagonal."""
+    x = numbers("float32", 30, 50)
+    found = record(lambda e, at: (at, e.eq(at, e.index(0))), ["int64"])
+    stages = (
+        Stage(SAME, ("x0",), ("argmax s0",)),
+        Stage(found, ("s0",), ("y0", "y1"), scalar=True),
+    )
+    at, diagonal = np.zeros(30, np.int64), np.zeros(30, bool)
+    x[4, 4] = 10
+    spec = Rows((30,), 50, stages, (Access("float32", (50, 1)),),
+                (Access("int64", (1, 0)), Access("bool", (1, 0))))  # fmt: skip
+    run_kernel(spec, [x, at, diagonal])
+    np.testing.assert_array_equal(at, x.argmax(1))
+    np.testing.assert_array_equal(diagonal, x.argmax(1) == np.arange(30))
+
+
+@pytest.mark.parametrize("outer", [(), (1,), (100,), (0,)])
+def test_totals_over_rows(outer):
+    rows = int(np.prod(outer))
+    x = numbers("float32", rows, 70)
+    access = Access("float32", (*([70] * len(outer)), 1))
+    total = Access("float32", (*([0] * len(outer)), 1))
+    got = np.full(70, np.nan, np.float32)
+    spec = Rows(outer, 70, (Stage(SAME, ("x0",), ("total y0",)),), (access,), (total,))
+    run_kernel(spec, [x, got])
+    np.testing.assert_allclose(got, x.sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_long_rows_are_summed_exactly():
+    x = numbers("float32", 3, 100_000) + np.float32(100)
+    stages = (
+        Stage(SAME, ("x0",), ("sum s0",)),
+        Stage(SAME, ("s0",), ("y0",), scalar=True),
+    )
+    y = np.zeros(3, np.float32)
+    spec = Rows((3,), 100_000, stages, (Access("float32", (100_000, 1)),),
+                (Access("float32", (1, 0)),))  # fmt: skip
+    run_kernel(spec, [x, y])
+    np.testing.assert_allclose(y, x.astype(np.float64).sum(1), rtol=2.0**-23)
+
+
+def test_wrong_specs_are_refused():
+    access = Access("float32", (4, 1))
+    with pytest.raises(ValueError, match="another rank"):
+        Rows((), 4, (), (access,), ())
+    with pytest.raises(ValueError, match="operands"):
+        Rows((2,), 4, (Stage(SAME, (), ("y0",)),), (access,), (access,))
+    with pytest.raises(ValueError, match="results"):
+        Rows((2,), 4, (Stage(SAME, ("x0",), ()),), (access,), (access,))
+    with pytest.raises(ValueError, match="no reduction is called 'mean'"):
+        Rows((2,), 4, (Stage(SAME, ("x0",), ("mean s0",)),), (access,), ())
+    whole = Pointwise(("int32",), (), (0,))
+    with pytest.raises(ValueError, match="only floating numbers"):
+        Rows((2,), 4, (Stage(whole, ("x0",), ("total y0",)),), (access,), (access,))
