@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow
@@ -35,9 +36,8 @@ def cluster(flow: Dataflow) -> Dataflow:
 def find_compiler() -> Callable[[Dataflow], Dataflow] | None:
     """The compiler's entry; None, with one line of notice, if it or what it needs is missing."""
     try:
-        from headrace.compile.cluster import cluster as compiler  # type: ignore[import-not-found]
+        return import_module(_COMPILER).cluster
     except ImportError as error:
         if error.name != _COMPILER:  # an installation without the compiler says nothing
             logging.getLogger("headrace").warning("steps are not compiled: %s", error)
         return None
-    return compiler
