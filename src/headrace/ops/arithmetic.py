@@ -14,6 +14,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
+from headrace.graph.dataflow import Node, Value
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
@@ -21,6 +22,18 @@ from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r
+from headrace.ops.simplify import (
+    Answer,
+    equals_input,
+    idempotent,
+    negated,
+    neutral,
+    one,
+    same_type,
+    squared,
+    uniform,
+    zero,
+)
 
 __all__ = ["binary_op", "zero_where"]
 
@@ -42,6 +55,7 @@ def binary_op(
     samples: Any = None,
     commutative: bool = False,
     lower: Callable[..., Any] | None = None,
+    simplify: Callable[..., Any] | None = None,
 ) -> Any:
     """Define an op of two tensors of one type that broadcast against each other."""
     return define(
@@ -55,10 +69,26 @@ def binary_op(
         samples=pairs() if samples is None else samples,
         commutative=commutative,
         lower=Elementwise(lower) if lower else None,
+        simplify=simplify,
     )
 
 
 # Sums, differences, products
+
+
+def _negative_zero(value: Value) -> bool:
+    return zero(value, -1)
+
+
+_sum_simplify = neutral(_negative_zero, _negative_zero)
+_difference_simplify = neutral(right=lambda y: zero(y, 1))
+
+
+def _sub_simplify(node: Node) -> Answer:
+    x, y = node.inputs
+    if zero(x, -1) and same_type(y, node):
+        return negated(node, y)
+    return _difference_simplify(node)
 
 
 def _add_gradient(b: Any, op: Any, dz: Any) -> Any:
@@ -83,6 +113,7 @@ def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     np.add,
     _add_gradient,
     lower=lambda e, x, y: x + y,
+    simplify=_sum_simplify,
 )
 def add(x, y, name=None):
     """Return x + y, element by element; strings are joined."""
@@ -95,13 +126,21 @@ def add(x, y, name=None):
     _add_gradient,
     commutative=True,
     lower=lambda e, x, y: x + y,
+    simplify=_sum_simplify,
 )
 def add_v2(x, y, name=None):
     """Return x + y, element by element."""
 
 
 @export("subtract", "math.subtract")
-@binary_op("Sub", _SOME_NUMBERS, np.subtract, _sub_gradient, lower=lambda e, x, y: x - y)
+@binary_op(
+    "Sub",
+    _SOME_NUMBERS,
+    np.subtract,
+    _sub_gradient,
+    lower=lambda e, x, y: x - y,
+    simplify=_sub_simplify,
+)
 def subtract(x, y, name=None):
     """Return x - y, element by element."""
 
@@ -114,6 +153,7 @@ def subtract(x, y, name=None):
     _mul_gradient,
     commutative=True,
     lower=lambda e, x, y: x * y,
+    simplify=neutral(one, one),
 )
 def multiply(x, y, name=None):
     """Return x * y, element by element."""
@@ -239,6 +279,7 @@ _SUM_SAMPLES = [
     samples=_SUM_SAMPLES,
     commutative=True,
     lower=Elementwise(_add_n_lowered),
+    simplify=lambda node: equals_input(node) if len(node.inputs) == 1 else None,
 )
 def add_n_op(inputs, name=None):
     """Return the sum of tensors of one shape."""
@@ -274,6 +315,7 @@ def add_n(inputs: Any, name: str | None = None) -> Tensor:
     samples=[Sample(list(s.inputs[0]), shape=s.inputs[0][0].shape) for s in _SUM_SAMPLES],
     commutative=True,
     lower=Elementwise(_add_n_lowered),
+    simplify=lambda node: equals_input(node) if len(node.inputs) == 1 else None,
 )
 def accumulate_nv2(inputs, shape, name=None):
     """Return the sum of tensors of the given shape."""
@@ -326,6 +368,7 @@ def _extremum_gradient(chosen: str) -> Any:
     np.maximum,
     _extremum_gradient("greater_equal"),
     lower=lambda e, x, y: e.max(x, y),
+    simplify=idempotent(),
 )
 def maximum(x, y, name=None):
     """Return the larger of x and y, element by element."""
@@ -338,6 +381,7 @@ def maximum(x, y, name=None):
     np.minimum,
     _extremum_gradient("less_equal"),
     lower=lambda e, x, y: e.min(x, y),
+    simplify=idempotent(),
 )
 def minimum(x, y, name=None):
     """Return the smaller of x and y, element by element."""
@@ -350,6 +394,16 @@ def _pow(x: Any, y: Any) -> Any:
     if x.dtype.kind == "i" and np.any(y < 0):
         raise ValueError("Integers to negative integer powers are not allowed")
     return np.power(x, y)
+
+
+def _pow_simplify(node: Node) -> Answer:
+    x, y = node.inputs
+    if y.type.sizes != () or not same_type(x, node):
+        return None
+    power = uniform(y)
+    if power == 1:
+        return [x]
+    return squared(node, x) if power == 2 and not x.dtype.is_complex else None
 
 
 def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
@@ -378,6 +432,7 @@ def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
         Sample(r(0, 2), r(2, low=0)),
     ],
     lower=lambda e, x, y: e.pow(x, y) if x.is_floating else None,
+    simplify=_pow_simplify,
 )
 def pow_op(x, y, name=None):
     """Return x to the power y, element by element."""

@@ -13,6 +13,7 @@ from headrace.graph.lowering import Elementwise
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import pairs, unary
+from headrace.ops.simplify import cancels_itself
 
 __all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"]
 
@@ -64,6 +65,7 @@ def bitwise_xor(x, y, name=None):
     kind=Kind.ELEMENTWISE,
     samples=unary(-100, 100),
     lower=Elementwise(lambda e, x: e.not_(x)),
+    simplify=cancels_itself,
 )
 def invert(x, name=None):
     """Return x with every bit flipped."""

@@ -19,6 +19,7 @@ from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
+from headrace.ops.simplify import equals_input
 
 __all__ = ["cast", "saturate_cast"]
 
@@ -97,6 +98,7 @@ _PAIRS = [
         Sample([1.999999, -1.999999], SrcT="float32", DstT="bfloat16", Truncate=True),
     ],
     lower=Elementwise(_cast_lowered),
+    simplify=lambda node: equals_input(node) if node.attrs["SrcT"] is node.attrs["DstT"] else None,
 )
 def cast_op(x, DstT, Truncate=None, name=None):
     """Return x in another type."""

@@ -16,6 +16,7 @@ from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r, unary
+from headrace.ops.simplify import cancels_itself
 
 __all__ = ["equal", "less", "logical_xor"]
 
@@ -170,6 +171,7 @@ def logical_or(x, y, name=None):
     kind=Kind.ELEMENTWISE,
     samples=unary(),
     lower=Elementwise(lambda e, x: e.not_(x)),
+    simplify=cancels_itself,
 )
 def logical_not(x, name=None):
     """Return where x is false."""

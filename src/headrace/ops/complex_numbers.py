@@ -15,6 +15,7 @@ from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r, typed, unary
+from headrace.ops.simplify import cancels_itself
 
 __all__ = ["angle", "complex", "conj", "imag", "real"]
 
@@ -73,6 +74,7 @@ def angle_op(input, Tout=None, name=None):
     gradient=lambda b, op, dy: b.conj(dy),
     kind=Kind.ELEMENTWISE,
     samples=unary(),
+    simplify=cancels_itself,
 )
 def conj_op(input, name=None):
     """Return the complex conjugates."""

@@ -16,6 +16,7 @@ from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.samples import r, typed
+from headrace.ops.simplify import neutral, one
 
 __all__ = ["divide", "floordiv", "truediv"]
 
@@ -83,12 +84,28 @@ def _mod_gradient(b: Any, op: Any, dz: Any) -> Any:
 
 
 @export("realdiv")
-@binary_op("RealDiv", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES, lower=_div_lowered)
+@binary_op(
+    "RealDiv",
+    _MOST_NUMBERS,
+    _div,
+    _quotient_gradient,
+    samples=_SAMPLES,
+    lower=_div_lowered,
+    simplify=neutral(right=one),
+)
 def realdiv(x, y, name=None):
     """Return x / y, element by element."""
 
 
-@binary_op("Div", _MOST_NUMBERS, _div, _quotient_gradient, samples=_SAMPLES, lower=_div_lowered)
+@binary_op(
+    "Div",
+    _MOST_NUMBERS,
+    _div,
+    _quotient_gradient,
+    samples=_SAMPLES,
+    lower=_div_lowered,
+    simplify=neutral(right=one),
+)
 def div_op(x, y, name=None):
     """Return x / y, element by element; integers are rounded towards zero."""
 
@@ -109,6 +126,7 @@ def truncatediv(x, y, name=None):
     NOT_DIFFERENTIABLE,
     samples=_REAL_SAMPLES,
     lower=lambda e, x, y: e.floor(x / y) if x.is_floating else None,
+    simplify=neutral(right=lambda y: y.dtype.is_integer and one(y)),
 )
 def floor_div(x, y, name=None):
     """Return x / y rounded down, element by element."""
@@ -149,6 +167,7 @@ def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     _div_no_nan_gradient,
     samples=_SAMPLES,
     lower=lambda e, x, y: e.select(e.eq(y, 0), 0, x / y),
+    simplify=neutral(right=one),
 )
 def div_no_nan_op(x, y, name=None):
     """Return x / y, and 0 where y is 0."""

@@ -22,6 +22,7 @@ from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, typed, unary
+from headrace.ops.simplify import cancels_itself
 
 __all__ = ["FLOAT_OR_COMPLEX", "in_float32", "slope_op", "unary_op"]
 
@@ -38,6 +39,7 @@ def unary_op(
     signature: str = "x: T -> y: T",
     samples: Any = None,
     lower: Callable[..., Any] | None = None,
+    simplify: Callable[..., Any] | None = None,
 ) -> Any:
     """Define an op of one tensor whose result has its shape."""
     return define(
@@ -50,6 +52,7 @@ def unary_op(
         kind=Kind.ELEMENTWISE,
         samples=unary() if samples is None else samples,
         lower=Elementwise(lower) if lower else None,
+        simplify=simplify,
     )
 
 
@@ -74,7 +77,14 @@ def _constant(b: Any, value: float, like: Tensor) -> Tensor:
 
 
 @export("negative", "math.negative")
-@unary_op("Neg", _NUMBERS, np.negative, lambda b, op, dy: b.negative(dy), lower=lambda e, x: -x)
+@unary_op(
+    "Neg",
+    _NUMBERS,
+    np.negative,
+    lambda b, op, dy: b.negative(dy),
+    lower=lambda e, x: -x,
+    simplify=cancels_itself,
+)
 def negative(x, name=None):
     """Return -x."""
 

@@ -24,6 +24,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.shapes import reshape, shape_internal
+from headrace.ops.simplify import filled
 
 __all__ = [
     "fill",
@@ -93,6 +94,7 @@ def _filled_lowered(value: int) -> Any:
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
     lower=Elementwise(_filled_lowered(0), operands=()),
+    simplify=lambda node: filled(node, 0),
 )
 def zeros_like_op(x, name=None):
     """Return zeros of the input's shape and type."""
@@ -108,6 +110,7 @@ def zeros_like_op(x, name=None):
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
     lower=Elementwise(_filled_lowered(1), operands=()),
+    simplify=lambda node: filled(node, 1),
 )
 def ones_like_op(x, name=None):
     """Return ones of the input's shape and type."""

@@ -23,6 +23,9 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import shape
+from headrace.ops.simplify import equals_input_if_same_size
+from headrace.ops.simplify_movement import joined
+from headrace.ops.simplify_movement import split as split_simplify
 from headrace.ops.source_ops import identity
 from headrace.ops.stacking import check_axis
 
@@ -146,6 +149,7 @@ def _concat_old_pieces(site: Site) -> list[View | None] | None:
         Sample([r(0), r(0)], 0),
     ],
     lower=Join(_concat_v2_pieces),
+    simplify=joined,
 )
 def concat_v2(values, axis, name=None):
     """Join tensors along an axis."""
@@ -171,6 +175,7 @@ def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     kind=Kind.MOVEMENT,
     samples=[Sample(0, [r(2, 3), r(1, 3)]), Sample(1, [r(2, 3), r(2, 2)])],
     lower=Join(_concat_old_pieces),
+    simplify=joined,
 )
 def concat_old(concat_dim, values, name=None):
     """Join tensors along an axis; the axis is the first input."""
@@ -262,6 +267,7 @@ def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> lis
         Sample(0, r(2), num_split=1),
     ],
     lower=traced(_split_kernel, operand=1),
+    simplify=split_simplify,
 )
 def split_op(split_dim, value, num_split, name=None):
     """Cut a tensor into pieces of one size."""
@@ -321,6 +327,7 @@ def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) 
         Sample(r(2, 3), [0, 3], 1, num_split=2),
     ],
     lower=traced(_split_v_kernel),
+    simplify=split_simplify,
 )
 def split_v(value, size_splits, split_dim, num_split, name=None):
     """Cut a tensor into pieces of given sizes."""
@@ -419,6 +426,7 @@ def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(1, 2), [3, 2]),
     ],
     lower=Move(_tile_view),
+    simplify=equals_input_if_same_size,
 )
 def tile(input, multiples, name=None):
     """Repeat a tensor `multiples` times along each axis."""

@@ -15,6 +15,7 @@ from headrace.ops.accumulation import widened
 from headrace.ops.define import composed, define
 from headrace.ops.filling import zero_array
 from headrace.ops.samples import r
+from headrace.ops.simplify import equals_input_if_same_size
 
 __all__ = ["pad"]
 
@@ -97,6 +98,7 @@ def _pad_value(site: Site) -> Any:
         Sample(r(), np.zeros((0, 2))),
     ],
     lower=Join(_pad_pieces, fill=lambda site: 0),
+    simplify=equals_input_if_same_size,
 )
 def pad_op(input, paddings, name=None):
     """Surround a tensor with zeros."""
@@ -115,6 +117,7 @@ def pad_op(input, paddings, name=None):
         Sample(r(2), [[1, 2]], 1.5, T="float64"),
     ],
     lower=Join(_pad_pieces, fill=_pad_value),
+    simplify=equals_input_if_same_size,
 )
 def pad_v2(input, paddings, constant_values, name=None):
     """Surround a tensor with a constant."""
@@ -161,6 +164,7 @@ def _mirror_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(2, 3), [[1, 0], [2, 1]], mode="REFLECT"),
         Sample(r(2, 3), [[2, 1], [3, 0]], mode="SYMMETRIC"),
     ],
+    simplify=equals_input_if_same_size,
 )
 def mirror_pad(input, paddings, mode, name=None):
     """Surround a tensor with its mirror image."""

@@ -18,6 +18,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import range_op
 from headrace.ops.samples import r
+from headrace.ops.simplify_movement import transposed
 
 __all__ = ["invert_permutation", "matrix_transpose", "reverse_sequence", "roll", "transpose"]
 
@@ -74,6 +75,7 @@ _TRANSPOSITIONS = [
     kind=Kind.MOVEMENT,
     samples=_TRANSPOSITIONS,
     lower=traced(_transpose_kernel),
+    simplify=transposed,
 )
 def transpose_op(x, perm, name=None):
     """Permute the axes: axis i of the result is axis perm[i] of the input."""

@@ -22,6 +22,7 @@ from headrace.ops.accumulation import lowest, widened
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
+from headrace.ops.simplify import reduces_nothing
 
 __all__ = ["reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum"]
 
@@ -42,6 +43,7 @@ def reduction_op(
     gradient: Any,
     samples: list[Sample] | None = None,
     lower: Reduce | None = None,
+    simplify: Callable[..., Any] | None = reduces_nothing,
 ) -> Any:
     """Define a reduction of numbers to numbers of the same type; `kernel(x, axes, keep_dims)`."""
     return define(
@@ -54,6 +56,7 @@ def reduction_op(
         kind=Kind.REDUCTION,
         samples=_SAMPLES if samples is None else samples,
         lower=lower,
+        simplify=simplify,
     )
 
 
@@ -279,6 +282,7 @@ def min_op(input, reduction_indices, keep_dims=None, name=None):
     _euclidean_norm,
     _norm_gradient,
     lower=Reduce("sum", _norm_square, lambda e, total, count: e.sqrt(total)),
+    simplify=None,
 )
 def euclidean_norm(input, reduction_indices, keep_dims=None, name=None):
     """Return the square root of the sum of squared magnitudes over the axes."""

@@ -19,6 +19,7 @@ from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
+from headrace.ops.simplify_movement import chosen
 
 __all__ = ["boolean_mask", "one_hot", "sequence_mask", "where", "where_v2"]
 
@@ -137,6 +138,7 @@ def _select_views(site: Site) -> list[View | None]:
         Sample(np.zeros((0, 2)), r(0, 2), r(0, 2)),
     ],
     lower=Elementwise(_choose_lowered, views=_select_views),
+    simplify=chosen,
 )
 def select(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere; a vector chooses rows."""
@@ -164,6 +166,7 @@ def _select_v2_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(True, r(2), r(3, 1)),
     ],
     lower=Elementwise(_choose_lowered),
+    simplify=chosen,
 )
 def select_v2(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere, with broadcasting."""

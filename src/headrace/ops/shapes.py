@@ -25,6 +25,8 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
+from headrace.ops.simplify import equals_input_if_same_size
+from headrace.ops.simplify_movement import relabelled
 
 __all__ = [
     "broadcast_to",
@@ -257,6 +259,7 @@ def _same_elements(site: Site) -> View:
         Sample(r(), [1, 1]),
     ],
     lower=Move(_same_elements),
+    simplify=relabelled,
 )
 def reshape(tensor, shape, name=None):
     """Return the same elements in another shape; one size may be -1, which is then worked out."""
@@ -298,6 +301,7 @@ def _expand_kernel(x: np.ndarray, dim: np.ndarray) -> np.ndarray:
     kind=Kind.MOVEMENT,
     samples=[Sample(r(2, 3), 0), Sample(r(2, 3), -1), Sample(r(2, 3), [1]), Sample(r(), 0)],
     lower=Move(_same_elements),
+    simplify=relabelled,
 )
 def expand_dims_op(input, dim, name=None):
     """Insert a dimension of size 1."""
@@ -363,6 +367,7 @@ def _squeeze_kernel(x: np.ndarray, *, squeeze_dims: tuple[int, ...]) -> np.ndarr
         Sample(r(1, 0)),
     ],
     lower=Move(_same_elements),
+    simplify=relabelled,
 )
 def squeeze_op(input, squeeze_dims=None, name=None):
     """Remove dimensions of size 1."""
@@ -420,6 +425,7 @@ def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     kind=Kind.MOVEMENT,
     samples=[Sample(r(1, 3), [2, 3]), Sample(r(3), [4, 2, 3]), Sample(r(), [2]), Sample(r(1), [0])],
     lower=Move(lambda site: broadcast_view(site.input_shapes[0], site.output_shapes[0])),
+    simplify=equals_input_if_same_size,
 )
 def broadcast_to(input, shape, name=None):
     """Repeat dimensions of size 1, and add leading ones, until the shape is `shape`."""

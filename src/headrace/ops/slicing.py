@@ -22,6 +22,8 @@ from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
 from headrace.ops.samples import r
+from headrace.ops.simplify import equals_input_if_same_size
+from headrace.ops.simplify_movement import sliced
 
 __all__ = ["newaxis", "resolve_strided_slice", "slice_", "slice_tensor", "strided_slice"]
 
@@ -95,6 +97,7 @@ def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(3), [3], [0]),
     ],
     lower=traced(_slice_kernel),
+    simplify=equals_input_if_same_size,
 )
 def slice_op(input, begin, size, name=None):
     """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
@@ -264,6 +267,7 @@ _ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in 
         Sample(r(3), [-9], [9], [2]),
     ],
     lower=traced(_strided_kernel),
+    simplify=sliced,
 )
 def strided_slice_op(
     input,

@@ -20,6 +20,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
+from headrace.ops.simplify import all_equal_inputs, equals_input, equals_input_if_same_size
 
 __all__ = [
     "constant",
@@ -147,6 +148,7 @@ def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     fold=lambda op: None,
     samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(2), shape=[2])],
     lower=Pass(),
+    simplify=equals_input,
 )
 def placeholder_with_default(input, shape, name=None):
     """Return a tensor that has the value of `input` in steps that don't feed it."""
@@ -163,6 +165,7 @@ def placeholder_with_default(input, shape, name=None):
     kind=Kind.MOVEMENT,
     samples=unary(),
     lower=Pass(),
+    simplify=equals_input,
 )
 def identity(input, name=None):
     """Return a tensor with the same value."""
@@ -179,6 +182,7 @@ def identity(input, name=None):
     kind=Kind.MOVEMENT,
     samples=[Sample([r(2), r(3)], T=["float64", "int32"])],
     lower=Pass(),
+    simplify=all_equal_inputs,
 )
 def identity_n(input, name=None):
     """Return tensors with the same values, all of which wait for all inputs."""
@@ -195,6 +199,7 @@ def identity_n(input, name=None):
     kind=Kind.MOVEMENT,
     samples=unary(),
     lower=Pass(),
+    simplify=equals_input,
 )
 def stop_gradient(input, name=None):
     """Return the same value, but a constant as far as gradients are concerned."""
@@ -214,6 +219,7 @@ def _prevented(b: Any, op: Any, dy: Any) -> Any:
     kind=Kind.MOVEMENT,
     samples=[Sample([1.5, 2.5], message="not here", T="float32")],
     lower=Pass(),
+    simplify=equals_input,
 )
 def prevent_gradient(input, message=None, name=None):
     """Return the same value; asking for a gradient through it is an error that says `message`."""
@@ -229,6 +235,7 @@ def prevent_gradient(input, message=None, name=None):
     gradient=lambda b, op, dy: dy,
     effect=Effect.READS,
     samples=unary(),
+    simplify=equals_input,
 )
 def guarantee_const(input, name=None):
     """Return the same value, which the caller promises never changes from step to step."""
@@ -252,6 +259,7 @@ def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     gradient=lambda b, op, dy: dy,
     samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(), shape=[])],
     lower=Pass(),
+    simplify=equals_input_if_same_size,
 )
 def ensure_shape_op(input, shape, name=None):
     """Return the input, after checking that it has a shape; the static shape knows it too."""

@@ -15,6 +15,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import expand_dims
+from headrace.ops.simplify_movement import stacked, unstacked
 
 __all__ = ["check_axis", "pack", "parallel_stack", "stack", "unstack"]
 
@@ -88,6 +89,7 @@ def _pack_pieces(site: Site) -> list[View | None]:
         Sample([r(0), r(0)]),
     ],
     lower=Join(_pack_pieces),
+    simplify=stacked,
 )
 def pack(values, axis=None, name=None):
     """Join tensors of one shape along a new axis."""
@@ -128,6 +130,7 @@ def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray
         Sample(r(0, 2), num=0),
     ],
     lower=traced(_unpack_kernel),
+    simplify=unstacked,
 )
 def unpack(value, num, axis=None, name=None):
     """Cut a tensor into its rows along an axis."""

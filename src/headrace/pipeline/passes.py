@@ -23,6 +23,7 @@ from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
 from headrace.optimize.prune import prune
+from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
 from headrace.pipeline.clusters import cluster
 from headrace.pipeline.schedule import schedule, schedule_as_is
@@ -72,6 +73,7 @@ PASSES: list[Pass] = [
     # Shapes, constants, reads and the order of effects become explicit.
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
+    Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
     Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
     Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
     # Regions become nodes of native code; without the compiler the flow stays as it is.

@@ -115,6 +115,7 @@ class Step:
         with np.errstate(all="ignore"):
             while self._ready:
                 self._execute(self._ready.popleft())
+        self._check_deadline(None)
 
     def fetch(self, tensor: Tensor, slot: int) -> Any:
         """Return the value of a fetched tensor; each fetch can be taken once."""
@@ -146,10 +147,7 @@ class Step:
     def _execute(self, k: int) -> None:
         instruction = self._program.instructions[k]
         op, slots = instruction.op, self._slots
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise errors.DeadlineExceededError(
-                None, origin_of(op), f"the step's deadline passed before '{op.name}'"
-            )
+        self._check_deadline(op)
         start = time.time()
         failed = None
         try:
@@ -175,6 +173,14 @@ class Step:
         for s in instruction.inputs:
             self._release(s)
         self._satisfied(self._plan.after[k])
+
+    def _check_deadline(self, op: Operation | Node | None) -> None:
+        """Stop if the time is up before `op`, or before the end."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            where = f"before '{op.name}'" if op is not None else "before it ended"
+            raise errors.DeadlineExceededError(
+                None, origin_of(op), f"the step's deadline passed {where}"
+            )
 
     def _release(self, slot: int) -> None:
         self._readers[slot] -= 1

@@ -1,0 +1,180 @@
+"""Rules of algebra that ops share. In: a node of a Dataflow. Out: values that its outputs equal, a
+simpler node, or None.
+
+A rule holds to the last bit, for every input: x*1 is x, but x+0 is x only if that zero is -0.0
+(-0.0 + 0.0 is 0.0), and x*0 isn't 0 (NaN, infinity). It must not change a value's type, so that an
+operand that was broadcast isn't the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.core.dtypes import as_dtype
+from headrace.graph.dataflow import Node, Value, ValueType
+from headrace.graph.definition import lookup
+
+__all__ = [
+    "all_equal_inputs",
+    "as_constant",
+    "cancels_itself",
+    "equals_input",
+    "equals_input_if_same_size",
+    "filled",
+    "idempotent",
+    "negated",
+    "neutral",
+    "one",
+    "reduces_nothing",
+    "same_type",
+    "squared",
+    "uniform",
+    "zero",
+]
+
+Answer = Node | Sequence[Value] | None
+_MOST_ELEMENTS = 1 << 16  # of a constant that a rule makes, or looks through
+
+
+# -- Asking ----------------------------------------------------------------------------------------
+
+
+def same_type(value: Value, node: Node, index: int = 0) -> bool:
+    """Whether a value certainly has the type of the node's output."""
+    expected = node.types[index]
+    return expected.sizes is not None and value.type == expected
+
+
+def uniform(value: Value) -> Any:
+    """The number that all elements of a value are, if that is known."""
+    producer = value.producer
+    constant = value.constant
+    if isinstance(producer, Node) and constant is None and producer.definition is lookup("Fill"):
+        constant = producer.constant_input(1)
+    if constant is None or not 0 < constant.size <= _MOST_ELEMENTS or constant.dtype.hasobject:
+        return None
+    first = constant.flat[0]
+    return first if constant.size == 1 or bool((constant == first).all()) else None
+
+
+def one(value: Value) -> bool:
+    """Whether a value is 1 everywhere. Complex numbers don't count: inf * (1+0i) is NaN."""
+    return not value.dtype.is_complex and _is(uniform(value), 1)
+
+
+def zero(value: Value, sign: int) -> bool:
+    """Whether a value is 0 everywhere, and if it's floating of this sign (1 or -1)."""
+    found = uniform(value)
+    if not _is(found, 0):
+        return False
+    if value.dtype.is_integer:
+        return True
+    parts = np.asarray(found, np.complex128).view(np.float64) if value.dtype.is_complex else found
+    return bool(np.all(np.signbit(np.asarray(parts, np.float64)) == (sign < 0)))
+
+
+def _is(found: Any, number: int) -> bool:
+    return found is not None and bool(found == number)
+
+
+# -- Making ----------------------------------------------------------------------------------------
+
+
+def as_constant(node: Node, array: np.ndarray, name: str) -> Value:
+    """A constant that a new form of `node` needs."""
+    dtype = as_dtype(array.dtype)
+    attrs = {"value": array, "dtype": dtype}
+    types = (ValueType(dtype, array.shape),)
+    full = f"{node.name}/{name}"
+    return Node(lookup("Const"), full, attrs, (), (), types, node.origin, (array,)).outputs[0]
+
+
+# -- Rules -----------------------------------------------------------------------------------------
+
+
+def equals_input(node: Node) -> Answer:
+    """The output is the first input."""
+    return [node.inputs[0]]
+
+
+def all_equal_inputs(node: Node) -> Answer:
+    """Each output is the input of the same number."""
+    return node.inputs
+
+
+def equals_input_if_same_size(node: Node) -> Answer:
+    """The output has elements of the first input in order, all of them if there are as many."""
+    return [node.inputs[0]] if same_type(node.inputs[0], node) else None
+
+
+def neutral(
+    left: Callable[[Value], bool] | None = None, right: Callable[[Value], bool] | None = None
+) -> Callable[[Node], Answer]:
+    """The output is one operand if the other is the op's neutral element."""
+
+    def rule(node: Node) -> Answer:
+        x, y = node.inputs
+        if right is not None and same_type(x, node) and right(y):
+            return [x]
+        if left is not None and same_type(y, node) and left(x):
+            return [y]
+        return None
+
+    return rule
+
+
+def idempotent(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node], Answer]:
+    """The output of two equal operands is that operand; otherwise `rule` has its say."""
+
+    def either(node: Node) -> Answer:
+        if node.inputs[0] is node.inputs[1]:
+            return [node.inputs[0]]
+        return None if rule is None else rule(node)
+
+    return either
+
+
+def cancels_itself(node: Node) -> Answer:
+    """Done twice it's as if not done at all."""
+    inner = node.inputs[0].producer
+    if not isinstance(inner, Node) or inner.definition is not node.definition or not inner.inputs:
+        return None
+    return [inner.inputs[0]]
+
+
+def reduces_nothing(node: Node) -> Answer:
+    """A reduction over no axes gives its input."""
+    axes = node.constant_input(1)
+    return [node.inputs[0]] if axes is not None and not axes.size else None
+
+
+# -- Forms that take the place of others -----------------------------------------------------------
+
+
+def squared(node: Node, value: Value) -> Node:
+    """value² in the place of `node`."""
+    return replace(node, definition=lookup("Square"), attrs={"T": value.dtype}, inputs=(value,))
+
+
+def negated(node: Node, value: Value) -> Node:
+    """-value in the place of `node`."""
+    return replace(node, definition=lookup("Neg"), attrs={"T": value.dtype}, inputs=(value,))
+
+
+def filled(node: Node, number: int) -> Answer:
+    """`number` everywhere, whatever the input holds."""
+    (t,) = node.types
+    if t.sizes is None or not (t.dtype.is_floating or t.dtype.is_integer or t.dtype.is_bool):
+        return None
+    value = np.array(number, t.dtype.numpy)
+    if math.prod(t.sizes) <= _MOST_ELEMENTS:
+        return replace(node, inputs=(), constant=(np.full(t.sizes, value),))
+    dims = as_constant(node, np.array(t.sizes, np.int64), "dims")
+    attrs = {"T": t.dtype, "index_type": dims.dtype}
+    inputs = (dims, as_constant(node, value, "value"))
+    return replace(node, definition=lookup("Fill"), attrs=attrs, inputs=inputs)

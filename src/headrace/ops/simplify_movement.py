@@ -1,0 +1,187 @@
+"""Rules for ops that only move elements: moves that undo each other, and moves to where an element
+is already. In and out as in ops.simplify.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.graph.dataflow import Node, Value
+from headrace.ops.simplify import Answer, as_constant, same_type, uniform
+
+__all__ = [
+    "chosen",
+    "joined",
+    "relabelled",
+    "sliced",
+    "split",
+    "stacked",
+    "transposed",
+    "unstacked",
+]
+
+
+def _made_by(value: Value, *rules: Any) -> Node | None:
+    """The node that made a value, if it's of an op with one of these rules."""
+    producer = value.producer
+    if isinstance(producer, Node) and producer.inputs and producer.definition.simplify in rules:
+        return producer
+    return None
+
+
+# -- The same elements in the same order -----------------------------------------------------------
+
+
+def relabelled(node: Node) -> Answer:
+    """Reshape, ExpandDims, Squeeze: of several only the last counts, and none if it leads back."""
+    value = node.inputs[0]
+    while True:
+        if same_type(value, node):
+            return [value]
+        inner = _made_by(value, relabelled)
+        if inner is None or inner.types[0].sizes is None or inner.controls:
+            break
+        value = inner.inputs[0]
+    # A reshape says itself what its result is; the others count from the sizes that they get.
+    if value is node.inputs[0] or value.type.sizes is None or not _says_shape(node):
+        return None
+    return replace(node, inputs=(value, *node.inputs[1:]))
+
+
+def _says_shape(node: Node) -> bool:
+    shape = node.constant_input(1) if len(node.inputs) == 2 else None
+    return shape is not None and shape.shape == (len(node.types[0].sizes or ()),) != (0,)
+
+
+def sliced(node: Node) -> Answer:
+    """A strided slice that has all elements, in steps of 1, is its input."""
+    strides = node.constant_input(3)
+    if strides is None or not (strides == 1).all() or not same_type(node.inputs[0], node):
+        return None
+    return [node.inputs[0]]
+
+
+# -- Axes in another order -------------------------------------------------------------------------
+
+
+def transposed(node: Node) -> Answer:
+    """Two transpositions are one; one that leaves all axes of more than one element in order moves
+    nothing.
+    """
+    perm = _permutation(node)
+    if perm is None:
+        return None
+    value = node.inputs[0]
+    if perm == sorted(perm):
+        return [value]
+    inner = _made_by(value, transposed)
+    before = None if inner is None or inner.controls else _permutation(inner)
+    if inner is None or before is None:
+        return None
+    together = [before[i] for i in perm]
+    source = inner.inputs[0]
+    if together == sorted(together):
+        return [source]
+    order = np.array(together, node.inputs[1].dtype.numpy)
+    return replace(node, inputs=(source, as_constant(node, order, "perm")))
+
+
+def _permutation(node: Node) -> list[int] | None:
+    perm = node.constant_input(1)
+    if perm is None or node.types[0].sizes is None or perm.ndim != 1:
+        return None
+    found = perm.tolist()
+    rank = len(node.types[0].sizes)
+    found = [i + rank if i < 0 else i for i in found]
+    return found if sorted(found) == list(range(rank)) else None
+
+
+# -- Pieces ----------------------------------------------------------------------------------------
+
+
+def joined(node: Node) -> Answer:
+    """Concatenating all that a split gave is what was split."""
+    values, axis = _pieces(node)
+    source = _made_by(values[0], split) if values else None
+    if source is None or axis is None or source.controls:
+        return None
+    whole, split_axis = _whole(source)
+    in_order = tuple(values) == source.outputs
+    return [whole] if in_order and axis == split_axis and same_type(whole, node) else None
+
+
+def split(node: Node) -> Answer:
+    """Splitting what was concatenated where it was joined gives the pieces."""
+    whole, axis = _whole(node)
+    if len(node.types) == 1:
+        return [whole] if same_type(whole, node) else None
+    source = _made_by(whole, joined)
+    if source is None or axis is None or source.controls:
+        return None
+    values, joined_axis = _pieces(source)
+    fits = len(values) == len(node.types) and all(
+        same_type(v, node, i) for i, v in enumerate(values)
+    )
+    return values if fits and axis == joined_axis else None
+
+
+def _pieces(node: Node) -> tuple[list[Value], int | None]:
+    """What a concatenation joins, and along which axis, if that is known."""
+    position = next(i for i, a in enumerate(node.definition.schema.inputs) if not a.is_list)
+    values = list(node.inputs[1:] if position == 0 else node.inputs[:-1])
+    return values, _axis(node.inputs[0 if position == 0 else -1], node.types[0].sizes)
+
+
+def _whole(node: Node) -> tuple[Value, int | None]:
+    """What a split divides, and along which axis, if that is known."""
+    names = [a.name for a in node.definition.schema.inputs]
+    whole = node.inputs[names.index("value")]
+    return whole, _axis(node.inputs[names.index("split_dim")], whole.type.sizes)
+
+
+def _axis(value: Value, sizes: tuple[int, ...] | None) -> int | None:
+    axis = value.constant
+    return None if axis is None or not sizes else int(axis.flat[0]) % len(sizes)
+
+
+def stacked(node: Node) -> Answer:
+    """Stacking all that an unstacking gave is what was unstacked."""
+    source = _made_by(node.inputs[0], unstacked)
+    if source is None or source.controls or node.inputs != source.outputs:
+        return None
+    whole = source.inputs[0]
+    same_axis = _stack_axis(node, node.types[0]) == _stack_axis(source, whole.type)
+    return [whole] if same_axis and same_type(whole, node) else None
+
+
+def unstacked(node: Node) -> Answer:
+    """Unstacking what was stacked gives the pieces."""
+    source = _made_by(node.inputs[0], stacked)
+    if source is None or source.controls:
+        return None
+    if _stack_axis(node, node.inputs[0].type) != _stack_axis(source, source.types[0]):
+        return None
+    fits = len(source.inputs) == len(node.types) and all(
+        same_type(v, node, i) for i, v in enumerate(source.inputs)
+    )
+    return source.inputs if fits else None
+
+
+def _stack_axis(node: Node, whole: Any) -> int | None:
+    axis = node.attrs["axis"]
+    return axis if whole.sizes is None else axis % len(whole.sizes)
+
+
+# -- Choices ---------------------------------------------------------------------------------------
+
+
+def chosen(node: Node) -> Answer:
+    """A choice by a constant condition is one of its branches."""
+    condition = uniform(node.inputs[0])
+    if condition is None:
+        return None
+    branch = node.inputs[1 if condition else 2]
+    return [branch] if same_type(branch, node) else None
