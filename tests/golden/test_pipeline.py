@@ -1,7 +1,10 @@
 """The printed form of small steps after each pass: what ARCHITECTURE.md shows."""
 
+import pytest
+
 import headrace as tf
-from headrace.pipeline import PASSES, Options, compile_step
+from headrace.pipeline import PASSES
+from tests.golden.steps import HERE, STEPS, forms, printed
 
 PRUNED = """\
 feed  x:0 float32[?,3]
@@ -28,19 +31,16 @@ s2 = Mul(s0, s1)  # product  free s0
 fetch s2  # product:0"""
 
 
-def forms(fetches, targets, feeds, shapes):
-    """What each pass makes, printed, by the pass's name."""
-    seen = {}
-    options = Options(jit="off")
-    compile_step(fetches, targets, feeds, shapes, options, lambda n, f: seen.update({n: str(f)}))
-    return seen
-
-
 def test_each_stage_prints():
     with tf.Graph().as_default():
         x = tf.placeholder("float32", [None, 3], name="x")
         product = tf.multiply(x, tf.constant([1.0, 2.0, 3.0], name="w"), name="product")
         tf.identity(product, name="not_needed")
-        seen = forms([product], [], [x], [(2, 3)])
+        seen = forms([product], [], {x: (2, 3)})
     expected = {name: SPECIALISED for stage, name, *_ in PASSES if stage == "optimise"}
     assert seen == {"prune": PRUNED, "place": PLACED, **expected, "schedule": SCHEDULED}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_the_passes_print_what_they_did(step):
+    assert printed(step) == (HERE / f"{step.__name__}.txt").read_text()

@@ -155,6 +155,14 @@ class Node:
     def outputs(self) -> tuple[Value, ...]:
         return tuple(Value(self, i, t) for i, t in enumerate(self.types))
 
+    @property
+    def waits(self) -> tuple[Node, ...]:
+        """What it runs after besides who makes its inputs: its controls, and those of the constants
+        that it reads.
+        """
+        behind = [c for v in self.inputs if v.constant is not None for c in v.op.controls]
+        return _unique([*self.controls, *behind]) if behind else self.controls
+
     # The face of an Operation, for kernels, shape rules and messages.
 
     @property

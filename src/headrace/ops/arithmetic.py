@@ -30,6 +30,7 @@ from headrace.ops.simplify import (
     neutral,
     one,
     same_type,
+    scalar_operand,
     squared,
     uniform,
     zero,
@@ -69,7 +70,7 @@ def binary_op(
         samples=pairs() if samples is None else samples,
         commutative=commutative,
         lower=Elementwise(lower) if lower else None,
-        simplify=simplify,
+        simplify=scalar_operand(simplify),
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "one",
     "reduces_nothing",
     "same_type",
+    "scalar_operand",
     "squared",
     "uniform",
     "zero",
@@ -59,7 +60,8 @@ def uniform(value: Value) -> Any:
     if constant is None or not 0 < constant.size <= _MOST_ELEMENTS or constant.dtype.hasobject:
         return None
     first = constant.flat[0]
-    return first if constant.size == 1 or bool((constant == first).all()) else None
+    # By their bytes, since 0.0 equals -0.0.
+    return first if constant.tobytes() == first.tobytes() * constant.size else None
 
 
 def one(value: Value) -> bool:
@@ -135,6 +137,25 @@ def idempotent(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node],
         if node.inputs[0] is node.inputs[1]:
             return [node.inputs[0]]
         return None if rule is None else rule(node)
+
+    return either
+
+
+def scalar_operand(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node], Answer]:
+    """If `rule` has nothing to say: an operand that is one number everywhere can be a scalar, where
+    the other has the result's shape by itself.
+    """
+
+    def either(node: Node) -> Answer:
+        answer = None if rule is None else rule(node)
+        if answer is not None:
+            return answer
+        for i, (value, other) in enumerate(zip(node.inputs, node.inputs[::-1], strict=True)):
+            number = uniform(value) if value.type.sizes and same_type(other, node) else None
+            if number is not None:
+                scalar = as_constant(node, np.array(number), f"scalar_{i}")
+                return replace(node, inputs=(scalar, other) if i == 0 else (other, scalar))
+        return None
 
     return either
 

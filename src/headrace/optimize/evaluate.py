@@ -45,9 +45,7 @@ def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
     in.
     """
     types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
-    before = [c for v in node.inputs if v.constant is not None for c in v.op.controls]
-    controls = tuple(dict.fromkeys([*node.controls, *before]))
-    return replace(node, inputs=(), controls=controls, types=types, constant=values)
+    return replace(node, inputs=(), controls=node.waits, types=types, constant=values)
 
 
 def _is_large(node: Node, limit: int) -> bool:

@@ -1,0 +1,34 @@
+"""Dataflows for the tests of single passes."""
+
+import headrace as tf
+from headrace.graph.verify import verify_dataflow
+from headrace.optimize.prune import prune
+from headrace.optimize.specialise import specialise
+
+
+def flow(fetches, feeds=None, targets=()):
+    """The specialised step of `fetches`, with feeds of these shapes."""
+    feeds = feeds or {}
+    fetches = fetches if isinstance(fetches, list) else [fetches]
+    fetches = [tf.convert_to_tensor(t) if isinstance(t, tf.Variable) else t for t in fetches]
+    made = specialise(prune(fetches, list(targets), list(feeds)), list(feeds.values()))
+    verify_dataflow(made)
+    return made
+
+
+def after(run, made):
+    """What a pass makes of a flow, verified."""
+    result = run(made)
+    verify_dataflow(result)
+    return result
+
+
+def types(made):
+    """The op types of the nodes that run, in order."""
+    return [n.type for n in made.nodes if n.constant is None]
+
+
+def node(made, name):
+    """The node of that name."""
+    (found,) = [n for n in made.nodes if n.name == name]
+    return found

@@ -1,0 +1,89 @@
+"""When a step is compiled, and what happens without a compiler."""
+
+import logging
+import sys
+import types
+
+import pytest
+
+import headrace as tf
+from headrace.pipeline import Options, clusters, compile_at, finish, optimise, prepare
+
+
+def flow(size):
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, size])
+        y = tf.matmul(x, tf.ones([size, size]))
+        return optimise(prepare([y], [], [x], Options()), [(size, size)], Options())
+
+
+def test_the_policy():
+    light, heavy = flow(10), flow(500)
+    assert compile_at(light, "off") is compile_at(heavy, "off") is None
+    assert compile_at(light, "always") == compile_at(heavy, "always") == 1
+    assert compile_at(light, "auto") == 2
+    assert compile_at(heavy, "auto") == 1
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """A compiler that notes the flows it gets and leaves them as they are."""
+    seen = []
+    module = types.ModuleType("headrace.compile.cluster")
+    module.cluster = lambda flow: seen.append(flow) or flow
+    monkeypatch.setitem(sys.modules, "headrace.compile.cluster", module)
+    clusters.find_compiler.cache_clear()
+    yield seen
+    clusters.find_compiler.cache_clear()
+
+
+def session_with(jit):
+    level = {"off": tf.OptimizerOptions.OFF, "auto": 0, "always": tf.OptimizerOptions.ON_1}[jit]
+    options = tf.OptimizerOptions(global_jit_level=level)
+    return tf.Session(
+        config=tf.ConfigProto(graph_options=tf.GraphOptions(optimizer_options=options))
+    )
+
+
+@pytest.mark.parametrize(
+    ("jit", "expected"), [("off", [0, 0, 0]), ("auto", [0, 1, 1]), ("always", [1, 1, 1])]
+)
+def test_a_session_compiles_each_combination_of_shapes_once(jit, expected, compiler):
+    with tf.Graph().as_default(), session_with(jit) as session:
+        x = tf.placeholder(tf.float32, [None])
+        y = x * 2.0
+        found = []
+        for _ in expected:
+            assert session.run(y, {x: [1, 2]}).tolist() == [2, 4]
+            found.append(len(compiler))
+        assert found == expected
+        session.run(y, {x: [1, 2, 3]})
+        session.run(y, {x: [1, 2, 3]})
+        assert len(compiler) == 2 * expected[-1]
+
+
+def test_a_missing_library_is_told_once(monkeypatch, caplog):
+    def refuse(name):
+        raise ImportError("no LLVM here", name="llvmlite")
+
+    monkeypatch.setattr(clusters, "import_module", refuse)
+    clusters.find_compiler.cache_clear()
+    with caplog.at_level(logging.WARNING, "headrace"):
+        for _ in range(2):
+            assert finish(flow(3), Options(), compiled=True).instructions
+    clusters.find_compiler.cache_clear()
+    assert [r.getMessage() for r in caplog.records] == ["steps are not compiled: no LLVM here"]
+
+
+def test_a_fault_of_the_compiler_costs_no_result(monkeypatch, caplog):
+    def fail(flow):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(clusters, "find_compiler", lambda: fail)
+    with pytest.raises(RuntimeError, match="a fault"):
+        clusters.cluster(flow(3))
+    monkeypatch.setattr(clusters, "settings", lambda: types.SimpleNamespace(verify=False))
+    given = flow(3)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert clusters.cluster(given) is given
+    assert "a step is not compiled: a fault" in caplog.text
