@@ -1,0 +1,80 @@
+"""Random kernels against ops.philox: the same numbers from the same streams."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
+from headrace.compile.native import run_kernel
+from headrace.ops import philox
+from tests.unit.compile.arrays import numpy_type
+
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+STREAM = philox.Stream(0x0123456789ABCDEF, (7 << 64) | 12345)
+# Its counters' lower halves run over.
+LAST = philox.Stream(5, (3 << 64) | (2**64 - 9))
+
+
+def words(stream: philox.Stream) -> np.ndarray:
+    low, high = stream.counter & (2**64 - 1), stream.counter >> 64
+    return np.array([stream.key, low, high], np.uint64)
+
+
+def draw(
+    distribution: str, count: int, dtype: str, stream: philox.Stream = STREAM, threads: int = 2,
+    bounds: tuple[int, int] | None = None,
+) -> np.ndarray:  # fmt: skip
+    result = np.zeros(count, numpy_type(dtype))
+    limits = [np.array(bounds)] if bounds else []
+    spec = RandomNumbers(distribution, count, dtype)
+    run_kernel(spec, [words(stream), *limits, result], threads)
+    return result
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 31, 32, 33, 1000, 10_001])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("stream", [STREAM, LAST])
+def test_uniform_is_equal(stream, dtype, count):
+    expected = philox.draw_uniform(stream, [count], numpy_type(dtype))
+    np.testing.assert_array_equal(draw("uniform", count, dtype, stream), expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [1, 33, 5000])
+def test_normal_is_equal_to_rounding(dtype, count):
+    expected = philox._draw_normal(STREAM, [count], numpy_type(dtype)).astype(np.float64)
+    got = draw("normal", count, dtype).astype(np.float64)
+    step = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 5e-7}.get(dtype, 1e-15)
+    np.testing.assert_allclose(got, expected, rtol=step, atol=step)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [1, 30, 20_000])
+def test_truncated_is_equal_to_rounding(dtype, count):
+    """A wrong acceptance would shift all later numbers of a group."""
+    expected = philox._draw_truncated_normal(STREAM, [count], numpy_type(dtype)).astype(np.float64)
+    got = draw("truncated", count, dtype).astype(np.float64)
+    step = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 5e-7}.get(dtype, 1e-15)
+    np.testing.assert_allclose(got, expected, rtol=step, atol=step)
+
+
+@pytest.mark.parametrize("bounds", [(0, 10), (-5, 1), (0, 1), (-(2**31), 2**31 - 1), (7, 2**30)])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers_are_equal(dtype, bounds):
+    expected = philox._draw_uniform_int(STREAM, [999], *bounds, np.dtype(dtype))
+    np.testing.assert_array_equal(draw("integer", 999, dtype, bounds=bounds), expected)
+
+
+def test_threads_do_not_matter():
+    results = [draw("normal", 5003, "float32", threads=t) for t in (1, 2, 5)]
+    assert all(np.array_equal(r, results[0]) for r in results)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("seed", [(1, 2), (-3, 9), (0, 0)])
+def test_stream_of_seed(dtype, seed):
+    stream = np.zeros(3, np.uint64)
+    run_kernel(StreamOfSeed(dtype), [np.array(seed, dtype), stream])
+    expected = words(philox.stateless_stream(np.array(seed, dtype)))
+    np.testing.assert_array_equal(stream, expected)
