@@ -36,12 +36,7 @@ def _cross(architecture: str) -> tuple[str, str] | None:
 
 def run(artifact: Artifact, architecture: str, arrays: Arrays, folder: Path) -> list[np.ndarray]:
     """The outputs that the compiled model computes."""
-    given = b"".join(arrays[p.name].tobytes() for p in artifact.interface.inputs)
-    if artifact.module is not None:
-        command = _node_program(artifact, folder)
-    else:
-        command = _c_program(artifact, architecture, folder)
-    done = subprocess.run(command, input=given, capture_output=True, timeout=120)
+    done = _run(artifact, architecture, arrays, folder)
     assert done.returncode == 0, done.stderr.decode()
     outputs, at = [], 0
     for port in artifact.interface.outputs:
@@ -50,6 +45,27 @@ def run(artifact: Artifact, architecture: str, arrays: Arrays, folder: Path) -> 
         at += port.size
     assert at == len(done.stdout)
     return outputs
+
+
+def status(artifact: Artifact, architecture: str, arrays: Arrays, folder: Path) -> int:
+    """What the compiled model returns."""
+    code = _run(artifact, architecture, arrays, folder).returncode
+    assert code == 0 or code > _STATUS
+    return code and code - _STATUS
+
+
+_STATUS = 100  # a status is told as an exit code greater than this
+
+
+def _run(
+    artifact: Artifact, architecture: str, arrays: Arrays, folder: Path
+) -> subprocess.CompletedProcess[bytes]:
+    given = b"".join(arrays[p.name].tobytes() for p in artifact.interface.inputs)
+    if artifact.module is not None:
+        command = _node_program(artifact, folder)
+    else:
+        command = _c_program(artifact, architecture, folder)
+    return subprocess.run(command, input=given, capture_output=True, timeout=120)
 
 
 def _c_program(artifact: Artifact, architecture: str, folder: Path) -> list[str]:
@@ -79,8 +95,10 @@ def _c_program(artifact: Artifact, architecture: str, folder: Path) -> list[str]
         f"  if ({name}({pointers}, w + 1) != 2) return 4;",
         f"  if ({name}({pointers}, NULL) != 1) return 5;",
         *reads,
-        "  for (int i = 0; i < 2; i++)",
-        f"    if ({name}({pointers}, w) != 0) return 6;",
+        "  for (int i = 0; i < 2; i++) {",
+        f"    int status = {name}({pointers}, w);",
+        f"    if (status) return {_STATUS} + status;",
+        "  }",
         *writes,
         "  return 0;",
         "}",
@@ -115,8 +133,12 @@ for (const port of inputs) {{
   given[port.name] = new port.array(bytes.buffer.slice(bytes.byteOffset + at).slice(0, size));
   at += size;
 }}
-model.run(given);
-const results = model.run(given);
+let results;
+try {{
+  for (let i = 0; i < 2; i++) results = model.run(given);
+}} catch (error) {{
+  process.exit(error instanceof RangeError ? 103 : 1);
+}}
 process.stdout.write(Buffer.concat(outputs.map((port) => Buffer.from(results[port.name].buffer))));
 """
 

@@ -12,7 +12,9 @@ from headrace.compile.ahead import ARCHITECTURES, Artifact, Port, build, target_
 from headrace.compile.ahead.elf import Elf
 from headrace.compile.ahead.wasm import WasmObject
 from headrace.compile.emit import F32, Reg
+from headrace.compile.foreign import Gemm
 from headrace.compile.kernel import Team
+from headrace.compile.kernels.gathers import GatherRows
 from headrace.compile.plan import Buffer, Call, Plan
 from tests.unit.compile import ahead_runs
 
@@ -115,8 +117,8 @@ def test_one_kernel_is_compiled_once():
 
 def test_the_workspace_holds_arena_scratch_and_counters():
     interface = built("x86_64").interface
-    arena, scratch, counters = 256, 128, 128
-    assert interface.workspace == arena + scratch + counters
+    arena, scratch, counters, status = 256, 128, 128, 64
+    assert interface.workspace == arena + scratch + counters + status
 
 
 def test_the_header_is_cxx_too(tmp_path):
@@ -127,6 +129,38 @@ def test_the_header_is_cxx_too(tmp_path):
     for language in ("c", "c++") if ahead_runs.runs_here("x86_64", target_for("x86_64")) else ():
         command = ["cc", "-x", language, "-Wall", "-Werror", "-fsyntax-only"]
         subprocess.run([*command, str(tmp_path / "model.hpp")], check=True)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("index", "status"), [(4, 0), (5, 3), (-1, 3)])
+def test_an_index_outside_of_its_range(architecture, index, status, tmp_path):
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    buffers = (
+        Buffer("constant", "float32", 40, value=rows),
+        Buffer("input", "int32", 12, 0),
+        Buffer("output", "float32", 24, 0),
+        Buffer("arena", "int64", 8, offset=0),
+    )
+    kernel = GatherRows(1, 1, 5, 3, 2, "float32", "int32")
+    artifact = build(
+        Plan(buffers, (Call(kernel, (0, 1, 2, 3)),), 8),
+        [Port("i", "int32", (3,))],
+        [Port("y", "float32", (3, 2))],
+        target=target_for(architecture),
+    )
+    assert "3 if an index" in artifact.header
+    if ahead_runs.runs_here(architecture, target_for(architecture)):
+        given = {"i": np.array([0, index, 2], np.int32)}
+        assert ahead_runs.status(artifact, architecture, given, tmp_path) == status
+        if status == 0:
+            (y,) = ahead_runs.run(artifact, architecture, given, tmp_path)
+            np.testing.assert_array_equal(y, rows[given["i"]])
+
+
+def test_libraries_are_not_called():
+    foreign = Call(Gemm(1, 1, 1), (0, 0, 0), "product")
+    with pytest.raises(ValueError, match="product would call a library"):
+        build(Plan((), (foreign,), 0), [], [], target=target_for("x86_64"))
 
 
 def test_a_variable_must_be_frozen():

@@ -1,8 +1,9 @@
 """Which kernels do the work of anchors in models that are compiled ahead of time.
 
 In: a group whose head is an anchor. Out: calls in a builder's plan. All kernels are portable: plain
-layouts, vectors of any width, no library. A model's weights are known, so they are brought into the
-order in which kernels read them here, once and for all.
+layouts, vectors of any width, no library. Products and windows have families of their own here; a
+model's weights are known, so they are brought into the order in which kernels read them, once and
+for all.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compile import matrices
+from headrace.compile import anchors, matrices
 from headrace.compile.anchors import Family
 from headrace.compile.build import Builder
 from headrace.compile.epilogues import epilogue_of
@@ -129,6 +130,7 @@ def _described(build: Callable[[Builder, Group, Any], None]) -> Callable[[Builde
 
 
 FAMILIES: dict[str, Family] = {
+    **anchors.FAMILIES,
     "contraction": Family(matrices.supports, _described(_build_contraction)),
     "convolution": Family(_convolves, _described(_build_convolution)),
     "depthwise": Family(_convolves, _described(_build_depthwise)),

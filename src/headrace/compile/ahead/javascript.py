@@ -80,6 +80,7 @@ export async function load(source) {
   function run(given) {
     inputs.forEach((port, index) => view(index).set(checked(port, given[port.name])));
     const status = compute(...addresses, workspace);
+    if (status === 3) throw new RangeError('an index among the inputs is outside of its range');
     if (status !== 0) throw new Error(`the model gave up with status ${status}`);
     return Object.fromEntries(
       outputs.map((port, index) => [port.name, view(inputs.length + index).slice()]));

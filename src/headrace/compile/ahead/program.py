@@ -3,7 +3,8 @@
     int NAME(inputs…, outputs…, workspace)     checks its pointers, then runs the calls in order
     size_t NAME_workspace_size(void)
 
-The workspace holds the plan's arena, then the scratch of whichever kernel runs, then its counters.
+The workspace holds the plan's arena, then the scratch of whichever kernel runs, its counters, and
+the status word that kernels set when they are given an index outside of its range.
 Constants are one read-only block, `NAME_weights`. The modules only reserve room for it: whoever
 makes the object file puts the bytes there (`Program.weights`), since text would be many times
 larger.
@@ -19,6 +20,7 @@ import numpy as np
 
 from headrace.compile.ahead.interface import ALIGNMENT, Interface, Port
 from headrace.compile.emit import I8, I32, I64, PTR, VOID, Function, Module, Reg
+from headrace.compile.foreign import is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE, generate
 from headrace.compile.plan import Buffer, Plan
 from headrace.compile.target import Target
@@ -27,6 +29,7 @@ __all__ = ["Program", "make_program"]
 
 # Code addresses the weights relative to itself, with 32 bits.
 _LARGEST = 2**31 - 2**24
+_STATUS = "inout:status"  # what the argument for the status word is called (kernels.gathers)
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
             if (port.dtype, port.size) != (buffer.dtype, buffer.size):
                 raise ValueError(f"port {port} doesn't fit the plan's buffer: {buffer}")
     for call in plan.calls:
+        if is_foreign(call.kernel):
+            raise ValueError(f"{call.label or call.kernel} would call a library")
         if len(call.buffers) != len(call.kernel.arguments):
             raise ValueError(
                 f"{call.kernel} is called with {len(call.buffers)} buffers for "
@@ -100,7 +105,8 @@ class _Layout:
         scratch = max((c.kernel.scratch(1) for c in plan.calls), default=0)
         self.counters = self.scratch + _rounded(scratch)
         counters = max((c.kernel.counters for c in plan.calls), default=0)
-        self.workspace = max(ALIGNMENT, self.counters + counters * COUNTER_STRIDE * 8)
+        self.status = self.counters + counters * COUNTER_STRIDE * 8
+        self.workspace = self.status + ALIGNMENT
 
     def _place(self, buffer: Buffer, seen: dict[bytes, int]) -> int:
         if buffer.value is None:
@@ -128,7 +134,11 @@ def _entry_module(
     run = _write_calls(module, plan, layout, interface, symbols)
     entry = module.function(name, [p.type for p in run.parameters], I32, internal=False)
     status = _status_of(entry)
-    entry.when(entry.icmp("eq", status, 0), lambda: entry.call_function(run, *entry.parameters))
+    (status,) = entry.when(
+        entry.icmp("eq", status, 0),
+        lambda: entry.call_function(run, *entry.parameters),
+        lambda: status,
+    )
     entry.finish(status)
     size_type = I32 if "wasm32" in target.triple else I64
     size = module.function(f"{name}_workspace_size", [], size_type, internal=False)
@@ -152,9 +162,13 @@ def _status_of(f: Function) -> Reg:
 def _write_calls(
     module: Module, plan: Plan, layout: _Layout, interface: Interface, symbols: dict[str, str]
 ) -> Function:
-    """The function that runs the plan's kernels, given pointers that are sound."""
-    f = module.function(f"{interface.name}_run", [PTR] * (len(interface.ports) + 1))
+    """The function that runs the plan's kernels, given pointers that are sound; returns 3 if an
+    index was not.
+    """
+    f = module.function(f"{interface.name}_run", [PTR] * (len(interface.ports) + 1), I32)
     workspace = f.parameters[-1]
+    status = f.offset(workspace, layout.status, I8)
+    f.store(f.const(0, I64), status)
     longest = max((len(c.buffers) for c in plan.calls), default=0)
     table = f.local(PTR, longest + 2)  # the arguments, scratch, counters
 
@@ -174,7 +188,12 @@ def _write_calls(
         counters = f.offset(workspace, layout.counters, I8)
         for i in range(call.kernel.counters):
             f.store(f.const(0, I64), counters, i * COUNTER_STRIDE)
-        for i, pointer in enumerate([*map(address, call.buffers), scratch, counters]):
+        pointers = [
+            status if name == _STATUS else address(number)
+            for name, number in zip(call.kernel.arguments, call.buffers, strict=True)
+        ]
+        for i, pointer in enumerate([*pointers, scratch, counters]):
             f.store(pointer, table, i)
         f.call(symbols[repr(call.kernel)], VOID, table, f.const(0, I64), f.const(1, I64))
-    return f.finish()
+    wrong = f.icmp("ne", f.load(I64, status), 0)
+    return f.finish(f.select(wrong, f.const(3, I32), f.const(0, I32)))
