@@ -41,6 +41,16 @@ def test_products(size, transposes, dtype, threads):
     assert_close(c.astype("d"), expected, 8e-3 if dtype == "bfloat16" else 3e-6)
 
 
+@pytest.mark.parametrize("transposes", [(False, False), (True, False)])
+def test_packed_where_asked(transposes):
+    m, n, k = 23, 18, 40
+    rng = np.random.default_rng(4)
+    a, b = stored(rng, (3,), m, k, transposes[0]), stored(rng, (3,), k, n, transposes[1])
+    c = np.empty((3, m, n), np.float32)
+    run_kernel(batched_gemm((3,), m, n, k, *transposes, pack_a=True, pack_b=True), [a, b, c])
+    assert_close(c, turned(a, transposes[0]) @ turned(b, transposes[1]))
+
+
 def test_broadcast_batches():
     m, n, k = 5, 33, 7
     rng = np.random.default_rng(1)

@@ -23,6 +23,9 @@ from headrace.compile.target import SIZES, Target, host
 
 __all__ = ["BatchedGemm", "Matrices", "batched_gemm", "dense"]
 
+LARGE = 1 << 18  # bytes of a matrix whose columns are too far apart to be read in place
+MANY_ROWS = 64  # make up for packing
+
 
 @dataclass(frozen=True)
 class Matrices:
@@ -202,8 +205,11 @@ def batched_gemm(
         for kind, place in zip(epilogue.operands, given, strict=True)
     )
     narrow = SIZES[dtype] < 4
-    pack_a = (narrow or transpose_a) if pack_a is None else pack_a
-    pack_b = (narrow or transpose_b) if pack_b is None else pack_b
+    if pack_a is None:
+        pack_a = narrow or (transpose_a and m * k * SIZES[dtype] > LARGE)
+    if pack_b is None:
+        # Rows that lie far apart compete for few places of the first-level cache.
+        pack_b = narrow or transpose_b or (at_b.row != n and m >= MANY_ROWS)
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = best_tile(m, n, held, target or host())
     tiles = panel_count(m, rows)
