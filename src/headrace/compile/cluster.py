@@ -16,6 +16,7 @@ from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.compiled import Compiled, compile_region
 from headrace.compile.region import Region, is_reference, works
 from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, Effect
@@ -44,7 +45,7 @@ _FEWEST = 3
 
 def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
-    return _Clusterer(join_products(mask_before_unpooling(flow))).run()
+    return _Clusterer(widen(join_products(mask_before_unpooling(flow)), is_lowerable)).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
