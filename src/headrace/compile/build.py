@@ -392,7 +392,7 @@ class Builder:
                 return updated[number][0]
         if is_constant(base):
             array = constant_of(base)
-            if array.size and (array.size == 1 or bool(np.all(array == array.flat[0]))):
+            if array.size and _is_uniform(array):
                 return composer.constant(array.flat[0].item(), _dtype(value))
         return composer.operand(self.operand(value, space, view), _dtype(value))
 
@@ -557,6 +557,12 @@ _BUILDERS: dict[str, Callable[[Builder, Group], None]] = {
 
 def _dtype(value: Value) -> str:
     return value.dtype.base_dtype.name
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits: 0.0 and -0.0 are equal, yet not the same."""
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    return bool(np.all(bits == bits[0]))
 
 
 def _split(strides: tuple[int, ...]) -> tuple[int, ...]:

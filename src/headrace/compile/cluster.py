@@ -15,7 +15,7 @@ from dataclasses import replace
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.compiled import Compiled, compile_region
 from headrace.compile.region import Region, is_reference, works
-from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.rewrites import free_constants, join_products, mask_before_unpooling
 from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
@@ -45,7 +45,9 @@ _FEWEST = 3
 
 def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
-    return _Clusterer(widen(join_products(mask_before_unpooling(flow)), is_lowerable)).run()
+    for rewrite in (free_constants, mask_before_unpooling, join_products):
+        flow = rewrite(flow)
+    return _Clusterer(widen(flow, is_lowerable)).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
@@ -136,11 +138,11 @@ class _Clusterer:
             if compiled is None:
                 for node in nodes:
                     self._keep(node)
-        return Dataflow(
-            tuple(self.kept),
-            self.flow.feeds,
-            tuple(self.values.get(v, v) for v in self.flow.fetches),
-            _unique(n for t in self.flow.targets for n in self.nodes[t]),
+        return replace(
+            self.flow,
+            nodes=tuple(self.kept),
+            fetches=tuple(self.values.get(v, v) for v in self.flow.fetches),
+            targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
         )
 
     def _keep(self, node: Node) -> None:

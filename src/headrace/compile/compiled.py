@@ -83,6 +83,9 @@ class Compiled:
         try:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
             self._cluster.run(inputs, outputs, arrays)
+            for state, array in zip(states, arrays, strict=True):
+                if state.value is None:
+                    state.value = array
         finally:
             for lock in locks:
                 lock.release()
@@ -98,7 +101,7 @@ class Compiled:
                 for v in node.inputs
             ]
             results = bind_kernel(node)(*operands)  # type: ignore[arg-type]
-            listed = len(node.outputs) != 1 or node.definition.schema.has_list_outputs
+            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
             known.update(zip(node.outputs, results if listed else [results], strict=False))
         return [known[v] for v in region.outputs]
 
@@ -131,9 +134,11 @@ class _Variable:
         self.op: Any = None
 
     def read(self, state: Any) -> np.ndarray:
-        """The variable's array; one that may be written, if the cluster does."""
+        """The variable's array, which may be written if the cluster does; a new one if the cluster
+        is what gives the variable its first value.
+        """
         if not self.initialized and state.value is None:
-            state.value = empty_aligned(self.shape, self.dtype)
+            return empty_aligned(self.shape, self.dtype)
         try:
             array = state.writable() if self.written else state.read()
         except OpError as error:
