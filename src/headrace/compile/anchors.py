@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile import images, matrices
+from headrace.compile import images, matrices, prepared
 from headrace.compile.build import Builder
 from headrace.compile.fuse import Group
 
@@ -24,8 +24,19 @@ class Family:
     build: Callable[[Builder, Group], None]
 
 
+def _always(geometry: Any) -> bool:
+    return True
+
+
 FAMILIES: dict[str, Family] = {
     "contraction": Family(matrices.supports, matrices.build),
     "convolution": Family(images.supports_convolution, images.build_convolution),
     "pooling": Family(images.supports_pooling, images.build_pooling),
+    "softmax": Family(_always, prepared.build_softmax),
+    "cross_entropy": Family(_always, prepared.build_cross_entropy),
+    "batch_norm": Family(_always, prepared.build_batch_norm),
+    "gather": Family(_always, prepared.build_gather),
+    "segment_sum": Family(_always, prepared.build_segment_sum),
+    "scatter": Family(_always, prepared.build_scatter),
+    "scan": Family(_always, prepared.build_scan),
 }

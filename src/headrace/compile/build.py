@@ -72,7 +72,7 @@ def build(
     builder = Builder(region, blocked, target, threads)
     builder.plan_outputs(groups)
     for group in groups:
-        if group.is_anchor:
+        if group.kind in anchors:
             anchors[group.kind](builder, group)
         else:
             _BUILDERS[group.kind](builder, group)
@@ -390,11 +390,20 @@ class Builder:
             number = self.region.reads[base]
             if number in updated and updated[number][1] < self._position[base.producer]:  # type: ignore[index]
                 return updated[number][0]
-        if is_constant(base):
-            array = constant_of(base)
-            if array.size and _is_uniform(array):
-                return composer.constant(array.flat[0].item(), _dtype(value))
+        constant = self.scalar_constant(value)
+        if constant is not None:
+            return composer.constant(constant, _dtype(value))
         return composer.operand(self.operand(value, space, view), _dtype(value))
+
+    def scalar_constant(self, value: Value) -> Any:
+        """The number that all elements of a constant are; None for everything else."""
+        base = self.region.source(value).base
+        if not is_constant(base):
+            return None
+        array = constant_of(base)
+        if array.size and bool(np.all(array == array.flat[0])):
+            return array.flat[0].item()
+        return None
 
     # -- Kernels ---------------------------------------------------------------------------------
 
@@ -557,12 +566,6 @@ _BUILDERS: dict[str, Callable[[Builder, Group], None]] = {
 
 def _dtype(value: Value) -> str:
     return value.dtype.base_dtype.name
-
-
-def _is_uniform(array: np.ndarray) -> bool:
-    """Whether all elements have the same bits: 0.0 and -0.0 are equal, yet not the same."""
-    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
-    return bool(np.all(bits == bits[0]))
 
 
 def _split(strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,11 +12,19 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from headrace.compile import native
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.compiled import Compiled, compile_region
-from headrace.compile.region import Region, is_reference, works
-from headrace.compile.rewrites import free_constants, join_products, mask_before_unpooling
-from headrace.compile.widen import widen
+from headrace.compile.region import (
+    Region,
+    constant_of,
+    index_base,
+    is_constant,
+    is_reference,
+    limits_of,
+    works,
+)
+from headrace.compile.rewrites import join_products, mask_before_unpooling
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, Effect
@@ -45,9 +53,9 @@ _FEWEST = 3
 
 def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
-    for rewrite in (free_constants, mask_before_unpooling, join_products):
-        flow = rewrite(flow)
-    return _Clusterer(widen(flow, is_lowerable)).run()
+    if not native.available():
+        return flow
+    return _Clusterer(join_products(mask_before_unpooling(flow))).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
@@ -113,8 +121,19 @@ def is_lowerable(node: Node, families: Mapping[str, Family] = FAMILIES) -> bool:
     if isinstance(rule, Anchor):
         family = families.get(rule.family)
         geometry = rule.describe(node) if family is not None else None
-        return family is not None and geometry is not None and family.supports(geometry)
+        if family is None or geometry is None or not family.supports(geometry):
+            return False
+        return all(_is_given(v, limit) for v, limit in limits_of(node))
     return True
+
+
+def _is_given(indices: Value, limit: int) -> bool:
+    """Whether indices can be checked before a cluster runs: they come from outside."""
+    base = index_base(indices)
+    if is_constant(base):
+        array = constant_of(base)
+        return bool(array.min() >= 0 and array.max() < limit)
+    return not isinstance(base.producer, Node) or not is_lowerable(base.producer)
 
 
 def _is_compiled(t: ValueType) -> bool:
@@ -138,11 +157,11 @@ class _Clusterer:
             if compiled is None:
                 for node in nodes:
                     self._keep(node)
-        return replace(
-            self.flow,
-            nodes=tuple(self.kept),
-            fetches=tuple(self.values.get(v, v) for v in self.flow.fetches),
-            targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
+        return Dataflow(
+            tuple(self.kept),
+            self.flow.feeds,
+            tuple(self.values.get(v, v) for v in self.flow.fetches),
+            _unique(n for t in self.flow.targets for n in self.nodes[t]),
         )
 
     def _keep(self, node: Node) -> None:

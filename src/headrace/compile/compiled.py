@@ -8,6 +8,7 @@ variable's array that someone else still holds is copied first (devices.resource
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from headrace.compile.driver import NativeCluster
 from headrace.compile.fuse import fuse
 from headrace.compile.layouts import blocked_values
 from headrace.compile.plan import Plan
-from headrace.compile.region import Region, constant_of, is_constant, is_reference
+from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
+from headrace.compile.rowwise import build_rows
 from headrace.compile.target import host
-from headrace.core.errors import OpError
+from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.openmp import thread_count
+from headrace.graph.dataflow import Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
 
@@ -34,6 +37,7 @@ def plan_region(region: Region, target: Any = None, threads: int | None = None) 
     blocked = blocked_values(region)
     groups = fuse(region, blocked)
     builders = {name: family.build for name, family in FAMILIES.items()}
+    builders["rows"] = build_rows
     return build(region, groups, blocked, builders, target or host(), threads or thread_count())
 
 
@@ -53,6 +57,9 @@ class Compiled:
         self._outputs = [_expected(v) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
+        self._checks = [
+            Check(region.inputs.index(v), limit) for v, limit in region.limits if v in region.inputs
+        ]
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         count = len(self._inputs)
@@ -65,7 +72,18 @@ class Compiled:
             else _checked(v, shape, dtype)
             for v, (shape, dtype) in zip(values[:count], self._inputs, strict=True)
         ]
+        if any(c.fails(inputs[c.input]) for c in self._checks):
+            return self._interpret(values)  # the op's own kernel says what is wrong
         outputs = [empty_aligned(shape, dtype) for shape, dtype in self._outputs]
+        try:
+            return self._run(values, inputs, outputs)
+        except UnavailableError:
+            return self._interpret(values)  # a forked child, which can't call oneDNN
+
+    def _run(
+        self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray]
+    ) -> list[Any]:
+        count = len(inputs)
         if not self._variables:
             self._cluster.run(inputs, outputs, ())
             return outputs
@@ -83,9 +101,6 @@ class Compiled:
         try:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
             self._cluster.run(inputs, outputs, arrays)
-            for state, array in zip(states, arrays, strict=True):
-                if state.value is None:
-                    state.value = array
         finally:
             for lock in locks:
                 lock.release()
@@ -100,13 +115,37 @@ class Compiled:
                 constant_of(v) if v not in known and is_constant(v) else known[v]
                 for v in node.inputs
             ]
-            results = bind_kernel(node)(*operands)  # type: ignore[arg-type]
-            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
+            results = _named(node, operands)
+            listed = len(node.outputs) != 1 or node.definition.schema.has_list_outputs
             known.update(zip(node.outputs, results if listed else [results], strict=False))
         return [known[v] for v in region.outputs]
 
     def __str__(self) -> str:
         return str(self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An input that holds indices, which must be in [0, limit)."""
+
+    input: int
+    limit: int
+
+    def fails(self, indices: np.ndarray) -> bool:
+        return bool(indices.size) and (indices.min() < 0 or indices.max() >= self.limit)
+
+
+def _named(node: Node, operands: list[Any]) -> Any:
+    """Run a node's own kernel; an error names the node."""
+    try:
+        return bind_kernel(node)(*operands)  # type: ignore[arg-type]
+    except OpError as error:
+        if error.op is None:
+            error._op = node.origin
+        raise
+    except (ValueError, TypeError, IndexError, ArithmeticError) as error:
+        message = f"{node.type} '{node.name}': {str(error).strip()}"
+        raise InvalidArgumentError(None, node.origin, message) from None
 
 
 def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -134,11 +173,9 @@ class _Variable:
         self.op: Any = None
 
     def read(self, state: Any) -> np.ndarray:
-        """The variable's array, which may be written if the cluster does; a new one if the cluster
-        is what gives the variable its first value.
-        """
+        """The variable's array; one that may be written, if the cluster does."""
         if not self.initialized and state.value is None:
-            return empty_aligned(self.shape, self.dtype)
+            state.value = empty_aligned(self.shape, self.dtype)
         try:
             array = state.writable() if self.written else state.read()
         except OpError as error:
@@ -167,7 +204,7 @@ def _variables(region: Region) -> list[_Variable]:
                 found[number] = _Variable(shape, _numpy(dtype))
                 found[number].op = node.origin
                 found[number].initialized = not (isinstance(rule, Update) and rule.initializes)
-            if isinstance(rule, Update):
+            if value in writes_of(node):
                 found[number].written = True
     return [found[i] for i in range(len(found))]
 

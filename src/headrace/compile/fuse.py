@@ -15,7 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from headrace.compile.region import BLOCK, Region, Source, operands_of, pooling_of, works
+from headrace.compile.region import (
+    BLOCK,
+    Region,
+    Source,
+    is_reference,
+    operands_of,
+    pooling_of,
+    works,
+    writes_of,
+)
 from headrace.compile.windows import geometry_of, suits_winograd
 from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
@@ -25,9 +34,8 @@ from headrace.graph.lowering import (
     Join,
     Reduce,
     Update,
-    broadcast_view,
-    operand_views,
     pointwise_of,
+    reduction_of,
     row_major,
     update_of,
 )
@@ -35,8 +43,7 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Group", "Space", "fuse"]
 
-# What element-wise nodes may join.
-_HOSTS = ("map", "reduce", "contraction", "convolution", "pooling")
+_HOSTS = ("map", "reduce", "rows", "contraction", "convolution")  # what element-wise nodes may join
 _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
@@ -61,7 +68,8 @@ class Space:
 
 @dataclass(eq=False)
 class Group:
-    """Nodes that become one kernel. kind: "map", "reduce", "join", "copy", or an anchor's family.
+    """Nodes that become one kernel. kind: "map", "reduce", "rows", "join", "copy", or an anchor's
+    family. The space of a group over rows is that of whole rows.
 
     `nodes[0]` is the anchor or reduction; `before` has the nodes that come before a reduction,
     `copied` is the value that a copy makes, `pool` the max-pool behind a convolution, and `twin`
@@ -84,7 +92,12 @@ class Group:
 
     @property
     def is_anchor(self) -> bool:
-        return self.kind not in ("map", "reduce", "join", "copy")
+        return self.kind not in ("map", "reduce", "rows", "join", "copy")
+
+    @property
+    def row_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what a group over rows has once per row."""
+        return self.space.shape[:-1], (*self.space.shape[:-1], 1)
 
     def __str__(self) -> str:
         names = [n.name for n in (*self.before, *self.nodes)]
@@ -131,6 +144,7 @@ class _Fuser:
         self._dead: set[int] = set()  # groups that were absorbed
         self._bits: dict[Node, int] = {}
         self._readers: dict[int, list[Node]] = {}
+        self._totals: set[Value] = set()  # sums over all rows, known when a group has ended
         self._escaping = {region.sources[v].base for v in region.outputs if v in region.sources}
 
     def run(self) -> list[Group]:
@@ -153,6 +167,10 @@ class _Fuser:
             source = self.region.sources.get(value)
             if source is not None and source.base in self.region.reads and works(node):
                 self._readers.setdefault(self.region.reads[source.base], []).append(node)
+        if isinstance(node.definition.lower, Anchor):
+            for value in node.inputs:
+                if is_reference(value):
+                    self._readers.setdefault(self.region.variable(value), []).append(node)
 
     def _through(self, node: Node) -> int:
         """What a node without work waits for; copies that it needs are groups."""
@@ -173,12 +191,10 @@ class _Fuser:
             bits |= self._bits.get(value.producer, 0)  # type: ignore[call-overload]
         for control in node.controls:
             bits |= self._bits.get(control, 0)
-        rule = node.definition.lower
-        if isinstance(rule, Update):
-            for i in range(rule.variables):
-                for reader in self._readers.get(self.region.variable(node.inputs[i]), ()):
-                    if reader is not node:
-                        bits |= self._bits[reader]
+        for reference in writes_of(node):
+            for reader in self._readers.get(self.region.variable(reference), ()):
+                if reader is not node:
+                    bits |= self._bits[reader]
         return bits
 
     # -- Placing a node --------------------------------------------------------------------------
@@ -209,8 +225,9 @@ class _Fuser:
                 host.pool = node
                 host.nodes.append(node)
                 return host
-            space = Space(node.output_shapes[0], node.outputs[0] in self.blocked)
-            group = self._new(rule.family, space, needs)
+            first = node.outputs[0] if node.outputs else None
+            shape = () if first is None else first.type.sizes or ()
+            group = self._new(rule.family, Space(shape, first in self.blocked), needs)
         group.nodes.append(node)
         return group
 
@@ -251,16 +268,15 @@ class _Fuser:
         found: dict[Group, None] = {}
         for value in operands_of(node):
             source = self.region.sources[value]
-            producer = source.base.producer
-            if source.view is not None or producer not in self.group_of:
-                continue
-            found[self.group_of[producer]] = None  # type: ignore[index]
+            group = self.group_of.get(source.base.producer)  # type: ignore[arg-type]
+            if group is not None and (source.view is None or group.kind == "rows"):
+                found[group] = None
         hosts = [
             g
             for g in found
             if g.kind in _HOSTS
             and g.pool is None
-            and g.space == space
+            and (g.space == space or (g.kind == "rows" and space.shape in g.row_shapes))
             and g.steps + cost <= _MOST_STEPS
             and self._fits(g, node)
         ]
@@ -272,8 +288,10 @@ class _Fuser:
             return False
         if group.kind == "map":
             return True
-        if asks_position(node) or not _broadcasts(node):
+        if asks_position(node):
             return False
+        if group.kind == "rows":
+            return not isinstance(node.definition.lower, Update)
         if group.is_anchor and not self._is_last_reader(group, node):
             return False
         return all(self._is_simple(v, group.space) for v in operands_of(node))
@@ -282,30 +300,27 @@ class _Fuser:
         """Whether what the node reads of the group is there element by element."""
         for value in operands_of(node):
             source = self.region.sources[value]
-            if self.group_of.get(source.base.producer) is group and (  # type: ignore[arg-type]
-                source.view is not None or value.type.sizes != group.space.shape
-            ):
+            if self.group_of.get(source.base.producer) is not group:  # type: ignore[arg-type]
+                continue
+            if source.base.type.sizes != group.space.shape:
+                per_row = group.kind == "rows" and source.base not in self._totals
+                if not (per_row and _is_dense(source) and value.type.sizes in group.row_shapes):
+                    return False
+            elif source.view is not None or value.type.sizes != group.space.shape:
                 return False
         return True
 
     def _updates_safely(self, group: Group, node: Node) -> bool:
-        """Whether whatever the group and the node read of variables that they update is read just
-        where it is written.
-        """
-        members = (*group.before, *group.nodes, node)
-        variables = {
-            self.region.variable(member.inputs[i])
-            for member in members
-            if isinstance(rule := member.definition.lower, Update)
-            for i in range(rule.variables)
-        }
-        if not variables:
+        """Whether an update may run beside what else the group does with its variable."""
+        rule = node.definition.lower
+        if not isinstance(rule, Update):
             return True
-        for member in members:
-            pointwise = isinstance(member.definition.lower, Elementwise | Update)
-            for value in member.inputs:
+        variables = {self.region.variable(node.inputs[i]) for i in range(rule.variables)}
+        for other in (*group.before, *group.nodes):
+            pointwise = isinstance(other.definition.lower, Elementwise | Update)
+            for value in other.inputs:
                 source = self.region.sources.get(value)
-                if source is None or source.base in self.region.copied_reads:
+                if source is None:
                     continue
                 if self.region.reads.get(source.base) in variables and not (
                     pointwise and source.view is None and value.type.sizes == group.space.shape
@@ -371,6 +386,9 @@ class _Fuser:
 
     def _reduce(self, node: Node, needs: int) -> Group:
         """A reduction takes in the map that makes its input, if that has no other use."""
+        rows = self._over_rows(node, needs)
+        if rows is not None:
+            return rows
         source = self.region.sources[node.inputs[0]]
         shape = Space(node.output_shapes[0])
         base = source.base
@@ -383,7 +401,6 @@ class _Fuser:
             and base not in self._escaping
             and all(n is node or n in host.nodes for n in self.region.consumers[base])
             and self._has_only(host, base)
-            and not self._dependents(host)  # such as an update of what the map reads
             and not any(map(asks_position, host.nodes))
         )
         if not absorbs:
@@ -399,6 +416,46 @@ class _Fuser:
             self.group_of[member] = group
             self._bits[member] = 1 << group.number
         return group
+
+    def _over_rows(self, node: Node, needs: int) -> Group | None:
+        """The group over rows that a reduction of rows, or over all rows, becomes part of."""
+        reduction = reduction_of(node.definition.lower, node)  # type: ignore[arg-type]
+        assert reduction is not None
+        shape = node.input_shapes[0]
+        last = len(shape) - 1
+        of_rows = reduction.axes == (last,)
+        total = reduction.axes == tuple(range(last)) and reduction.combine == "sum"
+        total = total and not reduction.after.steps
+        if last < 1 or not (of_rows or total) or reduction.combine.startswith("arg"):
+            return None
+        if not 8 <= shape[last] <= 16384 or prod(shape[:last]) < 16:
+            return None
+        source = self.region.sources[node.inputs[0]]
+        if source.base in self.blocked or node.input_dtypes[0] not in ("float32", "float64"):
+            return None
+        host = self.group_of.get(source.base.producer)  # type: ignore[arg-type]
+        joins = (
+            host is not None
+            and source.view is None
+            and self._can_host_rows(host, shape, total)
+            and self._may_join(host, needs)
+        )
+        if host is not None and joins:
+            self._join(host, needs)
+            host.kind = "rows"
+            if total:
+                self._totals.add(node.outputs[0])
+            return host
+        if total or (host is not None and host.kind == "rows"):
+            return None
+        return self._new("rows", Space(shape), needs)
+
+    def _can_host_rows(self, host: Group, shape: tuple[int, ...], total: bool) -> bool:
+        if host.space != Space(shape) or host.kind not in ("map", "rows"):
+            return False
+        if host.kind == "map" and (total or any(map(asks_position, host.nodes))):
+            return False
+        return not any(isinstance(n.definition.lower, Update) for n in host.nodes)
 
     def _has_only(self, group: Group, value: Value) -> bool:
         """Whether nothing but `value` of a map group is seen outside of it."""
@@ -543,16 +600,6 @@ class _Memory:
     def run(self, number: int) -> None:
         for value in self._reads.get(number, ()):
             self._left[value].discard(number)
-
-
-def _broadcasts(node: Node) -> bool:
-    """Whether an element-wise node's operands lie over its result as NumPy would have it."""
-    rule = node.definition.lower
-    if not isinstance(rule, Elementwise) or rule.views is None:
-        return True
-    shape = node.output_shapes[0]
-    usual = tuple(broadcast_view(v.type.sizes or (), shape) for v in operands_of(node))
-    return operand_views(rule, node) == usual
 
 
 def _bytes(value: Value) -> int:

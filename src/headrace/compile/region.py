@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headrace.graph.anchors import Pooling
+from headrace.graph.anchors import Gather, Pooling, Scatter, SegmentSum, SparseCrossEntropy
 from headrace.graph.dataflow import Feed, Node, Value
 from headrace.graph.definition import Effect
 from headrace.graph.lowering import (
@@ -54,6 +54,7 @@ class Region:
     copies: views that are copied together, because a view of them is needed
     pools: gradients of max-pools with the pool that they undo: it keeps where its maxima were, and
         the gradient needs neither its input nor its output
+    limits: inputs that hold indices, with what they must be below
     """
 
     nodes: list[Node]
@@ -64,6 +65,7 @@ class Region:
     copied_reads: set[Value] = field(default_factory=set)
     copies: dict[Value, Source] = field(default_factory=dict)
     pools: dict[Node, Node] = field(default_factory=dict)
+    limits: list[tuple[Value, int]] = field(default_factory=list)
     sources: dict[Value, Source] = field(default_factory=dict)
     consumers: dict[Value, list[Node]] = field(default_factory=lambda: defaultdict(list))
 
@@ -80,6 +82,11 @@ class Region:
             if value.producer not in inside:  # an input or a constant that is handed on
                 self._enter(value)
         self._find_pools(inside)
+        self.limits += [
+            (self.sources[value].base, limit)
+            for node in self.nodes
+            for value, limit in limits_of(node)
+        ]
         self._find_consumers()
         self._find_copied_reads()
 
@@ -103,9 +110,9 @@ class Region:
             value = node.outputs[0]
             self.reads[value] = self.variable(node.inputs[0])
             self.sources[value] = Source(value)
-        elif isinstance(rule, Update):
-            for i in range(rule.variables):
-                self.variable(node.inputs[i])
+        elif writes_of(node):
+            for reference in writes_of(node):
+                self.variable(reference)
             for given, got in zip(node.outputs, node.inputs, strict=False):
                 self._aliases[given] = self.reference(got)
         elif isinstance(rule, Move):
@@ -174,10 +181,8 @@ class Region:
         position = {node: i for i, node in enumerate(self.nodes)}
         updates: dict[int, list[int]] = defaultdict(list)
         for node in self.nodes:
-            rule = node.definition.lower
-            if isinstance(rule, Update):
-                for i in range(rule.variables):
-                    updates[self.variable(node.inputs[i])].append(position[node])
+            for reference in writes_of(node):
+                updates[self.variable(reference)].append(position[node])
         escaping = {self.sources[v].base for v in self.outputs if v in self.sources}
         for value, variable in self.reads.items():
             at = position[value.producer]  # type: ignore[index]
@@ -185,21 +190,8 @@ class Region:
             if not later:
                 continue
             last_use = max((position[n] for n in self.consumers[value]), default=at)
-            first = min(later)
-            in_time = last_use < first or (
-                last_use == first and self._reads_in_place(self.nodes[first], value)
-            )
-            if value in escaping or not in_time:
+            if value in escaping or last_use > min(later):
                 self.copied_reads.add(value)
-
-    def _reads_in_place(self, update: Node, read: Value) -> bool:
-        """Whether an update takes each element of a read for the same element of its variable."""
-        sources = {v: self.sources[v] for v in self.data_inputs(update)}
-        return all(
-            source.view is None and value.type.sizes == read.type.sizes
-            for value, source in sources.items()
-            if source.base is read
-        )
 
 
 def operands_of(node: Node) -> list[Value]:
@@ -223,6 +215,39 @@ def operands_of(node: Node) -> list[Value]:
     if isinstance(rule, Pass):
         return [v for v in inputs if not is_reference(v)]
     return [] if isinstance(rule, Read) else [inputs[0]]
+
+
+def writes_of(node: Node) -> tuple[Value, ...]:
+    """The references to the variables that a node writes."""
+    rule = node.definition.lower
+    if isinstance(rule, Update):
+        return node.inputs[: rule.variables]
+    writes = isinstance(rule, Anchor) and node.definition.effect is Effect.WRITES
+    return node.inputs[:1] if writes else ()
+
+
+def limits_of(node: Node) -> list[tuple[Value, int]]:
+    """The operands of a node that are indices, with what they must be below."""
+    rule = node.definition.lower
+    geometry = rule.describe(node) if isinstance(rule, Anchor) else None
+    if isinstance(geometry, SparseCrossEntropy):
+        return [(node.inputs[1], geometry.classes)]
+    if isinstance(geometry, Gather):
+        return [(node.inputs[1], geometry.size)]
+    if isinstance(geometry, Scatter):
+        return [(node.inputs[1], geometry.rows)]
+    if isinstance(geometry, SegmentSum):
+        return [(node.inputs[1], geometry.segments)]
+    return []
+
+
+def index_base(value: Value) -> Value:
+    """Where indices come from, through nodes that only move them."""
+    while not is_constant(value) and isinstance(value.producer, Node):
+        if not isinstance(value.producer.definition.lower, Pass | Move):
+            break
+        value = operands_of(value.producer)[0]
+    return value
 
 
 def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:

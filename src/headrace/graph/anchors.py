@@ -44,7 +44,7 @@ __all__ = [
 class Contraction:
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
-    shapes. `rounds`: the narrower type, if any, to whose precision elements of y are rounded first.
+    shapes.
     """
 
     x_batch: tuple[int, ...]
@@ -56,7 +56,6 @@ class Contraction:
     transpose_x: bool
     transpose_y: bool
     dtype: str
-    rounds: str = ""
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
 

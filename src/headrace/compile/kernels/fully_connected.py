@@ -14,7 +14,7 @@ from functools import cached_property
 from headrace.compile.emit import I1, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.gemm import Gemm, gemm, rounding
+from headrace.compile.kernels.gemm import Gemm, gemm
 from headrace.compile.kernels.gemm_memory import (
     Sink,
     Source,
@@ -42,20 +42,16 @@ def small_batch(
     *,
     depth: int = 32,
     parts: int = 2,
-    rounds: str = "",
     target: Target | None = None,
 ) -> Gemm:
     """epilogue(X[m,k] W[k,n]) for few rows: `parts` tasks share the columns of W, each reads W
-    `depth` rows at a time. `rounds`: the type to whose precision W is rounded.
+    `depth` rows at a time.
     """
     target = target or host()
     vectors = 3 if target.registers >= 32 else 2
     most = (target.registers - 2 - vectors) // vectors
     tile = (-(-m // -(-m // most)), vectors * target.lanes(dtype))
-    spec = gemm(
-        m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile,
-        prologue_b=rounding(rounds),
-    )  # fmt: skip
+    spec = gemm(m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile)
     panels = -(-panel_count(n, spec.columns) // parts)
     return replace(spec, depth=depth, tiles=panel_count(m, spec.rows), panels=panels, look=64)
 
@@ -69,8 +65,7 @@ class SmallBatchBackward:
 
     Arguments: x (if `update`), dy, w (if `data`), operands and outputs of `update`, of `data`.
     `rows` of W are worked on at a time, `span` columns of them at a time, in tiles of `columns`.
-    `stream`: outputs of `update` bypass the caches; they must be aligned then. `rounds`: the type
-    to whose precision W is rounded for `data`.
+    `stream`: outputs of `update` bypass the caches; they must be aligned then.
     """
 
     m: int
@@ -83,7 +78,6 @@ class SmallBatchBackward:
     columns: int
     span: int
     stream: bool = False
-    rounds: str = ""
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
@@ -142,7 +136,6 @@ def small_batch_backward(
     data: Epilogue | None = None,
     *,
     stream: bool = False,
-    rounds: str = "",
     target: Target | None = None,
 ) -> SmallBatchBackward:
     """A `SmallBatchBackward` with blocks that suit a shape: a piece of dY should take a third of
@@ -154,7 +147,7 @@ def small_batch_backward(
     columns = vectors * lanes
     size = max(1, 16384 // (m * columns * (target.vector_bytes // lanes)))
     span = columns * min(size, panel_count(n, columns))
-    return SmallBatchBackward(m, n, k, dtype, update, data, rows, columns, span, stream, rounds)
+    return SmallBatchBackward(m, n, k, dtype, update, data, rows, columns, span, stream)
 
 
 class _Backward:
@@ -191,23 +184,24 @@ class _Backward:
     def _block(self, i: Operand, rows: int) -> None:
         f, spec = self.f, self.spec
         first = f.mul(i, spec.rows)
-        if self.x is not None:
-            self._take_x(self.x, first, rows)
+        if spec.update is not None:
+            self._take_x(first, rows)
         pieces = panel_count(spec.n, spec.span)
         f.loop(0, pieces, lambda piece: self._piece(first, rows, piece))
         if spec.data is not None:
             self._give_gradient(first, rows)
 
-    def _take_x(self, x: Reg, first: Operand, rows: int) -> None:
+    def _take_x(self, first: Operand, rows: int) -> None:
         """This block's columns of X, side by side."""
         f, spec = self.f, self.spec
+        assert self.x is not None
         source = Source(spec.dtype, spec.k)
 
         def one(b: Reg) -> None:
             at = f.add(f.mul(b, spec.k), first)
             for v in range(0, rows, self.lanes):
                 mask = lane_mask(f, rows - v, self.lanes)
-                value = source.load(f, [x], f.add(at, v), 0, self.lanes, mask)
+                value = source.load(f, [self.x], f.add(at, v), 0, self.lanes, mask)  # type: ignore
                 store_value(
                     f, spec.dtype, value, self.own_x, f.add(f.mul(b, spec.rows), v), mask=mask
                 )
@@ -288,7 +282,7 @@ class _Backward:
         tail = lane_mask(f, rest, lanes) if rest else None
 
         def step(n: Reg, sums: list[Reg], mask: Reg | None) -> list[Reg]:
-            source = Source(spec.dtype, spec.n, rounding(spec.rounds))
+            source = Source(spec.dtype, spec.n)
             weights = [
                 source.load(f, [w], f.add(n, r * spec.n), 0, lanes, mask) for r in range(rows)
             ]

@@ -94,6 +94,11 @@ class Reduce:
             raise ValueError(f"{len(self.before.outputs)} values for {self.combines}")
 
     @property
+    def small(self) -> bool:
+        """Whether one thread does it sooner than a team would meet."""
+        return prod(self.kept) * prod(self.reduced) * (2 + len(self.before.steps)) <= SMALL
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         inputs = [f"x{i}" for i in range(len(self.inputs))]
         operands = [f"b{i}" for i in range(len(self.operands))]

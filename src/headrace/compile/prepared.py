@@ -1,0 +1,128 @@
+"""Anchors whose kernels come as recipes, and those that go by index. In: a group that is one node.
+Out: calls in a builder's plan.
+
+Indices were checked by the cluster's caller before it runs, so that the kernels' own status word
+never changes; it is there because they want one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.compile.build import Builder
+from headrace.compile.fuse import Group
+from headrace.compile.kernels import recipes
+from headrace.compile.kernels.gathers import GatherRows, ScatterRows
+from headrace.compile.kernels.recipes import Recipe
+from headrace.compile.kernels.scans import Scan
+from headrace.graph.anchors import BatchNorm, CrossEntropy, Gather, Scatter, SegmentSum, Softmax
+from headrace.graph.dataflow import Node
+
+__all__ = [
+    "build_batch_norm",
+    "build_cross_entropy",
+    "build_gather",
+    "build_scan",
+    "build_scatter",
+    "build_segment_sum",
+    "build_softmax",
+]
+
+
+def _geometry(node: Node) -> Any:
+    return node.definition.lower.describe(node)  # type: ignore[union-attr]
+
+
+def _follow(
+    builder: Builder, node: Node, recipe: Recipe, place: Callable[[Any], int], **given: int
+) -> None:
+    """Add a recipe's calls; `place` finds the buffer of an operand."""
+    names: dict[str, int] = dict(given)
+    for number in _geometry(node).operands:
+        if f"in{number}" not in names:
+            names[f"in{number}"] = place(node.inputs[number])
+    for i, value in enumerate(node.outputs):
+        names[f"out{i}"] = builder.result(value)
+    for name, (dtype, count) in recipe.temporaries.items():
+        names[name] = builder.temporary(dtype, count, f"{node.name}/{name}")
+    for kernel, arguments in recipe.steps:
+        if "status" in arguments:
+            names.setdefault("status", builder.temporary("int64", 1, "status"))
+        builder.call(kernel, [names[a] for a in arguments], node.name)
+
+
+def build_softmax(builder: Builder, group: Group) -> None:
+    """Softmax and its logarithm."""
+    g: Softmax = _geometry(group.head)
+    _follow(builder, group.head, recipes.softmax(g), builder.whole)
+
+
+def build_cross_entropy(builder: Builder, group: Group) -> None:
+    """The losses of softmax with their gradient, in one pass."""
+    g = _geometry(group.head)
+    if isinstance(g, CrossEntropy):
+        recipe = recipes.cross_entropy(g)
+    else:
+        recipe = recipes.sparse_cross_entropy(g)
+    _follow(builder, group.head, recipe, builder.whole)
+
+
+def build_batch_norm(builder: Builder, group: Group) -> None:
+    """Batch normalisation and its gradient, of plain or blocked images."""
+    node = group.head
+    g: BatchNorm = _geometry(node)
+    blocked = node.outputs[0] in builder.blocked
+    images = {0, 1} if g.direction == "gradient" else {0}
+    given = {
+        f"in{i}": builder.blocks_of(node.inputs[i]) if blocked else builder.whole(node.inputs[i])
+        for i in images
+    }
+    recipe = recipes.batch_norm(g, "nChw16c" if blocked else None)
+    _follow(builder, node, recipe, builder.whole, **given)
+
+
+def build_gather(builder: Builder, group: Group) -> None:
+    """Rows of an array, or of a variable, by index."""
+    node = group.head
+    g: Gather = _geometry(node)
+    if g.variable:
+        count = g.batch * g.outer * g.size * g.inner
+        params = builder.variable(builder.region.variable(node.inputs[0]), g.dtype, count)
+    else:
+        params = builder.whole(node.inputs[0])
+    kernel = GatherRows(g.batch, g.outer, g.size, g.count, g.inner, g.dtype, g.index_dtype)
+    status = builder.temporary("int64", 1, "status")
+    indices = builder.whole(node.inputs[1])
+    builder.call(kernel, [params, indices, builder.result(node.outputs[0]), status], node.name)
+
+
+def build_segment_sum(builder: Builder, group: Group) -> None:
+    """Sums of rows by the number of their segment."""
+    node = group.head
+    g: SegmentSum = _geometry(node)
+    kernel = ScatterRows("Add", g.segments, g.inner, g.count, False, True, g.dtype, g.index_dtype)
+    data, ids = (builder.whole(v) for v in node.inputs[:2])
+    status = builder.temporary("int64", 1, "status")
+    builder.call(kernel, [data, ids, builder.result(node.outputs[0]), status], node.name)
+
+
+def build_scatter(builder: Builder, group: Group) -> None:
+    """Changes of a variable's rows by index."""
+    node = group.head
+    g: Scatter = _geometry(node)
+    kernel = ScatterRows(g.how, g.rows, g.inner, g.count, g.scalar, False, g.dtype, g.index_dtype)
+    number = builder.region.variable(node.inputs[0])
+    variable = builder.variable(number, g.dtype, g.rows * g.inner)
+    indices, updates = (builder.whole(v) for v in node.inputs[1:3])
+    status = builder.temporary("int64", 1, "status")
+    builder.call(kernel, [updates, indices, variable, status], node.name)
+
+
+def build_scan(builder: Builder, group: Group) -> None:
+    """Running sums and products."""
+    node = group.head
+    g = _geometry(node)
+    kernel = Scan(g.combine, g.outer, g.length, g.inner, g.exclusive, g.reverse, g.dtype)
+    x = builder.whole(node.inputs[0])
+    builder.call(kernel, [x, builder.result(node.outputs[0])], node.name)
