@@ -1,0 +1,132 @@
+"""The kernels that could do one pass of a convolution. In: geometry, accuracy. Out: candidates.
+
+Buffers go by the same names in every pass: "x" and "y" are the images (or their gradients), "w" is
+the filter (or its gradient), others are temporaries. What may be chosen is bounded by `accuracy`:
+"strict" never takes Winograd's algorithm, "default" only what is within 1e-5 of the exact result
+(root mean square, relative: F(2x2), F(4x4) and F(6x6) are at 3e-7, 2e-6 and 4e-6), "fast" anything.
+Candidates that measurements have ruled out for a class of shapes aren't offered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
+from headrace.compile.kernels.conv_few import FewChannels
+from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
+from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_onednn import OneDnnConvolution
+from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
+from headrace.compile.kernels.winograd_filter import WinogradFilter
+from headrace.compile.kernels.winograd_forward import WinogradForward
+from headrace.devices.onednn import Unsupported
+
+__all__ = ["ACCURACIES", "Candidate", "candidates"]
+
+ACCURACIES = ("strict", "default", "fast")
+_BUFFERS = {
+    "forward": ("x", "w", "y"),
+    "backward_data": ("y", "w", "x"),
+    "backward_filter": ("x", "y", "w"),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to do one pass: calls of specs on named buffers, the last of which gives the result.
+
+    temporaries: bytes of buffers other than x, y and w
+    x_layout, y_layout: "nChw16c" or "nhwc"
+    fuses: whether the last call has the epilogue that was asked for in it: its operands and outputs
+        then take the place of the call's last buffer. Otherwise the epilogue is left to do.
+    """
+
+    name: str
+    calls: tuple[tuple[Any, tuple[str, ...]], ...]
+    temporaries: tuple[tuple[str, int], ...] = ()
+    x_layout: str = "nChw16c"
+    y_layout: str = "nChw16c"
+    fuses: bool = True
+
+
+def candidates(
+    direction: str,
+    geometry: Geometry,
+    accuracy: str = "default",
+    epilogue: Epilogue = NOTHING,
+    pool: bool = False,
+) -> list[Candidate]:
+    """All ways to do it, the likeliest first; empty if there is none.
+
+    pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
+    """
+    if direction not in _BUFFERS:
+        raise ValueError(f"a convolution's direction is one of {list(_BUFFERS)}, not {direction!r}")
+    if accuracy not in ACCURACIES:
+        raise ValueError(f"accuracy is one of {ACCURACIES}, not {accuracy!r}")
+    if pool and direction != "forward":
+        raise ValueError("only a forward pass can have a max-pool behind it")
+    g = geometry
+    found: list[Candidate] = []
+    if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
+        found.append(_winograd(direction, g, epilogue, pool))
+    if _is_1x1(g) and not pool:
+        found.append(_1x1(direction, g, epilogue))
+    few = g.channels < BLOCK and g.filters % BLOCK == 0 and g.dilations == (1, 1)
+    if few and direction != "backward_data":
+        found.append(_few(direction, g, epilogue, pool))
+    if not pool:
+        found += _onednn(direction, g, epilogue)
+    return found
+
+
+def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candidate:
+    """F(4x4): larger tiles lose in memory what they save in products, smaller ones save less."""
+    r = g.kernel[0]
+    if direction == "backward_filter":
+        kernel = WinogradBackwardFilter(g, 4, epilogue=epilogue)
+        return Candidate("winograd", ((kernel, _BUFFERS[direction]),))
+    backward = direction == "backward_data"
+    transform = WinogradFilter(g.channels, g.filters, 4, r, backward=backward)
+    shape = g.backward_data() if backward else g
+    kernel = WinogradForward(shape, 4, epilogue=epilogue, pool=pool)
+    source, _, result = _BUFFERS[direction]
+    calls = ((transform, ("w", "u")), (kernel, (source, "u", result)))
+    return Candidate("winograd", calls, (("u", 4 * transform.layout.size),))
+
+
+def _is_1x1(g: Geometry) -> bool:
+    return g.kernel == (1, 1) and g.dense and g.blocked and g.pads == ((0, 0), (0, 0))
+
+
+def _1x1(direction: str, g: Geometry, epilogue: Epilogue) -> Candidate:
+    kernel: Any
+    if direction == "backward_filter":
+        kernel = Conv1x1BackwardFilter(g, epilogue)
+    elif direction == "backward_data":
+        kernel = Conv1x1(g.backward_data(), epilogue, transposed=True)
+    else:
+        kernel = Conv1x1(g, epilogue)
+    return Candidate("1x1", ((kernel, _BUFFERS[direction]),))
+
+
+def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candidate:
+    kernel: Any = (
+        FewChannels(g, epilogue, pool)
+        if direction == "forward"
+        else FewChannelsBackwardFilter(g, epilogue)
+    )
+    return Candidate("few", ((kernel, _BUFFERS[direction]),), x_layout="nhwc")
+
+
+def _onednn(direction: str, g: Geometry, epilogue: Epilogue) -> list[Candidate]:
+    x, y = ("nhwc" if n % BLOCK else "nChw16c" for n in (g.channels, g.filters))
+    spec = OneDnnConvolution(direction, g, x, y)
+    try:
+        spec.check()
+    except Unsupported:
+        return []
+    calls = ((spec, _BUFFERS[direction]),)
+    return [Candidate("onednn", calls, (), x, y, fuses=epilogue == NOTHING)]
