@@ -13,7 +13,9 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.pointwise import load_value, store_value, to_vector
 
-__all__ = ["Fused", "named"]
+__all__ = ["LARGE", "Fused", "named"]
+
+LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
 
 
 def named(prefix: str, epilogue: Epilogue) -> tuple[str, ...]:

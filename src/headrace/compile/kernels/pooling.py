@@ -19,7 +19,7 @@ import numpy as np
 from headrace.compile.emit import F32, I8, I32, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import Fused
+from headrace.compile.kernels.conv_epilogue import LARGE, Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 
 __all__ = ["AveragePool", "AveragePoolGradient", "MaxPool", "MaxPoolGradient", "maximum"]
@@ -269,7 +269,12 @@ class _Gradient(_Pool, ABC):
         def row_of_cells(i: Reg) -> None:
             plane, cell = f.div(i, cells), f.rem(i, cells)
             fused = Fused(
-                f, f.parameters[0], self._operands, self.epilogue, self._channel(f, plane)
+                f,
+                f.parameters[0],
+                self._operands,
+                self.epilogue,
+                self._channel(f, plane),
+                nontemporal=4 * self._images * g.height * g.width * BLOCK >= LARGE,
             )
             for phase in range(g.strides[0]):
                 rows = _Reach(f, cell, phase, g, 0)
@@ -380,6 +385,27 @@ class AveragePoolGradient(_Gradient):
     def arguments(self) -> tuple[str, ...]:
         return ("dy", *self.epilogue.arguments)
 
+    def emit(self, team: Team) -> None:
+        g = self.geometry
+        if g.kernel == (g.height, g.width) and g.pads == ((0, 0), (0, 0)):
+            self._emit_global(team)
+        else:
+            _Gradient.emit(self, team)
+
+    def _emit_global(self, team: Team) -> None:
+        """One window is the whole image: every pixel gets the same."""
+        f, size = team.f, self.geometry.height * self.geometry.width
+        start, stop = team.share(self._images)
+
+        def image(plane: Reg) -> None:
+            fused = Fused(f, f.parameters[0], 1, self.epilogue, self._channel(f, plane))
+            dy = f.load(_VECTOR, team.args[0], f.mul(plane, BLOCK))
+            share = f.fmul(dy, 1 / size)
+            at = f.mul(plane, size * BLOCK)
+            f.loop(0, size, lambda i: fused.store(share, f.add(at, f.mul(i, BLOCK))))
+
+        f.loop(start, stop, image)
+
     def _share(self, team: Team, output: _Output, tap: int) -> Reg:
         f, g = team.f, self.geometry
         spans = [
@@ -387,4 +413,5 @@ class AveragePoolGradient(_Gradient):
             for axis, i in enumerate((output.y, output.x))
         ]
         count = f.convert("sitofp", f.reg(f.mul(spans[0].size, spans[1].size)), F32)
-        return f.fdiv(output.load(f, team.args[0], _VECTOR), f.splat(count, BLOCK))
+        share = f.splat(f.fdiv(f.const(1.0, F32), count), BLOCK)
+        return f.fmul(output.load(f, team.args[0], _VECTOR), share)

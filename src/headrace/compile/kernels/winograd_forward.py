@@ -14,7 +14,7 @@ from typing import Any
 from headrace.compile.emit import I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import Fused
+from headrace.compile.kernels.conv_epilogue import LARGE, Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_product import Panels, emit_product
 from headrace.compile.kernels.pooling import maximum
@@ -25,7 +25,6 @@ from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_si
 __all__ = ["WinogradForward", "input_tiling"]
 
 _CACHE = 1 << 20  # of a core's second-level cache, what V and M may fill
-_LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
 
 
 def input_tiling(geometry: Geometry, m: int) -> Tiling:
@@ -277,7 +276,7 @@ class _Emitter:
         f = self.team.helper("finish", [PTR, PTR, I64, I64, I64, I64])
         table, m, at, channel, rows, columns = f.parameters
         g = spec.geometry
-        large = 4 * g.batch * g.filters * g.out_height * g.out_width >= _LARGE
+        large = 4 * g.batch * g.filters * g.out_height * g.out_width >= LARGE
         fused = Fused(f, table, 2, spec.epilogue, channel, nontemporal=large)
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
         cut = _Cut(f, rows, columns, spec)
