@@ -61,6 +61,35 @@ def convolutional(rng: Rng) -> tf.Tensor:
     return tf.nn.softmax(tf.matmul(h, variable(rng, 50, 10)) + variable(rng, 10))
 
 
+def recurrent(rng: Rng) -> tf.Tensor:
+    """An embedding and three steps of a cell with gates."""
+    words = tf.placeholder("int32", [None, 3], name="x")
+    batch = tf.shape(words)[0]
+    x = tf.nn.embedding_lookup(variable(rng, 50, 16), words)
+    weights, bias = variable(rng, 40, 48), variable(rng, 48)
+    h = tf.zeros(tf.stack([batch, 24]))
+    for step in tf.unstack(x, 3, axis=1):
+        gate, new = tf.split(tf.matmul(tf.concat([step, h], 1), weights) + bias, 2, axis=1)
+        keep = tf.sigmoid(gate)
+        h = h * keep + (1 - keep) * tf.tanh(new)
+    return tf.nn.log_softmax(tf.matmul(h, variable(rng, 24, 5)))
+
+
+def attentive(rng: Rng) -> tf.Tensor:
+    """Self-attention with two heads, and a normalised sum."""
+    x = tf.placeholder("float32", [None, 6, 16], name="x")
+    projected = tf.tensordot(x, variable(rng, 16, 48), 1)
+    query, key, value = (
+        tf.transpose(tf.reshape(p, [-1, 6, 2, 8]), [0, 2, 1, 3])
+        for p in tf.split(projected, 3, axis=2)
+    )
+    weights = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 8**0.5)
+    mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
+    y = x + tf.reshape(mixed, [-1, 6, 16])
+    mean, variance = tf.nn.moments(y, 2, keep_dims=True)
+    return (y - mean) * tf.rsqrt(variance + 1e-6) * variable(rng, 16)
+
+
 def frozen(
     network: Callable[[Rng], tf.Tensor], batch: int
 ) -> tuple[proto.GraphDef, dict, np.ndarray]:
@@ -69,7 +98,9 @@ def frozen(
     with tf.Graph().as_default() as graph, tf.Session() as session:
         y = tf.identity(network(rng), name="y")
         x = graph.get_tensor_by_name("x:0")
-        given = rng.standard_normal((batch, *x.shape.as_list()[1:])).astype(np.float32)
+        shape = (batch, *x.shape.as_list()[1:])
+        given = rng.normal(5, 2, shape) if x.dtype.is_integer else rng.standard_normal(shape)
+        given = np.abs(given).astype(x.dtype.as_numpy_dtype)
         session.run(tf.global_variables_initializer())
         expected = session.run(y, {x: given})
         definition = graph.as_graph_def()
@@ -87,7 +118,7 @@ def compiled(graph_def: proto.GraphDef, architecture: str, **more) -> Artifact:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("network", [perceptron, convolutional])
+@pytest.mark.parametrize("network", [perceptron, convolutional, recurrent, attentive])
 def test_models(network, architecture, tmp_path):
     graph_def, given, expected = frozen(network, batch=3)
     artifact = compiled(graph_def, architecture, batch=3)

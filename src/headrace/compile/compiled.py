@@ -7,13 +7,13 @@ variable's array that someone else still holds is copied first (devices.resource
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from headrace.compile.anchors import FAMILIES
+from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.build import build
 from headrace.compile.driver import NativeCluster
 from headrace.compile.fuse import fuse
@@ -21,7 +21,7 @@ from headrace.compile.layouts import blocked_values
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
 from headrace.compile.rowwise import build_rows
-from headrace.compile.target import host
+from headrace.compile.target import Target, host
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.openmp import thread_count
@@ -32,11 +32,17 @@ from headrace.graph.lowering import Update
 __all__ = ["Compiled", "compile_region", "plan_region"]
 
 
-def plan_region(region: Region, target: Any = None, threads: int | None = None) -> Plan:
-    """The plan of a region: layouts, groups, kernels, memory."""
-    blocked = blocked_values(region)
+def plan_region(
+    region: Region,
+    target: Target | None = None,
+    threads: int | None = None,
+    families: Mapping[str, Family] = FAMILIES,
+    plain: bool = False,
+) -> Plan:
+    """The plan of a region: layouts (or all of them plain), groups, kernels, memory."""
+    blocked = set() if plain else blocked_values(region)
     groups = fuse(region, blocked)
-    builders = {name: family.build for name, family in FAMILIES.items()}
+    builders = {name: family.build for name, family in families.items()}
     builders["rows"] = build_rows
     return build(region, groups, blocked, builders, target or host(), threads or thread_count())
 

@@ -43,7 +43,8 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Group", "Space", "fuse"]
 
-_HOSTS = ("map", "reduce", "rows", "contraction", "convolution")  # what element-wise nodes may join
+# What element-wise nodes may join.
+_HOSTS = ("map", "reduce", "rows", "contraction", "convolution", "depthwise")
 _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass

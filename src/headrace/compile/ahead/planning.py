@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from headrace.compile.ahead.anchors import FAMILIES
 from headrace.compile.ahead.simplify import simplify
-from headrace.compile.build import build
 from headrace.compile.cluster import is_lowerable
-from headrace.compile.fuse import fuse
+from headrace.compile.compiled import plan_region
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region
 from headrace.compile.target import Target
@@ -27,9 +26,7 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
     nodes = [n for n in flow.nodes if n.constant is None]
     _refuse([n for n in nodes if not is_lowerable(n, FAMILIES)])
     region = Region(nodes, list(flow.fetches))
-    groups = fuse(region, set())
-    builders = {name: family.build for name, family in FAMILIES.items()}
-    plan = build(region, groups, set(), builders, target, threads=1)
+    plan = plan_region(region, target, threads=1, families=FAMILIES, plain=True)
     feeds = [feed.value for feed in flow.feeds]
     numbers = {i: feeds.index(value) for i, value in enumerate(region.inputs)}
     buffers = tuple(

@@ -7,14 +7,12 @@ softmax               two reductions and what is element-wise between them
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from headrace.core.dtypes import DType, float32, int32
-from headrace.graph.anchors import BatchNorm, Softmax
+from headrace.core.dtypes import float32
+from headrace.graph.anchors import BatchNorm
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.lowering import Anchor, Elementwise
@@ -55,17 +53,8 @@ def _simpler(node: Node) -> list[Node] | None:
         return None
     if any(v.type.sizes is None for v in node.inputs):
         return None
-    geometry: Any = rule.describe(node)
-    found = _RULES.get(type(geometry))
-    return found(node, geometry) if found is not None else None
-
-
-def _constant(name: str, dtype: DType, value: np.ndarray) -> Node:
-    types = (ValueType(dtype, value.shape),)
-    return Node(lookup("Const"), name, {}, (), (), types, constant=(value,))
-
-
-# -- Batch normalisation ---------------------------------------------------------------------------
+    geometry = rule.describe(node)
+    return _batch_norm(node, geometry) if isinstance(geometry, BatchNorm) else None
 
 
 def _affine(x: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -90,7 +79,7 @@ def _batch_norm(node: Node, g: BatchNorm) -> list[Node] | None:
     factor = scale / np.sqrt(variance + g.epsilon)
     shape = (g.c, 1, 1) if g.data_format == "NCHW" else (g.c,)
     constants = [
-        _constant(f"{node.name}/{name}", float32, value.astype(np.float32).reshape(shape))
+        _constant(f"{node.name}/{name}", value.astype(np.float32).reshape(shape))
         for name, value in (("scale", factor), ("offset", offset - mean * factor))
     ]
     inputs = (node.inputs[0], *(c.outputs[0] for c in constants))
@@ -99,37 +88,6 @@ def _batch_norm(node: Node, g: BatchNorm) -> list[Node] | None:
     return [*constants, affine]
 
 
-# -- Softmax ---------------------------------------------------------------------------------------
-
-
-def _softmax(node: Node, g: Softmax) -> list[Node]:
-    x = node.inputs[0]
-    full = x.type
-    sizes = full.sizes or ()
-    rows = ValueType(full.dtype, (*sizes[:-1], 1))
-    axis = _constant(f"{node.name}/axis", int32, np.array([len(sizes) - 1], np.int32))
-    made = [axis]
-
-    def add(op: str, type: ValueType, *inputs: Value, **attrs: Any) -> Value:
-        name = f"{node.name}/{op}"
-        attrs = {"T": full.dtype, **attrs}
-        made.append(Node(lookup(op), name, attrs, inputs, node.controls, (type,), node.origin))
-        return made[-1].outputs[0]
-
-    def reduced(op: str, value: Value) -> Value:
-        return add(op, rows, value, axis.outputs[0], keep_dims=True, Tidx=int32)
-
-    shifted = add("Sub", full, x, reduced("Max", x))
-    if g.log:
-        total = reduced("Sum", add("Exp", full, shifted))
-        add("Sub", full, shifted, add("Log", rows, total))
-    else:
-        powers = add("Exp", full, shifted)
-        add("RealDiv", full, powers, reduced("Sum", powers))
-    return made
-
-
-_RULES: dict[type, Callable[[Node, Any], list[Node] | None]] = {
-    BatchNorm: _batch_norm,
-    Softmax: _softmax,
-}
+def _constant(name: str, value: np.ndarray) -> Node:
+    types = (ValueType(float32, value.shape),)
+    return Node(lookup("Const"), name, {}, (), (), types, constant=(value,))
