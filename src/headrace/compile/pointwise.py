@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headrace.compile import vector_math
+from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F16, F32, F64, I1, I8, I16, I32, I64, Function, Operand, Reg, Type
 from headrace.core.dtypes import as_dtype
 from headrace.graph.pointwise import Instruction, Pointwise
@@ -393,13 +393,13 @@ _CODE: dict[str, dict[str, Code]] = {
     "float": {
         "add": Function.fadd, "sub": Function.fsub, "mul": Function.fmul, "div": Function.fdiv,
         "max": _max_float, "min": _min_float,
-        "pow": vector_math.power, "atan2": vector_math.atan2,
+        "pow": vector_math.power, "atan2": vector_angles.atan2,
         "neg": Function.fneg, "abs": _magnitude, "sign": _sign_float,
         "sqrt": vector_math.sqrt, "rsqrt": vector_math.rsqrt,
         "exp": vector_math.exp, "expm1": vector_math.expm1,
         "log": vector_math.log, "log1p": vector_math.log1p,
         "tanh": vector_math.tanh, "sigmoid": vector_math.sigmoid, "erf": vector_math.erf,
-        "sin": vector_math.sin, "cos": vector_math.cos,
+        "sin": vector_angles.sin, "cos": vector_angles.cos,
         "floor": _rounds("floor"), "ceil": _rounds("ceil"), "trunc": _rounds("trunc"),
         "rint": _rounds("rint"),
         "eq": _compares_float("oeq"), "ne": _compares_float("une"),

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
 
-from headrace.compile import vector_math
+from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F32, F64, I32, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.pointwise import load_value, memory_type, store_value
@@ -317,7 +317,7 @@ def _box_muller(f: Function, radius: Reg, angle: Reg, exact: bool) -> list[Reg]:
         angle = f.convert("fpext", angle, F64) if exact else angle
     else:
         angle = f.fmul(angle, 2 * pi)
-    both = vector_math.sine_and_cosine(f, angle)
+    both = vector_angles.sine_and_cosine(f, angle)
     if exact and narrow:
         both = tuple(f.convert("fptrunc", v, F32) for v in both)
     return [f.fmul(v, radius) for v in both]
