@@ -25,6 +25,7 @@ from headrace.compile.region import (
     works,
 )
 from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, Effect
@@ -55,7 +56,7 @@ def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
     if not native.available():
         return flow
-    return _Clusterer(join_products(mask_before_unpooling(flow))).run()
+    return _Clusterer(widen(join_products(mask_before_unpooling(flow)), is_lowerable)).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:

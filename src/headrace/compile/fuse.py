@@ -44,7 +44,7 @@ from headrace.graph.pointwise import Pointwise
 __all__ = ["Group", "Space", "fuse"]
 
 # What element-wise nodes may join.
-_HOSTS = ("map", "reduce", "rows", "contraction", "convolution", "depthwise")
+_HOSTS = ("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling")
 _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass

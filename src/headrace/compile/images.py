@@ -202,23 +202,24 @@ def build_pooling(builder: Builder, group: Group) -> None:
     node = group.head
     g: Pooling = node.definition.lower.describe(node)  # type: ignore[union-attr]
     geometry = pool_geometry_of(g)
-    out = builder.result(node.outputs[0])
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    fused = [*operands, *outputs]
     if g.direction == "gradient":
         if g.kind == "mean":
             dy = builder.blocks_of(node.inputs[1])
-            builder.call(AveragePoolGradient(geometry), [dy, out], node.name)
+            builder.call(AveragePoolGradient(geometry, epilogue), [dy, *fused], node.name)
             return
         argmax = _argmax(builder, group, geometry)
         dy = builder.blocks_of(node.inputs[2])
-        builder.call(MaxPoolGradient(geometry), [dy, argmax, out], node.name)
+        builder.call(MaxPoolGradient(geometry, epilogue), [dy, argmax, *fused], node.name)
         return
     x = builder.blocks_of(node.inputs[0])
     if g.kind == "mean":
-        builder.call(AveragePool(geometry), [x, out], node.name)
+        builder.call(AveragePool(geometry, epilogue), [x, *fused], node.name)
         return
     undone = node in builder.region.pools.values()
     last = [builder.argmax(node)] if undone else []
-    builder.call(MaxPool(geometry, argmax=undone), [x, out, *last], node.name)
+    builder.call(MaxPool(geometry, epilogue, argmax=undone), [x, *fused, *last], node.name)
 
 
 def _argmax(builder: Builder, group: Group, geometry: Geometry) -> int:

@@ -72,6 +72,7 @@ def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
         g.transpose_y,
         g.dtype,
         epilogue,
+        rounds=g.rounds,
         threads=builder.threads,
         target=target,
     )
@@ -137,6 +138,8 @@ def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
     update, update_operands, update_outputs = epilogue_of(builder, twin)
     dy, w = (builder.whole(v) for v in group.head.inputs[:2])
     x = builder.whole(twin.head.inputs[0])
-    kernel = small_batch_backward(g.m, g.k, g.n, g.dtype, update, data, target=builder.target)
+    kernel = small_batch_backward(
+        g.m, g.k, g.n, g.dtype, update, data, rounds=g.rounds, target=builder.target
+    )
     buffers = [x, dy, w, *update_operands, *update_outputs, *data_operands, *data_outputs]
     builder.call(kernel, buffers, f"{group.head.name} {twin.head.name}")

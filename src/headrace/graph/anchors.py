@@ -44,7 +44,7 @@ __all__ = [
 class Contraction:
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
-    shapes.
+    shapes. `rounds`: the narrower type, if any, to whose precision elements of y are rounded first.
     """
 
     x_batch: tuple[int, ...]
@@ -56,6 +56,7 @@ class Contraction:
     transpose_x: bool
     transpose_y: bool
     dtype: str
+    rounds: str = ""
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
 

@@ -1,5 +1,6 @@
 """Every way to compute a product computes that product."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -36,6 +37,28 @@ def test_all_agree(size, transposes):
         c[:] = np.nan
         run_kernel(spec, [a, b, bias, c])
         np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+@pytest.mark.parametrize("size", [(16, 600, 500), (70, 50, 30)], ids=str)
+def test_all_round_the_second_operand(size, transposes):
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    a = filled(rng, (k, m) if transposes[0] else (m, k))
+    b = filled(rng, (n, k) if transposes[1] else (k, n))
+    c = filled(rng, (m, n))
+    rounded = b.astype(ml_dtypes.bfloat16).astype("d")
+    expected = (a.T if transposes[0] else a) @ (rounded.T if transposes[1] else rounded)
+    for spec in candidates(m, n, k, *transposes, rounds="bfloat16"):
+        assert not is_foreign(spec)
+        c[:] = np.nan
+        run_kernel(spec, [a, b, c])
+        np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+
+
+def test_only_float32_is_rounded():
+    with pytest.raises(ValueError, match="float64"):
+        candidates(16, 16, 16, dtype="float64", rounds="bfloat16")
 
 
 def test_small_batches_come_first():

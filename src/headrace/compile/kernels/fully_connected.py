@@ -14,7 +14,7 @@ from functools import cached_property
 from headrace.compile.emit import I1, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.gemm import Gemm, gemm
+from headrace.compile.kernels.gemm import Gemm, gemm, rounding
 from headrace.compile.kernels.gemm_memory import (
     Sink,
     Source,
@@ -42,16 +42,20 @@ def small_batch(
     *,
     depth: int = 32,
     parts: int = 2,
+    rounds: str = "",
     target: Target | None = None,
 ) -> Gemm:
     """epilogue(X[m,k] W[k,n]) for few rows: `parts` tasks share the columns of W, each reads W
-    `depth` rows at a time.
+    `depth` rows at a time. `rounds`: the type to whose precision W is rounded.
     """
     target = target or host()
     vectors = 3 if target.registers >= 32 else 2
     most = (target.registers - 2 - vectors) // vectors
     tile = (-(-m // -(-m // most)), vectors * target.lanes(dtype))
-    spec = gemm(m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile)
+    spec = gemm(
+        m, n, k, False, False, dtype, epilogue, a="direct", b="direct", tile=tile,
+        prologue_b=rounding(rounds),
+    )  # fmt: skip
     panels = -(-panel_count(n, spec.columns) // parts)
     return replace(spec, depth=depth, tiles=panel_count(m, spec.rows), panels=panels, look=64)
 
@@ -65,7 +69,8 @@ class SmallBatchBackward:
 
     Arguments: x (if `update`), dy, w (if `data`), operands and outputs of `update`, of `data`.
     `rows` of W are worked on at a time, `span` columns of them at a time, in tiles of `columns`.
-    `stream`: outputs of `update` bypass the caches; they must be aligned then.
+    `stream`: outputs of `update` bypass the caches; they must be aligned then. `rounds`: the type
+    to whose precision W is rounded for `data`.
     """
 
     m: int
@@ -78,6 +83,7 @@ class SmallBatchBackward:
     columns: int
     span: int
     stream: bool = False
+    rounds: str = ""
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
@@ -136,6 +142,7 @@ def small_batch_backward(
     data: Epilogue | None = None,
     *,
     stream: bool = False,
+    rounds: str = "",
     target: Target | None = None,
 ) -> SmallBatchBackward:
     """A `SmallBatchBackward` with blocks that suit a shape: a piece of dY should take a third of
@@ -147,7 +154,7 @@ def small_batch_backward(
     columns = vectors * lanes
     size = max(1, 16384 // (m * columns * (target.vector_bytes // lanes)))
     span = columns * min(size, panel_count(n, columns))
-    return SmallBatchBackward(m, n, k, dtype, update, data, rows, columns, span, stream)
+    return SmallBatchBackward(m, n, k, dtype, update, data, rows, columns, span, stream, rounds)
 
 
 class _Backward:
@@ -282,7 +289,7 @@ class _Backward:
         tail = lane_mask(f, rest, lanes) if rest else None
 
         def step(n: Reg, sums: list[Reg], mask: Reg | None) -> list[Reg]:
-            source = Source(spec.dtype, spec.n)
+            source = Source(spec.dtype, spec.n, rounding(spec.rounds))
             weights = [
                 source.load(f, [w], f.add(n, r * spec.n), 0, lanes, mask) for r in range(rows)
             ]

@@ -23,9 +23,9 @@ from headrace.compile.kernels.gemm_pack import Packing, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.compile.target import Target, host
-from headrace.graph.pointwise import Pointwise
+from headrace.graph.pointwise import Instruction, Pointwise
 
-__all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "whole_lines"]
+__all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "rounding", "whole_lines"]
 
 BLOCK_ROWS, BLOCK_COLUMNS = 192, 384  # so that a block's A, sums and panels of B fit in L2
 BLOCKS = 8  # at least so many, for the threads
@@ -33,6 +33,14 @@ DEPTH = 512
 FEW_ROWS, FEW_ROWS_DEPTH = 64, 128  # a panel of B is used by few tiles: it must stay in L1 for them
 LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
+
+
+def rounding(dtype: str) -> Epilogue | None:
+    """The prologue that rounds float32 elements to a narrower type's precision; "": none."""
+    if not dtype:
+        return None
+    steps = (Instruction("cast", (0,), dtype), Instruction("cast", (1,), "float32"))
+    return Epilogue(Pointwise(("float32",), steps, (2,)))
 
 
 def nothing(dtype: str) -> Epilogue:
@@ -74,7 +82,8 @@ class Gemm:
         changed = self.dtype in ("bfloat16", "float16")
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")
-        if self.b == "direct" and (self.prologue_b is not None or changed or self.transpose_b):
+        reads = self.prologue_b is not None and self.prologue_b.operands
+        if self.b == "direct" and (reads or changed or self.transpose_b):
             raise ValueError("B is changed as it is packed: it can't be read in place")
         if self.b == "packed" and (self.prologue_b is not None or self.transpose_b):
             raise ValueError("a packed B can't be changed or transposed any more")
@@ -178,7 +187,9 @@ class _Writer:
         spec, f, team = self.spec, self.f, self.team
         b_at, sums_at, sums_size = spec._places()
         left = Left(self.a[0], spec._source_a.stride, spec.transpose_a)
-        right = Right(self.b[0], spec._source_b.stride if spec.b == "direct" else 0, spec.look)
+        right = Right(self.b[0])
+        if spec.b == "direct":
+            right = Right(self.b[0], spec._source_b.stride, spec.look, spec.prologue_b)
         packings = []
         if spec.a == "pack":
             left = Left(team.scratch)

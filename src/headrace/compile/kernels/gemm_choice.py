@@ -11,7 +11,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.foreign import Foreign
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
-from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
+from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing, rounding
 from headrace.compile.target import SIZES, Target
 from headrace.devices import onednn
 
@@ -32,21 +32,28 @@ def candidates(
     dtype: str = "float32",
     epilogue: Epilogue | None = None,
     *,
+    rounds: str = "",
     threads: int = 2,
     target: Target | None = None,
 ) -> list[Kernel | Foreign]:
-    """Specs for epilogue(op(A) op(B))."""
+    """Specs for epilogue(op(A) op(B)); `rounds`: the type to whose precision B is rounded."""
+    if rounds and dtype != "float32":
+        raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
     epilogue = epilogue or nothing(dtype)
     found: list[Kernel | Foreign] = []
     if SIZES[dtype] >= 4:
         found += _small_batches(
-            m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target
+            m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
         )
     for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype):
         found.append(
-            gemm(m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b, target=target)
-        )
-    if dtype == "float32" and epilogue == nothing(dtype) and target is None and onednn.available():
+            gemm(
+                m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
+                prologue_b=rounding(rounds), target=target,
+            )
+        )  # fmt: skip
+    plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
+    if plain and target is None and onednn.available():
         found.append(foreign.Gemm(m, n, k, transpose_a, transpose_b))
     return found
 
@@ -58,16 +65,17 @@ def _small_batches(
     transposed: tuple[bool, bool],
     dtype: str,
     epilogue: Epilogue,
+    rounds: str,
     threads: int,
     target: Target | None,
 ) -> list[Kernel | Foreign]:
     """Kernels for few rows and large weights, as they stand in a layer: X W, dY W^T, X^T dY."""
     size = SIZES[dtype]
     if transposed == (False, False) and m <= FEW_ROWS and n * k * size > CACHED:
-        return [small_batch(m, n, k, dtype, epilogue, parts=threads, target=target)]
+        return [small_batch(m, n, k, dtype, epilogue, parts=threads, rounds=rounds, target=target)]
     if transposed == (False, True) and m <= FEW_ROWS and n * k * size > CACHED:
-        return [small_batch_backward(m, k, n, dtype, None, epilogue, target=target)]
-    if transposed == (True, False) and k <= FEW_ROWS and m * n * size > CACHED:
+        return [small_batch_backward(m, k, n, dtype, None, epilogue, rounds=rounds, target=target)]
+    if transposed == (True, False) and not rounds and k <= FEW_ROWS and m * n * size > CACHED:
         stream = "full" not in epilogue.operands and m * n * size > STREAMED
         spec = small_batch_backward(k, n, m, dtype, epilogue, None, stream=stream, target=target)
         return [spec]

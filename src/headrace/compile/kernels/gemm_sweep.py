@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import Function, Operand, Reg, Type
+from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm_memory import Sink
 from headrace.compile.kernels.gemm_pack import panel_count, ranges
 from headrace.compile.kernels.gemm_tile import Tile, TileWriter
@@ -86,11 +87,14 @@ class Left:
 
 @dataclass(frozen=True)
 class Right:
-    """B: packed (`stride` 0), or stored in rows `stride` apart, prefetched `look` ahead."""
+    """B: packed (`stride` 0), or stored in rows `stride` apart, prefetched `look` ahead and passed
+    through a prologue.
+    """
 
     pointer: Reg
     stride: int = 0
     look: int = 0
+    prologue: Epilogue | None = None
 
     def at(self, f: Function, type: Type, size: Blocking, p: Operand, k: Operand) -> Reg:
         """Where panel p begins for k."""
@@ -166,5 +170,6 @@ class Sweep:
         tile = Tile(
             self.type, rows, columns, a, a_row, right.stride or size.columns,
             b_padded=not right.stride, split=size.split, ahead=rate, look=right.look,
+            prologue=right.prologue,
         )  # fmt: skip
         return self.writer.tile(tile)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I64, PTR, Function, Module, Reg, Type
+from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm_memory import Sink, lane_mask, prefetch
 from headrace.compile.pointwise import load_value
 from headrace.compile.target import Target
@@ -35,7 +36,7 @@ class Tile:
 
     `b_padded`: whether rows of B may be read in whole vectors; `split`: whether the common
     dimension comes in several blocks; `ahead`: elements to prefetch per k; `look`: how far to
-    prefetch in each row of B, 0 for not at all.
+    prefetch in each row of B, 0 for not at all; `prologue`: what is done to elements of B.
     """
 
     type: Type
@@ -48,6 +49,7 @@ class Tile:
     split: bool = False
     ahead: int = 0
     look: int = 0
+    prologue: Epilogue | None = None
 
     def vectors(self, lanes: int) -> int:
         return -(-self.columns // lanes)
@@ -169,6 +171,8 @@ def _multiply(
             load_value(f, dtype, lanes, bp, v * lanes, mask=None if tile.b_padded else masks[v])
             for v in range(vectors)
         ]
+        if tile.prologue is not None:
+            row = [tile.prologue.apply(f, value, _no_operands)[0] for value in row]
         if tile.ahead:
             prefetch(f, next)
         if tile.look:
@@ -183,6 +187,10 @@ def _multiply(
         return [*(f.offset(p, count, tile.type) for p, count in steps), *found]
 
     return f.loop(0, depth, step, [a, b, ahead, *sums])[3:]
+
+
+def _no_operands(number: int, kind: str) -> Reg:
+    raise ValueError("a prologue of elements that are read in place has no operands")
 
 
 def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
