@@ -70,7 +70,8 @@ def test_every_way_of_running_agrees_with_numpy(steps, seed, data):
         results.append([first, *rest])
         for values in results:
             for i, value in zip(wanted, values, strict=True):
-                np.testing.assert_array_equal(value, expected[i])
+                # Not a bit more: a step that comes back is compiled, with a tanh of its own.
+                np.testing.assert_allclose(value, expected[i], rtol=1e-12, atol=1e-300)
 
 
 @given(programs(), st.integers(0, 2**32 - 1))

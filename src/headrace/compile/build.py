@@ -401,7 +401,7 @@ class Builder:
         if not is_constant(base):
             return None
         array = constant_of(base)
-        if array.size and bool(np.all(array == array.flat[0])):
+        if array.size and _is_uniform(array):
             return array.flat[0].item()
         return None
 
@@ -566,6 +566,12 @@ _BUILDERS: dict[str, Callable[[Builder, Group], None]] = {
 
 def _dtype(value: Value) -> str:
     return value.dtype.base_dtype.name
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits: 0.0 and -0.0 are equal, yet not the same."""
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    return bool(np.all(bits == bits[0]))
 
 
 def _split(strides: tuple[int, ...]) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from headrace.compile.region import (
     limits_of,
     works,
 )
-from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.rewrites import free_constants, join_products, mask_before_unpooling
 from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
@@ -56,7 +56,9 @@ def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
     if not native.available():
         return flow
-    return _Clusterer(widen(join_products(mask_before_unpooling(flow)), is_lowerable)).run()
+    for rewrite in (free_constants, mask_before_unpooling, join_products):
+        flow = rewrite(flow)
+    return _Clusterer(widen(flow, is_lowerable)).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
@@ -158,11 +160,11 @@ class _Clusterer:
             if compiled is None:
                 for node in nodes:
                     self._keep(node)
-        return Dataflow(
-            tuple(self.kept),
-            self.flow.feeds,
-            tuple(self.values.get(v, v) for v in self.flow.fetches),
-            _unique(n for t in self.flow.targets for n in self.nodes[t]),
+        return replace(
+            self.flow,
+            nodes=tuple(self.kept),
+            fetches=tuple(self.values.get(v, v) for v in self.flow.fetches),
+            targets=_unique(n for t in self.flow.targets for n in self.nodes[t]),
         )
 
     def _keep(self, node: Node) -> None:

@@ -22,9 +22,12 @@ from headrace.compile.plan import Plan
 from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
 from headrace.compile.rowwise import build_rows
 from headrace.compile.target import Target, host
+from headrace.core.dtypes import as_dtype
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
+from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.openmp import thread_count
+from headrace.devices.resources import ResourceHandle, VariableState
 from headrace.graph.dataflow import Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
@@ -93,7 +96,7 @@ class Compiled:
         if not self._variables:
             self._cluster.run(inputs, outputs, ())
             return outputs
-        states = [v.get() if hasattr(v, "get") else v for v in values[count:]]
+        states = [v.find(r) for v, r in zip(self._variables, values[count:], strict=True)]
         if len(set(map(id, states))) < len(states):
             return self._interpret(values)  # two names of one variable
         if not self._writes:
@@ -107,6 +110,9 @@ class Compiled:
         try:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
             self._cluster.run(inputs, outputs, arrays)
+            for state, array in zip(states, arrays, strict=True):
+                if state.value is None:
+                    state.value = array
         finally:
             for lock in locks:
                 lock.release()
@@ -122,7 +128,7 @@ class Compiled:
                 for v in node.inputs
             ]
             results = _named(node, operands)
-            listed = len(node.outputs) != 1 or node.definition.schema.has_list_outputs
+            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
             known.update(zip(node.outputs, results if listed else [results], strict=False))
         return [known[v] for v in region.outputs]
 
@@ -178,10 +184,25 @@ class _Variable:
         self.initialized = True  # whether it must have a value before
         self.op: Any = None
 
+    def find(self, reference: Any) -> VariableState:
+        """The variable that a reference is, or that a handle leads to."""
+        if not isinstance(reference, ResourceHandle):
+            return reference
+        if self.initialized:
+            return reference.get()
+        return reference.resources.get_or_create(
+            reference.container,
+            reference.name,
+            VariableState,
+            lambda: VariableState(reference.name, as_dtype(self.dtype), TensorShape(None)),
+        )
+
     def read(self, state: Any) -> np.ndarray:
-        """The variable's array; one that may be written, if the cluster does."""
+        """The variable's array, which may be written if the cluster does; a new one if the cluster
+        is what gives the variable its first value.
+        """
         if not self.initialized and state.value is None:
-            state.value = empty_aligned(self.shape, self.dtype)
+            return empty_aligned(self.shape, self.dtype)
         try:
             array = state.writable() if self.written else state.read()
         except OpError as error:
@@ -216,6 +237,4 @@ def _variables(region: Region) -> list[_Variable]:
 
 
 def _numpy(dtype: str) -> np.dtype:
-    from headrace.core.dtypes import as_dtype
-
     return np.dtype(as_dtype(dtype).as_numpy_dtype)

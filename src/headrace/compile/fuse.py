@@ -34,6 +34,8 @@ from headrace.graph.lowering import (
     Join,
     Reduce,
     Update,
+    broadcast_view,
+    operand_views,
     pointwise_of,
     reduction_of,
     row_major,
@@ -289,7 +291,7 @@ class _Fuser:
             return False
         if group.kind == "map":
             return True
-        if asks_position(node):
+        if asks_position(node) or not _broadcasts(node):
             return False
         if group.kind == "rows":
             return not isinstance(node.definition.lower, Update)
@@ -312,16 +314,23 @@ class _Fuser:
         return True
 
     def _updates_safely(self, group: Group, node: Node) -> bool:
-        """Whether an update may run beside what else the group does with its variable."""
-        rule = node.definition.lower
-        if not isinstance(rule, Update):
+        """Whether whatever the group and the node read of variables that they update is read just
+        where it is written.
+        """
+        members = (*group.before, *group.nodes, node)
+        variables = {
+            self.region.variable(member.inputs[i])
+            for member in members
+            if isinstance(rule := member.definition.lower, Update)
+            for i in range(rule.variables)
+        }
+        if not variables:
             return True
-        variables = {self.region.variable(node.inputs[i]) for i in range(rule.variables)}
-        for other in (*group.before, *group.nodes):
-            pointwise = isinstance(other.definition.lower, Elementwise | Update)
-            for value in other.inputs:
+        for member in members:
+            pointwise = isinstance(member.definition.lower, Elementwise | Update)
+            for value in member.inputs:
                 source = self.region.sources.get(value)
-                if source is None:
+                if source is None or source.base in self.region.copied_reads:
                     continue
                 if self.region.reads.get(source.base) in variables and not (
                     pointwise and source.view is None and value.type.sizes == group.space.shape
@@ -402,6 +411,7 @@ class _Fuser:
             and base not in self._escaping
             and all(n is node or n in host.nodes for n in self.region.consumers[base])
             and self._has_only(host, base)
+            and not self._dependents(host)  # such as an update of what the map reads
             and not any(map(asks_position, host.nodes))
         )
         if not absorbs:
@@ -601,6 +611,16 @@ class _Memory:
     def run(self, number: int) -> None:
         for value in self._reads.get(number, ()):
             self._left[value].discard(number)
+
+
+def _broadcasts(node: Node) -> bool:
+    """Whether an element-wise node's operands lie over its result as NumPy would have it."""
+    rule = node.definition.lower
+    if not isinstance(rule, Elementwise) or rule.views is None:
+        return True
+    shape = node.output_shapes[0]
+    usual = tuple(broadcast_view(v.type.sizes or (), shape) for v in operands_of(node))
+    return operand_views(rule, node) == usual
 
 
 def _bytes(value: Value) -> int:

@@ -190,8 +190,22 @@ class Region:
             if not later:
                 continue
             last_use = max((position[n] for n in self.consumers[value]), default=at)
-            if value in escaping or last_use > min(later):
+            first = min(later)
+            in_time = last_use < first or (
+                last_use == first and self._reads_in_place(self.nodes[first], value)
+            )
+            if value in escaping or not in_time:
                 self.copied_reads.add(value)
+
+    def _reads_in_place(self, update: Node, read: Value) -> bool:
+        """Whether an update takes each element of a read for the same element of its variable."""
+        sources = {v: self.sources[v] for v in self.data_inputs(update)}
+        pointwise = isinstance(update.definition.lower, Update)
+        return all(
+            pointwise and source.view is None and value.type.sizes == read.type.sizes
+            for value, source in sources.items()
+            if source.base is read
+        )
 
 
 def operands_of(node: Node) -> list[Value]:
