@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import headrace as tf
 from headrace.cli import main
+from headrace.compile import native
 from headrace.compile.ahead import ARCHITECTURES, Artifact, target_for
 from headrace.compile.ahead.elf import Elf
 from headrace.compile.ahead.model import read_model
@@ -185,6 +186,7 @@ def run_command(*arguments: str | Path):
         ("aarch64", "small", ["small.h", "small.o"]),
         ("wasm32", "small.wasm", ["small.h", "small.mjs", "small.wasm"]),
         ("wasm32", "small.o", ["small.h", "small.o"]),
+        ("wasm32", "small.v2", ["small.v2.h", "small.v2.mjs", "small.v2.wasm"]),
     ],
 )
 def test_files(model_file, tmp_path, architecture, out, files):
@@ -194,8 +196,9 @@ def test_files(model_file, tmp_path, architecture, out, files):
     assert done.exit_code == 0, done.output
     assert sorted(p.name for p in where.iterdir()) == files
     assert all(name in done.output for name in files)
-    header = (where / "small.h").read_text()
-    assert "int small(\n    const float* x,\n    float* y,\n    void* workspace);" in header
+    header = (where / files[0]).read_text()
+    name = "small" if files[0] == "small.h" else "small_v2"
+    assert f"int {name}(\n    const float* x,\n    float* y,\n    void* workspace);" in header
     assert "x float32[2,4]" in header
 
 
@@ -218,14 +221,23 @@ def test_text_and_names(model_file, tmp_path):
         (["--batch", "1", "--name", "no-name"], "'no-name' can't be a function's name"),
         (["--output", "z"], "the graph has no tensor 'z'"),
         (["--target", "mips"], "'mips' is not one of"),
+        (["--batch", "1", "-o", "x.wasm"], "this target makes an object file: name it with .o"),
+        (["--batch", "1", "-o", "nowhere/x.o"], "nowhere/x.o"),
     ],
 )
-def test_mistakes_are_told(model_file, tmp_path, options, message):
+def test_mistakes_are_told(model_file, tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "out.o"
     done = run_command(model_file, "--target", "x86_64", "-o", out, *options)
     assert done.exit_code != 0
     assert message in done.output
-    assert not out.exists()
+    assert [p.name for p in tmp_path.iterdir()] == [model_file.name]
+
+
+def test_without_llvm(model_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(native, "why_not", lambda: "llvmlite is missing")
+    done = run_command(model_file, "--target", "x86_64", "-o", tmp_path / "out.o")
+    assert (done.exit_code, done.output) == (1, "Error: llvmlite is missing\n")
 
 
 def test_a_broken_file(tmp_path):

@@ -5,8 +5,12 @@ for C and, for the latter, JavaScript. Whatever runs it needs neither Python nor
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from headrace.compile.ahead import Artifact
 
 __all__ = ["command"]
 
@@ -58,29 +62,42 @@ def command(
 
     Freeze variables with tf.graph_util.convert_variables_to_constants first.
     """
+    from headrace.compile import native
     from headrace.compile.ahead import c_identifier, target_for
     from headrace.compile.ahead.model import read_model
     from headrace.core import proto
     from headrace.graph.graph_io import read_message
     from headrace.pipeline.ahead import compile_model
 
+    reason = native.why_not()
+    if reason is not None:
+        raise click.ClickException(reason)
+    base = out.with_suffix("") if out.suffix in (".o", ".wasm") else out
     try:
         found = read_model(read_message(model, proto.GraphDef), inputs, outputs, batch)
         artifact = compile_model(
             found,
             target_for(architecture, cpu),
-            name=name or c_identifier(out.stem),
-            stem=out.stem,
+            name=name or c_identifier(base.name),
+            stem=base.name,
             origin=model.name,
         )
+        for path, data in _files(artifact, base, out.suffix).items():
+            path.write_bytes(data)
+            click.echo(f"{path}: {len(data)} bytes")
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    files: dict[Path, bytes] = {out.with_suffix(".h"): artifact.header.encode()}
-    if artifact.module is not None and artifact.glue is not None and out.suffix != ".o":
-        files[out.with_suffix(".wasm")] = artifact.module
-        files[out.with_suffix(".mjs")] = artifact.glue.encode()
-    else:
-        files[out.with_suffix(".o")] = artifact.object
-    for path, data in files.items():
-        path.write_bytes(data)
-        click.echo(f"{path}: {len(data)} bytes")
+
+
+def _files(artifact: Artifact, base: Path, suffix: str) -> dict[Path, bytes]:
+    """What to write where: a module unless an object is asked for, where there is one."""
+
+    def beside(ending: str) -> Path:
+        return base.with_name(base.name + ending)
+
+    files = {beside(".h"): artifact.header.encode()}
+    if artifact.module is None or artifact.glue is None or suffix == ".o":
+        if suffix == ".wasm":
+            raise ValueError("this target makes an object file: name it with .o")
+        return {beside(".o"): artifact.object, **files}
+    return {beside(".wasm"): artifact.module, beside(".mjs"): artifact.glue.encode(), **files}

@@ -19,7 +19,6 @@ from tests.unit.compile import ahead_runs
 TARGETS = [
     ("x86_64", "x86-64-v2"),
     ("x86_64", "x86-64-v3"),
-    ("x86_64", "x86-64-v4"),
     ("aarch64", "generic"),
     ("wasm32", "generic"),
 ]
