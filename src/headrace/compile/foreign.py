@@ -19,13 +19,13 @@ import numpy as np
 
 from headrace.compile import native
 from headrace.compile.emit import F32, I8, I32, I64, PTR, VOID, Function, Module, Reg
-from headrace.compile.target import host
+from headrace.compile.target import Target, host
 from headrace.devices.buffers import address
 from headrace.devices.onednn import library
 from headrace.devices.onednn.matmul import matmul_plan
 from headrace.devices.onednn.plan import Plan
 
-__all__ = ["Bound", "Chain", "Foreign", "Gemm", "Product", "is_foreign"]
+__all__ = ["Bound", "Chain", "Foreign", "Gemm", "Product", "can", "is_foreign", "multiplies"]
 
 _DTYPES = {"float32": library.F32, "bfloat16": library.BF16}
 
@@ -48,6 +48,21 @@ class Foreign(Protocol):
     def scratch(self, threads: int) -> int: ...
 
     def bind(self, threads: int) -> Bound: ...
+
+
+def multiplies(target: Target, precision: str) -> bool:
+    """Whether oneDNN multiplies a narrow type faster than float32 on a processor."""
+    fast = {"+avx512bf16", "+amx-bf16"} & set(target.features.split(","))
+    return precision == "bfloat16" and bool(fast)
+
+
+def can(spec: Any) -> bool:
+    """Whether oneDNN is there and does it."""
+    try:
+        spec.check()
+    except library.Unsupported:
+        return False
+    return True
 
 
 def is_foreign(spec: Any) -> bool:
@@ -147,18 +162,21 @@ class Chain:
 
 @dataclass(frozen=True)
 class Product(Chain):
-    """c = op(a) op(b) with leading batch dimensions that broadcast, in float32 or bfloat16."""
+    """c = op(a) op(b) with leading batch dimensions that broadcast, in float32 or bfloat16. With a
+    `precision`, operands are converted to that type and their products added up in c's.
+    """
 
     dtype: str
     a_shape: tuple[int, ...]
     b_shape: tuple[int, ...]
     transpose_a: bool = False
     transpose_b: bool = False
+    precision: str = ""
     arguments = ("a", "b", "out:c")
 
     def plan(self) -> Plan:
         shapes = (self.a_shape, self.b_shape, self.transpose_a, self.transpose_b)
-        return matmul_plan(_DTYPES[self.dtype], *shapes)[0]
+        return matmul_plan(_DTYPES[self.dtype], *shapes, _DTYPES.get(self.precision))[0]
 
 
 _CALLED = ("dnnl_memory_set_data_handle", "dnnl_primitive_execute", "omp_set_num_threads")

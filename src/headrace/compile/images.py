@@ -17,6 +17,7 @@ from typing import Any
 from headrace.compile.build import Builder
 from headrace.compile.choose import Way, fastest
 from headrace.compile.epilogues import bias_relu_of, epilogue_of, map_epilogue
+from headrace.compile.foreign import can, multiplies
 from headrace.compile.fuse import Group
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution
@@ -30,7 +31,6 @@ from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
 from headrace.compile.windows import geometry_of, pool_geometry_of, suits_winograd
-from headrace.devices.onednn import Unsupported
 from headrace.graph.anchors import Convolution, Pooling
 from headrace.graph.dataflow import Value
 
@@ -51,23 +51,13 @@ def supports_convolution(g: Convolution) -> bool:
     return suits_winograd(geometry) or can(_onednn(g.direction, geometry))
 
 
-def _onednn(direction: str, g: Geometry, **fused: bool) -> OneDnnConvolution:
-    return OneDnnConvolution(
-        _DIRECTIONS[direction], g, _layout(g.channels), _layout(g.filters), **fused
-    )
+def _onednn(direction: str, g: Geometry, precision: str = "float32") -> OneDnnConvolution:
+    x, y = _layout(g.channels), _layout(g.filters)
+    return OneDnnConvolution(_DIRECTIONS[direction], g, x, y, precision=precision)
 
 
 def _layout(channels: int) -> str:
     return "nhwc" if channels % BLOCK else "nChw16c"
-
-
-def can(spec: OneDnnConvolution) -> bool:
-    """Whether oneDNN is there and does it."""
-    try:
-        spec.check()
-    except Unsupported:
-        return False
-    return True
 
 
 def build_convolution(builder: Builder, group: Group) -> None:
@@ -75,7 +65,7 @@ def build_convolution(builder: Builder, group: Group) -> None:
     node = group.head
     g: Convolution = node.definition.lower.describe(node)  # type: ignore[union-attr]
     geometry = geometry_of(g)
-    way = _way(builder, g.direction, geometry, group.pool is not None)
+    way = _way(builder, g, geometry, group.pool is not None)
     if g.direction == "filter":
         _build_filter(builder, group, geometry, way)
         return
@@ -86,7 +76,7 @@ def build_convolution(builder: Builder, group: Group) -> None:
     if way == "winograd":
         _winograd(builder, group, geometry, g.direction == "input", x, w)
     else:
-        _direct(builder, group, _onednn(g.direction, geometry), [x, w])
+        _direct(builder, group, _onednn(g.direction, geometry, way), [x, w])
 
 
 def _image(builder: Builder, value: Value, channels: int) -> int:
@@ -138,22 +128,25 @@ def _build_filter(builder: Builder, group: Group, geometry: Geometry, way: str) 
         kernel = WinogradBackwardFilter(geometry, 4, epilogue=epilogue)
         builder.call(kernel, [x, dy, *operands, *outputs], node.name)
         return
-    _direct(builder, group, _onednn("filter", geometry), [x, dy])
+    _direct(builder, group, _onednn("filter", geometry, way), [x, dy])
 
 
 # -- Choosing --------------------------------------------------------------------------------------
 
 
-def _way(builder: Builder, direction: str, geometry: Geometry, pooled: bool) -> str:
-    if not suits_winograd(geometry):
-        return "onednn"
-    if pooled or not can(_onednn(direction, geometry)):
-        return "winograd"
+def _way(builder: Builder, convolution: Convolution, geometry: Geometry, pooled: bool) -> str:
+    """The fastest way: Winograd's, or the type in which oneDNN shall multiply."""
+    direction = convolution.direction
     g = replace(geometry, batch=min(geometry.batch, _TIMED_BATCH))
-    ways: dict[str, Callable[[], Way]] = {
-        "winograd": partial(_winograd_way, direction, g),
-        "onednn": partial(_onednn_way, direction, g),
-    }
+    ways: dict[str, Callable[[], Way]] = {}
+    if suits_winograd(geometry):
+        ways["winograd"] = partial(_winograd_way, direction, g)
+    types = ["float32"]
+    if multiplies(builder.target, convolution.precision):
+        types.append(convolution.precision)
+    for precision in types:
+        if not pooled and can(_onednn(direction, g, precision)):
+            ways[precision] = partial(_onednn_way, direction, g, precision)
     return fastest(f"convolution {direction} {g}", ways, builder.threads)
 
 
@@ -178,9 +171,9 @@ def _winograd_way(direction: str, g: Geometry) -> Way:
     return Way(calls, {**_sizes(g), "u": 4 * transform.layout.size})
 
 
-def _onednn_way(direction: str, g: Geometry) -> Way:
+def _onednn_way(direction: str, g: Geometry, precision: str) -> Way:
     names = {"forward": ("x", "w", "y"), "input": ("y", "w", "x"), "filter": ("x", "y", "w")}
-    return Way(((_onednn(direction, g), names[direction]),), _sizes(g))
+    return Way(((_onednn(direction, g, precision), names[direction]),), _sizes(g))
 
 
 # -- Pools -----------------------------------------------------------------------------------------

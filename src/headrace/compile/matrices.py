@@ -9,11 +9,13 @@ connected layer with few rows are one call, which passes over the weights once (
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from headrace.compile.build import Builder
 from headrace.compile.choose import Way, fastest
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.epilogues import epilogue_of
+from headrace.compile.epilogues import epilogue_of, map_epilogue
+from headrace.compile.foreign import Product, can, multiplies
 from headrace.compile.fuse import Group
 from headrace.compile.kernels.batched import Matrices, batched_gemm
 from headrace.compile.kernels.fully_connected import small_batch_backward
@@ -28,6 +30,7 @@ __all__ = ["build", "supports"]
 
 _TIMED = 5e7  # multiplications and additions from which on the choice of a kernel is measured
 _CANDIDATES = 2  # how many of the likely best are compared
+_CONVERTED = "converted"
 
 
 def supports(geometry: Contraction) -> bool:
@@ -55,11 +58,25 @@ def _geometry(node: Node) -> Contraction:
 
 def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
     node = group.head
-    epilogue, operands, outputs = epilogue_of(builder, group)
-    number = _fastest(builder, g)
-    found = _candidates(builder, g, epilogue)
     x, y = (builder.whole(v) for v in node.inputs[:2])
-    builder.call(found[number], [x, y, *operands, *outputs], node.name)
+    way = _fastest(builder, g)
+    if way == _CONVERTED:
+        raw = map_epilogue(builder, group)
+        builder.call(_converted(g), [x, y, raw.buffer], node.name)
+        raw.finish()
+        return
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    found = _candidates(builder, g, epilogue)
+    builder.call(found[int(way)], [x, y, *operands, *outputs], node.name)
+
+
+def _converted(g: Contraction) -> Product:
+    """oneDNN's product of operands that it converts to bfloat16 first."""
+    shapes = (
+        (g.k, g.m) if g.transpose_x else (g.m, g.k),
+        (g.n, g.k) if g.transpose_y else (g.k, g.n),
+    )
+    return Product(g.dtype, *shapes, g.transpose_x, g.transpose_y, precision=g.precision)
 
 
 def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
@@ -72,22 +89,25 @@ def _candidates(builder: Builder, g: Contraction, epilogue: Epilogue) -> list:
         g.transpose_y,
         g.dtype,
         epilogue,
-        rounds=g.rounds,
+        rounds=g.precision if g.rounds else "",
         threads=builder.threads,
         target=target,
     )
     return [f for f in found if not hasattr(f, "bind")]
 
 
-def _fastest(builder: Builder, g: Contraction) -> int:
-    """Which of the candidates is the fastest, without an epilogue."""
+def _fastest(builder: Builder, g: Contraction) -> str:
+    """Which of the candidates is the fastest, without an epilogue: its number, or _CONVERTED."""
     if 2 * g.m * g.n * g.k < _TIMED or builder.target != host():
-        return 0
+        return "0"
     found = _candidates(builder, g, nothing(g.dtype))[:_CANDIDATES]
     size = SIZES[g.dtype]
     sizes = {"x": g.m * g.k * size, "y": g.k * g.n * size, "z": g.m * g.n * size}
-    ways = {str(i): partial(Way, ((spec, ("x", "y", "z")),), sizes) for i, spec in enumerate(found)}
-    return int(fastest(f"contraction {g}", ways, builder.threads))
+    named: dict[str, Any] = {str(i): spec for i, spec in enumerate(found)}
+    if multiplies(builder.target, g.precision) and can(_converted(g)):
+        named[_CONVERTED] = _converted(g)
+    ways = {name: partial(Way, ((spec, ("x", "y", "z")),), sizes) for name, spec in named.items()}
+    return fastest(f"contraction {g}", ways, builder.threads)
 
 
 # -- Batches ---------------------------------------------------------------------------------------
@@ -138,8 +158,9 @@ def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
     update, update_operands, update_outputs = epilogue_of(builder, twin)
     dy, w = (builder.whole(v) for v in group.head.inputs[:2])
     x = builder.whole(twin.head.inputs[0])
+    rounds = g.precision if g.rounds else ""
     kernel = small_batch_backward(
-        g.m, g.k, g.n, g.dtype, update, data, rounds=g.rounds, target=builder.target
+        g.m, g.k, g.n, g.dtype, update, data, rounds=rounds, target=builder.target
     )
     buffers = [x, dy, w, *update_operands, *update_outputs, *data_operands, *data_outputs]
     builder.call(kernel, buffers, f"{group.head.name} {twin.head.name}")

@@ -61,7 +61,7 @@ def _contraction(g: Contraction, x: np.ndarray, y: np.ndarray) -> Arrays:
     x = np.swapaxes(x, -1, -2) if g.transpose_x else x
     y = np.swapaxes(y, -1, -2) if g.transpose_y else y
     assert x.shape == (*g.batch, g.m, g.k) and y.shape == (*g.batch, g.k, g.n)
-    y = y.astype(_numpy(g.rounds)).astype(y.dtype) if g.rounds else y
+    y = y.astype(_numpy(g.precision)).astype(y.dtype) if g.rounds else y
     return [np.matmul(x, y)]
 
 

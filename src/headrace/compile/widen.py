@@ -158,9 +158,7 @@ class _Widener:
             else (self._as_float32(v) if _is_narrow(v) else self._as_it_was(v))
             for i, v in enumerate(node.inputs)
         ]
-        wide = _in_float32(node, inputs, self._controls(node))
-        if source is not None:
-            wide = _rounding(wide, node.inputs[1].dtype)
+        wide = _noting(_in_float32(node, inputs, self._controls(node)), node, source is not None)
         self.kept.append(wide)
         self.nodes[node] = (wide,)
         given = {v.dtype for v in node.inputs if _is_narrow(v)}
@@ -230,20 +228,27 @@ def _casts(node: Node) -> str:
     return dtype if program_of(node) == program else ""
 
 
-def _rounding(product: Node, dtype: DType) -> Node:
-    """A product that rounds its second operand."""
-    definition = product.definition
-    rule = definition.lower
-    assert isinstance(rule, Anchor)
+def _noting(wide: Node, node: Node, rounds: bool) -> Node:
+    """A product or convolution whose geometry says that its operands are narrow: `rounds`, once it
+    has rounded the second one.
+    """
+    definition, rule = wide.definition, wide.definition.lower
+    if not isinstance(rule, Anchor) or rule.family not in ("contraction", "convolution"):
+        return wide
+    dtype = node.types[0].dtype
     kernel, describe = definition.kernel, rule.describe
+    known: dict[str, Any] = {"precision": dtype.name, **({"rounds": True} if rounds else {})}
+    lower = Anchor(rule.family, lambda site: replace(describe(site), **known))
 
     @wraps(kernel)
     def run(x: Any, y: Any, **attrs: Any) -> Any:
         rounded = np.asarray(y).astype(dtype.as_numpy_dtype).astype(np.float32)
         return kernel(x, rounded, **attrs)
 
-    lower = Anchor(rule.family, lambda site: replace(describe(site), rounds=dtype.name))
-    return replace(product, definition=replace(definition, kernel=run, native=None, lower=lower))
+    changed = replace(definition, lower=lower)
+    return replace(
+        wide, definition=replace(changed, kernel=run, native=None) if rounds else changed
+    )
 
 
 # -- Results that need no rounding -----------------------------------------------------------------

@@ -44,7 +44,8 @@ __all__ = [
 class Contraction:
     """product[b] = op(x[b]) op(y[b]): matrices [m, k] and [k, n], stored transposed as [k, m] and
     [n, k] if said so. `batch` is the product's; x and y are broadcast to it from their own batch
-    shapes. `rounds`: the narrower type, if any, to whose precision elements of y are rounded first.
+    shapes. `precision`: the narrower type, if any, in which elements of x and y can be held without
+    loss, but for y where `rounds`, which is to be rounded to it first.
     """
 
     x_batch: tuple[int, ...]
@@ -56,7 +57,8 @@ class Contraction:
     transpose_x: bool
     transpose_y: bool
     dtype: str
-    rounds: str = ""
+    precision: str = ""
+    rounds: bool = False
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
 
@@ -103,7 +105,8 @@ class Convolution:
 
     Images are [n, h, w, c] or, for NCHW, [n, c, h, w]; filters are always [kh, kw, c, k]. If
     `depthwise`, channel c makes the output channels c * multiplier + i alone, k = c * multiplier,
-    and filters are [kh, kw, c, multiplier].
+    and filters are [kh, kw, c, multiplier]. `precision`: the narrower type, if any, in which both
+    operands can be held without loss.
     """
 
     direction: str
@@ -115,6 +118,7 @@ class Convolution:
     data_format: str
     dtype: str
     depthwise: bool = False
+    precision: str = ""
 
     @property
     def operands(self) -> tuple[int, ...]:

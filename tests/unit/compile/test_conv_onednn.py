@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -69,6 +70,29 @@ class TestPasses:
         spec = OneDnnConvolution("backward_filter", geometry, layout, layout)
         run(spec, [laid_out(e.x, layout), laid_out(e.dy, layout), dw], threads)
         assert error(dw, e.dw) < 1e-6
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.bfloat16).astype(x.dtype)
+
+
+@pytest.mark.parametrize("geometry", [*CASES[::2], PHOTOGRAPHS])
+def test_bfloat16_is_multiplied_and_added_in_float32(geometry):
+    e = Example(geometry)
+    e.x, e.w, e.dy = rounded(e.x), rounded(e.w), rounded(e.dy)
+    layouts = ["nhwc" if n % 16 else "nChw16c" for n in (geometry.channels, geometry.filters)]
+    x, dy = laid_out(e.x, layouts[0]), laid_out(e.dy, layouts[1])
+    y, dx, dw = empty(e.dy, layouts[1]), empty(e.x, layouts[0]), room(*e.w.shape)
+    make = functools.partial(
+        OneDnnConvolution,
+        geometry=geometry, source=layouts[0], result=layouts[1], precision="bfloat16",
+    )  # fmt: skip
+    run(make("forward"), [x, placed(e.w), y], 2)
+    run(make("backward_data"), [dy, placed(e.w), dx], 2)
+    run(make("backward_filter"), [x, dy, dw], 2)
+    assert error(read(y, layouts[1]), e.y) < 1e-6
+    assert error(read(dx, layouts[0]), e.dx) < 1e-6
+    assert error(dw, e.dw) < 1e-6
 
 
 def test_photographs_become_blocked_images():

@@ -1,11 +1,15 @@
 """oneDNN from inside a plan: the same numbers as NumPy and as devices.onednn give."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import Gemm, Product
+from headrace.compile.foreign import Gemm, Product, multiplies
 from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.target import host
 from headrace.devices import onednn
 
 
@@ -54,6 +58,21 @@ def test_a_product_large_enough_for_scratch_memory():
     assert spec.scratch(2) > 0
     found = run(spec, [a, b], np.zeros((600, 1000), np.float32))
     np.testing.assert_allclose(found, a @ b, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_operands_are_rounded_to_bfloat16_and_added_up_in_float32(transpose):
+    a, b = normal(300, 200) if transpose else normal(200, 300), normal(300, 100)
+    spec = Product("float32", a.shape, b.shape, transpose_a=transpose, precision="bfloat16")
+    found = run(spec, [a, b], np.zeros((200, 100), np.float32))
+    x, y = (v.astype(ml_dtypes.bfloat16).astype(np.float64) for v in (a, b))
+    np.testing.assert_allclose(found, (x.T if transpose else x) @ y, rtol=0, atol=1e-4)
+
+
+def test_only_what_a_processor_multiplies_fast_is_converted():
+    plain, fast = (replace(host(), features=f"+avx512f,{s}avx512bf16") for s in "-+")
+    assert multiplies(fast, "bfloat16") and not multiplies(plain, "bfloat16")
+    assert not multiplies(fast, "") and not multiplies(fast, "float16")
 
 
 def test_what_onednn_can_not_do_is_refused_early():

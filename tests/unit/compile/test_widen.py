@@ -4,21 +4,33 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace.compile import images, matrices
 
 EPSILON = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
 
 def run(build, feeds, jit):
-    """A program's fetches, and its variables afterwards; `build` gives placeholders and fetches."""
+    """A program's fetches, and by how much it changed its variables; `build` gives placeholders and
+    fetches.
+    """
+    level = tf.OptimizerOptions.ON_1 if jit else tf.OptimizerOptions.OFF
     config = tf.ConfigProto()
-    config.graph_options.optimizer_options.global_jit_level = (
-        tf.OptimizerOptions.ON_1 if jit else tf.OptimizerOptions.OFF
-    )
+    config.graph_options.optimizer_options.global_jit_level = level
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         inputs, fetches = build()
         session.run(tf.global_variables_initializer())
+        before = session.run(tf.global_variables())
         results = session.run(fetches, dict(zip(inputs, feeds, strict=True)))
-        return results, session.run(tf.global_variables())
+        after = session.run(tf.global_variables())
+        return [*results, *(b - a for a, b in zip(before, after, strict=True))]
+
+
+def assert_same(found, expected, dtype):
+    """Equal within some units in the last place of `dtype`, of the largest."""
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype
+        a, b = np.float64(a), np.float64(b)
+        np.testing.assert_allclose(a, b, rtol=0, atol=8 * EPSILON[dtype] * np.abs(b).max())
 
 
 def random(*shape, seed=1):
@@ -55,15 +67,57 @@ def network(dtype, hidden=192):
         return [x], [loss, tf.identity(y)]
 
 
-@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16], ids=str)
-@pytest.mark.parametrize("hidden", [192, 2000])  # with 2000, the two gradients are one pass
+# With 2112 columns, the two gradients of the hidden layer are one pass over its weights.
+@pytest.mark.parametrize(
+    ("dtype", "hidden"),
+    [(tf.bfloat16, 192), (tf.bfloat16, 2112), (tf.float16, 192)],
+    ids=str,
+)
 def test_a_training_step_is_the_interpreter_s(dtype, hidden):
     feeds = [random(4, 18, 18, 3)]
-    (loss, y), changed = run(lambda: network(dtype, hidden), feeds, jit=False)
-    (loss2, y2), changed2 = run(lambda: network(dtype, hidden), feeds, jit=True)
-    assert y2.dtype == y.dtype
-    bound = 8 * EPSILON[dtype]
-    np.testing.assert_allclose(loss2, loss, rtol=bound)
-    for a, b in zip((y2, *changed2), (y, *changed), strict=True):
-        a, b = np.float64(a), np.float64(b)
-        np.testing.assert_allclose(a, b, atol=bound * np.abs(b).max())
+    expected = run(lambda: network(dtype, hidden), feeds, jit=False)
+    assert_same(run(lambda: network(dtype, hidden), feeds, jit=True), expected, dtype)
+
+
+def test_a_step_on_a_processor_that_multiplies_bfloat16(monkeypatch):
+    chosen = []
+
+    def last(key, ways, threads):
+        chosen.append(list(ways)[-1])
+        return chosen[-1]
+
+    for module in (images, matrices):
+        monkeypatch.setattr(module, "multiplies", lambda target, precision: bool(precision))
+        monkeypatch.setattr(module, "fastest", last)
+    monkeypatch.setattr(matrices, "_TIMED", 0)
+    feeds = [random(4, 18, 18, 3)]
+    found = run(lambda: network(tf.bfloat16), feeds, jit=True)
+    assert {"bfloat16", "converted"} <= set(chosen)
+    assert_same(found, run(lambda: network(tf.bfloat16), feeds, jit=False), tf.bfloat16)
+
+
+def test_narrow_results_are_rounded():
+    """Each op's own result is, however many are fused: 1 + 2^-9 is 1."""
+
+    def build():
+        x = tf.placeholder(tf.bfloat16, [16, 16])
+        y = tf.matmul(x, x)
+        return [x], [y + y * tf.constant(2.0**-9, tf.bfloat16) - y]
+
+    one = np.eye(16, dtype=tf.bfloat16.as_numpy_dtype)
+    (found,) = run(build, [one], jit=True)
+    assert not np.any(found)
+
+
+def test_what_is_not_compiled_gets_narrow_values():
+    def build():
+        x = tf.placeholder(tf.bfloat16, [8, 8])
+        y = tf.nn.relu(tf.matmul(x, x))
+        seen = tf.py_func(lambda a: np.float32(a.dtype.itemsize), [y], tf.float32)
+        return [x], [y, seen]
+
+    x = random(8, 8).astype(tf.bfloat16.as_numpy_dtype)
+    expected = run(build, [x], jit=False)
+    found = run(build, [x], jit=True)
+    assert_same(found, expected, tf.bfloat16)
+    assert found[1] == 2

@@ -40,9 +40,16 @@ def _worth_reordering(a_dims: Shape, b_dims: Shape) -> bool:
 
 @cached
 def matmul_plan(
-    dtype: int, a_shape: Shape, b_shape: Shape, transpose_a: bool, transpose_b: bool
+    dtype: int,
+    a_shape: Shape,
+    b_shape: Shape,
+    transpose_a: bool,
+    transpose_b: bool,
+    multiplied: int | None = None,
 ) -> tuple[Plan, Shape]:
-    """The plan of `matmul`: arrays a, b, product."""
+    """The plan of `matmul`: arrays a, b, product. `multiplied`: another type to convert a and b to
+    first.
+    """
     require(min(len(a_shape), len(b_shape)) >= 2, "matmul of an array with fewer than 2 dimensions")
     require(0 not in a_shape + b_shape, "empty array")
     rank = max(len(a_shape), len(b_shape))
@@ -58,9 +65,13 @@ def matmul_plan(
     a = builder.dense(a_dims, _order(rank, transpose_a), dtype)
     b = builder.dense(b_dims, _order(rank, transpose_b), dtype)
     y = builder.dense(shape, _order(rank, False), dtype)
-    b_in = builder.any_layout(b_dims, dtype) if _worth_reordering(a_dims, b_dims) else b
-    desc = builder.primitive_desc("matmul", a, b_in, None, y)
+    a_in = a if multiplied is None else builder.any_layout(a_dims, multiplied)
+    b_in = b
+    if multiplied is not None or _worth_reordering(a_dims, b_dims):
+        b_in = builder.any_layout(b_dims, multiplied or dtype)
+    desc = builder.primitive_desc("matmul", a_in, b_in, None, y)
     left, right, product = builder.array(a), builder.array(b), builder.array(y)
+    left = builder.as_input(left, builder.query(desc, c.QUERY_SRC))
     right = builder.as_input(right, builder.query(desc, c.QUERY_WEIGHTS))
     builder.execute(desc, {c.ARG_SRC: left, c.ARG_WEIGHTS: right, c.ARG_DST: product})
     return builder.finish(), shape
