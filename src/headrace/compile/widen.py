@@ -184,7 +184,7 @@ class _Widener:
             return None
         source = cast.inputs[0]
         made = isinstance(source.producer, Node) and works(source.producer)
-        return None if made or cast.controls else source
+        return None if made or cast.controls or source.constant is not None else source
 
 
 _FLOAT32 = as_dtype("float32")

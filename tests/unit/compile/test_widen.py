@@ -5,6 +5,10 @@ import pytest
 
 import headrace as tf
 from headrace.compile import images, matrices
+from headrace.compile.ahead.planning import plan_flow
+from headrace.compile.driver import NativeCluster
+from headrace.compile.target import host
+from headrace.pipeline.passes import Options, optimise, prepare
 
 EPSILON = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
@@ -121,3 +125,16 @@ def test_what_is_not_compiled_gets_narrow_values():
     found = run(build, [x], jit=True)
     assert_same(found, expected, tf.bfloat16)
     assert found[1] == 2
+
+
+def test_a_frozen_model():
+    w = random(48, 32).astype(tf.bfloat16.as_numpy_dtype)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [8, 48])
+        y = tf.nn.relu(tf.matmul(tf.cast(x, tf.bfloat16), tf.constant(w)))
+        options = Options()
+        flow = optimise(prepare([y], (), [x], options), [(8, 48)], options)
+    value, found = random(8, 48), np.empty((8, 32), w.dtype)
+    NativeCluster(plan_flow(flow, host()), 1).run([value], [found], [])
+    expected = np.maximum(value.astype(w.dtype).astype(np.float32) @ w.astype(np.float32), 0)
+    assert_same([found], [expected.astype(w.dtype)], tf.bfloat16)

@@ -15,6 +15,7 @@ from headrace.compile.compiled import plan_region
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region
 from headrace.compile.target import Target
+from headrace.compile.widen import widen
 from headrace.graph.dataflow import Dataflow, Node
 
 __all__ = ["plan_flow"]
@@ -22,9 +23,9 @@ __all__ = ["plan_flow"]
 
 def plan_flow(flow: Dataflow, target: Target) -> Plan:
     """The plan of a model for one thread of a target; ValueError if it can't have one."""
-    flow = simplify(flow)
+    flow = widen(simplify(flow), _can)
     nodes = [n for n in flow.nodes if n.constant is None]
-    _refuse([n for n in nodes if not is_lowerable(n, FAMILIES)])
+    _refuse([n for n in nodes if not _can(n)])
     region = Region(nodes, list(flow.fetches))
     plan = plan_region(region, target, threads=1, families=FAMILIES, plain=True)
     feeds = [feed.value for feed in flow.feeds]
@@ -33,6 +34,10 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
         replace(b, index=numbers[b.index]) if b.kind == "input" else b for b in plan.buffers
     )
     return replace(plan, buffers=buffers)
+
+
+def _can(node: Node) -> bool:
+    return is_lowerable(node, FAMILIES)
 
 
 def _refuse(nodes: list[Node]) -> None:
