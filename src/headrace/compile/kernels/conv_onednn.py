@@ -93,13 +93,17 @@ class _Convolution:
         self.w = b.dense(w_dims, (2, 3, 1, 0), c.F32)
         self.bias = b.dense((g.filters,), (0,), c.F32) if spec.bias else None
         # A few channels, as photographs have, are best taken in a layout of their own; so is what
-        # is converted anyway.
+        # is converted anyway, and a plain image beside a blocked one: for that pair there is only
+        # reference code, a thousand times slower.
         few = spec.source == "nhwc" and g.channels < BLOCK
+        mixed = spec.source != spec.result
         dtype, converts = _PRECISIONS[spec.precision], spec.precision != "float32"
-        self.x_in = b.any_layout(x_dims, dtype) if few or converts else self.x
-        self.y_in = b.any_layout(y_dims, dtype) if converts else self.y
+        odd_x, odd_y = (mixed and layout == "nhwc" for layout in (spec.source, spec.result))
+        self.x_in = b.any_layout(x_dims, dtype) if few or converts or odd_x else self.x
+        self.y_in = b.any_layout(y_dims, dtype) if converts or odd_y else self.y
         self.w_in = b.any_layout(w_dims, dtype)
-        self.x_out = b.any_layout(x_dims, c.F32) if few else self.x
+        self.x_out = b.any_layout(x_dims, c.F32) if few or odd_x else self.x
+        self.y_out = b.any_layout(y_dims, c.F32) if odd_y else self.y
         self.w_out = b.any_layout(w_dims, c.F32)
         before, after = zip(*g.pads, strict=True)
         self.window = (
@@ -115,7 +119,7 @@ class _Convolution:
             self.x_in,
             self.w_in,
             self.bias,
-            self.y if spec.direction == "forward" else self.y_in,
+            self.y_out if spec.direction == "forward" else self.y_in,
             *self.window,
             attr=b.with_relu() if spec.relu else None,
         )
@@ -189,6 +193,8 @@ class _Convolution:
         queries for those in which they come.
         """
         b = self.builder
+        if b.name_of(desc).startswith("ref"):
+            raise c.Unsupported("oneDNN: only a reference implementation")
         wanted = {number: b.array(layout) for number, (layout, _) in results.items()}
         for number, (_, query) in results.items():
             arguments[number] = b.as_output(wanted[number], b.query(desc, query))

@@ -31,6 +31,7 @@ FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
 CONVOLUTION_DIRECT = 1
 POOLING_MAX, POOLING_AVERAGE = 0x1FF, 0x3FF  # the average leaves padding out, as TensorFlow does
 SOFTMAX, LOG_SOFTMAX = 0x30000, 0x30001
+QUERY_NAME = 8
 QUERY_SRC, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS = 129, 130, 131, 132
 QUERY_DST, QUERY_DIFF_DST, QUERY_WORKSPACE, QUERY_SCRATCHPAD = 133, 134, 135, 136
 ARG_SRC, ARG_DST, ARG_WEIGHTS, ARG_WORKSPACE, ARG_SCRATCHPAD = 1, 17, 33, 64, 80
@@ -64,6 +65,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "dnnl_post_ops_create": (c_int, [POINTER(c_void_p)]),
     "dnnl_post_ops_destroy": (c_int, [c_void_p]),
     "dnnl_post_ops_append_eltwise": (c_int, [c_void_p, c_int, c_float, c_float]),
+    "dnnl_primitive_desc_query": (c_int, [c_void_p, c_int, c_int, c_void_p]),
     "dnnl_memory_desc_create_with_strides": (
         c_int,
         [POINTER(c_void_p), c_int, POINTER(c_int64), c_int, POINTER(c_int64)],

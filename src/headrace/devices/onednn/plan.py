@@ -37,6 +37,7 @@ from headrace.devices.onednn.library import (
     ELTWISE_RELU,
     F32,
     IN_ORDER,
+    QUERY_NAME,
     QUERY_SCRATCHPAD,
     TAG_ANY,
     Library,
@@ -200,6 +201,14 @@ class PlanBuilder:
             *arguments,
             attr or self.lib.attr,
         )
+
+    def name_of(self, primitive_desc: int) -> str:
+        """What oneDNN calls the implementation that it chose: "ref…" is slow beyond use."""
+        name = ctypes.c_char_p()
+        self.lib.call(
+            "dnnl_primitive_desc_query", primitive_desc, QUERY_NAME, 0, ctypes.byref(name)
+        )
+        return (name.value or b"").decode()
 
     def query(self, primitive_desc: int, what: int) -> int:
         """Return the memory descriptor that a primitive descriptor settled on for one argument."""
