@@ -51,7 +51,7 @@ def convolutional(rng: Rng) -> tf.Tensor:
     """Convolutions of all kinds, poolings, batch normalisation and a joint of two branches."""
     x = tf.placeholder("float32", [None, 28, 28, 1], name="x")
     h = tf.nn.relu(tf.nn.bias_add(convolution(rng, x, 32, 5), variable(rng, 32)))
-    h = tf.nn.max_pool2d(h, 2, 2, "SAME")
+    h = tf.nn.lrn(tf.nn.max_pool2d(h, 2, 2, "SAME"), alpha=0.1)
     h = tf.nn.depthwise_conv2d(h, variable(rng, 3, 3, 32, 1), [1, 1, 1, 1], "SAME")
     scale, offset, mean = (variable(rng, 32) for _ in range(3))
     variance = tf.Variable(rng.uniform(0.5, 2, 32).astype(np.float32))
