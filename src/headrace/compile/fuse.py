@@ -25,7 +25,7 @@ from headrace.compile.region import (
     works,
     writes_of,
 )
-from headrace.compile.windows import geometry_of, suits_winograd
+from headrace.compile.windows import geometry_of, takes_pool
 from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
@@ -254,7 +254,7 @@ class _Fuser:
         convolution = rule.describe(group.head) if isinstance(rule, Anchor) else None
         if convolution is None or convolution.direction != "forward":
             return None
-        if not suits_winograd(geometry_of(convolution)) or not self._has_only(group, value):
+        if not takes_pool(geometry_of(convolution)) or not self._has_only(group, value):
             return None
         return group if self.region.consumers[value] == [node] else None
 

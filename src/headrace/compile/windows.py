@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from headrace.compile.kernels.conv_candidates import candidates
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.core.config import settings
 from headrace.graph.anchors import Convolution, Pooling, Window
 
-__all__ = ["geometry_of", "pool_geometry_of", "suits_winograd"]
+__all__ = ["geometry_of", "pool_geometry_of", "takes_pool"]
 
 
 def geometry_of(g: Convolution) -> Geometry:
@@ -34,8 +35,6 @@ def _geometry(n: int, c: int, k: int, h: Window, w: Window) -> Geometry:
     )
 
 
-def suits_winograd(g: Geometry) -> bool:
-    """Whether Winograd's algorithm has kernels for it, and its rounding errors are welcome."""
-    if settings().accuracy == "strict":
-        return False
-    return g.dense and g.blocked and g.kernel in ((3, 3), (5, 5))
+def takes_pool(g: Geometry) -> bool:
+    """Whether a max-pool of 2 x 2 can be part of the convolution's kernel."""
+    return bool(candidates("forward", g, settings().accuracy, pool=True))

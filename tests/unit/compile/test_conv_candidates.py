@@ -45,6 +45,7 @@ def test_pools_are_fused_by_own_kernels_only():
     assert names("forward", even, pool=True) == ["winograd"]
     assert names("forward", PHOTO, pool=True) == ["few"]
     assert names("forward", even, "strict", pool=True) == []
+    assert names("forward", THREE, pool=True) == []
     with pytest.raises(ValueError, match="max-pool"):
         candidates("backward_data", even, pool=True)
 

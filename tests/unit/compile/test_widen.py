@@ -96,7 +96,7 @@ def test_a_step_on_a_processor_that_multiplies_bfloat16(monkeypatch):
     monkeypatch.setattr(matrices, "_TIMED", 0)
     feeds = [random(4, 18, 18, 3)]
     found = run(lambda: network(tf.bfloat16), feeds, jit=True)
-    assert {"bfloat16", "converted"} <= set(chosen)
+    assert {"onednn bfloat16", "converted"} <= set(chosen)
     assert_same(found, run(lambda: network(tf.bfloat16), feeds, jit=False), tf.bfloat16)
 
 

@@ -9,10 +9,12 @@ Candidates that measurements have ruled out for a class of shapes aren't offered
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.compile.epilogue import NOTHING, Epilogue
+from headrace.compile.foreign import can
 from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace.compile.kernels.conv_few import FewChannels
 from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
@@ -21,7 +23,6 @@ from headrace.compile.kernels.conv_onednn import OneDnnConvolution
 from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
-from headrace.devices.onednn import Unsupported
 
 __all__ = ["ACCURACIES", "Candidate", "candidates"]
 
@@ -44,6 +45,7 @@ class Candidate:
     """
 
     name: str
+    direction: str
     calls: tuple[tuple[Any, tuple[str, ...]], ...]
     temporaries: tuple[tuple[str, int], ...] = ()
     x_layout: str = "nChw16c"
@@ -57,9 +59,11 @@ def candidates(
     accuracy: str = "default",
     epilogue: Epilogue = NOTHING,
     pool: bool = False,
+    types: Sequence[str] = ("float32",),
 ) -> list[Candidate]:
     """All ways to do it, the likeliest first; empty if there is none.
 
+    types: those in which products may be computed
     pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
     """
     if direction not in _BUFFERS:
@@ -69,6 +73,8 @@ def candidates(
     if pool and direction != "forward":
         raise ValueError("only a forward pass can have a max-pool behind it")
     g = geometry
+    if pool and (g.out_height % 2 or g.out_width % 2):
+        return []
     found: list[Candidate] = []
     if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
         found.append(_winograd(direction, g, epilogue, pool))
@@ -78,7 +84,7 @@ def candidates(
     if few and direction != "backward_data":
         found.append(_few(direction, g, epilogue, pool))
     if not pool:
-        found += _onednn(direction, g, epilogue)
+        found += _onednn(direction, g, epilogue, types)
     return found
 
 
@@ -87,14 +93,14 @@ def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Ca
     r = g.kernel[0]
     if direction == "backward_filter":
         kernel = WinogradBackwardFilter(g, 4, epilogue=epilogue)
-        return Candidate("winograd", ((kernel, _BUFFERS[direction]),))
+        return Candidate("winograd", direction, ((kernel, _BUFFERS[direction]),))
     backward = direction == "backward_data"
     transform = WinogradFilter(g.channels, g.filters, 4, r, backward=backward)
     shape = g.backward_data() if backward else g
     kernel = WinogradForward(shape, 4, epilogue=epilogue, pool=pool)
     source, _, result = _BUFFERS[direction]
     calls = ((transform, ("w", "u")), (kernel, (source, "u", result)))
-    return Candidate("winograd", calls, (("u", 4 * transform.layout.size),))
+    return Candidate("winograd", direction, calls, (("u", 4 * transform.layout.size),))
 
 
 def _is_1x1(g: Geometry) -> bool:
@@ -109,7 +115,7 @@ def _1x1(direction: str, g: Geometry, epilogue: Epilogue) -> Candidate:
         kernel = Conv1x1(g.backward_data(), epilogue, transposed=True)
     else:
         kernel = Conv1x1(g, epilogue)
-    return Candidate("1x1", ((kernel, _BUFFERS[direction]),))
+    return Candidate("1x1", direction, ((kernel, _BUFFERS[direction]),))
 
 
 def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candidate:
@@ -118,15 +124,19 @@ def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candida
         if direction == "forward"
         else FewChannelsBackwardFilter(g, epilogue)
     )
-    return Candidate("few", ((kernel, _BUFFERS[direction]),), x_layout="nhwc")
+    return Candidate("few", direction, ((kernel, _BUFFERS[direction]),), x_layout="nhwc")
 
 
-def _onednn(direction: str, g: Geometry, epilogue: Epilogue) -> list[Candidate]:
+def _onednn(
+    direction: str, g: Geometry, epilogue: Epilogue, types: Sequence[str]
+) -> list[Candidate]:
     x, y = ("nhwc" if n % BLOCK else "nChw16c" for n in (g.channels, g.filters))
-    spec = OneDnnConvolution(direction, g, x, y)
-    try:
-        spec.check()
-    except Unsupported:
-        return []
-    calls = ((spec, _BUFFERS[direction]),)
-    return [Candidate("onednn", calls, (), x, y, fuses=epilogue == NOTHING)]
+    found = []
+    for dtype in types:
+        spec = OneDnnConvolution(direction, g, x, y, precision=dtype)
+        if can(spec):
+            name = "onednn" if dtype == "float32" else f"onednn {dtype}"
+            calls = ((spec, _BUFFERS[direction]),)
+            plain = epilogue == NOTHING
+            found.append(Candidate(name, direction, calls, (), x, y, fuses=plain))
+    return found
