@@ -3,9 +3,11 @@
 Out: an Artifact: an object file or WebAssembly module, its C header, and JavaScript for the latter.
 
     targets     which processors
+    model       a frozen graph's inputs and outputs
+    planning    its Dataflow to a Plan (simplify: rewrites; anchors: kernels)
     interface   ports, C names, the header
     program     the function that calls the plan's kernels, and the weights
-    objects     LLVM modules to one object file (elf: what is asked of it)
+    objects     LLVM modules to one object file (elf: what is asked of it; support: what LLVM calls)
     wasm        an object file to a module
     javascript  what loads and runs a module
 """
