@@ -34,6 +34,10 @@ _MEMORY = {
     "int64": I64, "uint64": I64, "float16": F16, "bfloat16": I16, "float32": F32, "float64": F64,
 }  # fmt: skip
 _COMPUTE = {**_MEMORY, "bool": I1, "float16": F32, "bfloat16": F32}
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+# Opcodes of many instructions, and how many uses in a program are too many to write out.
+_LONG = ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "atan2")
+_OFTEN = 6
 
 
 def memory_type(dtype: str) -> Type:
@@ -155,12 +159,34 @@ def emit_steps(
 ) -> None:
     """Write some of the steps, in order; `values` has what they need and gets what they give."""
     first = len(program.inputs)
+    often = _used_often(program)
     for number in steps:
         step = program.steps[number]
         operands = [values[i] for i in step.operands]
         lanes = max((o.type.lanes for o in operands), default=0)
         operands = [to_vector(f, o, lanes) for o in operands]
-        values[first + number] = _emit(f, program, step, operands, indices)
+        if step.opcode in often:
+            values[first + number] = _call(f, step.opcode, operands)
+        else:
+            values[first + number] = _emit(f, program, step, operands, indices)
+
+
+def _used_often(program: Pointwise) -> set[str]:
+    """Long opcodes that are called as functions: code for each use would take long to compile."""
+    counts: dict[str, int] = {}
+    for step in program.steps:
+        if step.opcode in _LONG and step.dtype in _FLOATING:
+            counts[step.opcode] = counts.get(step.opcode, 0) + 1
+    return {opcode for opcode, count in counts.items() if count >= _OFTEN}
+
+
+def _call(f: Function, opcode: str, operands: list[Reg]) -> Reg:
+    """Call the module's function for an opcode on registers of this type."""
+    name = f"{opcode}_{operands[0].type.suffix}"
+    if name not in f.module.functions:
+        g = f.module.function(name, [o.type for o in operands], operands[0].type)
+        g.finish(_CODE["float"][opcode](g, *g.parameters))
+    return f.call_function(f.module.functions[name], *operands)
 
 
 def _emit(

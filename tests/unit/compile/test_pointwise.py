@@ -7,10 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
+from headrace.compile.kernel import generate
 from headrace.compile.pointwise import supports
+from headrace.compile.target import host
 from headrace.core.dtypes import as_dtype
 from headrace.graph.pointwise import OPCODES, Pointwise, record
-from tests.unit.compile.probe import apply
+from tests.unit.compile.probe import Probe, apply
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -141,6 +143,24 @@ def test_program_of_several_steps():
     x, y = (np.random.default_rng(i).normal(size=1000).astype(np.float32) for i in range(2))
     for got, expected in zip(apply(program, x, y), program.evaluate(x, y), strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-7)
+
+
+def test_long_opcodes_used_often_are_called():
+    """A thousand of them would take seconds to compile if each were written out."""
+
+    def chain(e, x):
+        for _ in range(20):
+            x = e.tanh(x * 1.5)
+        return x
+
+    program = record(chain, ["float32"])
+    text = generate(Probe(program, 64, 16), "chain", host())
+    assert text.count("call <16 x float> @tanh_v16f32") == 20
+    assert text.count("fdiv") == 1
+    x = values("float32", 1)
+    for lanes in (0, 16):
+        (got,) = apply(program, x, lanes=lanes)
+        np.testing.assert_allclose(got, program.evaluate(x)[0], rtol=1e-5)
 
 
 def test_complex_numbers_have_no_code():

@@ -30,6 +30,8 @@ SMALL = 4000
 # The units of work that are made for the threads to share: enough for even shares.
 UNITS = 64
 ENOUGH = 8
+# Rows whose elements are read in several goes are done in blocks of so many.
+NEAR = 64
 # Longer programs are not unrolled, or done on whole squares of registers.
 LONG = 24
 
@@ -79,6 +81,9 @@ class Map:
         nest = _Nest.of(self, team.target)
         names = [a.removeprefix("out:") for a in self.arguments]
         buffers = dict(zip(names, team.args, strict=True))
+        if nest is None:
+            generate_loops(team, self._point(), buffers)
+            return
         streamed = nest.streamed(self.stream_bytes)
         if not any(streamed):
             generate_loops(team, nest.program(streamed), buffers)
@@ -94,7 +99,19 @@ class Map:
     def loops(self, target: Target) -> Body:
         """The loop program, to look at."""
         nest = _Nest.of(self, target)
-        return nest.program(nest.streamed(self.stream_bytes))
+        return nest.program(nest.streamed(self.stream_bytes)) if nest else self._point()
+
+    def _point(self) -> Body:
+        """The program of a map with a single point."""
+        inputs = [
+            Operand(f"x{i}", a.dtype, affine({}, a.offset)) for i, a in enumerate(self.inputs)
+        ]
+        staging = Staging(self.program, inputs, [Affine()] * len(self.extents), {}, 1)
+        stores = [
+            Store(value, a.dtype, f"y{i}", affine({}, a.offset))
+            for i, (value, a) in enumerate(zip(staging.outputs, self.outputs, strict=True))
+        ]
+        return (For("unit", 1, (*staging.at(0), *stores), "parallel"),)
 
 
 def _aligned(f: Function, pointers: Sequence[Reg], size: int) -> Reg:
@@ -110,7 +127,8 @@ class _Nest:
 
     `outer` dimensions are flattened into units, together with blocks of the rows or of the lanes
     where those alone would be too few. In a nest that is `across`, a tile of `unroll` rows is
-    done at once.
+    done at once. In one that is `turned`, inputs are contiguous along the rows, and tiles of as
+    many rows as lanes are transposed in registers.
     """
 
     map: Map
@@ -120,21 +138,23 @@ class _Nest:
     lanes: int
     unroll: int
     across: bool
+    turned: bool = False
 
     @staticmethod
-    def of(spec: Map, target: Target) -> _Nest:
+    def of(spec: Map, target: Target) -> _Nest | None:
+        """The nest of a map; None if it has a single point."""
         arrays = [a.strides for a in (*spec.inputs, *spec.outputs)]
         arrays += positions_of([spec.program], len(spec.extents))
         first, last = len(spec.inputs), len(spec.inputs) + len(spec.outputs)
         dims = simplify(spec.extents, arrays, order_by=[*range(first, last), *range(first)])
         if not dims:
-            dims = [Dim("i", 1, (0,) * len(arrays))]
+            return None
         lanes = lanes_for(target, [spec.program])
         *outer, lane = dims
         turned = _turned(spec, outer, lane, lanes)
         if turned is not None:
             outer.remove(turned)
-            return _Nest(spec, tuple(outer), turned, lane, lanes, lanes, True)
+            return _Nest(spec, tuple(outer), turned, lane, lanes, lanes, True, True)
         row = outer.pop() if outer else None
         unroll = _unroll(spec.program)
         if row is not None and row.extent >= unroll > 1 and lane.extent <= 2 * lanes:
@@ -148,8 +168,14 @@ class _Nest:
         rows = self.row.extent if self.row else 1
         lanes = self.lane.extent
         units = prod(d.extent for d in self.outer)
-        work = units * rows * ceil(lanes / self.lanes) * (cost(self.map.program) + 2)
-        if work <= SMALL or units >= UNITS:
+        if self.is_small():
+            return rows, lanes
+        if self.turned:
+            # Along the inputs for long, so that the processor foresees what is read next.
+            return min(rows, 32 * self.lanes), min(lanes, 4 * self.lanes)
+        if self._finer():
+            return min(rows, NEAR), lanes
+        if units >= UNITS:
             return rows, lanes
         wanted = ceil(UNITS / max(1, units))
         tile = self.unroll if self.across else 1
@@ -157,6 +183,20 @@ class _Nest:
             return _share(rows, wanted, tile), lanes
         step = self.lanes if self.across else self.lanes * self.unroll
         return rows, _share(lanes, wanted, step)
+
+    def _finer(self) -> list[str]:
+        """The outer dimensions that are between the rows in an input: rows are done in blocks, and
+        these dimensions within them, while what was read for one is near for the others.
+        """
+        row = self.row
+        if row is None or not self.across:
+            return []
+        inputs = range(len(self.map.inputs))
+        return [
+            d.name
+            for d in self.outer
+            if any(0 < abs(d.strides[i]) < abs(row.strides[i]) for i in inputs)
+        ]
 
     def is_small(self) -> bool:
         elements = prod(self.map.extents)
@@ -168,8 +208,11 @@ class _Nest:
         rows, lanes = self.blocks()
         row_blocks = ceil(self.row.extent / rows) if self.row and rows else 1
         lane_blocks = ceil(self.lane.extent / lanes) if lanes else 1
-        names = [*(d.name for d in self.outer), "row_block", "lane_block"]
-        extents = [*(d.extent for d in self.outer), row_blocks, lane_blocks]
+        sizes = {d.name: d.extent for d in self.outer}
+        finer = self._finer()
+        names = [n for n in sizes if n not in finer] + ["row_block", "lane_block", *finer]
+        sizes |= {"row_block": row_blocks, "lane_block": lane_blocks}
+        extents = [sizes[n] for n in names]
         body = self._unit(streamed, rows, lanes)
         if self.is_small():
             # One thread walks over the units by itself.
@@ -234,6 +277,9 @@ class _Nest:
         """Which outputs are written past the caches: large ones whose vectors are all aligned."""
         first = len(self.map.inputs)
         size = prod(self.map.extents)
+        if self.turned:
+            # Every store is to another page: fetching the line first would take most of the time.
+            least //= 16
         return [
             size * SIZES[a.dtype] >= least and self._is_aligned(first + i, a)
             for i, a in enumerate(self.map.outputs)
