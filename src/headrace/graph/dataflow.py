@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,23 @@ __all__ = [
     "rewrite",
     "show_constant",
 ]
+
+
+class _made_once:
+    """A property that is computed at its first use. functools.cached_property takes a lock for it
+    before Python 3.12, which costs more than all else that is done to a node.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        # Whoever comes second, in whatever thread, gets what the first has made.
+        return instance.__dict__.setdefault(self._name, self._function(instance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +104,7 @@ class Value:
     def dtype(self) -> DType:
         return self.type.dtype
 
-    @cached_property
+    @_made_once
     def _shape(self) -> TensorShape:
         return self.type.shape
 
@@ -133,7 +149,7 @@ class Feed:
     def _inputs(self) -> tuple[Value, ...]:
         return ()
 
-    @cached_property
+    @_made_once
     def value(self) -> Value:
         return Value(self, self.tensor.value_index, self.type)
 
@@ -151,9 +167,22 @@ class Node:
     origin: Operation | None = None
     constant: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
 
-    @cached_property
+    @_made_once
     def outputs(self) -> tuple[Value, ...]:
         return tuple(Value(self, i, t) for i, t in enumerate(self.types))
+
+    def moved(self, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
+        """The same use of the op at another place in a flow."""
+        return Node(
+            self.definition,
+            self.name,
+            self.attrs,
+            inputs,
+            controls,
+            self.types,
+            self.origin,
+            self.constant,
+        )
 
     @property
     def waits(self) -> tuple[Node, ...]:
@@ -322,11 +351,11 @@ def _join(kept: dict[Node, None], node: Node) -> None:
 
 
 def _rebuild(node: Node, values: dict[Value, Value], nodes: dict[Node, tuple[Node, ...]]) -> Node:
-    inputs = tuple(values.get(v, v) for v in node.inputs)
-    controls = _unique(n for c in node.controls for n in nodes[c])
+    inputs = tuple([values.get(v, v) for v in node.inputs])
+    controls = _unique([n for c in node.controls for n in nodes[c]]) if node.controls else ()
     if inputs == node.inputs and controls == node.controls:
         return node
-    return replace(node, inputs=inputs, controls=controls)
+    return node.moved(inputs, controls)
 
 
 def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:

@@ -97,7 +97,7 @@ def inferred_shapes(op: Operation | Node) -> list[TensorShape]:
         found = definition.infer(InferenceContext(op), *shapes)
     except (ValueError, IndexError) as error:
         raise _shape_error(op, error) from None
-    count = len(op._outputs)
+    count = len(op.types if isinstance(op, Node) else op._outputs)
     if not count:
         return []
     results = found if isinstance(found, list) else [found]
@@ -226,8 +226,8 @@ def run_kernel(op: Operation | Node, inputs: Sequence[np.ndarray]) -> Sequence[A
             result = bind_kernel(op)(*inputs)
     except Exception:
         return None  # The kernel will say why when it runs; here nothing is known.
-    plain = len(op._outputs) == 1 and not op.definition.schema.has_list_outputs
-    return [result] if plain else result
+    outputs = op.definition.schema.outputs
+    return [result] if len(outputs) == 1 and not outputs[0].is_list else result
 
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,8 @@ def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
     in.
     """
     types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
-    return replace(node, inputs=(), controls=node.waits, types=types, constant=values)
+    definition, name, attrs, origin = node.definition, node.name, node.attrs, node.origin
+    return Node(definition, name, attrs, (), node.waits, types, origin, values)
 
 
 def _is_large(node: Node, limit: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.core.errors import InvalidArgumentError
+from headrace.graph.definition import Effect
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 
@@ -30,8 +31,15 @@ def prune(
             continue
         needed.add(op)
         stack.extend(t.op for t in op._inputs if t not in fed)
-        stack.extend(op._control_inputs)
+        stack.extend(c for c in op._control_inputs if not _is_replaced(c, fed))
     return StepGraph(_in_order(needed, fed), tuple(feeds), tuple(fetches), tuple(targets))
+
+
+def _is_replaced(op: Operation, fed: set[Tensor]) -> bool:
+    """Whether waiting for an operation means nothing, since all that it does is fed."""
+    if op._inputs or not op._outputs or op.definition.effect is not Effect.PURE:
+        return False
+    return all(t in fed for t in op._outputs)
 
 
 def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]:
@@ -48,7 +56,8 @@ def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]
 
 
 def _before(op: Operation, fed: set[Tensor]) -> list[Operation]:
-    return [t.op for t in op._inputs if t not in fed] + op._control_inputs
+    controls = [c for c in op._control_inputs if not _is_replaced(c, fed)]
+    return [t.op for t in op._inputs if t not in fed] + controls
 
 
 def _visit(root: Operation, fed: set[Tensor], done: dict[Operation, bool], out: list) -> None:

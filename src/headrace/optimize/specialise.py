@@ -68,12 +68,13 @@ class _Specialiser:
         )
 
     def _add_operation(self, op: Operation) -> None:
-        controls = tuple(self._nodes[c] for c in op._control_inputs)
+        # What isn't there was fed: there is nothing to wait for.
+        controls = tuple(self._nodes[c] for c in op._control_inputs if c in self._nodes)
         inputs = self._with_reads(op, controls)
-        node = Node(op.definition, op.name, op._attrs, inputs, controls, _untyped(op), op)
+        node = Node(op.definition, op.name, op._attrs, inputs, controls, _static_types(op), op)
         if is_source(node):
             # It only finds its state; the runtime looks at all of them before anything happens.
-            node = replace(node, controls=(), types=_static_types(op))
+            node = node.moved((), ())
         else:
             node = self._settled(node)
         self._nodes[op] = node = self._add(node)
@@ -86,7 +87,7 @@ class _Specialiser:
         if waits:
             data = {v.producer for v in node.inputs}
             added = [n for n in waits if n not in data]
-            node = replace(node, controls=tuple(dict.fromkeys([*node.controls, *added])))
+            node = node.moved(node.inputs, tuple(dict.fromkeys([*node.controls, *added])))
         self._order.add(node)
         self._made.append(node)
         reshapes = node.definition.reshapes
@@ -123,13 +124,15 @@ class _Specialiser:
 
     def _settled(self, node: Node) -> Node:
         """The node with the types of its outputs, and their values if they are known."""
-        if any(map(carries_state, node.inputs)) and any(map(self._is_reshaped, node.inputs)):
-            return node
+        if self._reshaped and any(map(self._is_reshaped, node.inputs)):
+            return replace(node, types=tuple(ValueType(t.dtype, None) for t in node.types))
         try:
             shapes = inferred_shapes(node)
         except ShapeError:
-            return node
-        node = replace(node, types=tuple(map(_typed, node.types, shapes)))
+            shapes = [_UNKNOWN] * len(node.types)
+        types = tuple([_typed(t, shape) for t, shape in zip(node.types, shapes, strict=True)])
+        if types != node.types:
+            node = replace(node, types=types)
         values = evaluate(node, _SMALL)
         return node if values is None else is_known(node, values)
 
@@ -153,10 +156,6 @@ class _Specialiser:
 def _feed_type(tensor: Tensor, shape: tuple[int, ...] | None) -> ValueType:
     known = tensor._shape if shape is None else TensorShape.of(shape)
     return ValueType.of(tensor.dtype.base_dtype, known)  # what is fed is a value, no reference
-
-
-def _untyped(op: Operation) -> tuple[ValueType, ...]:
-    return tuple(ValueType(t.dtype, None) for t in op._outputs)
 
 
 def _static_types(op: Operation) -> tuple[ValueType, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.core import dtypes
-from headrace.graph.dataflow import Feed, Node, Value
+from headrace.graph.dataflow import Feed, Node, Value, ValueType
 from headrace.graph.definition import Effect
 
 __all__ = ["Order", "State", "carries_state", "is_source", "states_of"]
@@ -22,19 +22,20 @@ WORLD = "the world"
 ANYTHING = "anything"  # a handle that was fed may lead to every state
 
 State = Any
+_TOUCHING = (Effect.READS, Effect.WRITES)
 _NONE: frozenset[State] = frozenset()
 _WORLD: frozenset[State] = frozenset({WORLD})
 _ANYTHING: frozenset[State] = frozenset({ANYTHING})
 
 
-def carries_state(value: Value) -> bool:
-    """Whether a value is a reference or a handle."""
+def carries_state(value: Value | ValueType) -> bool:
+    """Whether a value (or one of this type) is a reference or a handle."""
     return value.dtype._is_ref_dtype or value.dtype is dtypes.resource
 
 
 def is_source(node: Node) -> bool:
     """Whether a node makes references or handles from nothing: it finds state, and changes none."""
-    return not node.inputs and bool(node.types) and all(map(carries_state, node.outputs))
+    return not node.inputs and bool(node.types) and all(map(carries_state, node.types))
 
 
 def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) -> frozenset[State]:
@@ -62,7 +63,7 @@ def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) 
 def _touched(node: Node, known: dict[Value, frozenset[State]]) -> tuple[frozenset[State], bool]:
     """The states that a node touches, and whether it writes them."""
     effect = node.definition.effect
-    if effect not in (Effect.READS, Effect.WRITES) or is_source(node):
+    if effect not in _TOUCHING or is_source(node):
         return _NONE, False
     states = frozenset().union(*(states_of(v, known) for v in node.inputs))
     return states or _WORLD, effect is Effect.WRITES
@@ -103,8 +104,8 @@ class Order:
                 self._readers[state] = []
             else:
                 self._readers.setdefault(state, []).append(node)
-        for value in node.outputs:
-            if carries_state(value):
+        if any(map(carries_state, node.types)):
+            for value in filter(carries_state, node.outputs):
                 self._known[value] = states_of(value, self._known)
 
     def _overlapping(self, states: frozenset[State]) -> Iterable[State]:

@@ -36,11 +36,12 @@ def schedule(flow: Dataflow) -> Program:
 def schedule_as_is(step: StepGraph) -> Program:
     """Make the program of a step that nothing is known about but its graph."""
     layout = _Layout(step.feeds)
+    present = set(step.operations)
     for op in step.operations:
         if op.definition.fold is not None and not op._inputs and not op._control_inputs:
             layout.hold(op, op._outputs, op.definition.fold(op), ())
         else:
-            controls = op._control_inputs
+            controls = [c for c in op._control_inputs if c in present]
             layout.run(op, op._inputs, controls, op._outputs, _dereferences(op, step))
     return layout.program(step.feeds, step.fetches, step.fetches)
 

@@ -151,3 +151,15 @@ def test_a_variable_that_may_get_another_shape_is_of_unknown_shape():
     made = flow([before, after], {x: (3,)})
     assert node(made, "before").types[0].sizes == (2,)
     assert node(made, "after").types[0].sizes is None
+
+
+def test_a_handles_shape_is_not_told_after_it_may_have_changed():
+    v = tf.Variable([1.0, 2.0], use_resource=True)
+    x = tf.placeholder(tf.float32, None)
+    before = tf.raw_ops.VariableShape(input=v.handle, name="before")
+    write = tf.raw_ops.AssignVariableOp(resource=v.handle, value=x)
+    with tf.control_dependencies([write]):
+        after = tf.raw_ops.VariableShape(input=v.handle, name="after")
+    made = flow([before, after], {x: (3,)})
+    assert node(made, "before").constant[0].tolist() == [2]
+    assert node(made, "after").constant is None

@@ -203,3 +203,16 @@ def test_results_do_not_share_the_memory_of_what_was_fed(session):
             got = session.run(fetch, {x: value})
             got[...] = 9
             assert list(buffer) == [1, 2]
+
+
+@pytest.mark.parametrize("level", [-1, 0])
+def test_waiting_for_a_placeholder_that_is_fed(level):
+    options = tf.OptimizerOptions(opt_level=level)
+    config = tf.ConfigProto(graph_options=tf.GraphOptions(optimizer_options=options))
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        x = tf.placeholder(tf.float32, [])
+        with tf.control_dependencies([x]):
+            y = tf.constant(1.0) + 2.0
+        assert session.run(y, {x: 5.0}) == 3
+        with pytest.raises(tf.errors.InvalidArgumentError, match="You must feed"):
+            session.run(y)
