@@ -102,10 +102,14 @@ def outcome(session, fetches, feeds=None):
     return [None if v is None else (np.shape(v), np.asarray(v).tobytes()) for v in values]
 
 
-def as_is():
-    """The configuration of a session that optimises nothing."""
-    options = tf.OptimizerOptions(opt_level=tf.OptimizerOptions.L0)
-    return tf.ConfigProto(graph_options=tf.GraphOptions(optimizer_options=options))
+def configured(**options):
+    """The configuration of a session that interprets its steps."""
+    asked = tf.OptimizerOptions(global_jit_level=tf.OptimizerOptions.OFF, **options)
+    return tf.ConfigProto(graph_options=tf.GraphOptions(optimizer_options=asked))
+
+
+OPTIMISED = configured()
+AS_IS = configured(opt_level=tf.OptimizerOptions.L0)
 
 
 @settings(max_examples=150)
@@ -117,7 +121,7 @@ def test_an_optimised_step_is_the_step(program, data):
         wanted = data.draw(st.lists(st.sampled_from(tensors), min_size=1, max_size=4, unique=True))
         run = data.draw(st.lists(st.sampled_from(made[1:] or [start]), max_size=2, unique=True))
         fed = data.draw(st.sampled_from(tensors))
-        with tf.Session() as optimised, tf.Session(config=as_is()) as original:
+        with tf.Session(config=OPTIMISED) as optimised, tf.Session(config=AS_IS) as original:
             optimised.run(start)
             original.run(start)
             for rows in data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)):

@@ -7,8 +7,8 @@ up. A Node has the face of an Operation that kernels and definitions see (`defin
 
 Invariants (verify_dataflow): nodes stand in an order that respects inputs and controls; a value's
 type has a shape when it is known before the step runs; two nodes that touch the same state, one of
-them writing, are ordered by controls. A node with a `constant` never runs: it has no inputs, and
-who reads it waits for the node's controls.
+them writing, are ordered by controls. A node with a `constant` never runs: it has no inputs and no
+controls, and nothing waits for it; who reads it has the controls that it had.
 """
 
 from __future__ import annotations
@@ -184,14 +184,6 @@ class Node:
             self.constant,
         )
 
-    @property
-    def waits(self) -> tuple[Node, ...]:
-        """What it runs after besides who makes its inputs: its controls, and those of the constants
-        that it reads.
-        """
-        behind = [c for v in self.inputs if v.constant is not None for c in v.op.controls]
-        return _unique([*self.controls, *behind]) if behind else self.controls
-
     # The face of an Operation, for kernels, shape rules and messages.
 
     @property
@@ -256,8 +248,7 @@ class Node:
         outputs = ", ".join(f"{v.name} {v.type}" for v in self.outputs) or self.name
         if self.constant is not None:
             shown = ", ".join(show_constant(c) for c in self.constant)
-            after = f" after {', '.join(inputs)}" if inputs else ""
-            return f"{outputs} = {shown}{after}"
+            return f"{outputs} = {shown}"
         return f"{outputs} = {self.type}({', '.join(inputs)})"
 
 
@@ -316,46 +307,77 @@ def rewrite(flow: Dataflow, rule: Rule) -> Dataflow:
     use instead: then the node goes, and whoever was to run after it runs after those values'
     producers and the node's own controls instead. New nodes that an answer needs join the flow.
     """
-    values: dict[Value, Value] = {}
-    nodes: dict[Node, tuple[Node, ...]] = {}
-    kept: dict[Node, None] = {}
-    for node in flow.nodes:
-        rebuilt = _rebuild(node, values, nodes)
-        answer = rule(rebuilt)
-        if answer is None or isinstance(answer, Node):
-            stays = rebuilt if answer is None else answer
-            _join(kept, stays)
-            nodes[node] = (stays,)
-            values.update(zip(node.outputs, stays.outputs, strict=True))
-        else:
-            values.update(zip(node.outputs, answer, strict=True))
-            before = [v.producer for v in answer if isinstance(v.producer, Node)]
-            for producer in before:
-                _join(kept, producer)
-            nodes[node] = _unique([*before, *rebuilt.controls])
-    return replace(
-        flow,
-        nodes=tuple(kept),
-        fetches=tuple(values.get(v, v) for v in flow.fetches),
-        targets=_unique(n for t in flow.targets for n in nodes[t]),
-    )
+    return _Rewriting(flow).run(rule)
 
 
-def _join(kept: dict[Node, None], node: Node) -> None:
-    """Add a node after the new ones that it reads (a rule makes few, so recursion is shallow)."""
-    if node not in kept:
-        for value in node.inputs:
-            if isinstance(value.producer, Node):
-                _join(kept, value.producer)
-        kept[node] = None
+class _Rewriting:
+    """A flow in the making.
 
+    `_values`: what has taken the place of each value; `_waits`: what must be waited for instead of
+    each node; `_behind`: what a constant's readers must wait for.
+    """
 
-def _rebuild(node: Node, values: dict[Value, Value], nodes: dict[Node, tuple[Node, ...]]) -> Node:
-    inputs = tuple([values.get(v, v) for v in node.inputs])
-    controls = _unique([n for c in node.controls for n in nodes[c]]) if node.controls else ()
-    if inputs == node.inputs and controls == node.controls:
-        return node
-    return node.moved(inputs, controls)
+    def __init__(self, flow: Dataflow) -> None:
+        self._flow = flow
+        self._values: dict[Value, Value] = {}
+        self._waits: dict[Node, tuple[Node, ...]] = {}
+        self._behind: dict[Node, tuple[Node, ...]] = {}
+        self._kept: dict[Node, None] = {}
+
+    def run(self, rule: Rule) -> Dataflow:
+        flow, values = self._flow, self._values
+        for node in flow.nodes:
+            rebuilt = self._rebuilt(node)
+            answer = rule(rebuilt)
+            if answer is None or isinstance(answer, Node):
+                self._keep(node, rebuilt if answer is None else answer)
+            else:
+                self._replace(node, rebuilt, answer)
+        return replace(
+            flow,
+            nodes=tuple(self._kept),
+            fetches=tuple(values.get(v, v) for v in flow.fetches),
+            targets=_unique([n for t in flow.targets for n in self._waits[t]]),
+        )
+
+    def _rebuilt(self, node: Node) -> Node:
+        """The node in its new surroundings."""
+        inputs = tuple([self._values.get(v, v) for v in node.inputs])
+        controls = [n for c in node.controls for n in self._waits[c]]
+        if self._behind:
+            controls += [n for v in inputs for n in self._behind.get(v.op, ())]
+        after = _unique(controls) if controls else ()
+        same = inputs == node.inputs and after == node.controls
+        return node if same else node.moved(inputs, after)
+
+    def _keep(self, node: Node, stays: Node) -> None:
+        """`stays` has the place of `node`."""
+        if stays.constant is not None and stays.controls:
+            before, stays = stays.controls, stays.moved((), ())
+            self._behind[stays] = before
+        self._join(stays)
+        self._waits[node] = self._behind.get(stays, () if stays.constant is not None else (stays,))
+        self._values.update(zip(node.outputs, stays.outputs, strict=True))
+
+    def _replace(self, node: Node, rebuilt: Node, answer: Sequence[Value]) -> None:
+        """The outputs of `node` are values that others make."""
+        self._values.update(zip(node.outputs, answer, strict=True))
+        waits = list(rebuilt.controls)
+        for value in answer:
+            producer = value.producer
+            if isinstance(producer, Node):
+                self._join(producer)
+                constant = producer.constant is not None
+                waits += self._behind.get(producer, ()) if constant else (producer,)
+        self._waits[node] = _unique(waits)
+
+    def _join(self, node: Node) -> None:
+        """Add a node after the new ones that it reads (a rule makes few: recursion is shallow)."""
+        if node not in self._kept:
+            for value in node.inputs:
+                if isinstance(value.producer, Node):
+                    self._join(value.producer)
+            self._kept[node] = None
 
 
 def _unique(nodes: Iterable[Node]) -> tuple[Node, ...]:

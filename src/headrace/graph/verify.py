@@ -46,12 +46,14 @@ def verify_dataflow(flow: Dataflow) -> None:
         for c in node.controls:
             if c not in done:
                 raise _wrong(f"{node.name} runs before its control {c.name}")
+            if c.constant is not None:
+                raise _wrong(f"{node.name} waits for the constant {c.name}")
         _check_types(node)
         done.add(node)
     for value in flow.fetches:
         _check_made(value, feeds, done, "a fetch")
     for node in flow.targets:
-        if node not in done:
+        if node not in done or node.constant is not None:
             raise _wrong(f"target {node.name} never runs")
     if flow.tensors and len(flow.tensors) != len(flow.fetches):
         raise _wrong(f"{len(flow.fetches)} fetches for {len(flow.tensors)} tensors")
@@ -76,8 +78,8 @@ def _check_types(node: Node) -> None:
         if count != len(node.inputs):
             raise _wrong(f"{node.name} has {len(node.inputs)} inputs, not {count}")
         return
-    if node.inputs:
-        raise _wrong(f"the constant {node.name} has inputs")
+    if node.inputs or node.controls:
+        raise _wrong(f"the constant {node.name} has inputs or controls")
     for t, value in zip(node.types, node.constant, strict=True):
         if value.shape != t.sizes or value.dtype != t.dtype.numpy:
             raise _wrong(f"the constant {node.name} is {value.dtype}{list(value.shape)}, not {t}")

@@ -42,7 +42,7 @@ def _key(node: Node) -> Hashable:
     if not node.types:
         return None
     if node.constant is not None:
-        return (node.controls, tuple(map(_array_key, node.constant)))
+        return tuple(map(_array_key, node.constant))
     if not _is_mergeable(node):
         return None
     inputs = node.inputs

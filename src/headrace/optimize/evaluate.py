@@ -40,12 +40,10 @@ def evaluate(node: Node, limit: int) -> tuple[np.ndarray, ...] | None:
 
 
 def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
-    """The node as a constant: it reads nothing, but keeps the order that it and its inputs were
-    in.
-    """
+    """The node as a constant, with its controls: who puts it into a flow hands them on."""
     types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
     definition, name, attrs, origin = node.definition, node.name, node.attrs, node.origin
-    return Node(definition, name, attrs, (), node.waits, types, origin, values)
+    return Node(definition, name, attrs, (), node.controls, types, origin, values)
 
 
 def _is_large(node: Node, limit: int) -> bool:

@@ -8,7 +8,6 @@ A node that others wait for, or that waits itself, goes only if the order stays.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, rewrite
 
@@ -33,18 +32,13 @@ def _simplify_node(node: Node) -> Node | Sequence[Value] | None:
 
 
 def _kept(node: Node, simpler: Node) -> Node | None:
-    if simpler is node:
-        return None
-    lost = set(node.waits).difference(simpler.waits)
-    if not lost:
-        return simpler
-    return replace(simpler, controls=tuple(dict.fromkeys([*simpler.controls, *node.waits])))
+    return None if simpler is node else simpler
 
 
 def _keeps_order(node: Node, values: Sequence[Value]) -> bool:
     """Whether all that the node waits for, its values wait for anyway."""
-    waits = set(node.waits)
+    waits = set(node.controls)
     return not waits or all(
-        not isinstance(v.producer, Feed) and waits <= {v.producer, *v.producer.waits}
+        not isinstance(v.producer, Feed) and waits <= {v.producer, *v.producer.controls}
         for v in values
     )

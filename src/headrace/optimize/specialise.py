@@ -40,7 +40,9 @@ def specialise(step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> Dat
 
 
 class _Specialiser:
-    """What has been made so far: `_values` of tensors, `_nodes` of operations."""
+    """What has been made so far: `_values` of tensors; `_waits`, the nodes that waiting for an
+    operation means; `_behind`, those that a constant's readers must wait for.
+    """
 
     def __init__(self, step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> None:
         self._step = step
@@ -48,7 +50,8 @@ class _Specialiser:
             Feed(t, _feed_type(t, shape)) for t, shape in zip(step.feeds, shapes, strict=True)
         )
         self._values: dict[Tensor, Value] = {f.tensor: f.value for f in self._feeds}
-        self._nodes: dict[Operation, Node] = {}
+        self._waits: dict[Operation, tuple[Node, ...]] = {}
+        self._behind: dict[Node, tuple[Node, ...]] = {}
         self._order = Order()
         self._made: list[Node] = []
         # States whose shape isn't what was declared any more.
@@ -63,13 +66,12 @@ class _Specialiser:
             tuple(self._made),
             self._feeds,
             tuple(self._values[t] for t in self._step.fetches),
-            tuple(self._nodes[op] for op in self._step.targets),
+            tuple(dict.fromkeys(n for op in self._step.targets for n in self._waits[op])),
             self._step.fetches,
         )
 
     def _add_operation(self, op: Operation) -> None:
-        # What isn't there was fed: there is nothing to wait for.
-        controls = tuple(self._nodes[c] for c in op._control_inputs if c in self._nodes)
+        controls = self._controls(op)
         inputs = self._with_reads(op, controls)
         node = Node(op.definition, op.name, op._attrs, inputs, controls, _static_types(op), op)
         if is_source(node):
@@ -77,9 +79,24 @@ class _Specialiser:
             node = node.moved((), ())
         else:
             node = self._settled(node)
-        self._nodes[op] = node = self._add(node)
+        if node.constant is None:
+            node = self._add(node)
+            self._waits[op] = (node,)
+        else:
+            node = node.moved((), ())
+            self._made.append(node)
+            self._waits[op] = controls
+            if controls:
+                self._behind[node] = controls
         for t, value in zip(op._outputs, node.outputs, strict=True):
             self._values.setdefault(t, self._promised(t, value))  # a fed output stays the feed
+
+    def _controls(self, op: Operation) -> tuple[Node, ...]:
+        """What an operation must wait for, by itself or through the constants that it reads."""
+        found = [n for c in op._control_inputs for n in self._waits.get(c, ())]
+        if self._behind:
+            found += [n for t in op._inputs for n in self._behind.get(self._values[t].op, ())]
+        return tuple(dict.fromkeys(found)) if found else ()
 
     def _add(self, node: Node) -> Node:
         """Put a node in its place, after what touched the same states before."""

@@ -105,7 +105,7 @@ class Order:
             else:
                 self._readers.setdefault(state, []).append(node)
         if any(map(carries_state, node.types)):
-            for value in filter(carries_state, node.outputs):
+            for value in node.outputs:
                 self._known[value] = states_of(value, self._known)
 
     def _overlapping(self, states: frozenset[State]) -> Iterable[State]:

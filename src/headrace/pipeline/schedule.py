@@ -1,9 +1,8 @@
 """Schedule. In: a Dataflow, or a StepGraph as it is; either in dependency order. Out: a Program
 whose slots are freed after their last reader.
 
-Constants have slots, and no instructions: who would wait for one waits for its controls. Nodes that
-find the step's variables come first, so that the runtime can check what it relies on before
-anything has happened.
+Constants have slots, and no instructions. Nodes that find the step's variables come first, so that
+the runtime can check what it relies on before anything has happened.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def schedule(flow: Dataflow) -> Program:
     layout = _Layout([f.value for f in flow.feeds])
     for node in sorted(flow.nodes, key=lambda node: not is_source(node)):
         if node.constant is not None:
-            layout.hold(node, node.outputs, node.constant, node.controls)
+            layout.hold(node.outputs, node.constant)
         else:
             layout.run(node, node.inputs, node.controls, node.outputs)
     feeds = [f.tensor for f in flow.feeds]
@@ -36,34 +35,29 @@ def schedule(flow: Dataflow) -> Program:
 def schedule_as_is(step: StepGraph) -> Program:
     """Make the program of a step that nothing is known about but its graph."""
     layout = _Layout(step.feeds)
-    present = set(step.operations)
     for op in step.operations:
         if op.definition.fold is not None and not op._inputs and not op._control_inputs:
-            layout.hold(op, op._outputs, op.definition.fold(op), ())
+            layout.hold(op._outputs, op.definition.fold(op))
         else:
-            controls = [c for c in op._control_inputs if c in present]
-            layout.run(op, op._inputs, controls, op._outputs, _dereferences(op, step))
+            layout.run(op, op._inputs, op._control_inputs, op._outputs, _dereferences(op, step))
     return layout.program(step.feeds, step.fetches, step.fetches)
 
 
 class _Layout:
     """A program in the making. Values are Tensors or a Dataflow's Values, ops its nodes.
 
-    `_slot` of each value, `_number` of each instruction; `_behind` has for a constant's node what
-    must be waited for instead.
+    `_slot` of each value, `_number` of each instruction.
     """
 
     def __init__(self, feeds: Sequence[Any]) -> None:
         self._slot: dict[Any, int] = {t: i for i, t in enumerate(feeds)}
         self._count = len(self._slot)
         self._number: dict[Any, int] = {}
-        self._behind: dict[Any, tuple[int, ...]] = {}
         self._constants: list[tuple[int, np.ndarray]] = []
         self._drafts: list[tuple[Any, tuple[int, ...], int, int, tuple[int, ...], Any]] = []
 
-    def hold(self, op: Any, outputs: Any, values: Any, controls: Iterable[Any]) -> None:
-        """Give a constant node slots that have its values from the start."""
-        self._behind[op] = self._waits(controls)
+    def hold(self, outputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        """Give constants slots that have their values from the start."""
         first = self._place(outputs)
         self._constants += [
             (first + i, value)
@@ -80,8 +74,8 @@ class _Layout:
         dereference: tuple[int, ...] = (),
     ) -> None:
         """Add the instruction that runs `op`."""
-        sources = [t.op for t in inputs if t.op in self._behind]
-        after = self._waits([*controls, *sources])
+        # A constant has no number: there is nothing to wait for.
+        after = tuple(sorted({self._number[c] for c in controls if c in self._number}))
         slots = tuple(self._slot[t] for t in inputs)
         self._number[op] = len(self._drafts)
         first = self._place(outputs)
@@ -93,12 +87,6 @@ class _Layout:
             self._slot.setdefault(t, self._count)  # a fed output keeps the feed's slot
             self._count += 1
         return first
-
-    def _waits(self, controls: Iterable[Any]) -> tuple[int, ...]:
-        found: set[int] = set()
-        for c in controls:
-            found.update(self._behind[c] if c in self._behind else (self._number[c],))
-        return tuple(sorted(found))
 
     def program(
         self, feeds: Sequence[Tensor], tensors: Sequence[Any], fetches: Sequence[Any]

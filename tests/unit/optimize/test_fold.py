@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.verify import verify_dataflow
 from headrace.optimize.fold import fold
 from tests.unit.optimize.flows import after, flow, node, types
 
@@ -44,14 +43,23 @@ def test_a_fed_constant_is_none():
     assert types(after(fold, flow(c + 1.0, {c: (2,)}))) == ["AddV2"]
 
 
-def test_a_constant_keeps_what_it_waits_for():
+def test_who_reads_a_constant_waits_for_what_it_waited_for():
+    check = tf.Assert(tf.placeholder(tf.bool, []), ["no"], name="check")
+    x = tf.placeholder(tf.float32, [])
+    with tf.control_dependencies([check]):
+        late = tf.constant(1.0)
+        large = tf.fill([80, 80], 2.0) * 3.0
+    made = after(fold, flow([(late + 2.0) * x, tf.add(large, x, name="y")], {x: ()}))
+    assert [c.name for c in node(made, "mul_1").controls] == ["check/Assert"]
+    assert [c.name for c in node(made, "y").controls] == ["check/Assert"]
+    assert node(made, "y").constant_input(0).shape == (80, 80)
+
+
+def test_running_a_constant_runs_what_it_waits_for():
     check = tf.Assert(tf.placeholder(tf.bool, []), ["no"], name="check")
     with tf.control_dependencies([check]):
-        late = tf.constant(1.0, name="late")
-    made = after(fold, flow(tf.add(late, 2.0, name="sum")))
-    assert node(made, "sum").constant is not None
-    assert [c.name for c in node(made, "sum").controls] == ["check/Assert"]
-    verify_dataflow(made)
+        late = tf.constant(1.0)
+    assert [n.name for n in flow([], targets=[late.op]).targets] == ["check/Assert"]
 
 
 def test_what_native_kernels_compute_is_left_to_them():
