@@ -30,6 +30,8 @@ SMALL = 4000
 # The units of work that are made for the threads to share: enough for even shares.
 UNITS = 64
 ENOUGH = 8
+# Larger squares of registers than this aren't transposed: narrow types would need very large ones.
+SQUARE = 16
 # Rows whose elements are read in several goes are done in blocks of so many.
 NEAR = 64
 # Longer programs are not unrolled, or done on whole squares of registers.
@@ -151,10 +153,11 @@ class _Nest:
             return None
         lanes = lanes_for(target, [spec.program])
         *outer, lane = dims
-        turned = _turned(spec, outer, lane, lanes)
+        square = min(lanes, SQUARE)
+        turned = _turned(spec, outer, lane, square)
         if turned is not None:
             outer.remove(turned)
-            return _Nest(spec, tuple(outer), turned, lane, lanes, lanes, True, True)
+            return _Nest(spec, tuple(outer), turned, lane, square, square, True, True)
         row = outer.pop() if outer else None
         unroll = _unroll(spec.program)
         if row is not None and row.extent >= unroll > 1 and lane.extent <= 2 * lanes:

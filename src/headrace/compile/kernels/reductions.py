@@ -51,7 +51,7 @@ from headrace.compile.spaces import (
     positions_of,
     simplify,
 )
-from headrace.compile.target import SIZES, Target, host
+from headrace.compile.target import SIZES, Target
 from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Reduce"]
@@ -60,6 +60,9 @@ __all__ = ["Reduce"]
 CHAIN = 64
 # Work of fewer vector instructions than this is not worth a second thread.
 SMALL = 4000
+# What decides the form of a reduction, and with it the layout of scratch memory, must not depend on
+# the target: it's decided for vectors of this size.
+_USUAL = Target("", "", "", 64, 32)
 # With fewer units than this to share, the threads share the elements of each result.
 ENOUGH = 16
 
@@ -109,8 +112,7 @@ class Reduce:
         return 0
 
     def scratch(self, threads: int) -> int:
-        # Partial results are laid out alike for all targets.
-        return threads * _Plan(self, host()).partial_bytes
+        return threads * _Plan(self, _USUAL).partial_bytes
 
     def emit(self, team: Team) -> None:
         plan = _Plan(self, team.target)
@@ -184,7 +186,7 @@ class _Plan:
 
     @property
     def is_small(self) -> bool:
-        vectors = self.results * prod(self.spec.reduced) / self.lanes
+        vectors = self.results * prod(self.spec.reduced) / lanes_for(_USUAL, [self.spec.before])
         return vectors * (cost(self.spec.before) + 2) <= SMALL
 
     @property
@@ -193,7 +195,8 @@ class _Plan:
             return False
         if self.by_rows:
             return self.results < ENOUGH
-        panels = prod(d.extent for d in self.kept_rest) * ceil(self.lane.extent / self.panel)
+        panel = 8 * lanes_for(_USUAL, [self.spec.before])
+        panels = prod(d.extent for d in self.kept_rest) * ceil(self.lane.extent / panel)
         # Whole rows are read faster than panels of them, if there are rows enough to share.
         many = prod(self.spec.reduced) >= CHAIN * ENOUGH and self.results <= 1 << 20
         return panels < ENOUGH or many
