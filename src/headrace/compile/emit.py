@@ -101,6 +101,12 @@ def constants(values: Sequence[float | int], type: Type) -> Reg:
     return Reg(f"<{lanes}>", type.of(len(values)))
 
 
+def _only_lane(mask: Reg) -> int | None:
+    """The lane where a constant mask holds, if that is one only."""
+    held = [lane.split()[-1] for lane in mask.text.strip("<>").split(",")]
+    return held.index("1") if mask.text.startswith("<") and held.count("1") == 1 else None
+
+
 def _spell(value: float | int | bool, type: Type) -> str:
     if type.element == "ptr":
         return "null"
@@ -467,6 +473,11 @@ class Function:
 
     def masked_store(self, value: Reg, pointer: Reg, mask: Reg, index: Operand = 0) -> None:
         """Store the lanes where `mask` holds."""
+        lane = _only_lane(mask)
+        if lane is not None:
+            # LLVM 20 would store the lane as it was before it was truncated, if it was.
+            self.store(self.extract(value, lane), pointer, self.add(index, lane))
+            return
         at = self.offset(pointer, index, value.type)
         name = f"llvm.masked.store.{value.type.suffix}.p0"
         self.module.declare(name, VOID, [value.type, PTR, I32, mask.type])

@@ -45,7 +45,7 @@ def assert_close(found, wanted, where=""):
         assert np.array_equal(found, wanted), where
         return
     found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-    scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=0)
+    scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1)
     np.testing.assert_allclose(found, wanted, close, close * scale, err_msg=where)
 
 

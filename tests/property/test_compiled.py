@@ -1,0 +1,92 @@
+"""Random steps: compiled, they give what they give interpreted."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as tf
+from tests.property.random_steps import IMAGES, MATRICES, Step
+from tests.unit.compile.steps import assert_close, session
+
+MOVES = ["reshape", "transpose", "slice", "concat", "spread"]
+ARITHMETIC = ["unary", "binary", "reduce"]
+STATE = ["update"]
+DTYPES = [tf.float32, tf.float64, tf.int32, tf.int64, tf.float16, tf.bfloat16]
+
+
+def run(jit, fetches, feeds, step):
+    """What some runs of a step give, and the variables at their end."""
+    with session(jit) as running:
+        running.run(tf.global_variables_initializer())
+        found = [running.run([*fetches, *step.updates], feeds)[: len(fetches)] for _ in range(2)]
+        return [*found[0], *found[1], *running.run([v.value() for v in step.variables])]
+
+
+def assert_tiers_agree(fetches, feeds, step):
+    wanted, found = run(False, fetches, feeds, step), run(True, fetches, feeds, step)
+    names = [*fetches, *fetches, *step.variables]
+    for name, f, w in zip(names, found, wanted, strict=True):
+        assert_close(f, w, str(name))
+
+
+@given(st.data())
+def test_steps(data):
+    with tf.Graph().as_default():
+        step = Step(data.draw)
+        step.start(DTYPES)
+        kinds = data.draw(
+            st.sampled_from([ARITHMETIC, MOVES + ARITHMETIC, ARITHMETIC + STATE, MOVES + STATE])
+        )
+        for _ in range(data.draw(st.integers(3, 12), label="length")):
+            step.grow(kinds)
+        fetches = data.draw(st.lists(st.sampled_from(step.values), min_size=1, max_size=3))
+        feeds = dict(step.feeds)
+        if data.draw(st.booleans(), label="feeds an intermediate value"):
+            fed = step.pick()
+            feeds[fed] = step.array(tuple(fed.shape.as_list()), fed.dtype.base_dtype)
+        assert_tiers_agree([*fetches, step.values[-1]], feeds, step)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_products(data):
+    with tf.Graph().as_default():
+        step = Step(data.draw)
+        step.start([tf.float32, tf.float32, tf.float64, tf.bfloat16], MATRICES)
+        for _ in range(data.draw(st.integers(3, 8), label="length")):
+            step.grow(["matmul", *ARITHMETIC, "reshape", "transpose", *STATE])
+        fetches = data.draw(st.lists(st.sampled_from(step.values), min_size=1, max_size=3))
+        assert_tiers_agree([*fetches, step.values[-1]], step.feeds, step)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_images(data):
+    with tf.Graph().as_default():
+        step = Step(data.draw)
+        step.start([tf.float32], IMAGES)
+        for _ in range(data.draw(st.integers(3, 8), label="length")):
+            step.grow(["convolution", "convolution", "pool", *ARITHMETIC, "concat", "spread"])
+        fetches = data.draw(st.lists(st.sampled_from(step.values), min_size=1, max_size=3))
+        assert_tiers_agree([*fetches, step.values[-1]], step.feeds, step)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_gradients_and_training(data):
+    with tf.Graph().as_default():
+        step = Step(data.draw, smooth=True)
+        if data.draw(st.booleans(), label="images"):
+            step.start([tf.float32], IMAGES)
+            kinds = ["convolution", "convolution", "pool", *ARITHMETIC, *MOVES]
+        else:
+            step.start([tf.float32, tf.float64], MATRICES)
+            kinds = ["matmul", "matmul", *ARITHMETIC, *MOVES]
+        for _ in range(data.draw(st.integers(3, 7), label="length")):
+            step.grow(kinds)
+        loss = tf.add_n([tf.reduce_mean(tf.square(v)) for v in step.values[-2:]])
+        sources = [*step.variables, *step.feeds]
+        gradients = tf.gradients(loss, sources, unconnected_gradients="zero")
+        rate = data.draw(st.sampled_from([0.01, 0.5]))
+        for v, g in zip(step.variables, gradients, strict=False):
+            step.updates.append(v.assign_sub(rate * g, read_value=False))
+        assert_tiers_agree([loss, *gradients], step.feeds, step)
