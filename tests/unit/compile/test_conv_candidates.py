@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -30,14 +32,21 @@ def names(*args, **options) -> list[str]:
 
 @pytest.mark.parametrize("direction", PASSES)
 def test_what_is_offered(direction):
-    few = [] if direction == "backward_data" else ["few"]
+    unsettled = ["onednn"] if direction == "backward_filter" else []
     assert names(direction, THREE) == ["winograd", "onednn"]
     assert names(direction, THREE, "fast") == ["winograd", "onednn"]
     assert names(direction, THREE, "strict") == ["onednn"]
-    assert names(direction, ONE, "strict") == ["1x1", "onednn"]
+    assert names(direction, replace(THREE, channels=64)) == ["winograd"]
+    assert names(direction, ONE, "strict") == ["1x1", *unsettled]
     assert names(direction, STRIDED) == ["onednn"]
-    assert names(direction, PHOTO, "strict") == [*few, "onednn"]
+    assert names(direction, PHOTO) == ["onednn" if direction == "backward_data" else "few"]
     assert names(direction, RAGGED) == ["onednn"]
+
+
+def test_narrow_products_are_always_tried():
+    types = ("float32", "bfloat16")
+    found = names("forward", replace(THREE, channels=64), types=types)
+    assert found[:2] == ["winograd", "onednn"]
 
 
 def test_pools_are_fused_by_own_kernels_only():

@@ -66,13 +66,8 @@ def candidates(
     types: those in which products may be computed
     pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
     """
-    if direction not in _BUFFERS:
-        raise ValueError(f"a convolution's direction is one of {list(_BUFFERS)}, not {direction!r}")
-    if accuracy not in ACCURACIES:
-        raise ValueError(f"accuracy is one of {ACCURACIES}, not {accuracy!r}")
-    if pool and direction != "forward":
-        raise ValueError("only a forward pass can have a max-pool behind it")
     g = geometry
+    _check(direction, accuracy, pool)
     if pool and (g.out_height % 2 or g.out_width % 2):
         return []
     found: list[Candidate] = []
@@ -83,9 +78,30 @@ def candidates(
     few = g.channels < BLOCK and g.filters % BLOCK == 0 and g.dilations == (1, 1)
     if few and direction != "backward_data":
         found.append(_few(direction, g, epilogue, pool))
-    if not pool:
-        found += _onednn(direction, g, epilogue, types)
-    return found
+    if pool or (found and tuple(types) == ("float32",) and _settled(direction, g)):
+        return found
+    return found + _onednn(direction, g, epilogue, types)
+
+
+def _check(direction: str, accuracy: str, pool: bool) -> None:
+    if direction not in _BUFFERS:
+        raise ValueError(f"a convolution's direction is one of {list(_BUFFERS)}, not {direction!r}")
+    if accuracy not in ACCURACIES:
+        raise ValueError(f"accuracy is one of {ACCURACIES}, not {accuracy!r}")
+    if pool and direction != "forward":
+        raise ValueError("only a forward pass can have a max-pool behind it")
+
+
+def _settled(direction: str, g: Geometry) -> bool:
+    """Whether the kernel of ours that there is won all measurements against oneDNN's, so that a
+    cold start needn't compile and time both. Left open: Winograd's algorithm with few channels or
+    pixels, and the gradient of 1 x 1 filters.
+    """
+    if g.kernel == (1, 1):
+        return direction != "backward_filter"
+    if g.channels < BLOCK:
+        return True
+    return min(g.channels, g.filters) >= 32 and min(g.out_height, g.out_width) >= 6
 
 
 def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candidate:

@@ -19,6 +19,7 @@ from headrace.compile.target import Target
 __all__ = ["OUTER", "Panels", "channels_at_once", "emit_product", "outer_function", "padded"]
 
 _VECTOR = F32.of(BLOCK)
+_UNROLLED = 4  # channels: as fast as all 16, and a quarter of the code
 
 
 def _registers(target: Target) -> int:
@@ -80,15 +81,18 @@ def emit_product(
 ) -> list[Reg]:
     """The sums, vector by vector of each pixel."""
 
-    def block(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
+    def some(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
-        for c in range(BLOCK):
+        for c in range(_UNROLLED):
             columns = [f.load(_VECTOR, b, c * b_row + v * BLOCK) for v in range(vectors)]
             for p in range(pixels):
                 x = f.splat(f.load(F32, a, p * BLOCK + c), BLOCK)
                 for v in range(vectors):
                     total[p * vectors + v] = f.fma(x, columns[v], total[p * vectors + v])
-        return [f.offset(a, a_block), f.offset(b, BLOCK * b_row), *total]
+        return [f.offset(a, _UNROLLED), f.offset(b, _UNROLLED * b_row), *total]
+
+    def block(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
+        return [f.offset(a, a_block), *f.loop(0, BLOCK // _UNROLLED, some, [a, b, *sums])[1:]]
 
     zeros = [f.const(0.0, _VECTOR)] * (pixels * vectors)
     return f.loop(0, blocks, block, [a, b, *zeros])[2:]
