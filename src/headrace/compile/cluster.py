@@ -22,6 +22,7 @@ from headrace.compile.region import (
     is_constant,
     is_reference,
     limits_of,
+    operands_of,
     works,
 )
 from headrace.compile.rewrites import free_constants, join_products, mask_before_unpooling
@@ -105,10 +106,16 @@ def is_lowerable(node: Node, families: Mapping[str, Family] = FAMILIES) -> bool:
     rule = node.definition.lower
     if rule is None or node.constant is not None:
         return False
-    data = [v.type for v in node.inputs if not is_reference(v)]
-    data += [v.type for v in node.outputs if not is_reference(v)]
-    if not all(_is_compiled(t) for t in data):
+    types = [v.type for v in (*node.inputs, *node.outputs) if not is_reference(v)]
+    if any(t.sizes is None for t in types) or not _has_rule(node, families):
         return False
+    data = [*operands_of(node), *(v for v in node.outputs if not is_reference(v))]
+    return all(_is_compiled(v.type) for v in data)
+
+
+def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
+    """Whether a node's rule is for this use of the op."""
+    rule = node.definition.lower
     if isinstance(rule, Read | Update) and node.variable_type(0) is None:
         return False
     if isinstance(rule, Elementwise):

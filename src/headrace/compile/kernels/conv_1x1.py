@@ -340,7 +340,7 @@ class _FilterGradient:
 
 def _slices(channels: int, filters: int) -> tuple[int, int]:
     """Channels and filters of a task: what the cache holds, but four tasks where that can be."""
-    tall, wide = min(_SLICE, channels), min(_SLICE, padded(filters))
+    tall, wide = min(_SLICE, channels), min(_SLICE // OUTER * OUTER, padded(filters))
     while -(-channels // tall) * -(-filters // wide) < 4 and max(tall, wide) > OUTER:
         if tall >= wide:
             tall = -(-tall // 2 // BLOCK) * BLOCK
