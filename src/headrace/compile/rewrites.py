@@ -1,8 +1,5 @@
 """Rewrites that only the compiler profits from. In: a Dataflow. Out: an equal one.
 
-`free_constants`: what waits for a constant's controls is its readers, not the constant, which would
-stand between two regions.
-
 `mask_before_unpooling`: the gradient of relu behind the gradient of a max-pool,
 relu_grad(pool_grad(x, y, dy), x), is pool_grad(x, y, relu_grad(dy, y)): a window's gradient goes to
 where its maximum is, which is positive if the maximum is. The mask then works on the pool's output,
@@ -16,7 +13,7 @@ other: the weight's gradient is written once instead of once per step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -27,33 +24,16 @@ from headrace.compile.fuse import program_of
 from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Contraction
-from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, rewrite
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
 from headrace.graph.lowering import Anchor, Elementwise, pointwise_of
 from headrace.graph.pointwise import record
 
-__all__ = ["free_constants", "join_products", "mask_before_unpooling"]
+__all__ = ["join_products", "mask_before_unpooling"]
 
 # A node, and how often each value is used -> the nodes to put in its place; the last one's outputs
 # are its outputs.
 Rule = Callable[[Node, Counter[Value]], list[Node] | None]
-
-
-def free_constants(flow: Dataflow) -> Dataflow:
-    """Move the controls of constants to their readers."""
-    waits: dict[Node | Feed, tuple[Node, ...]] = {}
-
-    def rule(node: Node) -> Node | Sequence[Value] | None:
-        if node.constant is not None and node.controls:
-            free = replace(node, controls=())
-            waits[free] = node.controls
-            return free.outputs
-        more = [c for v in node.inputs for c in waits.get(v.producer, ())]
-        return (
-            replace(node, controls=tuple(dict.fromkeys([*node.controls, *more]))) if more else None
-        )
-
-    return rewrite(flow, rule)
 
 
 def mask_before_unpooling(flow: Dataflow) -> Dataflow:

@@ -1,0 +1,167 @@
+"""What becomes one call: anchors with what follows them, updates with their gradients, twins."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.compile.fuse import contraction_of
+from headrace.compile.region import pooling_of
+from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.pipeline import Options, compile_step
+from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def optimised(fetches, feeds):
+    """The step as the compiler gets it."""
+    seen = {}
+    shapes = [np.shape(v) for v in feeds.values()]
+    options = Options(jit="off")
+    compile_step(fetches, [], list(feeds), shapes, options, lambda n, f: seen.update({n: f}))
+    return seen["dead"]
+
+
+def kernels(cluster):
+    """How many calls of each kind of kernel a cluster makes."""
+    return Counter(type(c.kernel).__name__ for c in cluster.plan.calls)
+
+
+def written(cluster, kind):
+    """The kernels that write buffers of a kind, once for each buffer."""
+    found = []
+    for call in cluster.plan.calls:
+        for name, b in zip(call.kernel.arguments, call.buffers, strict=True):
+            if name.startswith("out:") and cluster.plan.buffers[b].kind == kind:
+                found.append(type(call.kernel).__name__)
+    return sorted(found)
+
+
+def test_a_perceptrons_step():
+    x, labels = tf.placeholder(tf.float32, [128, 784]), tf.placeholder(tf.int32, [128])
+    value, variables = x, []
+    for i, (rows, columns) in enumerate([(784, 256), (256, 256), (256, 10)]):
+        w = tf.Variable(uniform(rows, columns) / np.float32(rows**0.5))
+        b = tf.Variable(np.zeros(columns, np.float32))
+        value = tf.matmul(value, w) + b
+        value = tf.nn.relu(value) if i < 2 else value
+        variables += [w, b]
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=value)
+    loss = tf.reduce_mean(losses)
+    gradients = tf.gradients(loss, variables)
+    updates = [v.assign_sub(0.1 * g).op for v, g in zip(variables, gradients, strict=True)]
+    feeds = {x: uniform(128, 784), labels: np.arange(128) % 10}
+    (cluster,) = clusters([loss], feeds, updates)
+    assert len(cluster.plan.calls) <= 15
+    # Three products forward, five backward: the input has no gradient.
+    assert kernels(cluster)["Gemm"] == 8
+    # Every update is behind the gradient that it needs.
+    assert written(cluster, "variable") == ["Gemm"] * 3 + ["Reduce"] * 3
+    assert_tiers_agree([loss, *updates], feeds, steps=3)
+
+
+def convolution(x, filters=32):
+    w = tf.Variable(uniform(3, 3, x.shape[3].value, filters) * 0.1)
+    b = tf.Variable(uniform(filters))
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, w, [1, 1, 1, 1], "SAME"), b)), w, b
+
+
+def test_a_convolution_with_bias_relu_and_pool_is_one_call():
+    x = tf.placeholder(tf.float32, [4, 16, 16, 16])
+    y = tf.nn.max_pool(convolution(x)[0], [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
+    feeds = {x: uniform(4, 16, 16, 16)}
+    (cluster,) = clusters([y], feeds)
+    assert kernels(cluster)["WinogradForward"] == 1
+    assert not {"MaxPool", "Reduce"} & {*kernels(cluster)}
+    assert all(c.label == "copy" for c in cluster.plan.calls if type(c.kernel).__name__ == "Map")
+    assert_tiers_agree([y], feeds)
+
+
+def test_relus_mask_moves_before_unpooling():
+    x = tf.placeholder(tf.float32, [4, 16, 16, 16])
+    y, w, b = convolution(x)
+    pooled = tf.nn.max_pool(y, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
+    gradients = tf.gradients(tf.reduce_sum(tf.square(pooled)), [w, b])
+    feeds = {x: uniform(4, 16, 16, 16)}
+    flow = optimised(gradients, feeds)
+    moved = mask_before_unpooling(flow)
+    (mask,) = [n for n in moved.nodes if n.type == "ReluGrad"]
+    assert mask.output_shapes == ((4, 8, 8, 32),)
+    *_, unpooling = [n for n in moved.nodes if n.type == "MaxPoolGrad"]
+    assert pooling_of(unpooling).direction == "gradient"
+    assert unpooling.inputs[2] is mask.outputs[0]
+    assert_tiers_agree(gradients, feeds)
+
+
+def test_a_sum_of_products_is_one_product():
+    xs = [tf.placeholder(tf.float32, [n, 40]) for n in (16, 8, 24)]
+    w = tf.Variable(uniform(40, 64))
+    loss = tf.add_n([tf.reduce_sum(tf.tanh(tf.matmul(x, w))) for x in xs])
+    (gradient,) = tf.gradients(loss, [w])
+    feeds = {x: uniform(*x.shape.as_list(), seed=i) for i, x in enumerate(xs)}
+    flow = optimised([gradient], feeds)
+    joined = join_products(flow)
+    (product,) = [
+        g for n in joined.nodes if (g := contraction_of(n)) and g.transpose_x and g.k > 24
+    ]
+    assert (product.m, product.n, product.k) == (40, 64, 48)
+    (cluster,) = clusters([gradient], feeds)
+    assert kernels(cluster)["Gemm"] == 4
+    assert_tiers_agree([gradient], feeds)
+
+
+def test_both_gradients_of_a_large_layer_are_one_call():
+    x = tf.placeholder(tf.float32, [16, 1024])
+    v, w = tf.Variable(uniform(1024, 1024) / 32), tf.Variable(uniform(1024, 1024, seed=1) / 32)
+    loss = tf.reduce_sum(tf.square(tf.matmul(tf.tanh(tf.matmul(x, v)), w)))
+    gradients = tf.gradients(loss, [v, w])
+    updates = [a.assign_sub(1e-3 * g).op for a, g in zip((v, w), gradients, strict=True)]
+    feeds = {x: uniform(16, 1024)}
+    (cluster,) = clusters([loss], feeds, updates)
+    twins = [c for c in cluster.plan.calls if "MatMul_1_grad" in c.label]
+    assert len(twins) == 1
+    assert "variable" in {cluster.plan.buffers[b].kind for b in twins[0].buffers}
+    assert_tiers_agree([loss, *updates], feeds)
+
+
+def test_constants_do_not_divide_a_step():
+    x, v = tf.placeholder(tf.float32, [8, 8]), tf.Variable(uniform(8, 8))
+    first = tf.sqrt(tf.exp(x) + 1.0)
+    with tf.control_dependencies([v.assign_add(first)]):
+        second = tf.tanh(first * 3.0) - 1.0
+    feeds = {x: uniform(8, 8)}
+    assert len(clusters([second], feeds)) == 1
+    assert_tiers_agree([second], feeds)
+
+
+# -- What is not where an epilogue would look for it -----------------------------------------------
+
+
+def test_a_bias_along_another_axis_than_the_last():
+    x, y = tf.placeholder(tf.float32, [2, 5, 6, 7]), tf.placeholder(tf.float32, [2, 5, 7, 5])
+    biased = tf.nn.bias_add(tf.matmul(x, y), uniform(5), data_format="NCHW")
+    assert_tiers_agree([biased], {x: uniform(2, 5, 6, 7), y: uniform(2, 5, 7, 5)})
+
+
+def test_a_choice_by_rows():
+    x, y = tf.placeholder(tf.float32, [8, 6]), tf.placeholder(tf.float32, [6, 8])
+    rows = tf.placeholder(tf.bool, [8])
+    product = tf.matmul(x, y)
+    chosen = tf.where(rows, product, tf.zeros_like(product))
+    fed = {x: uniform(8, 6), y: uniform(6, 8), rows: np.arange(8) % 3 == 0}
+    assert_tiers_agree([chosen], fed)
+
+
+def test_a_constant_of_both_zeros():
+    x = tf.placeholder(tf.float32, [2])
+    y = tf.tanh(1.0 / (x * tf.constant([0.0, -0.0])) * 2.0)
+    assert len(clusters([y], {x: np.ones(2)})) == 1
+    with tf.Session() as session:
+        for _ in range(3):
+            assert session.run(y, {x: [1.0, 1.0]}).tolist() == [1, -1]
