@@ -336,11 +336,7 @@ class _Generator:
         mask = self._mask()
         for k, value in enumerate(self._copies(s.value)):
             value = to_vector(f, value, at.lanes)
-            if at.count == 1:
-                # LLVM stores more than one lane of a narrowed vector under a mask of one.
-                value = f.extract(value, 0) if value.type.lanes else value
-                store_value(f, s.dtype, value, base, k * copy)
-            elif lane == 1:
+            if lane == 1:
                 stream = s.stream and mask is None
                 store_value(f, s.dtype, value, base, k * copy, mask=mask, nontemporal=stream)
             else:

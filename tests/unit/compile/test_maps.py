@@ -155,3 +155,14 @@ def test_bad_accesses_are_refused():
         Map((3, 4), copy_of("float32"), (Access("float32", (1,)),), (dense("float32", 3, 4),))
     with pytest.raises(ValueError, match="don't fit the program"):
         Map((3,), copy_of("float32"), (dense("float64", 3),), (dense("float32", 3),))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "bool", "int8"])
+def test_last_lane_alone_leaves_its_neighbour(dtype):
+    """LLVM would store too much of a last lane that was narrowed in a register."""
+    program = record(lambda e, x: e.cast(x, dtype), ["float32"])
+    out = numbers(dtype, 18, seed=1)
+    neighbour = out[17]
+    spec = Map((17,), program, (dense("float32", 17),), (dense(dtype, 17),))
+    check(spec, [numbers("float32", 17)], [out])
+    assert out[17] == neighbour

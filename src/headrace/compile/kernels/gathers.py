@@ -267,10 +267,7 @@ def _tail(
     count: int,
     vector: Callable[[Operand, int, Reg | None], None],
 ) -> None:
-    if count == 1:
-        vector(start, 0, None)
-    else:
-        vector(start, lanes, f.first_lanes(count, lanes))
+    vector(start, lanes, f.first_lanes(count, lanes))
 
 
 def copy_row(f: Function, type: Type, target: Reg, source: Reg, count: int) -> None:
