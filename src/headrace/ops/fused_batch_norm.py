@@ -50,7 +50,8 @@ def _infer(
     given = () if c.attrs["is_training"] else (mean, variance)
     x, channel = _channels(c, x, scale, offset, *given)
     outputs = [x, channel, channel, channel, channel]
-    return [*outputs, None] if len(c.op._outputs) == 6 else outputs
+    # The last one is the scalar 0 here; TensorFlow leaves its shape open for the sake of GPUs.
+    return [*outputs, ()] if len(c.op._outputs) == 6 else outputs
 
 
 def _grad_infer(
