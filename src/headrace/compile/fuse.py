@@ -46,7 +46,10 @@ from headrace.graph.pointwise import Pointwise
 __all__ = ["Group", "Space", "fuse"]
 
 # What element-wise nodes may join.
-_HOSTS = ("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling")
+_HOSTS = (
+    *("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling"),
+    "batch_norm",
+)
 _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
@@ -121,6 +124,11 @@ def program_of(node: Node) -> Pointwise:
 def asks_position(node: Node) -> bool:
     """Whether an element-wise node's results depend on where in the array they are."""
     return any(s.opcode == "index" for s in program_of(node).steps)
+
+
+def _is_forward(node: Node) -> bool:
+    rule = node.definition.lower
+    return isinstance(rule, Anchor) and rule.describe(node).direction == "forward"
 
 
 def contraction_of(node: Node) -> Contraction | None:
@@ -293,6 +301,8 @@ class _Fuser:
             return True
         if asks_position(node) or not _broadcasts(node):
             return False
+        if group.kind == "batch_norm":  # whose last part is a map
+            return len(group.head.inputs[0].type.sizes or ()) == 4 and _is_forward(group.head)
         if group.kind == "rows":
             return not isinstance(node.definition.lower, Update)
         if group.is_anchor and not self._is_last_reader(group, node):

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.compile.build import Builder
+from headrace.compile.build import Builder, Operand
+from headrace.compile.compose import Composer
 from headrace.compile.fuse import Group
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import GatherRows, ScatterRows
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
+from headrace.compile.region import BLOCK
 from headrace.graph.anchors import BatchNorm, CrossEntropy, Gather, Scatter, SegmentSum, Softmax
 from headrace.graph.dataflow import Node
+from headrace.graph.pointwise import Pointwise, record
 
 __all__ = [
     "build_batch_norm",
@@ -35,14 +38,21 @@ def _geometry(node: Node) -> Any:
 
 
 def _follow(
-    builder: Builder, node: Node, recipe: Recipe, place: Callable[[Any], int], **given: int
-) -> None:
-    """Add a recipe's calls; `place` finds the buffer of an operand."""
+    builder: Builder,
+    node: Node,
+    recipe: Recipe,
+    place: Callable[[Any], int],
+    first: int = 0,
+    **given: int,
+) -> dict[str, int]:
+    """Add a recipe's calls; `place` finds the buffer of an operand, `first` is the first output
+    that the recipe makes. Returns the buffers by name.
+    """
     names: dict[str, int] = dict(given)
     for number in _geometry(node).operands:
         if f"in{number}" not in names:
             names[f"in{number}"] = place(node.inputs[number])
-    for i, value in enumerate(node.outputs):
+    for i, value in enumerate(node.outputs[first:], first):
         names[f"out{i}"] = builder.result(value)
     for name, (dtype, count) in recipe.temporaries.items():
         names[name] = builder.temporary(dtype, count, f"{node.name}/{name}")
@@ -50,6 +60,7 @@ def _follow(
         if "status" in arguments:
             names.setdefault("status", builder.temporary("int64", 1, "status"))
         builder.call(kernel, [names[a] for a in arguments], node.name)
+    return names
 
 
 def build_softmax(builder: Builder, group: Group) -> None:
@@ -79,7 +90,32 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
         for i in images
     }
     recipe = recipes.batch_norm(g, "nChw16c" if blocked else None)
-    _follow(builder, node, recipe, builder.whole, **given)
+    if g.direction == "gradient" or len(group.nodes) == 1:
+        _follow(builder, node, recipe, builder.whole, **given)
+        return
+    # What follows is done as the image is normalised.
+    statistics = Recipe(tuple(s for s in recipe.steps if "out0" not in s[1]), recipe.temporaries)
+    names = _follow(builder, node, statistics, builder.whole, first=1, **given)
+    mean = names["out1"] if g.training else names["in3"]
+    space = group.space
+    along = (0, BLOCK, 0, 0, 1) if blocked else (0, 0, 0, 1)
+    image = builder.operand(node.inputs[0], space)
+    vectors = [Operand(b, "float32", along) for b in (mean, names["factor"], names["in2"])]
+    composer = Composer()
+    inputs = [composer.operand(image, g.dtype), *(composer.operand(v, "float32") for v in vectors)]
+    (y,) = composer.apply(_normalised(g.dtype), inputs)
+    composed = builder.compose(group, space, composer, {node.outputs[0]: y})
+    operands: list[Any] = list(composer.operands)
+    builder.map(space, composed.program, operands, composed.outputs, node.name)
+
+
+def _normalised(dtype: str) -> Pointwise:
+    return record(
+        lambda e, x, mean, factor, offset: e.cast(
+            (e.cast(x, "float32") - mean) * factor + offset, dtype
+        ),
+        [dtype, "float32", "float32", "float32"],
+    )
 
 
 def build_gather(builder: Builder, group: Group) -> None:
