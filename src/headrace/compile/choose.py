@@ -3,6 +3,8 @@
 A way is a list of kernel calls on named buffers. Each is run on this machine once per shape and
 thread count; what was found is remembered in this process and in the cache on disk. Ways that an
 estimate rules out should not be offered: measuring them is what a cold start has to wait for.
+With `strict` accuracy nothing is measured: two processes must choose alike, and the first way is
+the likely best.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from headrace.compile.driver import NativeCluster
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.target import host
+from headrace.core.config import settings
 
 __all__ = ["Way", "fastest"]
 
@@ -53,7 +56,7 @@ _lock = threading.Lock()
 def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> str:
     """The name of the fastest way to do what `key` describes."""
     names: Sequence[str] = list(ways)
-    if len(names) == 1:
+    if len(names) == 1 or settings().accuracy == "strict":
         return names[0]
     full = f"{host().cpu} {threads} threads {key} {','.join(names)}"
     with _lock:

@@ -118,9 +118,8 @@ class _Widener:
         array = np.asarray(value.constant).astype(np.float32)
         attrs = {"dtype": _FLOAT32, "value": array}
         t = _wide_type(value.type)
-        controls = self.nodes.get(value.producer, ())  # type: ignore[call-overload]
         name = f"{value.producer.name}/float32"
-        node = Node(lookup("Const"), name, attrs, (), controls, (t,), constant=(array,))
+        node = Node(lookup("Const"), name, attrs, (), (), (t,), constant=(array,))
         self.kept.append(node)
         return node.outputs[0]
 
@@ -297,7 +296,9 @@ def _is_flag(program: Pointwise, value: int) -> bool:
 
 
 def _producers(values: list[Value]) -> list[Node]:
-    return [v.producer for v in values if isinstance(v.producer, Node)]
+    """The nodes to wait for where one waits for values; nobody waits for a constant."""
+    made = [v.producer for v in values if isinstance(v.producer, Node)]
+    return [node for node in made if node.constant is None]
 
 
 def _unique(nodes: Any) -> tuple[Node, ...]:

@@ -165,3 +165,9 @@ def test_a_constant_of_both_zeros():
     with tf.Session() as session:
         for _ in range(3):
             assert session.run(y, {x: [1.0, 1.0]}).tolist() == [1, -1]
+
+
+def test_narrow_products_scaled_by_a_constant():
+    x = tf.placeholder(tf.bfloat16, [5, 17])
+    product = tf.matmul(x, x, transpose_a=True) / tf.constant(5.0, tf.bfloat16)
+    assert_tiers_agree([product], {x: uniform(5, 17).astype(tf.bfloat16.as_numpy_dtype)})
