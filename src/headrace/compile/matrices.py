@@ -28,7 +28,7 @@ from headrace.graph.lowering import row_major
 
 __all__ = ["build", "supports"]
 
-_TIMED = 5e7  # multiplications and additions from which on the choice of a kernel is measured
+_TIMED = 2e6  # multiplications and additions from which on the choice of a kernel is measured
 _CANDIDATES = 2  # how many of the likely best are compared
 _CONVERTED = "converted"
 

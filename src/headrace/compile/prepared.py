@@ -14,7 +14,7 @@ from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.fuse import Group
 from headrace.compile.kernels import recipes
-from headrace.compile.kernels.gathers import GatherRows, ScatterRows
+from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.region import BLOCK
@@ -57,8 +57,8 @@ def _follow(
     for name, (dtype, count) in recipe.temporaries.items():
         names[name] = builder.temporary(dtype, count, f"{node.name}/{name}")
     for kernel, arguments in recipe.steps:
-        if "status" in arguments:
-            names.setdefault("status", builder.temporary("int64", 1, "status"))
+        if isinstance(kernel, CheckIndices):
+            continue
         builder.call(kernel, [names[a] for a in arguments], node.name)
     return names
 

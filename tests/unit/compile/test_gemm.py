@@ -40,6 +40,18 @@ def test_product(size, transposes, threads):
     assert_close(c, product(a, b, *transposes))
 
 
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+def test_many_blocks(transposes):
+    m, n, k = 401, 419, 601
+    rng = np.random.default_rng(5)
+    a, b = operand(rng, m, k, transposes[0]), operand(rng, k, n, transposes[1])
+    c = np.full((m, n), np.nan, np.float32)
+    spec = gemm(m, n, k, *transposes, a="pack" if transposes[0] else "direct", depth=256)
+    assert spec._size.down > 1 and spec._size.across > 1 and spec._size.split
+    run_kernel(spec, [a, b, c])
+    assert_close(c, product(a, b, *transposes))
+
+
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
 @pytest.mark.parametrize("transposes", [(False, True), (True, False)])
 def test_types(dtype, transposes):
@@ -79,6 +91,10 @@ def test_b_packed_once(transpose_b):
     assert_close(c, product(a, b, False, transpose_b))
 
 
+def heavy_program(e, g, w, v, rate):
+    return e.tanh(g) * w, e.sigmoid(v) - rate
+
+
 def long_program(e, g, w, v, rate):
     """As many steps as an optimizer has: too long to be written out for each vector."""
     v2 = v * 0.9 + g
@@ -90,7 +106,7 @@ def long_program(e, g, w, v, rate):
 @pytest.mark.parametrize("depth", [32, 256])
 @pytest.mark.parametrize(
     ("function", "outputs"),
-    [(lambda e, g, w, v, rate: (w - rate * g, v + g), 2), (long_program, 2)],
+    [(lambda e, g, w, v, rate: (w - rate * g, v + g), 2), (long_program, 2), (heavy_program, 2)],
 )
 def test_update_in_place(function, outputs, depth):
     m, n, k = 37, 53, 70
@@ -137,6 +153,7 @@ def test_bias_and_prologues():
         ({"a": "direct", "dtype": "bfloat16"}, "in place"),
         ({"b": "packed", "transpose_b": True}, "transposed"),
         ({"depth": 8}, "multiple of 16"),
+        ({"a": "packed"}, "no such ways"),
     ],
 )
 def test_bad_specs(fields, message):

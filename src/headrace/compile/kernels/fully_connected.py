@@ -191,24 +191,23 @@ class _Backward:
     def _block(self, i: Operand, rows: int) -> None:
         f, spec = self.f, self.spec
         first = f.mul(i, spec.rows)
-        if spec.update is not None:
-            self._take_x(first, rows)
+        if self.x is not None:
+            self._take_x(self.x, first, rows)
         pieces = panel_count(spec.n, spec.span)
         f.loop(0, pieces, lambda piece: self._piece(first, rows, piece))
         if spec.data is not None:
             self._give_gradient(first, rows)
 
-    def _take_x(self, first: Operand, rows: int) -> None:
+    def _take_x(self, x: Reg, first: Operand, rows: int) -> None:
         """This block's columns of X, side by side."""
         f, spec = self.f, self.spec
-        assert self.x is not None
         source = Source(spec.dtype, spec.k)
 
         def one(b: Reg) -> None:
             at = f.add(f.mul(b, spec.k), first)
             for v in range(0, rows, self.lanes):
                 mask = lane_mask(f, rows - v, self.lanes)
-                value = source.load(f, [self.x], f.add(at, v), 0, self.lanes, mask)  # type: ignore
+                value = source.load(f, [x], f.add(at, v), 0, self.lanes, mask)
                 store_value(
                     f, spec.dtype, value, self.own_x, f.add(f.mul(b, spec.rows), v), mask=mask
                 )

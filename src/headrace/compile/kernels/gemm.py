@@ -79,6 +79,8 @@ class Gemm:
             raise ValueError(f"an empty matrix product: {self.m} x {self.n} x {self.k}")
         if self.depth % 16 and self.depth < self.k:
             raise ValueError(f"depth must be a multiple of 16, not {self.depth}")
+        if self.a not in ("pack", "direct") or self.b not in ("pack", "direct", "packed"):
+            raise ValueError(f"no such ways to read A and B: {self.a!r}, {self.b!r}")
         changed = self.dtype in ("bfloat16", "float16")
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")

@@ -16,6 +16,10 @@ from headrace.compile.pointwise import load_value, store_value
 
 __all__ = ["Sink", "Source", "accumulator", "lane_mask", "prefetch", "transpose"]
 
+# Operations that are whole polynomials.
+HEAVY = {
+    "atan2", "cos", "erf", "exp", "expm1", "log", "log1p", "pow", "sigmoid", "sin", "tanh",
+}  # fmt: skip
 ACCUMULATORS = {"float32": F32, "float64": F64, "bfloat16": F32, "float16": F32}
 
 
@@ -125,8 +129,10 @@ class Sink:
         return [PTR] * len(self.epilogue.arguments)
 
     def cost(self) -> int:
-        """How many operations the epilogue takes per vector."""
-        return 1 + len(self.epilogue.program.steps) + len(self.epilogue.operands)
+        """About how many instructions the epilogue takes per vector."""
+        steps = self.epilogue.program.steps
+        heavy = sum(step.opcode in HEAVY for step in steps)
+        return 1 + len(steps) + 20 * heavy + len(self.epilogue.operands)
 
     def store(
         self,

@@ -81,7 +81,8 @@ class Packing:
                     value = self.source.load(
                         f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
                     )
-                    self._put(f, value, to, there, v)
+                    room = lane_mask(f, self.width - v, self.lanes)
+                    store_value(f, self.held, value, to, f.add(there, v), mask=room)
 
             ranges(f, first, last, self.count, self.width, panel)
 
@@ -96,12 +97,20 @@ class Packing:
             index = f.mul(p, self.width * self.source.stride)
             there = f.mul(p, self.width * self.k)
 
+            def square(k: Reg, v: Operand, count: int, depth: int) -> None:
+                at = f.add(f.add(index, f.mul(v, self.source.stride)), k)
+                rows = self._rows(f, pointers, at, k, count, depth)
+                room = lane_mask(f, self.width - v, self.lanes) if isinstance(v, int) else None
+                for j, value in enumerate(transpose(f, rows)[:depth]):
+                    here = f.add(there, f.add(f.mul(f.add(k, j), self.width), v))
+                    store_value(f, self.held, value, to, here, mask=room)
+
             def squares(k: Reg, depth: int) -> None:
-                for v in range(0, valid, self.lanes):
-                    at = f.add(f.add(index, v * self.source.stride), k)
-                    rows = self._rows(f, pointers, at, k, min(self.lanes, valid - v), depth)
-                    for j, value in enumerate(transpose(f, rows)[:depth]):
-                        self._put(f, value, to, f.add(there, f.mul(f.add(k, j), self.width)), v)
+                rest = valid % self.lanes
+                wide = valid - rest
+                f.loop(0, wide, lambda v: square(k, v, self.lanes, depth), step=self.lanes)
+                if rest:
+                    square(k, wide, rest, depth)
 
             f.loop(start, whole, lambda k: squares(k, self.lanes), step=self.lanes)
             if rest:
@@ -120,11 +129,6 @@ class Packing:
             for r in range(count)
         ]
         return rows + [f.const(0.0, self.type.of(self.lanes))] * (self.lanes - count)
-
-    def _put(self, f: Function, value: Reg, to: Reg, at: Operand, v: int) -> None:
-        """Store a vector, but nothing beyond the panel's width."""
-        room = lane_mask(f, self.width - v, self.lanes)
-        store_value(f, self.held, value, to, f.add(at, v), mask=room)
 
 
 def panel_count(count: int, width: int) -> int:
