@@ -4,6 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as tf
+from headrace.compile.cluster import regions
+from headrace.compile.fuse import fuse
+from headrace.compile.layouts import blocked_values
+from headrace.compile.region import Region, is_reference, works
+from headrace.graph.dataflow import Node
+from headrace.pipeline import Options, optimise, prepare
 from tests.property.random_steps import IMAGES, MATRICES, Step
 from tests.unit.compile.steps import assert_close, session
 
@@ -90,3 +96,44 @@ def test_gradients_and_training(data):
         for v, g in zip(step.variables, gradients, strict=False):
             step.updates.append(v.assign_sub(rate * g, read_value=False))
         assert_tiers_agree([loss, *gradients], step.feeds, step)
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_regions_and_groups_keep_the_order(data):
+    with tf.Graph().as_default():
+        step = Step(data.draw)
+        step.start([tf.float32], MATRICES)
+        for _ in range(data.draw(st.integers(4, 12), label="length")):
+            step.grow(["matmul", *ARITHMETIC, *MOVES, *STATE])
+        options = Options(jit="off")
+        targets = [getattr(u, "op", u) for u in step.updates]
+        prepared = prepare([step.values[-1]], targets, list(step.feeds), options)
+        flow = optimise(prepared, [v.shape for v in step.feeds.values()], options)
+    done = {n for n in flow.nodes if n.constant is not None}
+    for can_compile, nodes in regions(flow):
+        if can_compile:
+            check_groups(nodes, flow)
+        for node in nodes:
+            assert node not in done
+            assert all(v.producer in done for v in node.inputs if isinstance(v.producer, Node))
+            assert done.issuperset(node.controls)
+            done.add(node)
+    assert done == {*flow.nodes}
+
+
+def check_groups(nodes, flow):
+    """Every node that works is in one group, which stands after the groups of what it reads."""
+    inside = {*nodes}
+    needed = {v for n in flow.nodes if n not in inside for v in n.inputs} | {*flow.fetches}
+    outputs = [v for n in nodes for v in n.outputs if v in needed and not is_reference(v)]
+    region = Region(nodes, outputs)
+    place = {}
+    for i, group in enumerate(fuse(region, blocked_values(region))):
+        for node in (*group.before, *group.nodes, *(group.twin.nodes if group.twin else ())):
+            assert node not in place
+            place[node] = i
+    assert {*place} == {n for n in region.nodes if works(n)}
+    for node, i in place.items():
+        for value in region.data_inputs(node):
+            assert place.get(region.source(value).base.producer, -1) <= i
