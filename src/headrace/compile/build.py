@@ -97,6 +97,7 @@ class Builder:
         self._position = {node: i for i, node in enumerate(region.nodes)}
         self._escaping: set[Value] = set()
         self._argmax: dict[Node, int] = {}
+        self.packed: dict[Any, int] = {}  # matrices that many products share, packed for them
 
     # -- Buffers ---------------------------------------------------------------------------------
 

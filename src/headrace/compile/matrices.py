@@ -16,11 +16,11 @@ from headrace.compile.choose import Way, fastest
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import epilogue_of, map_epilogue
 from headrace.compile.foreign import Product, can, multiplies
-from headrace.compile.fuse import Group
+from headrace.compile.fuse import Group, contraction_of
 from headrace.compile.kernels.batched import Matrices, batched_gemm
 from headrace.compile.kernels.fully_connected import small_batch_backward
 from headrace.compile.kernels.gemm import nothing
-from headrace.compile.kernels.gemm_choice import candidates
+from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
 from headrace.compile.target import SIZES, host
 from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
@@ -29,6 +29,7 @@ from headrace.graph.lowering import row_major
 __all__ = ["build", "supports"]
 
 _TIMED = 2e6  # multiplications and additions from which on the choice of a kernel is measured
+_FEW_ROWS, _MANY = 64, 4  # products of so few rows, that many with one matrix: it's packed once
 _CANDIDATES = 2  # how many of the likely best are compared
 _CONVERTED = "converted"
 
@@ -58,6 +59,9 @@ def _geometry(node: Node) -> Contraction:
 
 def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
     node = group.head
+    if _serves_many(builder, node, g):
+        _build_packed(builder, group, g)
+        return
     x, y = (builder.whole(v) for v in node.inputs[:2])
     way = _fastest(builder, g)
     if way == _CONVERTED:
@@ -68,6 +72,36 @@ def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
     epilogue, operands, outputs = epilogue_of(builder, group)
     found = _candidates(builder, g, epilogue)
     builder.call(found[int(way)], [x, y, *operands, *outputs], node.name)
+
+
+def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
+    """Whether many products of few rows share this one's matrix, as the steps of an unrolled
+    network do: then it's packed once.
+    """
+    if g.m > _FEW_ROWS or g.transpose_x or g.dtype != "float32" or g.rounds:
+        return False
+    if builder.target != host():
+        return False
+    source = builder.region.source(node.inputs[1])
+    users = [
+        n
+        for n in builder.region.consumers[source.base]
+        if contraction_of(n) == g and builder.region.source(n.inputs[1]) == source
+    ]
+    return len(users) >= _MANY
+
+
+def _build_packed(builder: Builder, group: Group, g: Contraction) -> None:
+    node = group.head
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    pack, kernel = packed_gemm(g.m, g.n, g.k, False, g.transpose_y, g.dtype, epilogue)
+    key = (builder.region.source(node.inputs[1]), g)
+    if key not in builder.packed:
+        builder.packed[key] = builder.temporary("uint8", pack.packed_bytes, f"{node.name}/packed")
+        y = builder.whole(node.inputs[1])
+        builder.call(pack, [y, builder.packed[key]], f"{node.name}/packed")
+    x = builder.whole(node.inputs[0])
+    builder.call(kernel, [x, builder.packed[key], *operands, *outputs], node.name)
 
 
 def _converted(g: Contraction) -> Product:

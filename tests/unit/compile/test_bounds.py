@@ -1,0 +1,20 @@
+"""Kernels stay within their buffers: each ends where memory ends, and begins where it begins.
+
+The work is done in a process of its own, because what is tested for is its death.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SPECS = ("products", "small_batches", "winograd", "pointwise_convolutions", "pools", "loops")
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_kernels_stay_within_their_buffers(family):
+    script = Path(__file__).with_name("bounds.py")
+    run = subprocess.run([sys.executable, str(script), family], capture_output=True, text=True)
+    assert run.returncode == 0, f"{run.stdout[-500:]}\n{run.stderr[-500:]}"
+    assert run.stdout.rstrip().endswith("all within")
