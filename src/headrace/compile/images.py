@@ -35,7 +35,6 @@ __all__ = ["build_convolution", "build_pooling", "supports_convolution", "suppor
 
 _DIRECTIONS = {"forward": "forward", "input": "backward_data", "filter": "backward_filter"}
 _TIMED_BATCH = 4  # kernels are compared on so many images
-_CANDIDATES = 2  # how many of the likeliest are compared
 
 
 # -- Convolutions ----------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ def _choose(
 ) -> str:
     """The name of the fastest candidate, on a few images."""
     g = replace(geometry, batch=min(geometry.batch, _TIMED_BATCH))
-    found = ask(g, pool=pool)[:_CANDIDATES]
+    found = ask(g, pool=pool)
     direction = found[0].direction
     ways: dict[str, Callable[[], Way]] = {c.name: partial(_way, c, g) for c in found}
     return fastest(f"convolution {direction} {g}", ways, builder.threads)
