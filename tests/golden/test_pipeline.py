@@ -1,4 +1,4 @@
-"""The printed form of small steps after each pass: what ARCHITECTURE.md shows."""
+"""The printed form of small steps after each pass."""
 
 import pytest
 
