@@ -34,7 +34,7 @@ def names(*args, **options) -> list[str]:
 def test_what_is_offered(direction):
     unsettled = ["onednn"] if direction == "backward_filter" else []
     assert names(direction, THREE) == ["winograd", "onednn"]
-    assert names(direction, THREE, "fast") == ["winograd", "onednn"]
+    assert names(direction, THREE, "fast") == ["winograd", "winograd 6", "onednn"]
     assert names(direction, THREE, "strict") == ["onednn"]
     assert names(direction, replace(THREE, channels=64)) == ["winograd"]
     assert names(direction, ONE, "strict") == ["1x1", *unsettled]
