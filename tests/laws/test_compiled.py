@@ -76,8 +76,10 @@ def check(found):
     results = run(found)
     for use in found:
         values = use.changed or use.outputs
+        # Winograd's algorithm may have been the fastest: its elements are off by up to 1e-5.
+        times = 8 if getattr(use.node.definition.lower, "family", "") == "convolution" else 1
         for value, wanted in zip(values, use.wanted, strict=True):
-            assert_same(results[value], wanted, use.where)
+            assert_same(results[value], wanted, use.where, times)
         count_check()
 
 
