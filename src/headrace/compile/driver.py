@@ -463,8 +463,11 @@ def _definition() -> _MethodDef:
 def _method(words: np.ndarray) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_definition()), words, None)
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    # The method points into its definition, and keeps it alive as its "module": threads that ask
+    # for the first definition at the same time make several, of which the cache keeps one.
+    definition = _definition()
+    return make(ctypes.addressof(definition), words, definition)
 
 
 def _check_layout() -> None:

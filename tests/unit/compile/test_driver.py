@@ -1,12 +1,13 @@
 """NativeCluster: plans made by hand, run by the native driver."""
 
+import gc
 import threading
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile import team
+from headrace.compile import driver, team
 from headrace.compile.driver import Cancel, NativeCluster, segments
 from headrace.compile.foreign import Bound
 from headrace.compile.plan import Buffer, Call, Plan
@@ -297,3 +298,27 @@ def test_plans_that_make_no_sense_are_refused():
         NativeCluster(Plan((Buffer("input", "float32", 4, 1),), (), 0))
     with pytest.raises(ValueError, match="has no value"):
         NativeCluster(Plan((Buffer("constant", "float32", 4),), (), 0))
+
+
+def test_threads_that_define_the_first_method_together_share_nothing_that_dies(monkeypatch):
+    """Each of them makes a definition, and only one of these is kept in the cache."""
+    driver._definition.cache_clear()
+    link, meeting, methods = driver.native.link, threading.Barrier(4), []
+
+    def link_together(units):
+        meeting.wait(timeout=30)
+        return link(units)
+
+    def work():
+        methods.append(driver._method(np.zeros(team.Header.SIZE, np.int64)))
+
+    monkeypatch.setattr(driver.native, "link", link_together)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    referents = [
+        sum(isinstance(o, driver._MethodDef) for o in gc.get_referents(m)) for m in methods
+    ]
+    assert referents == [1] * 4
