@@ -59,6 +59,8 @@ def same(a, b):
 @pytest.mark.parametrize("op_type", OPS)
 def test_is_complete(op_type):
     definition = definitions()[op_type]
+    if definition.flow is not None:
+        return  # what steers is tested by the loops and branches that it makes
     if op_type not in WITHOUT_SAMPLES:
         assert samples_of(definition), f"{op_type} has no samples"
     schema = definition.schema

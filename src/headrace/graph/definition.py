@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
+from headrace.graph.flow import Flow
 from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
 
@@ -43,7 +44,7 @@ class Effect(enum.Enum):
     READS = "reads"  # reads mutable state
     WRITES = "writes"  # changes mutable state, or the outside world
     RANDOM = "random"  # draws random numbers: never folded, never merged
-    BLOCKS = "blocks"  # may wait for another step: gets a continuation
+    BLOCKS = "blocks"  # may wait for another op or step: its kernel may return a Pending
 
 
 class Kind(enum.Enum):
@@ -94,6 +95,7 @@ class Definition:
     lower     the same meaning as loops, for the compiler (see graph.lowering), or None
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
+    flow      the role of an op that steers (see graph.flow), None for all others
     """
 
     schema: Schema
@@ -107,6 +109,7 @@ class Definition:
     lower: Lowering | None = None
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
+    flow: Flow | None = None
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False

@@ -21,6 +21,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
+from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.lowering import Lowering
 from headrace.graph.operation import Operation, Tensor, made_at
@@ -69,6 +70,7 @@ def define(
     lower: Lowering | None = None,
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
+    flow: Flow | None = None,
     commutative: bool = False,
     accepts_uninitialized: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -93,6 +95,7 @@ def define(
             lower=lower,
             simplify=simplify,
             reshapes=reshapes,
+            flow=flow,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
             doc=function.__doc__ or "",

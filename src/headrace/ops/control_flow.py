@@ -1,0 +1,208 @@
+"""The primitives of control flow: Switch, Merge, Enter, Exit, NextIteration and their kin.
+
+What they mean to dead tensors and frames is in `graph.flow`, and done by `runtime.step`; kernels
+only say which value goes where. The Ref forms pass a reference on, the others its value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.shapes import TensorShape
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.flow import DEAD, Flow
+from headrace.ops import infer
+from headrace.ops.define import define
+
+__all__: list[str] = []
+
+_UNKNOWN = TensorShape(None)
+_SCALAR = TensorShape.of(())
+
+
+def _scalar(what: str, shape: TensorShape) -> None:
+    if not shape.is_compatible_with(_SCALAR):
+        raise ValueError(f"{what} must be a scalar, but has shape {shape}")
+
+
+# -- Branches --------------------------------------------------------------------------------------
+
+
+def _switch_shapes(context: Any, data: TensorShape, pred: TensorShape) -> list[TensorShape]:
+    _scalar("pred", pred)
+    return [data, data]
+
+
+def _switch_kernel(data: Any, pred: Any) -> tuple[Any, Any]:
+    if np.ndim(pred):
+        raise InvalidArgumentError(
+            None, None, f"The second input must be a scalar, but it has shape {np.shape(pred)}"
+        )
+    return (DEAD, data) if pred else (data, DEAD)
+
+
+@define(
+    "Switch",
+    "data: T, pred: bool -> output_false: T, output_true: T",
+    "T: type",
+    infer=_switch_shapes,
+    kernel=_switch_kernel,
+    flow=Flow.SWITCH,
+)
+def switch_op(data, pred, name=None):
+    """Pass `data` to the output that `pred` chooses; the other one is dead."""
+
+
+@define(
+    "RefSwitch",
+    "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)",
+    "T: type",
+    infer=_switch_shapes,
+    kernel=_switch_kernel,
+    flow=Flow.SWITCH,
+    accepts_uninitialized=True,
+)
+def ref_switch_op(data, pred, name=None):
+    """Pass a reference to the output that `pred` chooses; the other one is dead."""
+
+
+def _merge_shapes(context: Any, inputs: list[TensorShape]) -> list[TensorShape]:
+    return [_common_shape(inputs), _SCALAR]
+
+
+def _common_shape(shapes: list[TensorShape]) -> TensorShape:
+    """What is known of a tensor that has any one of these shapes."""
+    sizes = [s.sizes for s in shapes]
+    if any(s is None for s in sizes) or len({len(s or ()) for s in sizes}) != 1:
+        return _UNKNOWN
+    columns = zip(*(s or () for s in sizes), strict=True)
+    return TensorShape.of(tuple(c[0] if len(set(c)) == 1 else None for c in columns))
+
+
+def _merge_kernel(inputs: Any) -> tuple[Any, Any]:
+    for i, value in enumerate(inputs):
+        if value is not DEAD:
+            return value, np.int32(i)
+    return DEAD, DEAD
+
+
+@define(
+    "Merge",
+    "inputs: N*T -> output: T, value_index: int32",
+    "T: type; N: int >= 1",
+    infer=_merge_shapes,
+    kernel=_merge_kernel,
+    flow=Flow.MERGE,
+)
+def merge_op(inputs, name=None):
+    """Pass on the input that isn't dead, and say which one it was."""
+
+
+@define(
+    "RefMerge",
+    "inputs: Ref(N*T) -> output: Ref(T), value_index: int32",
+    "T: type; N: int >= 1",
+    infer=_merge_shapes,
+    kernel=_merge_kernel,
+    flow=Flow.MERGE,
+)
+def ref_merge_op(inputs, name=None):
+    """Pass on the reference that isn't dead, and say which input it was."""
+
+
+# -- Loops -----------------------------------------------------------------------------------------
+
+
+def _enter_shapes(context: Any, data: TensorShape) -> TensorShape:
+    return data
+
+
+_FRAME = "T: type; frame_name: string; is_constant: bool = False; parallel_iterations: int = 10"
+
+
+@define(
+    "Enter",
+    "data: T -> output: T",
+    _FRAME,
+    infer=_enter_shapes,
+    kernel=lambda data: data,
+    flow=Flow.ENTER,
+)
+def enter_op(data, frame_name, is_constant=False, parallel_iterations=10, name=None):
+    """Pass `data` into a frame: to its first iteration, or to all of them if `is_constant`."""
+
+
+@define(
+    "RefEnter",
+    "data: Ref(T) -> output: Ref(T)",
+    _FRAME,
+    infer=_enter_shapes,
+    kernel=lambda data: data,
+    flow=Flow.ENTER,
+)
+def ref_enter_op(data, frame_name, is_constant=False, parallel_iterations=10, name=None):
+    """Pass a reference into a frame: to its first iteration, or to all if `is_constant`."""
+
+
+def _pass(op_type: str, ref: bool, flow: Flow) -> Any:
+    t = "Ref(T)" if ref else "T"
+    return define(
+        op_type,
+        f"data: {t} -> output: {t}",
+        "T: type",
+        infer=infer.same_as(0),
+        kernel=lambda data: data,
+        flow=flow,
+    )
+
+
+@_pass("Exit", False, Flow.EXIT)
+def exit_op(data, name=None):
+    """Pass `data` out of its frame."""
+
+
+@_pass("RefExit", True, Flow.EXIT)
+def ref_exit_op(data, name=None):
+    """Pass a reference out of its frame."""
+
+
+@_pass("NextIteration", False, Flow.NEXT)
+def next_iteration_op(data, name=None):
+    """Pass `data` to the next iteration of its frame."""
+
+
+@_pass("RefNextIteration", True, Flow.NEXT)
+def ref_next_iteration_op(data, name=None):
+    """Pass a reference to the next iteration of its frame."""
+
+
+def _loop_cond_shape(context: Any, value: TensorShape) -> TensorShape:
+    _scalar("input", value)
+    return _SCALAR
+
+
+@define(
+    "LoopCond",
+    "input: bool -> output: bool",
+    infer=_loop_cond_shape,
+    kernel=lambda value: value,
+    gradient=NOT_DIFFERENTIABLE,
+    samples=[Sample(True), Sample(False)],
+)
+def loop_cond_op(input, name=None):
+    """Mark the value that decides whether a loop goes on."""
+
+
+@define(
+    "ControlTrigger",
+    "->",
+    infer=infer.no_outputs,
+    kernel=lambda: None,
+    flow=Flow.TRIGGER,
+    samples=[Sample()],
+)
+def control_trigger(name=None):
+    """Do nothing; done when all control inputs are, dead or not."""
