@@ -15,7 +15,9 @@ min hand on NaNs, float32 and float64 arithmetic is rounded once per step.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -160,12 +162,19 @@ def emit_steps(
     """Write some of the steps, in order; `values` has what they need and gets what they give."""
     first = len(program.inputs)
     often = _used_often(program)
-    for number in steps:
+    chains = _chains(program, steps) if often else {}
+    left = iter(steps)
+    for number in left:
         step = program.steps[number]
         operands = [values[i] for i in step.operands]
         lanes = max((o.type.lanes for o in operands), default=0)
         operands = [to_vector(f, o, lanes) for o in operands]
-        if step.opcode in often:
+        if number in chains:
+            code, last = _CODE["float"][step.opcode], chains[number]
+            (result,) = f.loop(number, last + 1, lambda _, x, code=code: code(f, x), operands)
+            values[first + last] = result
+            deque(islice(left, last - number), 0)
+        elif step.opcode in often:
             values[first + number] = _call(f, step.opcode, operands)
         else:
             values[first + number] = _emit(f, program, step, operands, indices)
@@ -178,6 +187,25 @@ def _used_often(program: Pointwise) -> set[str]:
         if step.opcode in _LONG and step.dtype in _FLOATING:
             counts[step.opcode] = counts.get(step.opcode, 0) + 1
     return {opcode for opcode, count in counts.items() if count >= _OFTEN}
+
+
+def _chains(program: Pointwise, steps: Sequence[int]) -> dict[int, int]:
+    """Runs of a long opcode, each of the one before and of no interest to anybody else, that are
+    long enough for a loop: the numbers of their first and last steps.
+    """
+    reads = Counter(i for s in program.steps for i in s.operands)
+    reads.update(program.outputs)
+    found: dict[int, int] = {}
+    start = previous = -1
+    for number in steps:
+        step, value = program.steps[number], len(program.inputs) + previous
+        same = previous >= 0 and number == previous + 1 and step.operands == (value,)
+        if not (same and reads[value] == 1 and step.opcode == program.steps[previous].opcode):
+            start = number
+        if step.opcode in _LONG and step.dtype in _FLOATING and number - start >= _OFTEN - 1:
+            found[start] = number
+        previous = number
+    return found
 
 
 def _call(f: Function, opcode: str, operands: list[Reg]) -> Reg:
