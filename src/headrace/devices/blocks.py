@@ -19,6 +19,8 @@ __all__ = ["block", "private_copy"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
+# Python's default is memory that a forked child shares, which isn't on huge pages either.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix" else {}
 
 
 def block(size: int) -> np.ndarray:
@@ -29,7 +31,7 @@ def block(size: int) -> np.ndarray:
     if size > limit:
         raise MemoryError(f"{size:,} bytes of working memory are more than the {limit:,} there are")
     try:
-        mapped = mmap.mmap(-1, size + _HUGE_PAGE)
+        mapped = mmap.mmap(-1, size + _HUGE_PAGE, **_PRIVATE)
     except (OSError, OverflowError, ValueError) as error:
         raise MemoryError(f"no {size:,} bytes of working memory: {error}") from None
     if hasattr(mmap, "MADV_HUGEPAGE"):

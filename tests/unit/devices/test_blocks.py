@@ -1,5 +1,7 @@
 """Blocks of working memory: aligned, as large as asked for, or a MemoryError."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,17 @@ def test_large_blocks_start_at_a_huge_page(size):
     assert found[-1] == 7
 
 
+@pytest.mark.parametrize("size", [64, 2**21])
+def test_a_forked_child_writes_to_its_own(size):
+    found = blocks.block(size)
+    found[:] = 1
+    if not (child := os.fork()):
+        found[:] = 2
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (found == 1).all()
+
+
 @pytest.mark.parametrize("size", [2**60, 2**70])
 def test_more_than_there_is(size):
     with pytest.raises(MemoryError, match=f"{size:,} bytes"):
@@ -31,7 +44,7 @@ def test_more_than_there_is(size):
 
 
 def test_what_the_system_refuses(monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(blocks.mmap, "mmap", refuse)
