@@ -30,6 +30,7 @@ class Settings:
         or "fast" (HEADRACE_ACCURACY).
     specialisations: for how many combinations of feed shapes a step is optimised separately; those
         that come later run without (HEADRACE_SPECIALISATIONS).
+    quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
     """
 
     dnnl: str | None = None
@@ -41,6 +42,7 @@ class Settings:
     jit: str = "auto"
     accuracy: str = "default"
     specialisations: int = 8
+    quiet_seconds: int = 30
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -57,6 +59,7 @@ def read(environment: Mapping[str, str]) -> Settings:
             environment, "HEADRACE_ACCURACY", "default", ("strict", "default", "fast")
         ),
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
+        quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
     )
 
 

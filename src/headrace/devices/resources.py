@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from headrace.devices.blocks import private_copy
 __all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
 
 Resource = TypeVar("Resource")
+Running = TypeVar("Running")
 
 _FOREIGN = sys.maxsize  # references to memory that we don't know who else holds
 
@@ -161,6 +163,29 @@ class Resources:
     def __init__(self) -> None:
         self._own: dict[str, Any] = {}
         self._lock = threading.RLock()
+        self._steps: set[Any] = set()
+        self._closed: BaseException | None = None
+
+    @contextmanager
+    def running(self, step: Running) -> Iterator[Running]:
+        """Let `close` stop a step while it runs."""
+        with self._lock:
+            if self._closed is not None:
+                raise self._closed
+            self._steps.add(step)
+        try:
+            yield step
+        finally:
+            with self._lock:
+                self._steps.discard(step)
+
+    def close(self, error: BaseException) -> None:
+        """Stop the steps that wait or loop, with an error; no such step can begin any more."""
+        with self._lock:
+            self._closed = error
+            steps = list(self._steps)
+        for step in steps:
+            step.cancel(error)
 
     def _container(self, name: str) -> dict[str, Any]:
         if not name:

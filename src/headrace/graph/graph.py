@@ -49,6 +49,7 @@ class Graph:
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
+        self.queue_runners_started = False
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
         self.seed: int | None = None

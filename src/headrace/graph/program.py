@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from headrace.graph.dataflow import Node, show_constant
+from headrace.graph.definition import Definition, Effect
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = ["Instruction", "Program", "StepGraph"]
@@ -30,6 +32,11 @@ class StepGraph:
     targets: tuple[Operation, ...]
     placement: Mapping[Operation, str] = field(default_factory=dict)
 
+    @cached_property
+    def steers(self) -> bool:
+        """Whether some operation decides what runs: then the step may have cycles."""
+        return any(op.definition.flow is not None for op in self.operations)
+
     def __str__(self) -> str:
         lines = [f"feed  {_show(t)}" for t in self.feeds]
         for op in self.operations:
@@ -40,6 +47,10 @@ class StepGraph:
         lines += [f"fetch {t.name}" for t in self.fetches]
         lines += [f"run   {op.name}" for op in self.targets]
         return "\n".join(lines)
+
+
+def _is_dynamic(definition: Definition) -> bool:
+    return definition.flow is not None or definition.effect is Effect.BLOCKS
 
 
 def _show(t: Tensor) -> str:
@@ -72,6 +83,7 @@ class Program:
     """A scheduled step for one device. Slots hold tensors while they live; each is written once.
 
     The first slots are the feeds, in their order. `constants` are in their slots before the step.
+    The instructions of a loop read what its NextIterations write further down, and free nothing.
     """
 
     instructions: tuple[Instruction, ...]
@@ -79,6 +91,11 @@ class Program:
     feeds: tuple[tuple[Tensor, int], ...]
     fetches: tuple[tuple[Tensor, int], ...]
     constants: tuple[tuple[int, np.ndarray], ...] = ()
+
+    @cached_property
+    def is_dynamic(self) -> bool:
+        """Whether what runs, or when, depends on values: some op steers, or may wait."""
+        return any(_is_dynamic(i.op.definition) for i in self.instructions)
 
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]

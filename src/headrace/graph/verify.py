@@ -4,8 +4,11 @@ wrong.
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.core.errors import InternalError
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
+from headrace.graph.flow import Flow
 from headrace.graph.program import Program, StepGraph
 
 __all__ = ["verify_dataflow", "verify_program", "verify_step_graph"]
@@ -18,7 +21,7 @@ def verify_step_graph(step: StepGraph) -> None:
     done = set()
     for op in step.operations:
         for t in op._inputs:
-            if t not in fed and t.op not in done:
+            if t not in fed and t.op not in done and not _goes_back(op, t.op, present):
                 raise _wrong(f"{op.name} reads {t.name} before it is made")
         for c in op._control_inputs:
             if c not in done and c in present:
@@ -30,6 +33,12 @@ def verify_step_graph(step: StepGraph) -> None:
     for op in step.targets:
         if op not in done:
             raise _wrong(f"target {op.name} never runs")
+
+
+def _goes_back(op: Any, before: Any, present: set[Any]) -> bool:
+    """Whether a Merge reads what the last iteration passes on."""
+    flows = op.definition.flow, before.definition.flow
+    return flows == (Flow.MERGE, Flow.NEXT) and before in present
 
 
 def verify_dataflow(flow: Dataflow) -> None:
@@ -88,6 +97,12 @@ def _check_types(node: Node) -> None:
 def verify_program(program: Program) -> None:
     """Every slot is written once before it's read, and nothing reads a freed slot."""
     live = {slot for slot, _ in program.constants}
+    returning = {
+        slot
+        for i in program.instructions
+        if i.op.definition.flow is Flow.NEXT
+        for slot in range(i.output, i.output + i.width)
+    }
     if live & {slot for _, slot in program.feeds}:
         raise _wrong("a constant has the slot of a feed")
     live |= {slot for _, slot in program.feeds}
@@ -96,7 +111,7 @@ def verify_program(program: Program) -> None:
         if any(not 0 <= n < k for n in i.after):
             raise _wrong(f"{i.op.name} waits for a later instruction")
         for slot in i.inputs:
-            if slot not in live:
+            if slot not in live and slot not in returning:
                 state = "freed" if slot in freed else "unwritten"
                 raise _wrong(f"{i.op.name} reads {state} slot s{slot}")
         for slot in range(i.output, i.output + i.width):

@@ -2,7 +2,8 @@
 step needs.
 
 A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation
-wherever dependencies allow, which keeps programs readable and close to what the user wrote.
+wherever dependencies allow, which keeps programs readable and close to what the user wrote. Cycles
+go through a NextIteration and a Merge, which stands before it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.graph.definition import Effect
+from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 
@@ -56,8 +58,12 @@ def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]
 
 
 def _before(op: Operation, fed: set[Tensor]) -> list[Operation]:
+    """What stands before an operation: all that it waits for but the last iteration's values."""
     controls = [c for c in op._control_inputs if not _is_replaced(c, fed)]
-    return [t.op for t in op._inputs if t not in fed] + controls
+    inputs = [t.op for t in op._inputs if t not in fed]
+    if op.definition.flow is Flow.MERGE:
+        inputs = [i for i in inputs if i.definition.flow is not Flow.NEXT]
+    return inputs + controls
 
 
 def _visit(root: Operation, fed: set[Tensor], done: dict[Operation, bool], out: list) -> None:

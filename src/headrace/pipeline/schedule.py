@@ -54,7 +54,7 @@ class _Layout:
         self._count = len(self._slot)
         self._number: dict[Any, int] = {}
         self._constants: list[tuple[int, np.ndarray]] = []
-        self._drafts: list[tuple[Any, tuple[int, ...], int, int, tuple[int, ...], Any]] = []
+        self._drafts: list[tuple[Any, Sequence[Any], int, int, list[Any], Any]] = []
 
     def hold(self, outputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
         """Give constants slots that have their values from the start."""
@@ -74,12 +74,9 @@ class _Layout:
         dereference: tuple[int, ...] = (),
     ) -> None:
         """Add the instruction that runs `op`."""
-        # A constant has no number: there is nothing to wait for.
-        after = tuple(sorted({self._number[c] for c in controls if c in self._number}))
-        slots = tuple(self._slot[t] for t in inputs)
         self._number[op] = len(self._drafts)
         first = self._place(outputs)
-        self._drafts.append((op, slots, first, len(outputs), after, dereference))
+        self._drafts.append((op, inputs, first, len(outputs), list(controls), dereference))
 
     def _place(self, outputs: Sequence[Any]) -> int:
         first = self._count
@@ -92,19 +89,12 @@ class _Layout:
         self, feeds: Sequence[Tensor], tensors: Sequence[Any], fetches: Sequence[Any]
     ) -> Program:
         """The finished program; `fetches` are the values of `tensors`."""
-        kept = {self._slot[t] for t in fetches} | {slot for slot, _ in self._constants}
-        last: dict[int, int] = {}
-        for k, (_, inputs, output, width, _, _) in enumerate(self._drafts):
-            last.update(dict.fromkeys(range(output, output + width), k))
-            last.update(dict.fromkeys(inputs, k))
-        frees: list[list[int]] = [[] for _ in self._drafts]
-        for slot, k in sorted(last.items()):
-            if slot not in kept:
-                frees[k].append(slot)
+        inputs = [tuple([self._slot[t] for t in draft[1]]) for draft in self._drafts]
+        frees = self._frees(inputs, fetches)
         instructions = tuple(
-            Instruction(op, inputs, output, width, tuple(freed), after, dereference)
-            for (op, inputs, output, width, after, dereference), freed in zip(
-                self._drafts, frees, strict=True
+            Instruction(op, slots, output, width, freed, self._after(controls), dereference)
+            for (op, _, output, width, controls, dereference), slots, freed in zip(
+                self._drafts, inputs, frees, strict=True
             )
         )
         return Program(
@@ -114,6 +104,25 @@ class _Layout:
             tuple((t, self._slot[v]) for t, v in zip(tensors, fetches, strict=True)),
             tuple(self._constants),
         )
+
+    def _after(self, controls: Iterable[Any]) -> tuple[int, ...]:
+        """The numbers of instructions; a constant has none: there is nothing to wait for."""
+        return tuple(sorted({self._number[c] for c in controls if c in self._number}))
+
+    def _frees(self, inputs: list[tuple[int, ...]], fetches: Sequence[Any]) -> list[Any]:
+        """The slots that each instruction is the last to read."""
+        frees: list[list[int]] = [[] for _ in self._drafts]
+        if any(draft[0].definition.flow is not None for draft in self._drafts):
+            return [()] * len(frees)  # who is the last depends on values: the runtime counts
+        kept = {self._slot[t] for t in fetches} | {slot for slot, _ in self._constants}
+        last: dict[int, int] = {}
+        for k, (_, _, output, width, _, _) in enumerate(self._drafts):
+            last.update(dict.fromkeys(range(output, output + width), k))
+            last.update(dict.fromkeys(inputs[k], k))
+        for slot, k in sorted(last.items()):
+            if slot not in kept:
+                frees[k].append(slot)
+        return list(map(tuple, frees))
 
 
 def _dereferences(op: Operation, step: StepGraph) -> tuple[int, ...]:

@@ -1,14 +1,16 @@
 """Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the
 fetches.
 
-The order in which a ready queue would run the instructions does not depend on values, so it was
-computed once, by the pipeline; running is then a loop. Steps that stop half-way, have a deadline or
-are traced run on `Step`, which counts dependencies. Re-entrant: each run has slots of its own.
+Where no op steers or waits, the order in which a ready queue would run the instructions does not
+depend on values: it was computed once, by the pipeline, and running is a loop. All other steps, and
+those that stop half-way, have a deadline or are traced, run on `Step`, which counts dependencies.
+Re-entrant: each run has slots of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +18,9 @@ import numpy as np
 
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
+from headrace.runtime.frames import Frames
 from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, take
+from headrace.runtime.step import Step
 
 __all__ = ["Executable"]
 
@@ -26,6 +30,7 @@ class Executable:
 
     def __init__(self, program: Program, resources: Resources) -> None:
         self.program = program
+        self.resources = resources
         self.kernels = [bind(i, resources) for i in program.instructions]
         fed = {t for t, _ in program.feeds}
         self._fetches = [(echo if t in fed else take, slot) for t, slot in program.fetches]
@@ -49,6 +54,9 @@ class Executable:
         results of its fetches. ShapesChanged if the program isn't for the variables as they are:
         then nothing has happened.
         """
+        if self.program.is_dynamic:
+            with self.resources.running(Step(self)) as step:
+                return step.run(feeds)
         slots: list[Any] = [*feeds, *self._blank]
         op = gather = None
         try:
@@ -73,6 +81,11 @@ class Executable:
             fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
             failed = failure(error, op, given, fed)
         raise failed
+
+    @cached_property
+    def frames(self) -> Frames:
+        """What steps that count go by."""
+        return Frames(self.program, self.kernels)
 
     def _fetched_op(self, slots: list[Any]) -> Any:
         """The operation whose fetched reference could not be read."""

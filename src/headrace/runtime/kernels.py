@@ -24,6 +24,7 @@ from headrace.devices.onednn import Unsupported
 from headrace.devices.resources import ResourceHandle, Resources, VariableState
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, bind_kernel
+from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction
 
@@ -135,7 +136,11 @@ def _dereferencing(
     if count == 1:
         return lambda variable: run(variable.read())
     marked = frozenset(which)
-    return lambda *values: run(*[v.read() if i in marked else v for i, v in enumerate(values)])
+
+    def read(i: int, value: Any) -> Any:
+        return value.read() if i in marked and value is not DEAD else value
+
+    return lambda *values: run(*[read(i, v) for i, v in enumerate(values)])
 
 
 def _with_native(

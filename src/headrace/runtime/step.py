@@ -1,60 +1,92 @@
 """Step: one execution by counting. In: values, now or later. Out: values, as soon as they exist.
 
-State of a step: `_pending[i]`, the number of instructions and feeds that instruction i still waits
-for; `_ready`, a queue of instructions that wait for nothing; `_readers[s]`, how many readers slot s
-still has (at zero its value is dropped). Used where the fixed order of `Executable.run` does not
-do: partial runs, deadlines, tracing.
+Each iteration of each frame counts what its nodes still wait for; a node that waits for nothing is
+ready, and the calling thread runs what is ready. A kernel may return a Pending: its node is then
+*waiting* and holds no thread, while the step goes on with what is ready, or sleeps. A node with a
+dead input does not run, its outputs are dead (white paper §4.4; see graph.flow for those that
+steer). Used where the fixed order of `Executable.run` does not do: control flow, ops that wait,
+partial runs, deadlines, tracing.
+
+Invariants: an iteration's `outstanding` counts its nodes that are ready, running or waiting, and
+its child frames; iterations of a frame end in order, and a frame ends when its last iteration has
+and all its Enters have arrived: then the Exits that nothing has come out of are dead.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Condition
 from typing import Any
 
 import numpy as np
 
 from headrace.core import errors
-from headrace.graph.dataflow import Node, origin_of
+from headrace.core.config import settings
+from headrace.devices.pending import Pending
+from headrace.graph.dataflow import Node as FlowNode
+from headrace.graph.dataflow import origin_of
+from headrace.graph.flow import DEAD, Flow
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import Program
-from headrace.runtime.executor import Executable, store
+from headrace.runtime.frames import CONTROL, Frame, Node
 from headrace.runtime.kernels import ShapesChanged, echo, failure, take, translate
+from headrace.runtime.waits import report_quiet
 
 __all__ = ["Observer", "Step"]
 
 # Called after each kernel with its operation, start and end in seconds, and its results.
-Observer = Callable[[Operation | Node, float, float, list[Any]], None]
+Observer = Callable[[Operation | FlowNode, float, float, list[Any]], None]
+
+_ARRIVED = -(2**60)  # of a Merge: a live input has come, so that dead ones mean nothing any more
 
 
-class _Plan:
-    """What does not change between the steps of one program: who waits for whom."""
+class _Iteration:
+    """Values and counts of one iteration of a frame.
 
-    def __init__(self, program: Program) -> None:
-        self.index = {i.op: k for k, i in enumerate(program.instructions)}
-        self.writer: dict[int, int] = {}
-        for k, i in enumerate(program.instructions):
-            for slot in range(i.output, i.output + i.width):
-                self.writer[slot] = k
-        self.feed_slots = {slot for _, slot in program.feeds}
-        self.fed = {t for t, _ in program.feeds}
-        self.pending = [0] * len(program.instructions)
-        self.after: list[list[int]] = [[] for _ in program.instructions]
-        self.after_feed: dict[int, list[int]] = {slot: [] for slot in self.feed_slots}
-        self.readers = [0] * program.slots
-        constants = {slot for slot, _ in program.constants}
-        for k, i in enumerate(program.instructions):
-            for slot in i.inputs:
-                self.readers[slot] += 1
-                if slot not in constants:
-                    waits = self.after_feed.get(slot)
-                    (self.after[self.writer[slot]] if waits is None else waits).append(k)
-            for earlier in i.after:
-                self.after[earlier].append(k)
-            self.pending[k] = sum(s not in constants for s in i.inputs) + len(i.after)
-        for _, slot in program.fetches:
-            self.readers[slot] += 1
+    dead[j]: how many dead inputs node j has got.
+    """
+
+    __slots__ = ("children", "dead", "number", "outstanding", "pending", "readers", "run", "values")
+
+    def __init__(self, run: _Run, number: int) -> None:
+        frame = run.frame
+        self.run = run
+        self.number = number
+        self.values: list[Any] = [DEAD] * frame.slots
+        self.pending = list(frame.pending)
+        self.readers = list(frame.readers)
+        self.dead = [0] * len(frame.nodes)
+        self.outstanding = 0
+        self.children: dict[Frame, _Run] = {}
+
+
+class _Run:
+    """A frame that runs, inside an iteration of its parent.
+
+    deferred: what the newest iteration passes on to one that may not begin, for too many live.
+    """
+
+    __slots__ = (
+        "deferred",
+        "enters",
+        "exited",
+        "frame",
+        "invariants",
+        "iterations",
+        "oldest",
+        "parent",
+    )
+
+    def __init__(self, frame: Frame, parent: _Iteration | None) -> None:
+        self.frame = frame
+        self.parent = parent
+        self.enters = frame.enters  # those that have yet to arrive
+        self.invariants: list[tuple[Node, tuple[Any, ...]]] = []
+        self.exited: set[Node] = set()
+        self.deferred: list[tuple[Node, tuple[Any, ...]]] = []
+        self.oldest = 0
+        self.iterations = {0: _Iteration(self, 0)}
 
 
 class Step:
@@ -62,133 +94,349 @@ class Step:
 
     def __init__(
         self,
-        executable: Executable,
+        executable: Any,
         deadline: float | None = None,
         observe: Observer | None = None,
     ) -> None:
-        self._executable = executable
-        program = executable.program
-        self._plan = plan = _Plan(program)
-        self._program = program
-        self._slots: list[Any] = [None] * program.slots
-        self._present = [False] * program.slots
-        for slot, value in program.constants:
-            self._slots[slot] = value
-            self._present[slot] = True
-        self._pending = list(plan.pending)
-        self._readers = list(plan.readers)
-        self._done = [False] * len(program.instructions)
-        self._ready = deque(k for k, n in enumerate(self._pending) if not n)
+        self._program = executable.program
+        self._frames = frames = executable.frames
         self._deadline = deadline
         self._observe = observe
-        self._fed: list[tuple[Tensor, Any]] = []
+        self._fed: dict[int, Any] = {}
+        self._run_nodes: set[Node] = set()  # of the root frame: those that have run
+        self._waiting: dict[Pending, tuple[_Iteration, Node, float]] = {}
+        self._over: deque[Pending] = deque()  # those that other threads have ended
+        self._changed = Condition()
+        self._error: BaseException | None = None
+        self._root = root = _Run(frames.root, None).iterations[0]
+        for slot, value in frames.constants.items():
+            root.values[frames.home[slot][1]] = value
+        self._ready: deque[tuple[_Iteration, Node]] = deque(
+            (root, node)
+            for node, pending in zip(frames.root.nodes, root.pending, strict=True)
+            if not pending
+        )
+        root.outstanding = len(self._ready)
+
+    # -- Feeding, running, fetching ----------------------------------------------------------------
 
     def feed(self, values: Mapping[int, Any]) -> None:
         """Put values into feed slots; what waited for them becomes ready."""
-        tensors = {slot: t for t, slot in self._program.feeds}
         for slot, value in values.items():
-            self._fed.append((tensors[slot], value))
-            self._slots[slot] = value
-            self._present[slot] = True
-            self._satisfied(self._plan.after_feed[slot])
+            self._fed[slot] = value
+            self._root.values[self._frames.home[slot][1]] = value
+            for local in self._frames.after_feed[slot]:
+                self._arrive(self._root, local, value is DEAD, False)
 
-    def run_until(self, slots: Iterable[int], operations: Iterable[Operation]) -> None:
-        """Run what `slots` and `operations` need; their feeds must be there (see `unfed`)."""
-        wanted = self._needed(slots, operations)
-        postponed: list[int] = []
-        with np.errstate(all="ignore"):
-            while self._ready:
-                k = self._ready.popleft()
-                if k in wanted:
-                    self._execute(k)
-                else:
-                    postponed.append(k)
-        self._ready.extend(postponed)
-
-    def unfed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
-        """The feed slots that `slots` and `operations` need and that have no value yet."""
-        read = {s for k in self._needed(slots, operations) for s in self._inputs(k)}
-        return {s for s in (*read, *slots) if s in self._plan.feed_slots and not self._present[s]}
+    def run(self, feeds: Sequence[Any]) -> list[Any]:
+        """Feed all, run all, fetch all."""
+        program = self._program
+        self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
+        self.run_all()
+        return [self.fetch(t, slot) for t, slot in program.fetches]
 
     def run_all(self) -> None:
         """Run every instruction."""
-        with np.errstate(all="ignore"):
-            while self._ready:
-                self._execute(self._ready.popleft())
+        self._loop(None)
         self._check_deadline(None)
+
+    def run_until(self, slots: Iterable[int], operations: Iterable[Operation]) -> None:
+        """Run what `slots` and `operations` need; their feeds must be there (see `unfed`)."""
+        self._loop(self._needed(slots, operations))
+
+    def unfed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
+        """The feed slots that `slots` and `operations` need and that have no value yet."""
+        read = {s for n in self._needed(slots, operations) for s in n.instruction.inputs}
+        wanted = {*read, *slots}
+        return {s for s in wanted if s in self._frames.after_feed and s not in self._fed}
 
     def fetch(self, tensor: Tensor, slot: int) -> Any:
         """Return the value of a fetched tensor; each fetch can be taken once."""
+        local = self._frames.home[slot][1]
+        if self._root.values[local] is DEAD:
+            raise errors.InvalidArgumentError(
+                None,
+                origin_of(tensor.op),
+                f"Retval does not have value: '{tensor.name}' is dead, since the branch that would "
+                "have made it was not taken",
+            )
         try:
-            value = (echo if tensor in self._plan.fed else take)(self._slots, slot)
+            value = (echo if slot in self._fed else take)(self._root.values, local)
         except errors.OpError as error:
             raise translate(error, tensor.op) from None
-        self._release(slot)
+        self._release(self._root, local)
         return value
 
-    def _inputs(self, k: int) -> tuple[int, ...]:
-        return self._program.instructions[k].inputs
+    def cancel(self, error: BaseException) -> None:
+        """Stop the step, from any thread, with an error."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify()
 
-    def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[int]:
-        """The instructions that have yet to run before `slots` and `operations` are done."""
-        writer, index = self._plan.writer, self._plan.index
+    def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[Node]:
+        """The nodes that have yet to run before `slots` and `operations` are done."""
+        writer, nodes = self._frames.writer, self._frames.nodes
+        index = {n.op: n for n in nodes}
         stack = [writer[s] for s in slots if s in writer]
         stack += [index[op] for op in operations if op in index]  # a constant has no instruction
-        needed: set[int] = set()
+        needed: set[Node] = set()
         while stack:
-            k = stack.pop()
-            if k in needed or self._done[k]:
+            node = stack.pop()
+            if node in needed or node in self._run_nodes:
                 continue
-            needed.add(k)
-            stack += [writer[s] for s in self._inputs(k) if s in writer]
-            stack += self._program.instructions[k].after
+            needed.add(node)
+            stack += [writer[s] for s in node.instruction.inputs if s in writer]
+            stack += [nodes[k] for k in node.instruction.after]
         return needed
 
-    def _execute(self, k: int) -> None:
-        instruction = self._program.instructions[k]
-        op, slots = instruction.op, self._slots
-        self._check_deadline(op)
-        start = time.time()
+    # -- The loop ----------------------------------------------------------------------------------
+
+    def _loop(self, wanted: set[Node] | None) -> None:
+        """Run what is ready, and what becomes so, until nothing is ready or waiting."""
+        ready, postponed = self._ready, []
+        try:
+            with np.errstate(all="ignore"):
+                while ready or self._waiting:
+                    if self._over or not ready:
+                        self._take_over()
+                        continue
+                    iteration, node = ready.popleft()
+                    if wanted is not None and node not in wanted:
+                        postponed.append((iteration, node))
+                    else:
+                        self._execute(iteration, node)
+                    if self._error is not None:
+                        raise self._error
+        except BaseException:
+            self._abandon()
+            raise
+        ready.extend(postponed)
+
+    def _execute(self, iteration: _Iteration, node: Node) -> None:
+        if iteration.dead[node.local] > 0 and not node.outlives_death:
+            self._finish(iteration, node, node.dead, False)
+            return
+        if self._deadline is not None:
+            self._check_deadline(node.op)
+        values = iteration.values
+        given = [values[s] for s in node.inputs]
+        start = time.time() if self._observe is not None else 0.0
         failed = None
         try:
-            result = self._executable.kernels[k](*[slots[s] for s in instruction.inputs])
-            if instruction.width == 1 and not op.definition.schema.has_list_outputs:
-                slots[instruction.output] = result
-            elif instruction.width:
-                store(slots, op, instruction.output, result)
+            result = node.kernel(*given)
         except ShapesChanged:
             raise
         except Exception as error:
-            failed = failure(error, op, [slots[s] for s in instruction.inputs], self._fed)
+            failed = self._failed(error, node, given)
         if failed is not None:
             raise failed
-        outputs = range(instruction.output, instruction.output + instruction.width)
-        if self._observe is not None:
-            self._observe(op, start, time.time(), [slots[s] for s in outputs])
-        self._done[k] = True
-        for s in outputs:
-            self._present[s] = True
-            if not self._readers[s]:
-                slots[s] = None
-        for s in instruction.inputs:
-            self._release(s)
-        self._satisfied(self._plan.after[k])
+        if type(result) is Pending:
+            self._waiting[result] = iteration, node, start
+            result.then(self._ended)
+        else:
+            self._complete(iteration, node, result, start)
 
-    def _check_deadline(self, op: Operation | Node | None) -> None:
+    def _complete(self, iteration: _Iteration, node: Node, result: Any, start: float) -> None:
+        """Take the result of a kernel."""
+        width = node.instruction.width
+        results: tuple[Any, ...]
+        results = tuple(result) if node.several else (result,) if width else ()
+        if len(results) != width:
+            raise RuntimeError(
+                f"the kernel of {node.op.type} gave {len(results)} outputs, not {width}"
+            )
+        if self._observe is not None:
+            self._observe(node.op, start, time.time(), list(results))
+        alive = node.flow is not Flow.MERGE or results[0] is not DEAD
+        self._finish(iteration, node, results, alive)
+
+    def _finish(
+        self, iteration: _Iteration, node: Node, results: tuple[Any, ...], alive: bool
+    ) -> None:
+        """Pass results on, each to the iteration where it belongs."""
+        for s in node.inputs:
+            self._release(iteration, s)
+        flow = node.flow
+        if flow is Flow.ENTER:
+            self._enter(iteration, node, results)
+        elif flow is Flow.EXIT:
+            if alive:
+                run = iteration.run
+                run.exited.add(node)
+                assert run.parent is not None
+                self._deliver(run.parent, node, results, True)
+        elif flow is Flow.NEXT:
+            if alive:
+                self._next(iteration, node, results)
+        else:
+            self._deliver(iteration, node, results, alive)
+        if iteration is self._root:
+            self._run_nodes.add(node)
+        iteration.outstanding -= 1
+        if not iteration.outstanding:
+            self._settle(iteration)
+
+    def _release(self, iteration: _Iteration, slot: int) -> None:
+        left = iteration.readers[slot] = iteration.readers[slot] - 1
+        if left <= 0:
+            iteration.values[slot] = None
+
+    # -- Passing values on -------------------------------------------------------------------------
+
+    def _deliver(
+        self, iteration: _Iteration, node: Node, results: tuple[Any, ...], alive: bool
+    ) -> None:
+        """Put a node's results into an iteration, and let their readers know."""
+        values, readers, output = iteration.values, iteration.readers, node.output
+        for i, value in enumerate(results, output):
+            if readers[i] > 0:
+                values[i] = value
+        for which, local in node.edges:
+            if which == CONTROL:
+                self._arrive(iteration, local, not alive, True)
+            else:
+                self._arrive(iteration, local, results[which] is DEAD, False)
+
+    def _arrive(self, iteration: _Iteration, local: int, dead: bool, control: bool) -> None:
+        """One thing that a node waited for is there."""
+        node = iteration.run.frame.nodes[local]
+        if node.merged and not control:
+            if dead:
+                iteration.dead[local] += 1
+                if iteration.dead[local] != node.merged:
+                    return
+            elif iteration.dead[local] < 0:
+                return  # a second live input, which a well-formed graph has not
+            else:
+                iteration.dead[local] = _ARRIVED
+        elif dead and not node.merged:
+            iteration.dead[local] += 1
+        left = iteration.pending[local] = iteration.pending[local] - 1
+        if not left:
+            iteration.outstanding += 1
+            self._ready.append((iteration, node))
+
+    def _enter(self, iteration: _Iteration, node: Node, results: tuple[Any, ...]) -> None:
+        """Pass a value into a frame, which begins with the first that comes."""
+        frame = node.target
+        assert frame is not None
+        run = iteration.children.get(frame)
+        if run is None:
+            run = iteration.children[frame] = _Run(frame, iteration)
+            iteration.outstanding += 1
+        run.enters -= 1
+        alive = results[0] is not DEAD
+        if node.constant:
+            run.invariants.append((node, results))
+            for inner in run.iterations.values():
+                self._deliver(inner, node, results, alive)
+        else:
+            self._deliver(run.iterations[0], node, results, alive)
+        if not run.enters:
+            self._settle(run.iterations[run.oldest])
+
+    def _next(self, iteration: _Iteration, node: Node, results: tuple[Any, ...]) -> None:
+        """Pass a value to the next iteration, which begins with it if it may."""
+        run, number = iteration.run, iteration.number + 1
+        following = run.iterations.get(number)
+        if following is None:
+            if number - run.oldest >= run.frame.parallel:
+                run.deferred.append((node, results))
+                return
+            following = self._begin(run, number)
+        self._deliver(following, node, results, True)
+
+    def _begin(self, run: _Run, number: int) -> _Iteration:
+        iteration = run.iterations[number] = _Iteration(run, number)
+        for node, results in run.invariants:
+            self._deliver(iteration, node, results, results[0] is not DEAD)
+        return iteration
+
+    def _settle(self, iteration: _Iteration) -> None:
+        """End an iteration in which nothing is left to do, and what ends with it."""
+        run = iteration.run
+        while (
+            run.parent is not None
+            and not iteration.outstanding
+            and not run.enters
+            and iteration.number == run.oldest
+        ):
+            del run.iterations[iteration.number]
+            run.oldest += 1
+            if run.deferred:
+                deferred, run.deferred = run.deferred, []
+                following = self._begin(run, iteration.number + 1)
+                for node, results in deferred:
+                    self._deliver(following, node, results, True)
+            following = run.iterations.get(run.oldest)
+            if following is not None:
+                iteration = following
+                continue
+            parent = run.parent
+            for node in run.frame.exits:
+                if node not in run.exited:
+                    self._deliver(parent, node, node.dead, False)
+            del parent.children[run.frame]
+            parent.outstanding -= 1
+            iteration, run = parent, parent.run
+
+    # -- Waiting -----------------------------------------------------------------------------------
+
+    def _ended(self, pending: Pending) -> None:
+        """In whatever thread: a Pending is over."""
+        with self._changed:
+            self._over.append(pending)
+            self._changed.notify()
+
+    def _take_over(self) -> None:
+        """Take the results of Pendings that are over; sleep if there are none."""
+        patience = settings().quiet_seconds
+        quiet = time.monotonic() + patience if patience else float("inf")
+        with self._changed:
+            while not self._over and self._error is None:
+                now = time.monotonic()
+                if self._deadline is not None and now > self._deadline:
+                    break
+                if now >= quiet:
+                    waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
+                    report_quiet(waiting, patience)
+                    quiet = float("inf")
+                until = min(quiet, float("inf") if self._deadline is None else self._deadline)
+                self._changed.wait(None if until == float("inf") else max(0.0, until - now))
+        if self._error is not None:
+            raise self._error
+        if not self._over:
+            _, node, _ = next(iter(self._waiting.values()))
+            self._check_deadline(node.op)
+        while self._over:
+            pending = self._over.popleft()
+            iteration, node, start = self._waiting.pop(pending)
+            try:
+                result = pending.result()
+            except Exception as error:
+                failed = self._failed(error, node, [iteration.values[s] for s in node.inputs])
+            else:
+                self._complete(iteration, node, result, start)
+                continue
+            raise failed
+
+    def _abandon(self) -> None:
+        """End what still waits, after a failure; nobody looks at the results."""
+        error = errors.CancelledError(None, None, "the step was cancelled")
+        for pending in list(self._waiting):
+            pending.cancel(error)
+        self._waiting.clear()
+        self._ready.clear()
+
+    def _failed(self, error: Exception, node: Node, given: Sequence[Any]) -> errors.OpError:
+        tensors = {slot: t for t, slot in self._program.feeds}
+        fed = [(tensors[slot], value) for slot, value in self._fed.items()]
+        return failure(error, node.op, given, fed)
+
+    def _check_deadline(self, op: Operation | FlowNode | None) -> None:
         """Stop if the time is up before `op`, or before the end."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             where = f"before '{op.name}'" if op is not None else "before it ended"
             raise errors.DeadlineExceededError(
                 None, origin_of(op), f"the step's deadline passed {where}"
             )
-
-    def _release(self, slot: int) -> None:
-        self._readers[slot] -= 1
-        if self._readers[slot] <= 0:
-            self._slots[slot] = None
-
-    def _satisfied(self, waiting: Iterable[int]) -> None:
-        for k in waiting:
-            self._pending[k] -= 1
-            if not self._pending[k]:
-                self._ready.append(k)

@@ -95,10 +95,11 @@ class BaseSession:
         return [tracing.Device(name, "CPU") for name in self._options.devices]
 
     def close(self) -> None:
-        """Release the session's state; a closed session can't run. Steps that other threads are
-        running end as if nothing had happened.
+        """Release the session's state; a closed session can't run. Steps of other threads that
+        wait or loop are cancelled, others end as if nothing had happened.
         """
         self._closed = True
+        self._resources.close(errors.CancelledError(None, None, "the session was closed"))
         self._plans.clear()
         self._partial.clear()
         self._resources = Resources()
@@ -232,12 +233,11 @@ class BaseSession:
         recorder: tracing.Recorder | None,
     ) -> list[Any]:
         step = Step(executable, deadline, recorder.observe if recorder else None)
-        program = executable.program
-        step.feed({slot: v for (_, slot), v in zip(program.feeds, values, strict=True)})
-        step.run_all()
+        with self._resources.running(step):
+            results = step.run(values)
         if recorder is not None:
-            recorder.finish(program, self._graph)
-        return [step.fetch(t, slot) for t, slot in program.fetches]
+            recorder.finish(executable.program, self._graph)
+        return results
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None, accept_options: bool = False

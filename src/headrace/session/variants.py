@@ -40,7 +40,7 @@ class Variants:
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
-        self._limit = options.specialisations
+        self._limit = 0 if step.steers else options.specialisations
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
 
