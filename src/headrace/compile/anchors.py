@@ -39,4 +39,5 @@ FAMILIES: dict[str, Family] = {
     "segment_sum": Family(_always, prepared.build_segment_sum),
     "scatter": Family(_always, prepared.build_scatter),
     "scan": Family(_always, prepared.build_scan),
+    "random": Family(prepared.supports_random, prepared.build_random),
 }

@@ -25,7 +25,7 @@ from headrace.compile.region import (
     operands_of,
     works,
 )
-from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.rewrites import join_products, mask_before_unpooling, reserve_samples
 from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
@@ -57,7 +57,7 @@ def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
     if not native.available():
         return flow
-    for rewrite in (mask_before_unpooling, join_products):
+    for rewrite in (mask_before_unpooling, join_products, reserve_samples):
         flow = rewrite(flow)
     return _Clusterer(widen(flow, is_lowerable)).run()
 

@@ -152,7 +152,8 @@ class _Fuser:
         self.group_of: dict[Node, Group] = {}
         self._ancestors: list[int] = []
         self._direct: list[int] = []
-        self._dead: set[int] = set()  # groups that were absorbed
+        self._heirs: dict[int, int] = {}  # groups that were absorbed, and by which
+        self._gone = 0  # those groups as bits
         self._bits: dict[Node, int] = {}
         self._readers: dict[int, list[Node]] = {}
         self._totals: set[Value] = set()  # sums over all rows, known when a group has ended
@@ -206,7 +207,7 @@ class _Fuser:
             for reader in self._readers.get(self.region.variable(reference), ()):
                 if reader is not node:
                     bits |= self._bits[reader]
-        return bits
+        return self._alive(bits)
 
     # -- Placing a node --------------------------------------------------------------------------
 
@@ -218,7 +219,7 @@ class _Fuser:
             cost = _cost(program_of(node))
             for group in self._hosts(node, space, cost):
                 if self._may_join(group, needs):
-                    self._join(group, needs)
+                    self._join(group, needs & ~self._take_maps(group, node))
                     group.nodes.append(node)
                     group.steps += cost
                     return group
@@ -323,11 +324,11 @@ class _Fuser:
                 return False
         return True
 
-    def _updates_safely(self, group: Group, node: Node) -> bool:
-        """Whether whatever the group and the node read of variables that they update is read just
+    def _updates_safely(self, group: Group, *nodes: Node) -> bool:
+        """Whether whatever the group and the nodes read of variables that they update is read just
         where it is written.
         """
-        members = (*group.before, *group.nodes, node)
+        members = (*group.before, *group.nodes, *nodes)
         variables = {
             self.region.variable(member.inputs[i])
             for member in members
@@ -409,34 +410,62 @@ class _Fuser:
         rows = self._over_rows(node, needs)
         if rows is not None:
             return rows
-        source = self.region.sources[node.inputs[0]]
         shape = Space(node.output_shapes[0])
+        host = self._map_for(node, node.inputs[0])
+        if host is None or any(map(asks_position, host.nodes)):
+            return self._new("reduce", shape, needs)
+        bits = (needs & ~(1 << host.number)) | self._direct[host.number]
+        group = self._new("reduce", shape, bits)
+        group.before = host.nodes
+        self._absorb(group, host)
+        return group
+
+    def _map_for(self, node: Node, value: Value) -> Group | None:
+        """The map that makes `value` for this node alone, and nothing else."""
+        source = self.region.sources[value]
         base = source.base
         host = self.group_of.get(base.producer)  # type: ignore[arg-type]
-        absorbs = (
+        alone = (
             host is not None
             and source.view is None
             and host.kind == "map"
-            and host.number not in self._dead
             and base not in self._escaping
             and all(n is node or n in host.nodes for n in self.region.consumers[base])
             and self._has_only(host, base)
             and not self._dependents(host)  # such as an update of what the map reads
-            and not any(map(asks_position, host.nodes))
         )
-        if not absorbs:
-            return self._new("reduce", shape, needs)
-        assert host is not None
-        bits = (needs & ~(1 << host.number)) | self._direct[host.number]
-        group = self._new("reduce", shape, bits)
-        group.before = host.nodes
-        group.steps = host.steps
-        self._dead.add(host.number)
+        return host if alone else None
+
+    def _take_maps(self, group: Group, node: Node) -> int:
+        """Take in the maps that make the other operands of a node which joins a map; returns them
+        as bits.
+        """
+        taken = 0
+        for value in operands_of(node) if group.kind == "map" else ():
+            host = self._map_for(node, value)
+            if host is None or host is group or host.space != group.space:
+                continue
+            needs = self._direct[host.number]
+            if (
+                group.steps + host.steps <= _MOST_STEPS
+                and not needs >> group.number & 1
+                and self._may_join(group, needs)
+                and self._updates_safely(group, node, *host.nodes)
+            ):
+                self._join(group, needs)
+                group.nodes[:0] = host.nodes
+                self._absorb(group, host)
+                taken |= 1 << host.number
+        return taken
+
+    def _absorb(self, group: Group, host: Group) -> None:
+        """Note that a map, which nobody depends on, is part of `group` now."""
+        group.steps += host.steps
+        self._bury(host, group)
         self._ancestors[host.number] = 0
         for member in host.nodes:
             self.group_of[member] = group
             self._bits[member] = 1 << group.number
-        return group
 
     def _over_rows(self, node: Node, needs: int) -> Group | None:
         """The group over rows that a reduction of rows, or over all rows, becomes part of."""
@@ -493,6 +522,10 @@ class _Fuser:
                     return False
         return True
 
+    def _bury(self, group: Group, heir: Group) -> None:
+        self._heirs[group.number] = heir.number
+        self._gone |= 1 << group.number
+
     # -- Twins -----------------------------------------------------------------------------------
 
     def _pair(self, update: Group) -> None:
@@ -534,7 +567,7 @@ class _Fuser:
             return
         self._join(group, needs)
         group.twin = update
-        self._dead.add(update.number)
+        self._bury(update, group)
         old = 1 << update.number
         for number, direct in enumerate(self._direct):
             if direct & old:
@@ -553,7 +586,7 @@ class _Fuser:
         """Order the groups so that little memory is alive: of those that can run, the one that
         frees most (or takes least) is next; among equals, the one that came first in the program.
         """
-        live = [g for g in self.groups if g.number not in self._dead]
+        live = [g for g in self.groups if g.number not in self._heirs]
         waits = {g.number: self._alive(self._direct[g.number]) for g in live}
         followers: dict[int, list[int]] = {g.number: [] for g in live}
         missing: dict[int, int] = {}
@@ -580,9 +613,12 @@ class _Fuser:
 
     def _alive(self, bits: int) -> int:
         """Dependencies on absorbed groups are dependencies on what absorbed them."""
-        for number in self._dead:
-            if bits >> number & 1:
-                bits &= ~(1 << number)
+        gone = bits & self._gone
+        while gone:
+            low = gone & -gone
+            heir = self._heirs[low.bit_length() - 1]
+            bits = (bits & ~low) | self._alive(1 << heir)
+            gone ^= low
         return bits
 
 
@@ -595,7 +631,7 @@ class _Memory:
         self._reads: dict[int, set[Value]] = {}
         self._left: dict[Value, set[int]] = {}
         for group in fuser.groups:
-            if group.number in fuser._dead:
+            if group.number in fuser._heirs:
                 continue
             members = {*group.nodes, *group.before}
             if group.twin is not None:

@@ -10,15 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.fuse import Group
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows
+from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.region import BLOCK
-from headrace.graph.anchors import BatchNorm, CrossEntropy, Gather, Scatter, SegmentSum, Softmax
+from headrace.graph.anchors import (
+    BatchNorm,
+    CrossEntropy,
+    Gather,
+    Random,
+    Scatter,
+    SegmentSum,
+    Softmax,
+)
 from headrace.graph.dataflow import Node
 from headrace.graph.pointwise import Pointwise, record
 
@@ -26,10 +37,12 @@ __all__ = [
     "build_batch_norm",
     "build_cross_entropy",
     "build_gather",
+    "build_random",
     "build_scan",
     "build_scatter",
     "build_segment_sum",
     "build_softmax",
+    "supports_random",
 ]
 
 
@@ -162,3 +175,25 @@ def build_scan(builder: Builder, group: Group) -> None:
     kernel = Scan(g.combine, g.outer, g.length, g.inner, g.exclusive, g.reverse, g.dtype)
     x = builder.whole(node.inputs[0])
     builder.call(kernel, [x, builder.result(node.outputs[0])], node.name)
+
+
+def supports_random(g: Random) -> bool:
+    """Whether kernels give the very numbers that the op would, from operands alone: generators are
+    moved outside (rewrites), and float64's logarithms and angles have no further bits to round.
+    """
+    return g.source != "own" and (g.dtype != "float64" or g.distribution == "uniform")
+
+
+def build_random(builder: Builder, group: Group) -> None:
+    """Random numbers of a stream, or of the stream that seeds lead to."""
+    node = group.head
+    g: Random = _geometry(node)
+    (operand,) = g.operands
+    stream = builder.whole(node.inputs[operand])
+    if g.source == "seed":
+        seed, stream = stream, builder.temporary("uint64", 3, f"{node.name}/stream")
+        builder.call(StreamOfSeed(node.input_dtypes[operand]), [seed, stream], node.name)
+    numbers = np.array([g.count, *(g.bounds or ())])
+    limits = builder.add("constant", "int64", numbers.size, f"{node.name}/limits", value=numbers)
+    kernel = RandomNumbers(g.distribution, g.dtype)
+    builder.call(kernel, [stream, limits, builder.result(node.outputs[0])], node.name)

@@ -279,19 +279,14 @@ def _scan(g: Scan, x: np.ndarray) -> Arrays:
     return [result[:, ::-1] if g.reverse else result]
 
 
-_DRAW = {
-    "uniform": (philox.uniform, philox.stateless_uniform),
-    "normal": (philox.standard_normal, philox.stateless_normal),
-    "truncated": (philox.truncated_normal, philox.stateless_truncated_normal),
-}
-
-
-def _random(g: Random, *seed: np.ndarray) -> Arrays:
-    stateful, stateless = _DRAW[g.distribution]
-    dtype = _numpy(g.dtype)
-    if g.seeds is not None:
-        return [stateful(philox.PhiloxState(*g.seeds), [g.count], dtype)]
-    return [stateless(seed[0], [g.count], dtype)]
+def _random(g: Random, *given: np.ndarray) -> Arrays:
+    if g.source == "own":
+        stream = philox.PhiloxState(*g.seeds).reserve(0)
+    elif g.source == "stream":
+        stream = philox.Stream.of_words(given[0])
+    else:
+        stream = philox.stateless_stream(given[0])
+    return [philox.draw(g.distribution, stream, [g.count], _numpy(g.dtype), g.bounds)]
 
 
 _RUN: dict[type, Callable[..., Arrays]] = {

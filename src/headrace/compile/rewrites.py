@@ -8,6 +8,10 @@ which is smaller, and the convolution's output is needed by nobody but the pool.
 `join_products`: the sum of x_i^T y_i, which is how the gradients of a weight that an unrolled
 network uses in every step add up, is one product of all x below each other with all y below each
 other: the weight's gradient is written once instead of once per step.
+
+`reserve_samples`: a random op with a generator of its own becomes two nodes. The first keeps the
+name, by which the op's state is found, and reserves the samples of this run; the interpreter runs
+it. The second, a pure function of where they start, can be compiled.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ import numpy as np
 from headrace.compile.fuse import program_of
 from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
-from headrace.graph.anchors import Contraction
+from headrace.graph.anchors import Contraction, Random
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
 from headrace.graph.lowering import Anchor, Elementwise, pointwise_of
 from headrace.graph.pointwise import record
+from headrace.ops.internal import NUMBERS, RESERVE
 
-__all__ = ["join_products", "mask_before_unpooling"]
+__all__ = ["join_products", "mask_before_unpooling", "reserve_samples"]
 
 # A node, and how often each value is used -> the nodes to put in its place; the last one's outputs
 # are its outputs.
@@ -44,6 +49,11 @@ def mask_before_unpooling(flow: Dataflow) -> Dataflow:
 def join_products(flow: Dataflow) -> Dataflow:
     """Make one product of sums of products that are gradients of one weight."""
     return _replace(flow, _joined)
+
+
+def reserve_samples(flow: Dataflow) -> Dataflow:
+    """Part random ops into what moves their generators and what draws the numbers."""
+    return _replace(flow, _reserved)
 
 
 def _replace(flow: Dataflow, rule: Rule) -> Dataflow:
@@ -139,3 +149,23 @@ def _below_each_other(values: list[Value], name: str) -> list[Node]:
     result = ValueType(first.dtype, sizes)
     inputs = (*values, zero.outputs[0])
     return [zero, Node(lookup("ConcatV2"), name, attrs, inputs, (), (result,))]
+
+
+def _reserved(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    rule = node.definition.lower
+    known = node.constant is not None
+    g = rule.describe(node) if isinstance(rule, Anchor) and not known else None
+    if not isinstance(g, Random) or g.source != "own":
+        return None
+    seed, seed2 = g.seeds
+    attrs = {"seed": seed, "seed2": seed2, "count": g.count}
+    stream = ValueType(as_dtype("uint64"), (3,))
+    reserve = Node(RESERVE, node.name, attrs, (), node.controls, (stream,), node.origin)
+    attrs = {
+        "distribution": g.distribution,
+        "shape": node.output_shapes[0],
+        "bounds": g.bounds,
+        "dtype": node.types[0].dtype,
+    }
+    name, drawn = f"{node.name}/numbers", reserve.outputs
+    return [reserve, Node(NUMBERS, name, attrs, drawn, node.controls, node.types, node.origin)]

@@ -479,38 +479,63 @@ def _scan(site: Site, combine: str) -> Scan | None:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """`count` numbers, "uniform" in [0, 1), "normal", or "truncated" (normal within (-2, 2)).
+    """`count` numbers, "uniform" in [0, 1), "normal", "truncated" (normal within (-2, 2)), or
+    "integer", from bounds[0] to below bounds[1].
 
-    They are the numbers of ops.philox, bit for bit: four 32-bit words (or two pairs, for float64)
-    per sample of Philox 4x32-10 at key and 128-bit counter. An op with its own generator (seeds not
-    None) keeps it as its state between steps, outside of compiled code: before each run the caller
-    reserves 256 * count samples of it and hands the kernel the key and the counter where they
-    start, as three 64-bit integers. Group g of 4 (float64: 2) outputs takes the sample at counter +
-    g; of truncated numbers, the samples from counter + 256 * g (float64: 128 * g) on, and fills
-    itself with the first that lie inside. A stateless op's key and counter come from its seed
-    input, by ops.philox.stateless_stream.
+    They are the numbers of ops.philox: four 32-bit words (or two pairs, for 8-byte types) per
+    sample of Philox 4x32-10 at key and 128-bit counter. Where these start, `source` says:
 
-    Normal numbers come by Box-Muller in pairs, r sin t and r cos t; every step is rounded to
-    float32 (or float64), the angle from the float64 product with 2 pi. They are equal up to the
-    rounding of log, sin and cos; a truncated one that is within 1e-5 of the bound must be decided
-    with correctly rounded ones.
+    "own": the op has its generator (made of `seeds`) as its state between steps. Every run reserves
+    256 * count samples of it, which isn't for a kernel to do; see ops.internal.
+    "stream": input 0 is the key and the halves of the counter, the lower one first, as uint64.
+    "seed": input 1 is two integers, encrypted to a stream by ops.philox.stateless_stream.
+
+    Group g of 4 (8-byte types: 2) outputs takes the sample at counter + g; of truncated numbers,
+    the samples from counter + 256 * g (float64: 128 * g) on, and fills itself with the first that
+    lie inside. Normal numbers come by Box-Muller in pairs, r sin t and r cos t; every step is
+    rounded to float32 (or float64), the angle from the float64 product with 2 pi; log, sin and cos
+    from float64.
     """
 
     distribution: str
     count: int
     dtype: str
-    seeds: tuple[int, int] | None
+    source: str
+    seeds: tuple[int, int] = (0, 0)
+    bounds: tuple[int, int] | None = None
 
     @property
     def operands(self) -> tuple[int, ...]:
-        return (1,) if self.seeds is None else ()
+        return {"own": (), "stream": (0,), "seed": (1,)}[self.source]
 
 
 def random(site: Site, distribution: str) -> Random | None:
     """RandomUniform and its kin; the stateless ones have a seed as input 1."""
+    return _random(site, distribution, None)
+
+
+def random_integers(site: Site) -> Random | None:
+    """RandomUniformInt and the stateless one, whose last two inputs are the bounds."""
+    found = [site.constant_input(len(site.input_shapes) - i) for i in (2, 1)]
+    low, high = (None if b is None or b.ndim else int(b) for b in found)
+    if low is None or high is None or low >= high:
+        return None
+    return _random(site, "integer", (low, high))
+
+
+def _random(site: Site, distribution: str, bounds: tuple[int, int] | None) -> Random | None:
     count = prod(site.output_shapes[0])
     if not count:
         return None
-    attrs = site.attrs
-    seeds = (attrs["seed"], attrs["seed2"]) if "seed" in attrs else None
-    return Random(distribution, count, site.output_dtypes[0], seeds)
+    attrs, dtype = site.attrs, site.output_dtypes[0]
+    if "seed" not in attrs:
+        return Random(distribution, count, dtype, "seed", bounds=bounds)
+    seeds = attrs["seed"], attrs["seed2"]
+    return Random(distribution, count, dtype, "own", seeds, bounds)
+
+
+def random_of_stream(site: Site) -> Random:
+    """What ops.internal makes of an op with a generator of its own."""
+    attrs, count = site.attrs, prod(site.output_shapes[0])
+    dtype = site.output_dtypes[0]
+    return Random(attrs["distribution"], count, dtype, "stream", bounds=attrs["bounds"])

@@ -7,13 +7,18 @@ op, which checks what `set_shape` promised.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
-from headrace.graph.lowering import Read
+from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import parse_schema
-from headrace.ops import infer
+from headrace.ops import infer, philox
 from headrace.ops.source_ops import ensure_shape_op
 
-__all__ = ["ENSURE_SHAPE", "READ"]
+__all__ = ["ENSURE_SHAPE", "NUMBERS", "READ", "RESERVE"]
 
 READ = Definition(
     schema=parse_schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
@@ -26,3 +31,36 @@ READ = Definition(
 )
 
 ENSURE_SHAPE: Definition = ensure_shape_op.definition
+
+
+def _reserve(*, seed: int, seed2: int, count: int, ctx: Any) -> np.ndarray:
+    state = ctx.state(philox.PhiloxState, lambda: philox.PhiloxState(seed, seed2))
+    return state.reserve(count * philox.SAMPLES_PER_OUTPUT).words()
+
+
+RESERVE = Definition(
+    schema=parse_schema("_Reserve", "-> stream: uint64", "seed: int; seed2: int; count: int"),
+    infer=lambda c: (3,),
+    kernel=_reserve,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.RANDOM,
+    doc="Reserve the samples for `count` numbers; return the stream where they start.",
+)
+
+
+def _numbers(stream, *, distribution, shape, dtype, bounds) -> np.ndarray:
+    return philox.draw(distribution, philox.Stream.of_words(stream), shape, dtype.numpy, bounds)
+
+
+NUMBERS = Definition(
+    schema=parse_schema(
+        "_Numbers",
+        "stream: uint64 -> numbers: dtype",
+        "distribution: string; shape: shape; bounds: list(int); dtype: type",
+    ),
+    infer=lambda c, stream: c.attrs["shape"],
+    kernel=_numbers,
+    gradient=NOT_DIFFERENTIABLE,
+    lower=Anchor("random", anchors.random_of_stream),
+    doc="Return the random numbers of a stream.",
+)

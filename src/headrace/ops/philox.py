@@ -60,8 +60,6 @@ _INTEGERS = np.dtype(np.int32), np.dtype(np.int64)
 # The smallest uniform number whose logarithm Box-Muller takes.
 _LEAST_UNIFORM = 1e-7
 _TRUNCATION = 2.0
-# Farther from the truncation than this, float32 errors of Box-Muller cannot matter.
-_DOUBT = 1e-5
 
 Shape = Sequence[int]
 
@@ -75,6 +73,16 @@ class Stream(NamedTuple):
     def skip(self, samples: int) -> Stream:
         """The position `samples` later."""
         return Stream(self.key, (self.counter + samples) & _MASK128)
+
+    def words(self) -> np.ndarray:
+        """As three uint64: the key, and the halves of the counter, the lower one first."""
+        return np.array([self.key, self.counter & _MASK64, self.counter >> 64], np.uint64)
+
+    @staticmethod
+    def of_words(words: np.ndarray) -> Stream:
+        """The stream that gave these `words`."""
+        key, low, high = words.tolist()
+        return Stream(key, high << 64 | low)
 
 
 class PhiloxState:
@@ -259,27 +267,28 @@ def uniform_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def normal_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Standard normal numbers, as many as uniform ones; narrow types are rounded from float32."""
-    wide = _wide(dtype)
-    return _box_muller(sample, wide, wide).astype(dtype, copy=False)
+    return _box_muller(sample, _wide(dtype)).astype(dtype, copy=False)
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
-def _box_muller(sample: np.ndarray, dtype: np.dtype, inner: np.dtype) -> np.ndarray:
+def _box_muller(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Two uniform numbers give two normal ones, (r sin t, r cos t).
 
-    Every step is rounded to `dtype`; log, sin and cos are computed in `inner`.
+    Every step is rounded to `dtype`; log, sin and cos are computed in float64. So a float32 number
+    doesn't depend on whose functions they are, but for one in 10^8 or so: compiled steps draw what
+    interpreted ones do, and truncation decides alike everywhere.
     """
     numbers = uniform_from_words(sample, dtype)
     radius = np.maximum(numbers[..., 0::2], dtype.type(_LEAST_UNIFORM))
-    radius = np.log(radius.astype(inner, copy=False)).astype(dtype, copy=False)
+    radius = np.log(radius, dtype=np.float64).astype(dtype, copy=False)
     radius *= dtype.type(-2)
     np.sqrt(radius, out=radius)
     # The angle is rounded once, from the float64 product: float32 pi would shift all angles.
     angle = (numbers[..., 1::2] * np.float64(2 * np.pi)).astype(dtype, copy=False)
-    angle = angle.astype(inner, copy=False)
+    angle = angle.astype(np.float64, copy=False)
     np.multiply(np.sin(angle).astype(dtype, copy=False), radius, out=numbers[..., 0::2])
     np.multiply(np.cos(angle).astype(dtype, copy=False), radius, out=numbers[..., 1::2])
     return numbers
@@ -375,7 +384,7 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
         chunk = np.arange(first, min(first + _CHUNK, groups), dtype=np.uint64)
         offsets = chunk * spacing
         sample = _philox(stream, offsets, scratch) if scratch else words_at(stream, offsets)
-        numbers = _truncation_candidates(sample, _wide(kind))
+        numbers = _box_muller(sample, _wide(kind))
         out[first : first + chunk.size] = numbers
         inside = np.abs(numbers) < _TRUNCATION
         # Column by column: NumPy reduces short rows slowly.
@@ -385,7 +394,7 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
             width *= 2
             offsets = (pending * spacing)[:, None] + np.arange(width, dtype=np.uint64)
             sample = words_at(stream, offsets).reshape(pending.size, -1)
-            numbers = _truncation_candidates(sample, _wide(kind))
+            numbers = _box_muller(sample, _wide(kind))
             inside = np.abs(numbers) < _TRUNCATION
             place = np.cumsum(inside, axis=1, dtype=np.int32)
             full = place[:, -1] >= per_sample
@@ -395,19 +404,26 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
     return out.reshape(-1)[:size].reshape(tuple(shape))
 
 
-def _truncation_candidates(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Normal numbers, one row per row of `sample`, that fall on the right side of the truncation.
-
-    A last-bit error in a number that is nearly 2 would accept or reject it wrongly and so shift
-    all numbers of its group: such rows are recomputed from correctly rounded log, sin and cos.
+def draw(
+    distribution: str,
+    stream: Stream,
+    shape: Shape,
+    dtype: DTypeLike,
+    bounds: tuple[int, int] | None = None,
+) -> np.ndarray:
+    """What an op draws once its stream is known: "uniform", "normal" or "truncated" floats, or
+    "integer" numbers in [bounds[0], bounds[1]).
     """
-    numbers = _box_muller(sample, dtype, dtype)
-    if dtype == np.float32:
-        near = np.abs(np.abs(numbers) - dtype.type(_TRUNCATION)) < _DOUBT
-        if near.any():
-            doubtful = near.any(axis=1)
-            numbers[doubtful] = _box_muller(sample[doubtful], dtype, np.dtype(np.float64))
-    return numbers
+    if bounds is not None:
+        return _draw_uniform_int(stream, shape, *bounds, _integer_dtype(shape, *bounds, dtype))
+    return _DRAW[distribution](stream, shape, dtype)
+
+
+_DRAW: dict[str, Callable[[Stream, Shape, DTypeLike], np.ndarray]] = {
+    "uniform": draw_uniform,
+    "normal": _draw_normal,
+    "truncated": _draw_truncated_normal,
+}
 
 
 # Kernels ---------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ def _random_uniform_int(shape, minval, maxval, *, seed, seed2, Tout, ctx):
     kernel=_random_uniform_int,
     effect=Effect.RANDOM,
     samples=[Sample([2, 3], -1, 4), Sample([], 0, 1, seed=1)],
+    lower=Anchor("random", anchors.random_integers),
 )
 def random_uniform_int(shape, minval, maxval, seed=0, seed2=0, name=None):
     """Return integers from [minval, maxval)."""
@@ -322,6 +323,7 @@ def _stateless_uniform_int(shape, seed, minval, maxval, *, dtype):
     infer=_stateless_infer,
     kernel=_stateless_uniform_int,
     samples=[Sample([2, 3], [1, 2], -3, 9)],
+    lower=Anchor("random", anchors.random_integers),
 )
 def stateless_random_uniform_int(shape, seed, minval, maxval, name=None):
     """Return integers from [minval, maxval) that two seeds decide."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 
 from headrace.graph.dataflow import Dataflow, Node
-from headrace.graph.definition import Kind
+from headrace.graph.definition import Effect, Kind
 
 __all__ = ["compile_at", "flops"]
 
 _HEAVY = 2e8  # floating-point operations
+_PER_NUMBER = 20  # what a random number counts: ten million take NumPy about a second
 
 
 def compile_at(flow: Dataflow, jit: str) -> int | None:
@@ -24,8 +25,19 @@ def compile_at(flow: Dataflow, jit: str) -> int | None:
 
 
 def flops(flow: Dataflow) -> float:
-    """An estimate of a step's floating-point operations: those of its contractions."""
-    return sum(_contraction_flops(n) for n in flow.nodes if n.definition.kind is Kind.CONTRACTION)
+    """An estimate of a step's floating-point operations: those of its contractions and of the
+    random numbers that it draws.
+    """
+    return sum(map(_flops, flow.nodes))
+
+
+def _flops(node: Node) -> float:
+    definition = node.definition
+    if definition.kind is Kind.CONTRACTION:
+        return _contraction_flops(node)
+    if definition.effect is Effect.RANDOM and definition.lower is not None:
+        return _PER_NUMBER * sum(math.prod(t.sizes or ()) for t in node.types)
+    return 0.0
 
 
 def _contraction_flops(node: Node) -> float:

@@ -43,6 +43,23 @@ def written(cluster, kind):
     return sorted(found)
 
 
+def test_maps_that_meet_are_one():
+    x, y = (tf.placeholder(tf.float32, [8, 40]) for _ in range(2))
+    feeds = {x: uniform(8, 40), y: uniform(8, 40, seed=1)}
+    (cluster,) = clusters([tf.exp(x) * 2.0 + tf.sin(y) * 3.0 - tf.cos(x) * y], feeds)
+    assert kernels(cluster) == {"Map": 1}
+
+
+def test_maps_that_meet_stay_apart_where_one_reads_elsewhere_what_the_other_updates():
+    v = tf.Variable(uniform(8))
+    x = tf.placeholder(tf.float32, [8])
+    turned = tf.exp(tf.reverse(v, [0]))
+    with tf.control_dependencies([turned]):
+        new = tf.assign_add(v, tf.sin(x))
+    fetches = [tf.identity(new) * 2.0 + turned, turned * tf.sin(x)]
+    assert_tiers_agree(fetches, {x: uniform(8, seed=1)})
+
+
 def test_a_perceptrons_step():
     x, labels = tf.placeholder(tf.float32, [128, 784]), tf.placeholder(tf.int32, [128])
     value, variables = x, []

@@ -98,10 +98,7 @@ def test_gather_scatter_and_scan(target):
 
 @pytest.mark.parametrize("distribution", ["uniform", "normal", "truncated"])
 def test_random(target, distribution):
-    draw = {"uniform": philox.draw_uniform, "normal": philox._draw_normal,
-            "truncated": philox._draw_truncated_normal}[distribution]  # fmt: skip
-    got = np.zeros(1001, np.float32)
-    words = np.array([7, 8, 9], np.uint64)
-    run(target, RandomNumbers(distribution, 1001, "float32"), words, got)
-    expected = draw(philox.Stream(7, 9 << 64 | 8), [1001], np.float32)
+    got, stream = np.zeros(1001, np.float32), philox.Stream(7, 9 << 64 | 8)
+    run(target, RandomNumbers(distribution, "float32"), stream.words(), np.array([1001]), got)
+    expected = philox.draw(distribution, stream, [1001], np.float32)
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)

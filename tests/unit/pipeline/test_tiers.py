@@ -25,6 +25,13 @@ def test_the_policy():
     assert compile_at(heavy, "auto") == 1
 
 
+@pytest.mark.parametrize(("count", "expected"), [(10**5, 2), (10**7, 1)])
+def test_many_random_numbers_are_heavy(count, expected):
+    with tf.Graph().as_default():
+        step = prepare([tf.random_normal([count])], [], [], Options())
+    assert compile_at(optimise(step, [], Options()), "auto") == expected
+
+
 @pytest.fixture
 def compiler(monkeypatch):
     """A compiler that notes the flows it gets and leaves them as they are."""

@@ -3,12 +3,13 @@
 A stream is three 64-bit words: the key and the two halves of the counter at which it starts. A
 sample of the generator gives a group of four numbers (two, for 8-byte types), so group g is a pure
 function of the stream and g, and threads just divide the groups. Uniform floats and integers are
-equal bit for bit, normal numbers up to the rounding of log, sin and cos.
+equal bit for bit. So are normal numbers of up to 32 bits, whose logarithms, sines and cosines are
+rounded from float64 (but for about one in 10^8, where float64's own rounding shows); those of
+float64 are equal up to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi
 
@@ -62,20 +63,16 @@ class StreamOfSeed:
 
 @dataclass(frozen=True)
 class RandomNumbers:
-    """`count` numbers: floats that are "uniform" in [0, 1), "normal" or "truncated" (normal, within
-    two deviations), or "integer": in [bounds[0], bounds[1]), given as int64.
+    """Floats that are "uniform" in [0, 1), "normal" or "truncated" (normal, within two deviations),
+    or "integer" numbers. `limits`, as int64: how many; of integers, also the smallest and what they
+    are below. So ops of all sizes share one piece of code.
     """
 
     distribution: str
-    count: int
     dtype: str
 
+    arguments = ("stream", "limits", "out:result")
     counters = 0
-
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        bounds = ("bounds",) if self.distribution == "integer" else ()
-        return ("stream", *bounds, "out:result")
 
     @property
     def group(self) -> int:
@@ -91,56 +88,42 @@ class RandomNumbers:
         lanes = max(2, team.target.lanes("float64"))
         size = lanes * self.group
         block = self._block(team, lanes)
-        stream, result = team.args[0], team.args[-1]
+        stream, limits, result = team.args
         keys = round_keys(f, f.load(I64, stream))
         low, high = f.load(I64, stream, 1), f.load(I64, stream, 2)
-        bounds = team.args[1] if self.distribution == "integer" else stream
-        whole, over = divmod(self.count, size)
-        start, stop = team.share(whole + (over > 0))
+        count = f.load(I64, limits)
+        whole, over = f.div(count, size), f.rem(count, size)
+        start, stop = team.share(f.div(f.add(count, size - 1), size))
         type = memory_type(self.dtype)
 
         def make(b: Operand, target: Reg) -> None:
-            f.call_function(block, keys, low, high, bounds, f.mul(b, lanes), target)
+            f.call_function(block, keys, low, high, limits, f.mul(b, lanes), target)
+
+        def make_last() -> None:
+            make(whole, room)
+            first = f.mul(whole, size)
+            f.loop(0, over, lambda i: f.store(f.load(type, room, i), result, f.add(i, first)))
 
         f.loop(
             start,
             f.minimum(stop, whole),
             lambda b: make(b, f.offset(result, f.mul(b, size), type)),
         )
-        if over:
-            room = f.local(type, size)
-            last = f.and_(f.icmp("sle", start, whole), f.icmp("sgt", stop, whole))
-            f.when(last, lambda: self._last(f, make, whole, size, over, room, result))
-
-    def _last(
-        self,
-        f: Function,
-        make: Callable[[Operand, Reg], None],
-        block: int,
-        size: int,
-        count: int,
-        room: Reg,
-        result: Reg,
-    ) -> None:
-        make(block, room)
-        type = memory_type(self.dtype)
-
-        def copy(i: Reg) -> None:
-            f.store(f.load(type, room, i), result, f.add(i, block * size))
-
-        f.loop(0, count, copy)
+        room = f.local(type, size)
+        mine = f.and_(f.icmp("sle", start, whole), f.icmp("sgt", stop, whole))
+        f.when(mine, make_last)
 
     def _block(self, team: Team, lanes: int) -> Function:
         """The function that writes the numbers of `lanes` groups from group g on."""
         truncated = self.distribution == "truncated"
         fill = self._fill(team) if truncated else None
         f = team.helper("block", [PTR, I64, I64, PTR, I64, PTR])
-        keys, low, high, bounds, g, target = f.parameters
+        keys, low, high, limits, g, target = f.parameters
         spacing = _SAMPLES_PER_OUTPUT * self.group // 4 if truncated else 1
         steps = f.consts([spacing * i for i in range(lanes)], I64)
         first = f.wrapping("mul", g, spacing)
         offsets = f.wrapping("add", f.splat(first, lanes), steps)
-        numbers = self._numbers(f, _sample(f, keys, low, high, offsets), bounds)
+        numbers = self._numbers(f, _sample(f, keys, low, high, offsets), limits)
         half = lanes * self.group // 2
         for i, vector in enumerate(_interleaved(f, numbers)):
             store_value(f, self.dtype, vector, target, i * half)
@@ -150,16 +133,15 @@ class RandomNumbers:
 
     # -- Words to numbers ------------------------------------------------------------------------
 
-    def _numbers(self, f: Function, words: list[Reg], bounds: Reg) -> list[Reg]:
+    def _numbers(self, f: Function, words: list[Reg], limits: Reg) -> list[Reg]:
         if self.distribution == "integer":
-            return self._integers(f, words, bounds)
+            return self._integers(f, words, limits)
         uniform = self._uniform(f, words)
         if self.distribution == "uniform":
             return uniform
         numbers: list[Reg] = []
-        exact = self.distribution == "truncated"
         for radius, angle in zip(uniform[::2], uniform[1::2], strict=True):
-            numbers += _box_muller(f, radius, angle, exact)
+            numbers += _box_muller(f, radius, angle)
         return numbers
 
     def _uniform(self, f: Function, words: list[Reg]) -> list[Reg]:
@@ -172,9 +154,9 @@ class RandomNumbers:
             return [_narrow_uniform(f, w, bits) for w in words]
         return [_single(f, w) for w in words]
 
-    def _integers(self, f: Function, words: list[Reg], bounds: Reg) -> list[Reg]:
+    def _integers(self, f: Function, words: list[Reg], limits: Reg) -> list[Reg]:
         lanes = words[0].type.lanes
-        low, high = f.load(I64, bounds), f.load(I64, bounds, 1)
+        low, high = f.load(I64, limits, 1), f.load(I64, limits, 2)
         span = f.wrapping("sub", high, low)
         if self.dtype == "int64":
             pairs = zip(words[::2], words[1::2], strict=True)
@@ -249,19 +231,23 @@ def round_keys(f: Function, key: Reg) -> Reg:
 
 
 def philox(f: Function, keys: Reg, low: Reg, high: Reg) -> list[Reg]:
-    """The four words of samples, in i64 lanes, from the halves of their counters."""
+    """The four words of samples, in i64 lanes, from the halves of their counters.
+
+    Between the rounds the upper halves of lanes hold anything: factors are masked right before they
+    are multiplied, where processors that multiply 32-bit numbers to 64 bits need no mask.
+    """
     lanes = low.type.lanes
-    c = [f.and_(low, _MASK), f.lshr(low, 32), f.and_(high, _MASK), f.lshr(high, 32)]
+    c = [low, f.lshr(low, 32), high, f.lshr(high, 32)]
     for r in range(_ROUNDS):
-        left, right = (f.wrapping("mul", c[2 * i], _MULTIPLIERS[i]) for i in range(2))
+        left, right = (f.wrapping("mul", f.and_(c[2 * i], _MASK), _MULTIPLIERS[i]) for i in (0, 1))
         k = [f.splat(f.load(I64, keys, 2 * r + i), lanes) for i in range(2)]
         c = [
             f.xor(f.xor(f.lshr(right, 32), c[1]), k[0]),
-            f.and_(right, _MASK),
+            right,
             f.xor(f.xor(f.lshr(left, 32), c[3]), k[1]),
-            f.and_(left, _MASK),
+            left,
         ]
-    return c
+    return [f.and_(word, _MASK) for word in c]
 
 
 def _sample(f: Function, keys: Reg, low: Reg, high: Reg, offsets: Reg) -> list[Reg]:
@@ -300,27 +286,24 @@ def _remainder(f: Function, x: Reg, divisor: Reg) -> Reg:
     return f.sub(x, f.wrapping("mul", f.convert("fptosi", quotient, I64), divisor))
 
 
-def _box_muller(f: Function, radius: Reg, angle: Reg, exact: bool) -> list[Reg]:
-    """Two normal numbers from two uniform ones. Every step is rounded to their type; `exact`: log,
-    sin and cos are too, correctly.
+def _box_muller(f: Function, radius: Reg, angle: Reg) -> list[Reg]:
+    """Two normal numbers from two uniform ones. Every step is rounded to their type; log, sin and
+    cos are computed in float64.
     """
-    type = radius.type
-    narrow = type.scalar == F32
+    narrow = radius.type.scalar == F32
+
+    def wide(x: Reg) -> Reg:
+        return f.convert("fpext", x, F64) if narrow else x
+
+    def rounded(x: Reg) -> Reg:
+        return f.convert("fptrunc", x, F32) if narrow else x
+
     bounded = f.select(f.fcmp("ogt", radius, _LEAST_UNIFORM), radius, _LEAST_UNIFORM)
-    inner = f.convert("fpext", bounded, F64) if exact and narrow else bounded
-    log = vector_math.log(f, inner)
-    log = f.convert("fptrunc", log, F32) if exact and narrow else log
+    log = rounded(vector_math.log(f, wide(bounded)))
     radius = vector_math.sqrt(f, f.fmul(log, -2.0))
-    if narrow:
-        turned = f.fmul(f.convert("fpext", angle, F64), 2 * pi)
-        angle = f.convert("fptrunc", turned, F32)
-        angle = f.convert("fpext", angle, F64) if exact else angle
-    else:
-        angle = f.fmul(angle, 2 * pi)
-    both = vector_angles.sine_and_cosine(f, angle)
-    if exact and narrow:
-        both = tuple(f.convert("fptrunc", v, F32) for v in both)
-    return [f.fmul(v, radius) for v in both]
+    angle = rounded(f.fmul(wide(angle), 2 * pi))
+    both = vector_angles.sine_and_cosine(f, wide(angle))
+    return [f.fmul(rounded(v), radius) for v in both]
 
 
 def _within(f: Function, x: Reg) -> Reg:
