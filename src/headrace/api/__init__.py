@@ -547,6 +547,9 @@ from headrace.ops.strings import (
     string_strip as string_strip,
     substr as substr,
 )
+from headrace.ops.tensor_array import (
+    TensorArray as TensorArray,
+)
 from headrace.ops.tensor_serial import (
     parse_tensor as parse_tensor,
     serialize_tensor as serialize_tensor,
@@ -725,6 +728,7 @@ __all__ = [
     "SparseTensor",
     "SparseTensorValue",
     "Tensor",
+    "TensorArray",
     "TensorShape",
     "TensorSpec",
     "UnconnectedGradients",

@@ -20,6 +20,7 @@ from headrace.core.dtypes import resource, variant
 from headrace.core.export import export
 from headrace.gradients.registry import gradient_function
 from headrace.graph.composite import IndexedSlices
+from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
@@ -72,7 +73,8 @@ def gradients(
     starts = [None] * len(ys) if grad_ys is None else _as_list(grad_ys)
     if len(starts) != len(ys):
         raise ValueError(f"Passed {len(starts)} grad_ys for {len(ys)} ys")
-    with name_scope(name, "gradients", [*ys, *_graph_parts(xs), *_graph_parts(stops), *starts]):
+    values = [*ys, *_graph_parts(xs), *_graph_parts(stops), *starts]
+    with name_scope(name, "gradients", values) as scope, _source_named(scope):
         ys = [_as_tensor(y, "y") for y in ys]
         xs = [_source(x, "x") for x in xs]
         stops = [_source(s, "stop_gradient") for s in stops]
@@ -118,6 +120,11 @@ def hessians(
             shape = b.shape(x)
             found.append(b.reshape(b.stack(rows), b.concat([shape, shape], 0)))
         return found
+
+
+def _source_named(scope: str) -> Any:
+    """A scope in which gradients of arrays and stacks are kept under the name of this call."""
+    return get_default_graph()._swap("gradient_source", scope[:-1])
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -44,6 +44,7 @@ class Effect(enum.Enum):
     READS = "reads"  # reads mutable state
     WRITES = "writes"  # changes mutable state, or the outside world
     RANDOM = "random"  # draws random numbers: never folded, never merged
+    LOCAL = "local"  # touches what lives in one step, in the order that its inputs give
     BLOCKS = "blocks"  # may wait for another op or step: its kernel may return a Pending
 
 

@@ -30,6 +30,7 @@ class ScopeState(threading.local):
         self.colocation: list[Operation] = []
         self.attrs: dict[str, Any] = {}
         self.gradient_overrides: dict[str, str] = {}
+        self.gradient_source = ""  # the name scope of the tf.gradients that is being made
         self.container = ""
         self.variable_scope: Any = None  # the innermost tf.variable_scope's VariableScope
         self.variable_creators: tuple[Callable[..., Any], ...] = ()  # outermost first

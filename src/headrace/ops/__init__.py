@@ -75,10 +75,13 @@ from headrace.ops import sparse_reductions as sparse_reductions
 from headrace.ops import sparse_segments as sparse_segments
 from headrace.ops import sparse_serial as sparse_serial
 from headrace.ops import special_functions as special_functions
+from headrace.ops import stack as stack
 from headrace.ops import stacking as stacking
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
+from headrace.ops import tensor_array as tensor_array
+from headrace.ops import tensor_array_ops as tensor_array_ops
 from headrace.ops import tensor_serial as tensor_serial
 from headrace.ops import text_data as text_data
 from headrace.ops import training_ops as training_ops

@@ -15,7 +15,7 @@ from headrace.graph.definition import Effect
 
 __all__ = ["remove_dead"]
 
-_DROPPABLE = (Effect.PURE, Effect.READS)
+_DROPPABLE = (Effect.PURE, Effect.READS, Effect.LOCAL)
 
 
 def remove_dead(flow: Dataflow) -> Dataflow:

@@ -1,0 +1,208 @@
+"""Stacks that live in one step: what a loop saves for the loop that goes backwards.
+
+A handle's value is the stack itself, so that it lives as long as the step holds a handle. Values
+are kept as they are, in host memory, where all of this runs: there is nothing to swap out, and
+`swap_memory` asks for what is the case already.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from headrace.core.dtypes import DType
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.operation import Tensor
+from headrace.ops import infer
+from headrace.ops.define import b, composed, define
+
+__all__ = ["StackState", "gradient_stack"]
+
+_HANDLE = TensorShape.of((2,))  # as TensorFlow has it
+
+
+class StackState:
+    """Values, the last of which comes out first; `limit` is how many it takes, negative for any."""
+
+    __slots__ = ("_closed", "_lock", "_values", "dtype", "limit", "name")
+
+    def __init__(self, name: str, dtype: DType, limit: int = -1) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.limit = limit
+        self._values: list[Any] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def push(self, value: Any, dtype: DType) -> None:
+        with self._lock:
+            self._check(dtype)
+            if 0 <= self.limit <= len(self._values):
+                raise _invalid(f"Stack[{self.name}] overflowed its max_size ({self.limit})")
+            self._values.append(value)
+
+    def pop(self, dtype: DType) -> Any:
+        with self._lock:
+            self._check(dtype)
+            if not self._values:
+                raise _invalid(f"Stack[{self.name}] is empty when calling Pop().")
+            return self._values.pop()
+
+    def close(self) -> None:
+        """Forget the values; nothing goes in or out from now on."""
+        with self._lock:
+            self._closed = True
+            self._values.clear()
+
+    def _check(self, dtype: DType) -> None:
+        if self._closed:
+            raise _invalid(f"Stack[{self.name}] has already been closed.")
+        if dtype is not self.dtype:
+            raise _invalid(
+                f"Must have type {self.dtype.name}, but Stack[{self.name}] was given {dtype.name}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<StackState {self.name} of {len(self._values)} {self.dtype.name}>"
+
+
+def _invalid(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(None, None, message)
+
+
+def _stack_infer(c: Any, *limit: TensorShape) -> TensorShape:
+    for shape in limit:
+        infer.with_rank(shape, 0)
+    return _HANDLE
+
+
+def _stack_kernel(limit, *, ctx, elem_type, stack_name):
+    if np.ndim(limit):
+        raise _invalid(f"Stack size must be a scalar, but had shape: {show_shape(limit.shape)}")
+    return StackState(stack_name or ctx.name, elem_type, int(limit))
+
+
+@define(
+    "StackV2",
+    "max_size: int32 -> handle: resource",
+    "elem_type: type; stack_name: string = ''",
+    infer=_stack_infer,
+    kernel=_stack_kernel,
+    effect=Effect.LOCAL,
+)
+def stack_v2(max_size, elem_type, stack_name="", name=None):
+    """Make a stack that takes `max_size` values, or any number if that is negative."""
+
+
+@define(
+    "Stack",
+    "-> handle: Ref(string)",
+    "elem_type: type; stack_name: string = ''",
+    infer=infer.unknown,
+    kernel=lambda *, ctx, elem_type, stack_name: StackState(stack_name or ctx.name, elem_type),
+    effect=Effect.LOCAL,
+)
+def stack_v1(elem_type, stack_name="", name=None):
+    """Make a stack that takes any number of values, as older graphs do."""
+
+
+def _push_kernel(stack, elem, *, T):
+    stack.push(elem, T)
+    return elem
+
+
+def _push(op_type: str, handle: str) -> Any:
+    return define(
+        op_type,
+        f"handle: {handle}, elem: T -> output: T",
+        "T: type; swap_memory: bool = False",
+        infer=infer.same_as(1),
+        kernel=_push_kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.LOCAL,
+    )
+
+
+@_push("StackPushV2", "resource")
+def stack_push_v2(handle, elem, swap_memory=False, name=None):
+    """Put `elem` on top of a stack and pass it on."""
+
+
+@_push("StackPush", "Ref(string)")
+def stack_push_v1(handle, elem, swap_memory=False, name=None):
+    """Put `elem` on top of a stack and pass it on, as older graphs do."""
+
+
+def _pop(op_type: str, handle: str) -> Any:
+    return define(
+        op_type,
+        f"handle: {handle} -> elem: elem_type",
+        "elem_type: type",
+        infer=infer.unknown,
+        kernel=lambda stack, *, elem_type: stack.pop(elem_type),
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.LOCAL,
+    )
+
+
+@_pop("StackPopV2", "resource")
+def stack_pop_v2(handle, elem_type, name=None):
+    """Take the value on top of a stack."""
+
+
+@_pop("StackPop", "Ref(string)")
+def stack_pop_v1(handle, elem_type, name=None):
+    """Take the value on top of a stack, as older graphs do."""
+
+
+def _close(op_type: str, handle: str) -> Any:
+    return define(
+        op_type,
+        f"handle: {handle} ->",
+        infer=infer.no_outputs,
+        kernel=lambda stack: stack.close(),
+        effect=Effect.LOCAL,
+    )
+
+
+@_close("StackCloseV2", "resource")
+def stack_close_v2(handle, name=None):
+    """Forget the values of a stack before the step ends."""
+
+
+@_close("StackClose", "Ref(string)")
+def stack_close_v1(handle, name=None):
+    """Forget the values of a stack before the step ends, as older graphs do."""
+
+
+# -- Gradients -------------------------------------------------------------------------------------
+
+
+@composed
+def gradient_stack(handle: Tensor) -> Tensor:
+    """The handle of the twin of a stack: where the tf.gradients that is being made keeps the
+    gradients of what is popped until what was pushed is differentiated.
+
+    The gradient of a pop is a push of it on the twin, that of a push is a pop from there; since
+    what is popped last was pushed first, they meet. `handle` must be the stack's own: who has one
+    that was passed into a loop passes the twin into the loop likewise.
+    """
+    stack = handle.op
+    graph = stack.graph
+    source = graph.scope.gradient_source
+    with graph._lock:
+        twins = graph.__dict__.setdefault("_gradient_stacks", {})
+        if (stack, source) not in twins:
+            with (
+                graph.as_default(),
+                graph.name_scope(f"{source}/" if source else None),
+                graph.control_dependencies(None),
+                graph.colocate_with(stack),
+            ):
+                dtype = stack._attrs["elem_type"]
+                twins[stack, source] = b.stack_v2(-1, dtype, name=f"{stack.name}_gradients")
+        return twins[stack, source]
