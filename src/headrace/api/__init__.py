@@ -133,6 +133,7 @@ from headrace.graph.scoped import (
     get_collection_ref as get_collection_ref,
     get_default_graph as get_default_graph,
     get_default_session as get_default_session,
+    init_scope as init_scope,
     op_scope as op_scope,
     reset_default_graph as reset_default_graph,
 )
@@ -191,6 +192,9 @@ from headrace.ops.complex_numbers import (
     conj as conj,
     imag as imag,
     real as real,
+)
+from headrace.ops.cond import (
+    cond as cond,
 )
 from headrace.ops.contractions import (
     einsum as einsum,
@@ -595,6 +599,9 @@ from headrace.ops.uniqueness import (
 from headrace.ops.unraveling import (
     unravel_index as unravel_index,
 )
+from headrace.ops.while_loop import (
+    while_loop as while_loop,
+)
 from headrace.session.session import (
     InteractiveSession as InteractiveSession,
     Session as Session,
@@ -812,6 +819,7 @@ __all__ = [
     "complex128",
     "complex64",
     "concat",
+    "cond",
     "confusion_matrix",
     "conj",
     "constant",
@@ -921,6 +929,7 @@ __all__ = [
     "imag",
     "image",
     "import_graph_def",
+    "init_scope",
     "initialize_all_variables",
     "initialize_local_variables",
     "initialize_variables",
@@ -1201,6 +1210,7 @@ __all__ = [
     "version",
     "where",
     "where_v2",
+    "while_loop",
     "zeros",
     "zeros_initializer",
     "zeros_like",

@@ -45,23 +45,27 @@ def _children(structure: Any) -> list[Any]:
 
 
 @export("nest.pack_sequence_as")
-def pack_sequence_as(structure: Any, flat_sequence: Iterable[Any]) -> Any:
+def pack_sequence_as(
+    structure: Any, flat_sequence: Iterable[Any], expand_composites: bool = False
+) -> Any:
     """Return a nest like `structure` with the leaves of `flat_sequence`, which must be as many."""
     if not is_nested(flat_sequence):
         raise TypeError("flat_sequence must be a sequence")
-    flat, count = list(flat_sequence), len(flatten(structure))
+    flat, count = list(flat_sequence), len(flatten(structure, expand_composites))
     if count != len(flat):
         raise ValueError(
             f"Could not pack sequence. Structure had {count} elements, but flat_sequence had "
             f"{len(flat)} elements.  Structure: {structure}, flat_sequence: {flat_sequence}."
         )
-    return _pack(structure, iter(flat))
+    return _pack(structure, iter(flat), expand_composites)
 
 
-def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
+def _pack(structure: Any, leaves: Iterator[Any], expand: bool) -> Any:
     if not is_nested(structure):
+        if expand and hasattr(structure, "components"):
+            return structure.with_components([next(leaves) for _ in structure.components()])
         return next(leaves)
-    children = [_pack(child, leaves) for child in _children(structure)]
+    children = [_pack(child, leaves, expand) for child in _children(structure)]
     if isinstance(structure, Mapping):
         found = dict(zip(sorted(structure), children, strict=True))
         pairs = [(key, found[key]) for key in structure]
@@ -74,24 +78,33 @@ def _pack(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 @export("nest.map_structure")
-def map_structure(func: Callable[..., Any], *structure: Any, check_types: bool = True) -> Any:
+def map_structure(
+    func: Callable[..., Any],
+    *structure: Any,
+    check_types: bool = True,
+    expand_composites: bool = False,
+) -> Any:
     """Return a nest of `func` of the corresponding leaves of nests of one structure."""
     if not callable(func):
         raise TypeError(f"func must be callable, got: {func}")
     if not structure:
         raise ValueError("Must provide at least one structure")
     for other in structure[1:]:
-        assert_same_structure(structure[0], other, check_types=check_types)
-    results = [func(*leaves) for leaves in zip(*map(flatten, structure), strict=True)]
-    return pack_sequence_as(structure[0], results)
+        assert_same_structure(structure[0], other, check_types, expand_composites)
+    leaves = zip(*(flatten(s, expand_composites) for s in structure), strict=True)
+    return pack_sequence_as(structure[0], [func(*args) for args in leaves], expand_composites)
 
 
 @export("nest.assert_same_structure")
-def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
+def assert_same_structure(
+    nest1: Any, nest2: Any, check_types: bool = True, expand_composites: bool = False
+) -> None:
     """Raise ValueError if two nests differ in structure, TypeError if only in their containers."""
     if is_nested(nest1) != is_nested(nest2):
         raise _differ(ValueError, nest1, nest2)
     if not is_nested(nest1):
+        if expand_composites and _kind(nest1) != _kind(nest2):
+            raise _differ(ValueError, nest1, nest2)
         return
     mappings = isinstance(nest1, Mapping), isinstance(nest2, Mapping)
     if len(nest1) != len(nest2) or mappings[0] != mappings[1]:
@@ -102,7 +115,12 @@ def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> N
     elif check_types and type(nest1) is not type(nest2):
         raise _differ(TypeError, nest1, nest2, "the same sequence type")
     for a, b in zip(_children(nest1), _children(nest2), strict=True):
-        assert_same_structure(a, b, check_types)
+        assert_same_structure(a, b, check_types, expand_composites)
+
+
+def _kind(leaf: Any) -> Any:
+    """What two leaves must have in common for their parts to correspond."""
+    return (type(leaf), len(leaf.components())) if hasattr(leaf, "components") else None
 
 
 def _differ(

@@ -53,6 +53,10 @@ class IndexedSlices:
         shape = [] if self._dense_shape is None else [self._dense_shape]
         return [self._values, self._indices, *shape]
 
+    def with_components(self, parts: list[Tensor]) -> IndexedSlices:
+        """The same with other tensors for components()."""
+        return IndexedSlices(*parts)
+
     @property
     def name(self) -> str:
         return self._values.name
@@ -138,6 +142,10 @@ class SparseTensor:
     def components(self) -> list[Tensor]:
         """The tensors that this is made of."""
         return [self._indices, self._values, self._dense_shape]
+
+    def with_components(self, parts: list[Tensor]) -> SparseTensor:
+        """The same with other tensors for components()."""
+        return SparseTensor(*parts)
 
     @property
     def op(self) -> Operation:

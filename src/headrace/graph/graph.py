@@ -19,6 +19,7 @@ from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph import default
 from headrace.graph.attributes import plain
 from headrace.graph.completion import complete_attributes
+from headrace.graph.contexts import ControlFlowContext, check_inputs
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.inference import infer_shapes
 from headrace.graph.operation import Operation, Tensor, made_at
@@ -46,6 +47,7 @@ class Graph:
         self._unfeedable: set[Tensor] = set()
         self._unfetchable: set[Any] = set()
         self._finalized = False
+        self._contexts = False  # whether there ever was a control-flow context
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
@@ -84,6 +86,9 @@ class Graph:
                         f"{t} must be from the same graph as operation '{name}'.{made_at(t.op)}"
                     )
             scope = self.scope
+            context = scope.context
+            if self._contexts:
+                check_inputs(definition, name, inputs, context)
             controls = list(control_inputs)
             if scope.controls:
                 implied = control_inputs_for(scope.controls, {t.op for t in inputs})
@@ -103,6 +108,8 @@ class Graph:
                 t._consumers.append(op)
             self._operations.append(op)
             self._by_name[name] = op
+            if context is not None:
+                context.AddOp(op)
             for entry in scope.controls:
                 entry.seen.add(op)
             if device is not None:
@@ -374,7 +381,7 @@ class Graph:
     @contextmanager
     def control_dependencies(self, control_inputs: Sequence[Any] | None) -> Iterator[None]:
         """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks
-        said.
+        said, and leaves the branches and loops that are being built.
         """
         inner: list[ControlScope] = []
         if control_inputs is not None:
@@ -382,8 +389,17 @@ class Graph:
             known = {op for entry in outer for op in entry.inputs}
             sources = dict.fromkeys(self._operation_of(c) for c in control_inputs)
             inner = [*outer, ControlScope([op for op in sources if op not in known])]
-        with self._swap("controls", inner):
+        context = None if control_inputs is None else self.scope.context
+        with self._swap("controls", inner), self._swap("context", context):
             yield
+
+    def _get_control_flow_context(self) -> ControlFlowContext | None:
+        """The branch or loop that this thread is building."""
+        return self.scope.context
+
+    def _set_control_flow_context(self, context: ControlFlowContext | None) -> None:
+        self._contexts |= context is not None
+        self.scope.context = context
 
     def _operation_of(self, item: Any) -> Operation:
         """The operation that a control dependency on `item`, or colocation with it, means."""

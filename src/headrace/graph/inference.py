@@ -173,6 +173,8 @@ def _evaluate_op(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray
         return None if folded is None else np.asarray(folded[tensor.value_index])
     if definition.effect is not Effect.PURE or not op._inputs or not _is_small(op):
         return None
+    if definition.flow is not None:
+        return None  # which of its values it passes on, and how often, is decided by the step
     inputs = []
     for t in op._inputs:
         if t.dtype._is_ref_dtype:

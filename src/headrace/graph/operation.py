@@ -18,6 +18,7 @@ from headrace.graph.definition import Definition
 
 if TYPE_CHECKING:
     from headrace.core import proto
+    from headrace.graph.contexts import ControlFlowContext
     from headrace.graph.graph import Graph
 
 __all__ = ["Operation", "Tensor", "made_at"]
@@ -127,6 +128,7 @@ class Operation:
         "__dict__",
         "__weakref__",
         "_attrs",
+        "_control_flow_context",
         "_control_inputs",
         "_device",
         "_id",
@@ -156,6 +158,7 @@ class Operation:
         self._inputs = inputs
         self._attrs = attrs
         self._control_inputs = control_inputs
+        self._control_flow_context: ControlFlowContext | None = graph.scope.context
         self._device = ""
         self._original_op: Operation | None = (
             None  # of a gradient's operation: what it differentiates
@@ -231,6 +234,13 @@ class Operation:
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
         """Run this operation, and what it needs, in `session` (or the default one)."""
         _session_for(session, self.graph, "execute operation", "run").run(self, feed_dict)
+
+    def _get_control_flow_context(self) -> ControlFlowContext | None:
+        """The branch or loop that the operation is in, or None."""
+        return self._control_flow_context
+
+    def _set_control_flow_context(self, context: ControlFlowContext | None) -> None:
+        self._control_flow_context = context
 
     def _set_attr(self, name: str, value: Any) -> None:
         """Set an attribute from an AttrValue or a Python value."""

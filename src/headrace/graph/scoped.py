@@ -26,6 +26,7 @@ __all__ = [
     "get_collection_ref",
     "get_default_graph",
     "get_default_session",
+    "init_scope",
     "op_scope",
     "reset_default_graph",
 ]
@@ -65,6 +66,14 @@ def container(container_name: str) -> AbstractContextManager[str]:
 def control_dependencies(control_inputs: Sequence[Any] | None) -> AbstractContextManager[None]:
     """Make the operations made inside the with-block wait for `control_inputs`."""
     return default.get_default_graph().control_dependencies(control_inputs)
+
+
+@export("init_scope")
+def init_scope() -> AbstractContextManager[None]:
+    """Make the operations made inside the with-block run once, when asked for: outside the loops,
+    the branches and the control dependencies that are open.
+    """
+    return default.get_default_graph().control_dependencies(None)
 
 
 @export("colocate_with")

@@ -1,7 +1,7 @@
 """Scopes: what a with-block says about the operations made inside it.
 
 A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost
-last), the control dependencies, the colocation group, extra attributes, gradient overrides, the
+last), the control dependencies, the control-flow context, the colocation group, extra attributes, gradient overrides, the
 container, the variable scope and the variables' creators. `ControlScope` and `DeviceScope` are the
 entries of their stacks.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.device import DeviceSpec, merge_device
 
 if TYPE_CHECKING:
+    from headrace.graph.contexts import ControlFlowContext
     from headrace.graph.operation import Operation
 
 __all__ = ["ControlScope", "DeviceScope", "ScopeState"]
@@ -27,6 +28,7 @@ class ScopeState(threading.local):
         self.name = ""  # prefix of new names, without the last slash
         self.devices: list[DeviceScope] = []
         self.controls: list[ControlScope] = []
+        self.context: ControlFlowContext | None = None  # the branch or loop that is being built
         self.colocation: list[Operation] = []
         self.attrs: dict[str, Any] = {}
         self.gradient_overrides: dict[str, str] = {}

@@ -9,6 +9,7 @@ from headrace.ops import casting as casting
 from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
+from headrace.ops import cond as cond
 from headrace.ops import contractions as contractions
 from headrace.ops import control as control
 from headrace.ops import control_flow as control_flow
@@ -35,6 +36,7 @@ from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
 from headrace.ops import linalg as linalg
 from headrace.ops import linalg_functions as linalg_functions
+from headrace.ops import loop_values as loop_values
 from headrace.ops import losses as losses
 from headrace.ops import matrices as matrices
 from headrace.ops import matrix_functions as matrix_functions
@@ -89,3 +91,4 @@ from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
 from headrace.ops import uniqueness as uniqueness
 from headrace.ops import unraveling as unraveling
+from headrace.ops import while_loop as while_loop

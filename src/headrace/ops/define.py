@@ -180,7 +180,7 @@ def _apply_in(
     scope = graph.scope
     outer = scope.name
     full_name = graph.operation_name(schema.op_type if name is None else name)
-    scope.name = full_name
+    scope.name = full_name  # of what is made for the op: constants, and what a context adds
     try:
         flat: list[Tensor] = []
         for argument, value in zip(schema.inputs, inputs, strict=True):
@@ -188,8 +188,17 @@ def _apply_in(
                 flat += _convert_list(schema, argument, value, attrs)
             else:
                 flat.append(_convert_one(schema, argument, value, attrs))
+        _complete(schema, attrs, flat)
+        if schema.has_ref_inputs:
+            with _beside_references(graph, schema, flat, attrs):
+                return results(graph.add_operation(definition, flat, attrs, full_name))
+        return results(graph.add_operation(definition, flat, attrs, full_name))
     finally:
         scope.name = outer
+
+
+def _complete(schema: Schema, attrs: dict[str, Any], flat: list[Tensor]) -> None:
+    """Add the defaults of attributes that are still open; check those that inputs decided."""
     for attribute in schema.attributes.values():
         if attribute.name not in attrs:
             if attribute.default is MISSING:
@@ -197,10 +206,6 @@ def _apply_in(
             attrs[attribute.name] = attribute.default
         elif attribute.name in schema.inferred:
             _check_inferred(schema, attribute, attrs[attribute.name], flat)
-    if schema.has_ref_inputs:
-        with _beside_references(graph, schema, flat, attrs):
-            return results(graph.add_operation(definition, flat, attrs, full_name))
-    return results(graph.add_operation(definition, flat, attrs, full_name))
 
 
 @contextmanager

@@ -1,0 +1,218 @@
+"""Loops: tf.while_loop builds the graph of one iteration; each variable of the loop goes round it
+through Enter, Merge, Switch, NextIteration and Exit.
+
+What the functions of the loop use from outside is brought in once, as an invariant
+(`graph.contexts`). Static shapes hold for all iterations, or building fails: `shape_invariants`
+says less of a variable than its initial shape does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.core import nest
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph.composite import IndexedSlices, SparseTensor
+from headrace.graph.contexts import WhileContext, switch
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor, made_at
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed
+from headrace.ops.loop_values import as_tensors, flow_of, like_tensor_arrays
+from headrace.ops.source_ops import identity
+
+__all__ = ["while_loop"]
+
+
+@composed
+@export("while_loop")
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    shape_invariants: Any = None,
+    parallel_iterations: int = 10,
+    back_prop: bool = True,
+    swap_memory: bool = False,
+    name: str | None = None,
+    maximum_iterations: Any = None,
+    return_same_structure: bool = False,
+) -> Any:
+    """Repeat `body` while `cond` is true (at most `maximum_iterations` times); return what the
+    loop's variables are then.
+
+    Both functions get the loop's variables, a nest that starts as `loop_vars`; `body` returns them
+    for the next iteration. `shape_invariants` has a shape for each that holds in all iterations. A
+    single variable is returned by itself, unless `return_same_structure`.
+    """
+    for function, what in ((cond, "cond"), (body, "body")):
+        if not callable(function):
+            raise TypeError(f"{what} must be callable.")
+    if parallel_iterations < 1:
+        raise TypeError("parallel_iterations must be a positive integer.")
+    with name_scope(name, "while", nest.flatten(loop_vars, expand_composites=True)):
+        if not loop_vars:
+            raise ValueError("No loop variables provided")
+        limit = None
+        if maximum_iterations is not None:
+            limit = _scalar_limit(maximum_iterations)
+            alone = len(loop_vars) == 1 and not return_same_structure
+            cond, body, loop_vars = _counted(limit, cond, body, loop_vars, alone)
+            if shape_invariants is not None:
+                given = shape_invariants[0] if alone else shape_invariants
+                shape_invariants = (TensorShape([]), given)
+        graph = get_default_graph()
+        context = WhileContext(graph, limit, parallel_iterations, back_prop, swap_memory)
+        if context.outer_context is None:  # inner ones are saved with their outer context
+            graph.add_to_collection(GraphKeys.WHILE_CONTEXT, context)
+        results = _build_loop(context, cond, body, loop_vars, shape_invariants)
+        if limit is not None:
+            return results[1]
+        single = len(context.loop_exits) == 1 and not return_same_structure
+        return results[0] if single else results
+
+
+def _scalar_limit(maximum_iterations: Any) -> Tensor:
+    limit = convert_to_tensor(maximum_iterations, name="maximum_iterations")
+    if limit.shape.ndims != 0:
+        raise ValueError(f"maximum_iterations must be a scalar, saw shape: {limit.shape}")
+    return limit
+
+
+def _counted(
+    limit: Tensor, cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, alone: bool
+) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
+    """A loop with one more variable, which counts its iterations up to the limit."""
+    counter = convert_to_tensor(0, limit.dtype, name="iteration_counter")
+
+    def counted_cond(i: Any, values: Any) -> Any:
+        under_limit = b.less(i, limit)
+        return b.logical_and(under_limit, cond(values) if alone else cond(*values))
+
+    def counted_body(i: Any, values: Any) -> Any:
+        return i + 1, body(values) if alone else body(*values)
+
+    return counted_cond, counted_body, (counter, loop_vars[0] if alone else loop_vars)
+
+
+def _build_loop(
+    context: WhileContext,
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Any,
+    shape_invariants: Any,
+) -> Any:
+    if shape_invariants is not None:
+        nest.assert_same_structure(loop_vars, shape_invariants)
+    values = as_tensors(loop_vars)
+    if shape_invariants is None:
+        shapes = [s for v in values for s in _own_shapes(v)]
+    else:
+        given = nest.flatten(shape_invariants)
+        shapes = [s for v, i in zip(values, given, strict=True) for s in _invariant_shapes(v, i)]
+    start = nest.flatten(values, expand_composites=True)
+    leaves = nest.flatten(loop_vars, expand_composites=True)
+
+    def packed(tensors: Sequence[Tensor]) -> Any:
+        return nest.pack_sequence_as(
+            loop_vars, like_tensor_arrays(leaves, tensors), expand_composites=True
+        )
+
+    with context.entered():
+        merges = _enter_loop(context, start, shapes)
+        context._pivot = b.loop_cond_op(convert_to_tensor(cond(*packed(merges))), name="LoopCond")
+        switches = [switch(t, context._pivot) for t in merges]
+        inner = [identity(t[1]) for t in switches]
+        context._pivot_for_body = inner[0]
+        body_vars = packed(inner)
+        returned = body(*body_vars)
+        if not (nest.is_nested(returned) or hasattr(returned, "components")):
+            returned = [returned]
+        _check_structure(body_vars, returned)
+        results = [
+            convert_to_tensor(flow_of(v)) for v in nest.flatten(returned, expand_composites=True)
+        ]
+        for merge, value in zip(merges, results, strict=True):
+            _close(merge, value)
+        context._loop_exits = [b.exit_op(t[0]) for t in switches]
+        context.ExitResult(context._loop_exits)
+    arrays = like_tensor_arrays(
+        nest.flatten(returned, expand_composites=True), context._loop_exits
+    )
+    return nest.pack_sequence_as(returned, arrays, expand_composites=True)
+
+
+def _enter_loop(
+    context: WhileContext, start: list[Tensor], shapes: list[TensorShape]
+) -> list[Tensor]:
+    """The loop's variables at the head of an iteration. Their second input comes later."""
+    outer = context.outer_context
+    if outer is not None:
+        start = [outer.AddValue(t) for t in start]
+    for t, shape in zip(start, shapes, strict=True):
+        if not _is_within(t.shape, shape):
+            raise ValueError(
+                f"The shape invariant specified for {t.name} is not compatible with the initial "
+                f"shape of the loop variable. It enters the loop with shape {t.shape}, but the "
+                f"specified shape invariant is {shape}."
+            )
+    enters = [context.enter(t, is_constant=False) for t in start]
+    for t, shape in zip(enters, shapes, strict=True):
+        t._shape = shape  # which may say less than the initial value's does
+    context._loop_enters = enters
+    merges = [b.merge_op([t, t])[0] for t in enters]
+    context._pivot_for_pred = merges[0]
+    return merges
+
+
+def _close(merge: Tensor, value: Tensor) -> None:
+    """Lead the value that the body computes back to the head of the loop."""
+    back = b.next_iteration_op(value)
+    if not _is_within(back.shape, merge.shape):
+        start = merge.op._inputs[0].op._inputs[0]
+        raise ValueError(
+            f"Input tensor '{start.name}' enters the loop with shape {start.shape}, but has shape "
+            f"{back.shape} after one iteration. To allow the shape to vary across iterations, use "
+            "the `shape_invariants` argument of tf.while_loop to specify a less-specific "
+            f"shape.{made_at(start.op, value.op)}"
+        )
+    merge.op._update_input(1, back)
+
+
+def _check_structure(body_vars: Any, returned: Any) -> None:
+    """The outermost container may be another one: loop_vars are often lists, results tuples."""
+    outermost = list(returned) if nest.is_nested(returned) else [returned]
+    nest.assert_same_structure(list(body_vars), outermost, expand_composites=True)
+
+
+# -- Shapes ----------------------------------------------------------------------------------------
+
+
+def _own_shapes(value: Any) -> list[TensorShape]:
+    return [t.shape for t in (value.components() if hasattr(value, "components") else [value])]
+
+
+def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
+    """The shape of each component, if `invariant` is what the user says of the whole."""
+    shape = as_shape(invariant)
+    if isinstance(value, SparseTensor):
+        return [TensorShape([None, shape.ndims]), TensorShape([None]), TensorShape([shape.ndims])]
+    if isinstance(value, IndexedSlices):
+        rest = [TensorShape([shape.ndims])] if value.dense_shape is not None else []
+        return [shape, TensorShape([shape[0]]), *rest]
+    return [shape]
+
+
+def _is_within(shape: TensorShape, invariant: TensorShape) -> bool:
+    """Whether every tensor of a shape like `shape` also has a shape like `invariant`."""
+    if invariant.sizes is None:
+        return True
+    if shape.sizes is None or len(shape.sizes) != len(invariant.sizes):
+        return False
+    return all(
+        wanted is None or wanted == found
+        for found, wanted in zip(shape.sizes, invariant.sizes, strict=True)
+    )
