@@ -147,9 +147,7 @@ class CondContext(ControlFlowContext):
     `pivot` is a tensor that is alive only if the branch is taken.
     """
 
-    def __init__(
-        self, pred: Tensor, pivot: Tensor, branch: int, name: str = "cond_text"
-    ) -> None:
+    def __init__(self, pred: Tensor, pivot: Tensor, branch: int, name: str = "cond_text") -> None:
         super().__init__(pred.graph, name)
         self._pred = pred
         self._pivot = pivot

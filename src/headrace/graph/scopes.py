@@ -1,9 +1,9 @@
 """Scopes: what a with-block says about the operations made inside it.
 
 A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost
-last), the control dependencies, the control-flow context, the colocation group, extra attributes, gradient overrides, the
-container, the variable scope and the variables' creators. `ControlScope` and `DeviceScope` are the
-entries of their stacks.
+last), the control dependencies, the control-flow context, the colocation group, extra attributes,
+gradient overrides, the container, the variable scope and the variables' creators. `ControlScope`
+and `DeviceScope` are the entries of their stacks.
 """
 
 from __future__ import annotations

@@ -123,8 +123,9 @@ def _build_loop(
 
     with context.entered():
         merges = _enter_loop(context, start, shapes)
-        context._pivot = b.loop_cond_op(convert_to_tensor(cond(*packed(merges))), name="LoopCond")
-        switches = [switch(t, context._pivot) for t in merges]
+        pivot = b.loop_cond_op(convert_to_tensor(cond(*packed(merges))), name="LoopCond")
+        context._pivot = pivot
+        switches = [switch(t, pivot) for t in merges]
         inner = [identity(t[1]) for t in switches]
         context._pivot_for_body = inner[0]
         body_vars = packed(inner)
@@ -139,9 +140,7 @@ def _build_loop(
             _close(merge, value)
         context._loop_exits = [b.exit_op(t[0]) for t in switches]
         context.ExitResult(context._loop_exits)
-    arrays = like_tensor_arrays(
-        nest.flatten(returned, expand_composites=True), context._loop_exits
-    )
+    arrays = like_tensor_arrays(nest.flatten(returned, expand_composites=True), context._loop_exits)
     return nest.pack_sequence_as(returned, arrays, expand_composites=True)
 
 
