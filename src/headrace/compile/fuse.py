@@ -384,12 +384,8 @@ class _Fuser:
     def _join(self, group: Group, needs: int) -> None:
         g = group.number
         rest = needs & ~(1 << g)
-        new = rest
-        while rest:
-            low = rest & -rest
-            new |= self._ancestors[low.bit_length() - 1]
-            rest ^= low
-        self._direct[g] |= needs & ~(1 << g)
+        new = self._behind(rest)
+        self._direct[g] |= rest
         if new & ~self._ancestors[g]:
             self._ancestors[g] |= new
             bit = 1 << g
@@ -397,12 +393,20 @@ class _Fuser:
                 if ancestors & bit:
                     self._ancestors[other] = ancestors | new
 
+    def _behind(self, needs: int) -> int:
+        """These groups and all that they depend on."""
+        found, rest = needs, needs
+        while rest:
+            low = rest & -rest
+            found |= self._ancestors[low.bit_length() - 1]
+            rest ^= low
+        return found
+
     def _new(self, kind: str, space: Space, needs: int) -> Group:
         group = Group(len(self.groups), kind, space)
         self.groups.append(group)
-        self._ancestors.append(0)
-        self._direct.append(0)
-        self._join(group, needs)
+        self._ancestors.append(self._behind(needs))
+        self._direct.append(needs)
         return group
 
     def _reduce(self, node: Node, needs: int) -> Group:

@@ -83,6 +83,8 @@ def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
     if builder.target != host():
         return False
     source = builder.region.source(node.inputs[1])
+    if (source, g) in builder.packed:
+        return True
     users = [
         n
         for n in builder.region.consumers[source.base]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 __all__ = ["Lifetime", "live_peak", "pack"]
 
 ALIGNMENT = 64
@@ -28,30 +30,28 @@ class Lifetime:
 
 def pack(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Return the offset of each buffer and the arena's size."""
+    order = sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].size, i))
+    first = np.array([lifetimes[i].first for i in order], np.int64)
+    last = np.array([lifetimes[i].last for i in order], np.int64)
+    starts, stops = np.zeros_like(first), np.zeros_like(first)
     offsets = [0] * len(lifetimes)
-    placed: list[int] = []
-    total = 0
-    for i in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].size, i)):
-        life = lifetimes[i]
-        align = _PAGE if life.size >= _LARGE else ALIGNMENT
-        taken = sorted(
-            (offsets[j], offsets[j] + lifetimes[j].size)
-            for j in placed
-            if lifetimes[j].first <= life.last and life.first <= lifetimes[j].last
-        )
-        offsets[i] = _first_gap(taken, life.size, align)
-        total = max(total, offsets[i] + life.size)
-        placed.append(i)
+    for n, i in enumerate(order):
+        size = lifetimes[i].size
+        align = _PAGE if size >= _LARGE else ALIGNMENT
+        beside = np.flatnonzero((first[:n] <= last[n]) & (first[n] <= last[:n]))
+        offsets[i] = _first_gap(starts[beside], stops[beside], size, align)
+        starts[n], stops[n] = offsets[i], offsets[i] + size
+    total = int(stops.max(initial=0))
     return offsets, -(-total // ALIGNMENT) * ALIGNMENT
 
 
-def _first_gap(taken: Sequence[tuple[int, int]], size: int, align: int) -> int:
-    at = 0
-    for start, stop in taken:
-        if at + size <= start:
-            break
-        at = max(at, -(-stop // align) * align)
-    return at
+def _first_gap(starts: np.ndarray, stops: np.ndarray, size: int, align: int) -> int:
+    """The lowest place for `size` bytes beside what is taken."""
+    order = np.argsort(starts)
+    free = np.zeros(len(order) + 1, np.int64)  # where all that starts before has ended
+    np.maximum.accumulate(-(-stops[order] // align) * align, out=free[1:])
+    (fits,) = np.nonzero(free[:-1] + size <= starts[order])
+    return int(free[fits[0] if fits.size else -1])
 
 
 def live_peak(lifetimes: Sequence[Lifetime]) -> int:

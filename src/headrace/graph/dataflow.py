@@ -208,19 +208,19 @@ class Node:
 
     # The Site of lowering rules.
 
-    @property
+    @_made_once
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(_known(v.type) for v in self.inputs)
 
-    @property
+    @_made_once
     def output_shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(_known(t) for t in self.types)
 
-    @property
+    @_made_once
     def input_dtypes(self) -> tuple[str, ...]:
         return tuple(v.dtype.base_dtype.name for v in self.inputs)
 
-    @property
+    @_made_once
     def output_dtypes(self) -> tuple[str, ...]:
         return tuple(t.dtype.base_dtype.name for t in self.types)
 

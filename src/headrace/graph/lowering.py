@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Protocol
 
@@ -54,6 +55,7 @@ COMPILED = frozenset(
     ("float32", "float64", "float16", "bfloat16", "bool")
     + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
+_REMEMBERED = 4096  # answers that are kept: a step asks the same of many sites, and several times
 
 
 class Site(Protocol):
@@ -99,6 +101,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
 
 
+@lru_cache(_REMEMBERED)
 def broadcast_view(shape: tuple[int, ...], to: tuple[int, ...]) -> View | None:
     """A row-major array seen with the shape it broadcasts to; None if it doesn't."""
     front = len(to) - len(shape)
@@ -256,12 +259,17 @@ def _compiled(*types: str) -> bool:
 
 def _keywords(function: Callable[..., Any], site: Site) -> dict[str, Any]:
     """What a rule's function asks for by name: attributes, or the site itself."""
+    names = _keyword_names(function)
+    return {name: site if name == "site" else site.attrs[name] for name in names}
+
+
+@lru_cache(_REMEMBERED)
+def _keyword_names(function: Callable[..., Any]) -> tuple[str, ...]:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
-        return {}
+        return ()
     first = code.co_argcount
-    names = code.co_varnames[first : first + code.co_kwonlyargcount]
-    return {name: site if name == "site" else site.attrs[name] for name in names}
+    return code.co_varnames[first : first + code.co_kwonlyargcount]
 
 
 def operand_views(rule: Elementwise, site: Site) -> tuple[View, ...] | None:
@@ -290,8 +298,19 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
 
 
 def _recorded(function: Callable[..., Any], types: Sequence[str], site: Site) -> Pointwise | None:
+    keywords = _keywords(function, site)
+    return _run(function, types, keywords) if keywords else _run_once(function, tuple(types))
+
+
+@lru_cache(_REMEMBERED)
+def _run_once(function: Callable[..., Any], types: tuple[str, ...]) -> Pointwise | None:
+    """The program of a function that asks for nothing but its operands: for all sites the same."""
+    return _run(function, types, {})
+
+
+def _run(function: Callable[..., Any], types: Sequence[str], keywords: dict) -> Pointwise | None:
     e = Recorder(types)
-    outputs = function(e, *e.lanes(), **_keywords(function, site))
+    outputs = function(e, *e.lanes(), **keywords)
     return None if outputs is None else e.finish(outputs)
 
 

@@ -26,6 +26,7 @@ def test_large_blocks_start_at_a_huge_page(size):
     assert found[-1] == 7
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("size", [64, 2**21])
 def test_a_forked_child_writes_to_its_own(size):
     found = blocks.block(size)

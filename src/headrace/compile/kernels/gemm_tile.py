@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headrace.compile.emit import I1, I64, PTR, Function, Module, Reg, Type
 from headrace.compile.epilogue import Epilogue
@@ -193,6 +194,7 @@ def _no_operands(number: int, kind: str) -> Reg:
     raise ValueError("a prologue of elements that are read in place has no operands")
 
 
+@lru_cache(1024)
 def best_tile(m: int, n: int, dtype: str, target: Target) -> tuple[int, int]:
     """Rows and columns of the register tile that covers an m x n product in the fewest cycles."""
     lanes = target.lanes(dtype)
