@@ -17,7 +17,8 @@ from headrace.graph.schema import MISSING
 from headrace.ops.samples import calls, samples_of, type_choices
 from tests.laws.count import count_check
 
-# What they give is not in their inputs and attributes: a feed, a Python function, the time.
+# What they give is not in their inputs and attributes: a feed, a Python function, the time. What
+# may wait is tested by sequences of steps (tests/oracle/sequences_*.py).
 WITHOUT_SAMPLES = {"Placeholder", "PlaceholderV2", "PyFunc", "PyFuncStateless", "Timestamp"}
 # Their inputs are handles of what lives in one step: tests/unit/ops has them in small programs.
 WITHOUT_SAMPLES |= {o for o, d in definitions().items() if d.effect is Effect.LOCAL}
@@ -63,7 +64,7 @@ def test_is_complete(op_type):
     definition = definitions()[op_type]
     if definition.flow is not None:
         return  # what steers is tested by the loops and branches that it makes
-    if op_type not in WITHOUT_SAMPLES:
+    if op_type not in WITHOUT_SAMPLES and definition.effect is not Effect.BLOCKS:
         assert samples_of(definition), f"{op_type} has no samples"
     schema = definition.schema
     floating = any(

@@ -21,6 +21,7 @@ from headrace.api import math as math
 from headrace.api import nest as nest
 from headrace.api import nn as nn
 from headrace.api import python as python
+from headrace.api import queue as queue
 from headrace.api import random as random
 from headrace.api import sets as sets
 from headrace.api import signal as signal
@@ -380,6 +381,13 @@ from headrace.ops.python_functions import (
     numpy_function as numpy_function,
     py_func as py_func,
 )
+from headrace.ops.queue_classes import (
+    FIFOQueue as FIFOQueue,
+    PaddingFIFOQueue as PaddingFIFOQueue,
+    PriorityQueue as PriorityQueue,
+    QueueBase as QueueBase,
+    RandomShuffleQueue as RandomShuffleQueue,
+)
 from headrace.ops.random_functions import (
     get_seed as get_seed,
     multinomial as multinomial,
@@ -716,6 +724,7 @@ __all__ = [
     "DType",
     "DeviceSpec",
     "Dimension",
+    "FIFOQueue",
     "GIT_VERSION",
     "GRAPH_DEF_VERSION",
     "GRAPH_DEF_VERSION_MIN_CONSUMER",
@@ -728,8 +737,12 @@ __all__ = [
     "NotDifferentiable",
     "OpError",
     "Operation",
+    "PaddingFIFOQueue",
     "Print",
+    "PriorityQueue",
     "QUANTIZED_DTYPES",
+    "QueueBase",
+    "RandomShuffleQueue",
     "RegisterGradient",
     "Session",
     "SparseTensor",
@@ -1022,6 +1035,7 @@ __all__ = [
     "qint32",
     "qint8",
     "qr",
+    "queue",
     "quint16",
     "quint8",
     "random",

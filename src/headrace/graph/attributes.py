@@ -84,8 +84,9 @@ def check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> N
     if minimum is not None:
         size = len(value) if attribute.is_list else value
         if size < minimum:
+            passed = f"list of length {size}" if attribute.is_list else size
             raise ValueError(
-                f"Attr '{name}' of '{op_type}' Op passed {size} less than minimum {minimum}."
+                f"Attr '{name}' of '{op_type}' Op passed {passed} less than minimum {minimum}."
             )
 
 

@@ -52,6 +52,8 @@ from headrace.ops import pool_layers as pool_layers
 from headrace.ops import pooling as pooling
 from headrace.ops import positions as positions
 from headrace.ops import python_functions as python_functions
+from headrace.ops import queue_classes as queue_classes
+from headrace.ops import queues as queues
 from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import raw as raw

@@ -50,6 +50,8 @@ def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
 
 
 def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
+    if not hasattr(values[0], "shape"):
+        values = [np.asarray(v, object) for v in values]  # handles
     first = values[0]
     for i, value in enumerate(values):
         if value.shape != first.shape:

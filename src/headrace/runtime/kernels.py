@@ -21,6 +21,7 @@ from headrace.core import errors
 from headrace.core.config import settings
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
+from headrace.devices.pending import Pending
 from headrace.devices.resources import ResourceHandle, Resources, VariableState
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, bind_kernel
@@ -80,7 +81,7 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
         return find
     (value,) = node.outputs
     if value.dtype._is_ref_dtype:
-        shape, state_of = value.shape, lambda state: state
+        shape, state_of = value.shape, _variable_or_none
     elif value._handle_data is not None:
         shape, state_of = value._handle_data.shape, _state_behind
     else:
@@ -100,6 +101,10 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _variable_or_none(found: Any) -> VariableState | None:
+    return found if isinstance(found, VariableState) else None  # older queues are references too
+
+
 def _state_behind(handle: ResourceHandle) -> VariableState | None:
     found = handle.resources.has(handle.container, handle.name)
     return handle.get() if found and handle.kind is VariableState else None
@@ -111,6 +116,8 @@ def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
 
     def checked(*values: Any) -> Any:
         result = run(*values)
+        if isinstance(result, Pending):
+            return result
         results = result if several else (result,) if node.types else ()
         for value, expected in zip(results, node.types, strict=False):
             if not _fits(value, expected):

@@ -230,7 +230,7 @@ class Step:
             failed = self._failed(error, node, given)
         if failed is not None:
             raise failed
-        if type(result) is Pending:
+        if isinstance(result, Pending):
             self._waiting[result] = iteration, node, start
             result.then(self._ended)
         else:

@@ -1,0 +1,417 @@
+"""Queues: the ops that make them, fill them, empty them and close them.
+
+The runtime value of a queue's handle is a ResourceHandle, in the older ops too, whose handles are
+references to strings. An enqueue or dequeue that can't be done at once gives a Pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.shapes import TensorShape, show_shape
+from headrace.devices.batches import own, rows
+from headrace.devices.queues import (
+    FIFOQueue,
+    PaddingFIFOQueue,
+    PriorityQueue,
+    Queue,
+    RandomShuffleQueue,
+)
+from headrace.devices.resources import ResourceHandle
+from headrace.graph.definition import Effect, Sample
+from headrace.ops import infer
+from headrace.ops.philox import PhiloxState, words
+from headrace.ops.shared_state import define_pair, find_state, show_type, state_behind
+
+__all__: list[str] = []
+
+_SCALAR = TensorShape(())
+_DRAWN_AT_ONCE = 64
+
+
+# -- Making queues ---------------------------------------------------------------------------------
+
+
+def _find(
+    ctx: Any, kind: type[Queue], types: Any, shapes: Any, capacity: int, place: Any, **options: Any
+) -> ResourceHandle:
+    """The handle of a queue, which is made if it isn't there; one that is must be what was asked
+    for.
+    """
+    if kind is not PaddingFIFOQueue:
+        for shape in shapes:
+            if not shape.is_fully_defined():
+                raise InvalidArgumentError(
+                    None, None, f"Shape {show_shape(shape)} is not fully defined"
+                )
+    handle, queue, shared = find_state(
+        ctx, Queue, place, lambda name: kind(name, types, shapes or None, capacity, **options)
+    )
+    if shared:
+        _check_same(queue, ctx.op.type, kind, types, shapes, capacity)
+    return handle
+
+
+def _check_same(
+    queue: Queue, op_type: str, kind: type[Queue], types: Any, shapes: Any, capacity: int
+) -> None:
+    if type(queue) is not kind:
+        raise InvalidArgumentError(None, None, f"Expected {queue.kind}, found {op_type}")
+    for what, has, wanted in (
+        ("capacity", queue.given_capacity, capacity),
+        ("component types", _show_types(queue.types), _show_types(types)),
+        ("component shapes", _show_shapes(queue.shapes or ()), _show_shapes(shapes)),
+    ):
+        if has != wanted:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shared queue '{queue.name}' has {what} {has} but requested {what} "
+                f"{'was' if what == 'capacity' else 'were'} {wanted}",
+            )
+
+
+def _show_types(types: Any) -> str:
+    return ", ".join(map(show_type, types))
+
+
+def _show_shapes(shapes: Any) -> str:
+    return f"[{','.join(map(show_shape, shapes))}]"
+
+
+def _fifo_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
+    place = container, shared_name
+    return _find(ctx, FIFOQueue, component_types, shapes, capacity, place)
+
+
+def _padding_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
+    place = container, shared_name
+    return _find(ctx, PaddingFIFOQueue, component_types, shapes, capacity, place)
+
+
+def _priority_kernel(*, ctx, component_types, shapes, capacity, container, shared_name):
+    types, shapes = (dtypes.int64, *component_types), (_SCALAR, *shapes)
+    return _find(ctx, PriorityQueue, types, shapes, capacity, (container, shared_name))
+
+
+def _shuffle_kernel(
+    *,
+    ctx,
+    component_types,
+    shapes,
+    capacity,
+    min_after_dequeue,
+    seed,
+    seed2,
+    container,
+    shared_name,
+):
+    if min_after_dequeue < 0:
+        raise InvalidArgumentError(
+            None, None, f"min_after_dequeue {min_after_dequeue} must be >= 0"
+        )
+    if 0 <= capacity <= min_after_dequeue:
+        raise InvalidArgumentError(
+            None, None, f"min_after_dequeue {min_after_dequeue} must be < capacity {capacity}"
+        )
+    place, keep, seeds = (container, shared_name), min_after_dequeue, (seed, seed2)
+    handle = _find(
+        ctx,
+        RandomShuffleQueue,
+        component_types,
+        shapes,
+        capacity,
+        place,
+        keep=keep,
+        seeds=seeds,
+        draw=_draws(seed, seed2).__next__,
+    )
+    if shared_name:
+        queue = handle.get()
+        if queue.keep != keep:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shared queue '{queue.name}' has min_after_dequeue {queue.keep} but requested "
+                f"min_after_dequeue was {keep}.",
+            )
+        if any(seeds) and queue.seeds != seeds:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shared queue '{queue.name}' has random seeds {queue.seeds} but requested seeds "
+                f"are {seeds}.",
+            )
+    return handle
+
+
+def _draws(seed: int, seed2: int) -> Iterator[int]:
+    """Random words, those that TensorFlow draws from these seeds."""
+    state = PhiloxState(seed, seed2)
+    while True:
+        yield from words(state.reserve(_DRAWN_AT_ONCE), _DRAWN_AT_ONCE).ravel().tolist()
+
+
+_TYPES = "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1"
+_PRIORITY = "component_types: list(type) >= 0 = []; shapes: list(shape) >= 0; capacity: int = -1"
+_SHUFFLE = "min_after_dequeue: int = 0; seed: int = 0; seed2: int = 0"
+_PLACE = "container: string = ''; shared_name: string = ''"
+
+
+def _define_queue(op_type: str, attributes: str, kernel: Callable[..., Any]) -> Any:
+    return define_pair(
+        op_type,
+        "-> handle: resource",
+        f"{attributes}; {_PLACE}",
+        infer=infer.scalar,
+        kernel=kernel,
+        effect=Effect.READS,
+        samples=[Sample(component_types=["float32", "string"], shapes=[[2], []])],
+    )
+
+
+@_define_queue("FIFOQueue", _TYPES, _fifo_kernel)
+def fifo_queue(component_types, shapes=(), capacity=-1, container="", shared_name="", name=None):
+    """Return a queue that gives elements in the order in which they came."""
+
+
+@_define_queue("PaddingFIFOQueue", _TYPES, _padding_kernel)
+def padding_fifo_queue(
+    component_types, shapes=(), capacity=-1, container="", shared_name="", name=None
+):
+    """Return a queue whose batches fill up what is shorter than the longest element."""
+
+
+@_define_queue("PriorityQueue", _PRIORITY, _priority_kernel)
+def priority_queue(
+    shapes, component_types=(), capacity=-1, container="", shared_name="", name=None
+):
+    """Return a queue that gives the element with the smallest first component first."""
+
+
+@_define_queue("RandomShuffleQueue", f"{_TYPES}; {_SHUFFLE}", _shuffle_kernel)
+def random_shuffle_queue(
+    component_types,
+    shapes=(),
+    capacity=-1,
+    min_after_dequeue=0,
+    seed=0,
+    seed2=0,
+    container="",
+    shared_name="",
+    name=None,
+):
+    """Return a queue that gives elements in random order."""
+
+
+# -- Checks ----------------------------------------------------------------------------------------
+
+
+def _check_timeout(timeout_ms: int) -> None:
+    if timeout_ms != -1:
+        raise InvalidArgumentError(None, None, "Timeout not supported yet.")
+
+
+def _check_types(queue: Queue, given: tuple[DType, ...], way: str) -> None:
+    """The components must be of the queue's types; `way` shows an op's types."""
+    if queue.types != given:
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"Signature mismatch, have: {way.format(_show_types(given))} expected: "
+            f"{way.format(_show_types(queue.types))}",
+        )
+
+
+def _check_shape(index: int, expected: tuple[int | None, ...] | None, value: Any) -> None:
+    found = np.shape(value)
+    if found == expected or expected is None:
+        return
+    if len(found) != len(expected) or any(
+        n is not None and n != m for n, m in zip(expected, found, strict=True)
+    ):
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"Shape mismatch in tuple component {index}. Expected {show_shape(expected)}, got "
+            f"{show_shape(found)}",
+        )
+
+
+# -- Using queues ----------------------------------------------------------------------------------
+
+
+def _enqueue_kernel(handle, components, *, Tcomponents, timeout_ms):
+    queue = state_behind(handle, Queue)
+    if queue.types != Tcomponents or timeout_ms != -1:
+        _check_types(queue, Tcomponents, "resource, {}->")
+        _check_timeout(timeout_ms)
+    if queue.sizes is not None:
+        for i, value in enumerate(components):
+            _check_shape(i, queue.sizes[i], value)
+    return queue.enqueue(tuple(map(own, components)))
+
+
+def _enqueue_many_kernel(handle, components, *, Tcomponents, timeout_ms):
+    queue = state_behind(handle, Queue)
+    _check_types(queue, Tcomponents, "resource, {}->")
+    _check_timeout(timeout_ms)
+    if queue.sizes is None:
+        _check_lengths(components)
+    else:
+        count = np.shape(components[0])[:1]
+        for i, value in enumerate(components):
+            sizes = queue.sizes[i]
+            _check_shape(i, None if sizes is None else (*(count or (None,)), *sizes), value)
+    return queue.enqueue_many(rows(components))
+
+
+def _check_lengths(components: Any) -> None:
+    """All components must have equally many rows."""
+    count = None
+    for i, value in enumerate(components):
+        shape = np.shape(value)
+        if not shape:
+            raise InvalidArgumentError(
+                None, None, f"Component {i} is a scalar, and has no rows to enqueue"
+            )
+        count = shape[0] if count is None else count
+        if shape[0] != count:
+            raise InvalidArgumentError(
+                None,
+                None,
+                "All input tensors must have the same size in the 0th dimension. Component "
+                f"{i} has {shape[0]}, and should have {count}",
+            )
+
+
+def _dequeue_kernel(handle, *, component_types, timeout_ms):
+    queue = state_behind(handle, Queue)
+    if queue.types != component_types or timeout_ms != -1:
+        _check_types(queue, component_types, "resource->{}")
+        _check_timeout(timeout_ms)
+    return queue.dequeue()
+
+
+def _dequeuing(some: bool) -> Callable[..., Any]:
+    name = "DequeueUpToOp" if some else "DequeueManyOp"
+
+    def kernel(handle, n, *, component_types, timeout_ms):
+        queue = state_behind(handle, Queue)
+        _check_types(queue, component_types, "resource, int32->{}")
+        _check_timeout(timeout_ms)
+        if np.size(n) != 1:
+            raise InvalidArgumentError(
+                None, None, f"{name}: n must be a scalar, but has shape {show_shape(np.shape(n))}"
+            )
+        count = int(np.reshape(n, ()))
+        if count < 0:
+            raise InvalidArgumentError(None, None, f"{name} requested {count} < 0 elements")
+        return queue.dequeue_many(count, some)
+
+    return kernel
+
+
+def _many_infer(c: Any, handle: TensorShape, n: TensorShape) -> Any:
+    infer.with_rank(n, 0)
+    return infer.unknown(c)
+
+
+def _close_kernel(handle, *, cancel_pending_enqueues):
+    return state_behind(handle, Queue).close(cancel_pending_enqueues)
+
+
+_IN = "Tcomponents: list(type) >= 1; timeout_ms: int = -1"
+_OUT = "component_types: list(type) >= 1; timeout_ms: int = -1"
+
+
+@define_pair(
+    "QueueEnqueue",
+    "handle: resource, components: *Tcomponents ->",
+    _IN,
+    infer=infer.no_outputs,
+    kernel=_enqueue_kernel,
+)
+def queue_enqueue(handle, components, timeout_ms=-1, name=None):
+    """Add an element to a queue, once there is room."""
+
+
+@define_pair(
+    "QueueEnqueueMany",
+    "handle: resource, components: *Tcomponents ->",
+    _IN,
+    infer=infer.no_outputs,
+    kernel=_enqueue_many_kernel,
+)
+def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
+    """Add the rows of `components` to a queue, as there is room."""
+
+
+@define_pair(
+    "QueueDequeue",
+    "handle: resource -> components: *component_types",
+    _OUT,
+    infer=infer.unknown,
+    kernel=_dequeue_kernel,
+)
+def queue_dequeue(handle, component_types, timeout_ms=-1, name=None):
+    """Take an element from a queue, once there is one."""
+
+
+@define_pair(
+    "QueueDequeueMany",
+    "handle: resource, n: int32 -> components: *component_types",
+    _OUT,
+    infer=_many_infer,
+    kernel=_dequeuing(some=False),
+)
+def queue_dequeue_many(handle, n, component_types, timeout_ms=-1, name=None):
+    """Take `n` elements from a queue as one batch."""
+
+
+@define_pair(
+    "QueueDequeueUpTo",
+    "handle: resource, n: int32 -> components: *component_types",
+    _OUT,
+    infer=_many_infer,
+    kernel=_dequeuing(some=True),
+)
+def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
+    """Take `n` elements from a queue as one batch, or what is left if it's closed."""
+
+
+@define_pair(
+    "QueueClose",
+    "handle: resource ->",
+    "cancel_pending_enqueues: bool = False",
+    infer=infer.no_outputs,
+    kernel=_close_kernel,
+)
+def queue_close(handle, cancel_pending_enqueues=False, name=None):
+    """Let nothing more into a queue."""
+
+
+@define_pair(
+    "QueueIsClosed",
+    "handle: resource -> is_closed: bool",
+    infer=infer.scalar,
+    kernel=lambda handle: np.bool_(state_behind(handle, Queue).closed),
+)
+def queue_is_closed(handle, name=None):
+    """Return whether a queue is closed."""
+
+
+@define_pair(
+    "QueueSize",
+    "handle: resource -> size: int32",
+    infer=infer.scalar,
+    kernel=lambda handle: np.int32(state_behind(handle, Queue).size()),
+)
+def queue_size(handle, name=None):
+    """Return how many elements a queue holds."""

@@ -1,0 +1,106 @@
+"""State that ops make and others find by a handle: queues, barriers, accumulators, readers.
+
+Without a shared name it's the op's own, in its session; with one it's whoever's asks for that name
+in that container.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from headrace.core.dtypes import DType
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.shapes import TensorShape
+from headrace.devices.resources import ResourceHandle
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.ops.define import define
+
+__all__ = ["define_pair", "find_state", "reference_infer", "show_type", "state_behind"]
+
+State = TypeVar("State")
+
+_numbers = itertools.count()
+_CPP_NAMES = {"float32": "float", "float64": "double", "float16": "half"}
+
+
+def find_state(
+    ctx: Any, kind: type, place: tuple[str, str], make: Callable[[str], Any]
+) -> tuple[ResourceHandle, Any, bool]:
+    """The handle of a piece of state, the state, and whether it's shared. `place` is (container,
+    shared name); `make(name)` makes it if it isn't there.
+    """
+    container, shared = place
+    if shared:
+        key = shared
+        state = ctx.resources.get_or_create(container, key, kind, lambda: make(shared))
+    else:
+        container, key = "", f"_state_of/{ctx.name}"
+        state = ctx.resources.get_or_create(
+            container, key, kind, lambda: make(f"_{next(_numbers)}_{ctx.name}")
+        )
+    return ResourceHandle(ctx.resources, container, key, kind), state, bool(shared)
+
+
+def state_behind(handle: Any, kind: type[State]) -> State:
+    """The state that a handle leads to; InvalidArgumentError if it's of another kind."""
+    if isinstance(handle, np.ndarray) and not handle.ndim:
+        handle = handle.item()  # it was chosen from several
+    state = handle.get() if isinstance(handle, ResourceHandle) else handle
+    if not isinstance(state, kind):
+        raise InvalidArgumentError(
+            None, None, f"expected a handle of a {kind.__name__}, but got {state!r:.80}"
+        )
+    return state
+
+
+def show_type(dtype: DType) -> str:
+    """A dtype's name as TensorFlow's kernels call it."""
+    return _CPP_NAMES.get(dtype.name, dtype.name)
+
+
+def reference_infer(c: Any) -> TensorShape:
+    """The shape of a reference to state: once it was a vector of container and name."""
+    return TensorShape.of((2,))
+
+
+def define_pair(
+    op_type: str,
+    signature: str,
+    attributes: str = "",
+    *,
+    infer: Callable[..., Any],
+    kernel: Callable[..., Any],
+    effect: Effect = Effect.BLOCKS,
+    samples: Sequence[Sample] = (),
+) -> Callable[[Any], Callable[..., Any]]:
+    """Define `<op_type>V2`, whose handle is a resource, and `op_type`, whose handle is a reference
+    as older graphs have it, with one meaning. The older builder's name ends in `_ref`.
+    """
+    older = infer if not signature.startswith("->") else reference_infer
+    signatures = {"V2": signature, "": signature.replace(" resource", " Ref(string)")}
+
+    def decorate(function: Any) -> Callable[..., Any]:
+        name = f"{function.__name__}_ref"
+        again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
+        again.__doc__ = f"{function.__doc__} As older graphs have it."
+        built = None
+        for suffix, rule, builder in (("", older, again), ("V2", infer, function)):
+            built = define(
+                f"{op_type}{suffix}",
+                signatures[suffix],
+                attributes,
+                infer=rule,
+                kernel=kernel,
+                gradient=NOT_DIFFERENTIABLE,
+                effect=effect,
+                samples=samples,
+            )(builder)
+        assert built is not None
+        return built
+
+    return decorate
