@@ -115,6 +115,11 @@ LARGER = {
         Sample(r(2, 9, 7, 16), FILTER_SIZES, r(2, 9, 7, 32), **CONV),
         Sample(r(2, 9, 7, 16), FILTER_SIZES, r(2, 5, 4, 32), **STRIDED),
     ],
+    "DepthwiseConv2dNative": [
+        Sample(r(2, 9, 7, 16), r(3, 3, 16, 1), **CONV),
+        Sample(r(2, 9, 7, 16), r(3, 3, 16, 2), **STRIDED),
+    ],
+    "LRN": [Sample(r(2, 3, 5, 37), depth_radius=4, alpha=0.2, T="float32")],
     "MatMul": [
         Sample(r(37, 65), r(65, 41), T="float32"),
         Sample(r(65, 37), r(65, 41), transpose_a=True, T="float32"),

@@ -31,10 +31,12 @@ def _always(geometry: Any) -> bool:
 FAMILIES: dict[str, Family] = {
     "contraction": Family(matrices.supports, matrices.build),
     "convolution": Family(images.supports_convolution, images.build_convolution),
+    "depthwise": Family(images.supports_convolution, images.build_convolution),
     "pooling": Family(images.supports_pooling, images.build_pooling),
     "softmax": Family(_always, prepared.build_softmax),
     "cross_entropy": Family(_always, prepared.build_cross_entropy),
     "batch_norm": Family(_always, prepared.build_batch_norm),
+    "local_response": Family(prepared.supports_local_response, prepared.build_local_response),
     "gather": Family(_always, prepared.build_gather),
     "segment_sum": Family(_always, prepared.build_segment_sum),
     "scatter": Family(_always, prepared.build_scatter),

@@ -218,6 +218,11 @@ class Builder:
             self._places[key] = copy
         return self._places[key]
 
+    def is_blocked(self, value: Value) -> bool:
+        """Whether a value is kept in the blocked layout."""
+        source = self.region.source(value)
+        return source.view is None and source.base in self.blocked
+
     def blocks_of(self, value: Value) -> int:
         """A buffer with a [N, H, W, C] value in the blocked layout."""
         source = self.region.source(value)

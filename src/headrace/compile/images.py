@@ -26,7 +26,7 @@ from headrace.compile.kernels.pooling import (
     MaxPool,
     MaxPoolGradient,
 )
-from headrace.compile.windows import geometry_of, pool_geometry_of
+from headrace.compile.windows import follows_blocks, geometry_of, pool_geometry_of
 from headrace.core.config import settings
 from headrace.graph.anchors import Convolution, Pooling
 from headrace.graph.dataflow import Value
@@ -42,9 +42,13 @@ _TIMED_BATCH = 4  # kernels are compared on so many images
 
 def supports_convolution(g: Convolution) -> bool:
     """Whether there is a kernel for it."""
-    if g.dtype != "float32" or g.data_format != "NHWC" or g.depthwise:
+    if g.dtype != "float32" or g.data_format != "NHWC":
         return False
-    return bool(candidates(_DIRECTIONS[g.direction], geometry_of(g), settings().accuracy))
+    direction, geometry = _DIRECTIONS[g.direction], geometry_of(g)
+    return all(
+        candidates(direction, geometry, settings().accuracy, plain=plain)
+        for plain in {g.depthwise, not follows_blocks(g)}
+    )
 
 
 def build_convolution(builder: Builder, group: Group) -> None:
@@ -53,15 +57,24 @@ def build_convolution(builder: Builder, group: Group) -> None:
     g: Convolution = node.definition.lower.describe(node)  # type: ignore[union-attr]
     direction, geometry = _DIRECTIONS[g.direction], geometry_of(g)
     types = (g.precision,) if multiplies(builder.target, g.precision) else ()
-    ask = partial(candidates, direction, accuracy=settings().accuracy, types=("float32", *types))
+    image = node.inputs[2 if direction == "backward_data" else 0]
+    plain = g.depthwise and not (follows_blocks(g) and builder.is_blocked(image))
+    ask = partial(
+        candidates,
+        direction,
+        accuracy=settings().accuracy,
+        types=("float32", *types),
+        plain=plain,
+    )
     way = _choose(builder, ask, geometry, group.pool is not None)
     buffers: dict[str, int] = {}
+    x_layout, y_layout = ("nhwc", "nhwc") if plain else geometry.layouts
     if direction != "backward_data":
-        buffers["x"] = _image(builder, node.inputs[0], geometry.channels)
+        buffers["x"] = _image(builder, node.inputs[0], x_layout)
     if direction != "backward_filter":
         buffers["w"] = builder.whole(node.inputs[1])
     if direction != "forward":
-        buffers["y"] = _image(builder, node.inputs[2], geometry.filters)
+        buffers["y"] = _image(builder, node.inputs[2], y_layout)
     if way.startswith("onednn"):
         (found,) = (c for c in ask(geometry) if c.name == way)
         ((spec, names),) = found.calls
@@ -70,8 +83,8 @@ def build_convolution(builder: Builder, group: Group) -> None:
         _fused(builder, group, partial(ask, geometry), way, buffers)
 
 
-def _image(builder: Builder, value: Value, channels: int) -> int:
-    return builder.whole(value) if channels % BLOCK else builder.blocks_of(value)
+def _image(builder: Builder, value: Value, layout: str) -> int:
+    return builder.whole(value) if layout == "nhwc" else builder.blocks_of(value)
 
 
 def _fused(
@@ -129,7 +142,7 @@ def _way(candidate: Candidate, g: Geometry) -> Way:
     sizes = {
         "x": 4 * g.batch * g.height * g.width * g.channels,
         "y": 4 * g.batch * g.out_height * g.out_width * g.filters,
-        "w": 4 * prod(g.kernel) * g.channels * g.filters,
+        "w": 4 * g.weights,
     }
     return Way(candidate.calls, {**sizes, **dict(candidate.temporaries)})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from headrace.compile.fuse import asks_position
 from headrace.compile.region import BLOCK, Region, operands_of
+from headrace.compile.windows import follows_blocks
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import Anchor, Elementwise, Join, assembly_of, row_major
 
@@ -15,7 +16,7 @@ __all__ = ["blocked_values"]
 
 _TYPES = ("float32", "bfloat16")
 # Anchors that work on blocks: the families of windows sliding over images.
-_FAMILIES = ("convolution", "pooling", "batch_norm")
+_FAMILIES = ("convolution", "depthwise", "pooling", "batch_norm")
 
 
 def blocked_values(region: Region) -> set[Value]:
@@ -49,8 +50,12 @@ def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: set[Value]) ->
         return []
     if rule.family == "batch_norm" and not _is_blocked(region, node.inputs[0], blocked):
         return []
-    if rule.family == "convolution" and geometry.direction == "filter":
+    if rule.family in ("convolution", "depthwise") and geometry.direction == "filter":
         return []
+    if rule.family == "depthwise":
+        image = node.inputs[2 if geometry.direction == "input" else 0]
+        if not (follows_blocks(geometry) and _is_blocked(region, image, blocked)):
+            return []
     return [v for v in node.outputs if _could_be(v)]
 
 

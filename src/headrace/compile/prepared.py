@@ -25,6 +25,7 @@ from headrace.graph.anchors import (
     BatchNorm,
     CrossEntropy,
     Gather,
+    LocalResponse,
     Random,
     Scatter,
     SegmentSum,
@@ -37,13 +38,17 @@ __all__ = [
     "build_batch_norm",
     "build_cross_entropy",
     "build_gather",
+    "build_local_response",
     "build_random",
     "build_scan",
     "build_scatter",
     "build_segment_sum",
     "build_softmax",
+    "supports_local_response",
     "supports_random",
 ]
+
+_WIDEST = 16  # channels on each side that local response normalisation may look at
 
 
 def _geometry(node: Node) -> Any:
@@ -90,6 +95,17 @@ def build_cross_entropy(builder: Builder, group: Group) -> None:
     else:
         recipe = recipes.sparse_cross_entropy(g)
     _follow(builder, group.head, recipe, builder.whole)
+
+
+def supports_local_response(g: LocalResponse) -> bool:
+    """Whether the window is narrow enough to be read at once."""
+    return 0 <= g.radius <= _WIDEST
+
+
+def build_local_response(builder: Builder, group: Group) -> None:
+    """Local response normalisation and its gradient."""
+    g: LocalResponse = _geometry(group.head)
+    _follow(builder, group.head, recipes.local_response(g), builder.whole)
 
 
 def build_batch_norm(builder: Builder, group: Group) -> None:

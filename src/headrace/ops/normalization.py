@@ -203,7 +203,10 @@ def local_response_normalization(
     infer=lambda c, dy, x, y: dy.with_rank(4).merge_with(x).merge_with(y),
     kernel=norm_kernels.lrn_grad,
     gradient=NOT_DIFFERENTIABLE,
-    samples=[Sample(r(1, 2, 2, 5), r(1, 2, 2, 5), r(1, 2, 2, 5), depth_radius=1)],
+    samples=[
+        Sample(r(1, 2, 2, 5), r(1, 2, 2, 5), r(1, 2, 2, 5), depth_radius=1),
+        Sample(r(1, 1, 2, 3), r(1, 1, 2, 3), r(1, 1, 2, 3), bias=2.0, alpha=0.3, beta=0.6),
+    ],
     lower=Anchor("local_response", anchors.local_response),
 )
 def lrn_grad(

@@ -1,4 +1,4 @@
-"""Pooling of blocked images against the NumPy kernels."""
+"""Pooling and depthwise convolution of blocked images against the NumPy kernels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.pooling import (
     AveragePool,
     AveragePoolGradient,
+    Depthwise,
+    DepthwiseGradient,
     MaxPool,
     MaxPoolGradient,
 )
 from headrace.compile.native import run_kernel
 from headrace.graph.pointwise import record
-from headrace.ops import pool_kernels
+from headrace.ops import conv_kernels, pool_kernels
 from tests.unit.compile.conv_runs import blocked, placed, plain, room
 
 
@@ -90,6 +92,24 @@ def test_average(case):
     run_kernel(AveragePoolGradient(e.geometry), [blocked(e.dy), dx])
     gradient = pool_kernels.avg_pool_grad(np.array(e.x.shape), e.dy, **e.options)
     np.testing.assert_allclose(plain(dx), gradient, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_depthwise(case):
+    e = Example(*case)
+    y, dx = e.room(e.dy), e.room(e.x)
+    w = np.random.default_rng(4).standard_normal((*e.geometry.kernel, case[3], 1))
+    w = placed(w.astype(np.float32))
+    options = {k: v for k, v in e.options.items() if k != "ksize"}
+    options |= {"data_format": "NHWC", "dilations": (1, 1, 1, 1)}
+    run_kernel(Depthwise(e.geometry), [blocked(e.x), w, y])
+    expected = conv_kernels.depthwise_conv2d_native(e.x, w, **options)
+    np.testing.assert_allclose(plain(y), expected, rtol=1e-4, atol=1e-4)
+    run_kernel(DepthwiseGradient(e.geometry), [blocked(e.dy), w, dx])
+    gradient = conv_kernels.depthwise_conv2d_native_backprop_input(
+        np.array(e.x.shape), w, e.dy, **options
+    )
+    np.testing.assert_allclose(plain(dx), gradient, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("window", [(2, 2), (5, 5)])

@@ -1,19 +1,17 @@
 """Rewrites that a frozen model allows. In: a Dataflow. Out: an equal one of simpler nodes.
 
 Batch normalisation with known statistics is x * scale + offset per channel, which is fused into the
-convolution before it. Local response normalisation needs sums over neighbouring channels: those are
-a convolution of 1 x 1 whose filter is a band of ones, and the rest is fused into that.
+convolution before it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from headrace.core.dtypes import float32
-from headrace.graph.anchors import BatchNorm, LocalResponse
+from headrace.graph.anchors import BatchNorm
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.lowering import Anchor, Elementwise
@@ -55,9 +53,7 @@ def _simpler(node: Node) -> list[Node] | None:
     if any(v.type.sizes is None for v in node.inputs):
         return None
     geometry = rule.describe(node)
-    if isinstance(geometry, BatchNorm):
-        return _batch_norm(node, geometry)
-    return _local_response(node, geometry) if isinstance(geometry, LocalResponse) else None
+    return _batch_norm(node, geometry) if isinstance(geometry, BatchNorm) else None
 
 
 def _constant(name: str, value: np.ndarray) -> Node:
@@ -97,51 +93,3 @@ def _batch_norm(node: Node, g: BatchNorm) -> list[Node] | None:
     types = node.types[:1]
     affine = Node(_AFFINE, node.name, {"T": float32}, inputs, node.controls, types, node.origin)
     return [*constants, affine]
-
-
-# -- Local response normalisation ------------------------------------------------------------------
-
-
-def _respond(x: Any, sums: Any, *, bias: float, alpha: float, beta: float) -> Any:
-    return x * (bias + alpha * sums) ** -beta
-
-
-_RESPOND = Definition(
-    parse_schema(
-        "_Respond", "x: T, sums: T -> y: T", "T: type; bias: float; alpha: float; beta: float"
-    ),
-    infer=lambda context, x, *_: x,
-    kernel=_respond,
-    lower=Elementwise(
-        lambda e, x, sums, *, bias, alpha, beta: x * e.pow(sums * alpha + bias, -beta)
-    ),
-)
-
-
-def _local_response(node: Node, g: LocalResponse) -> list[Node] | None:
-    x = node.inputs[0]
-    if g.direction != "forward" or g.dtype != "float32" or len(x.type.sizes or ()) != 4:
-        return None
-    channels = np.arange(g.channels)
-    near = abs(channels[:, None] - channels) <= g.radius
-    band = _constant(f"{node.name}/band", near.astype(np.float32)[None, None])
-    made = [band]
-
-    def add(definition: Definition, inputs: tuple[Value, ...], **attrs: Any) -> Value:
-        name = f"{node.name}/{definition.op_type}"
-        attrs = {"T": float32, **attrs}
-        made.append(Node(definition, name, attrs, inputs, node.controls, (x.type,), node.origin))
-        return made[-1].outputs[0]
-
-    squares = add(lookup("Square"), (x,))
-    sums = add(
-        lookup("Conv2D"),
-        (squares, band.outputs[0]),
-        strides=[1, 1, 1, 1],
-        padding="VALID",
-        explicit_paddings=[],
-        data_format="NHWC",
-        dilations=[1, 1, 1, 1],
-    )
-    add(_RESPOND, (x, sums), bias=g.bias, alpha=g.alpha, beta=g.beta)
-    return made

@@ -20,6 +20,8 @@ from headrace.compile.kernels.conv_few import FewChannels
 from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution
+from headrace.compile.kernels.direct_windows import DirectDepthwise
+from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
 from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
@@ -60,9 +62,11 @@ def candidates(
     epilogue: Epilogue = NOTHING,
     pool: bool = False,
     types: Sequence[str] = ("float32",),
+    plain: bool = False,
 ) -> list[Candidate]:
     """All ways to do it, the likeliest first; empty if there is none.
 
+    plain: for a depthwise convolution, that images are "nhwc" whatever their channels
     types: those in which products may be computed
     pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
     """
@@ -70,6 +74,10 @@ def candidates(
     _check(direction, accuracy, pool)
     if pool and (g.out_height % 2 or g.out_width % 2):
         return []
+    if g.depthwise:
+        layouts = ("nhwc", "nhwc") if plain else g.layouts
+        found = _depthwise(direction, g, epilogue, layouts)
+        return [] if pool else found + _onednn(direction, g, epilogue, types, layouts)
     found: list[Candidate] = []
     if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
         found.append(_winograd(direction, g, epilogue, pool))
@@ -82,7 +90,7 @@ def candidates(
         found.append(_few(direction, g, epilogue, pool))
     if pool or (found and tuple(types) == ("float32",) and _settled(direction, g)):
         return found
-    return found + _onednn(direction, g, epilogue, types)
+    return found + _onednn(direction, g, epilogue, types, g.layouts)
 
 
 def _check(direction: str, accuracy: str, pool: bool) -> None:
@@ -148,10 +156,24 @@ def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candida
     return Candidate("few", direction, ((kernel, _BUFFERS[direction]),), x_layout="nhwc")
 
 
-def _onednn(
-    direction: str, g: Geometry, epilogue: Epilogue, types: Sequence[str]
+def _depthwise(
+    direction: str, g: Geometry, epilogue: Epilogue, layouts: tuple[str, str]
 ) -> list[Candidate]:
-    x, y = ("nhwc" if n % BLOCK else "nChw16c" for n in (g.channels, g.filters))
+    """Our kernels; the filter's gradient, and gradients of plain images, are oneDNN's alone."""
+    kernel: Any = None
+    if layouts == ("nhwc", "nhwc"):
+        kernel = DirectDepthwise(g, epilogue) if direction == "forward" else None
+    elif g.channels == g.filters and g.dilations == (1, 1):
+        kernels = {"forward": Depthwise, "backward_data": DepthwiseGradient}
+        kernel = kernels[direction](g, epilogue) if direction in kernels else None
+    calls = ((kernel, _BUFFERS[direction]),)
+    return [Candidate("depthwise", direction, calls, (), *layouts)] if kernel is not None else []
+
+
+def _onednn(
+    direction: str, g: Geometry, epilogue: Epilogue, types: Sequence[str], layouts: tuple[str, str]
+) -> list[Candidate]:
+    x, y = layouts
     found = []
     for dtype in types:
         spec = OneDnnConvolution(direction, g, x, y, precision=dtype)

@@ -16,7 +16,11 @@ Pads = tuple[tuple[int, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A convolution of `batch` images of height x width x channels with `filters` filters."""
+    """A convolution of `batch` images of height x width x channels with `filters` filters.
+
+    depthwise: each channel makes filters / channels results alone; filters are [height, width,
+        channels, filters / channels]
+    """
 
     batch: int
     height: int
@@ -27,6 +31,7 @@ class Geometry:
     strides: tuple[int, int] = (1, 1)
     pads: Pads = ((0, 0), (0, 0))
     dilations: tuple[int, int] = (1, 1)
+    depthwise: bool = False
 
     @property
     def out_height(self) -> int:
@@ -51,10 +56,21 @@ class Geometry:
         return self.channels % BLOCK == 0 and self.filters % BLOCK == 0
 
     @property
+    def layouts(self) -> tuple[str, str]:
+        """How input and output are laid out: in blocks, where these are whole."""
+        x, y = ("nhwc" if n % BLOCK else "nChw16c" for n in (self.channels, self.filters))
+        return x, y
+
+    @property
+    def weights(self) -> int:
+        """How many elements the filter has."""
+        per_filter = 1 if self.depthwise else self.channels
+        return self.kernel[0] * self.kernel[1] * per_filter * self.filters
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions of the direct method, in any of the three directions."""
-        window = self.kernel[0] * self.kernel[1] * self.channels
-        return 2 * self.batch * self.out_height * self.out_width * self.filters * window
+        return 2 * self.batch * self.out_height * self.out_width * self.weights
 
     def backward_data(self) -> Geometry:
         """The convolution that turns the output's gradient into the input's: that of the gradient

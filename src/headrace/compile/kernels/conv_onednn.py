@@ -88,14 +88,17 @@ class _Convolution:
         self.builder = b = PlanBuilder(estimate_ns=g.flops / 100)  # of a core's operations per ns
         x_dims = (g.batch, g.channels, g.height, g.width)
         y_dims = (g.batch, g.filters, g.out_height, g.out_width)
-        w_dims = (g.filters, g.channels, *g.kernel)
+        w_dims, w_order = (g.filters, g.channels, *g.kernel), (2, 3, 1, 0)
+        if g.depthwise:  # as many groups as channels
+            w_dims = (g.channels, g.filters // g.channels, 1, *g.kernel)
+            w_order = (3, 4, 0, 1, 2)
         self.x, self.y = self._image(x_dims, spec.source), self._image(y_dims, spec.result)
-        self.w = b.dense(w_dims, (2, 3, 1, 0), c.F32)
+        self.w = b.dense(w_dims, w_order, c.F32)
         self.bias = b.dense((g.filters,), (0,), c.F32) if spec.bias else None
         # A few channels, as photographs have, are best taken in a layout of their own; so is what
         # is converted anyway, and a plain image beside a blocked one: for that pair there is only
         # reference code, a thousand times slower.
-        few = spec.source == "nhwc" and g.channels < BLOCK
+        few = spec.source == "nhwc" and g.channels < BLOCK and not g.depthwise
         mixed = spec.source != spec.result
         dtype, converts = _PRECISIONS[spec.precision], spec.precision != "float32"
         odd_x, odd_y = (mixed and layout == "nhwc" for layout in (spec.source, spec.result))

@@ -1,4 +1,5 @@
-"""Pooling of blocked images and its gradients; any window, stride and padding.
+"""Windows over each channel of blocked images alone: pooling, depthwise convolution, and their
+gradients; any window, stride and padding.
 
 What a window reaches over the image's edge doesn't count, neither for the maximum nor for the
 average. As in TensorFlow, the maximum starts from the lowest finite number and takes what is
@@ -22,7 +23,10 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import LARGE, Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 
-__all__ = ["AveragePool", "AveragePoolGradient", "MaxPool", "MaxPoolGradient", "maximum"]
+__all__ = [
+    "AveragePool", "AveragePoolGradient", "Depthwise", "DepthwiseGradient", "MaxPool",
+    "MaxPoolGradient", "maximum",
+]  # fmt: skip
 
 _VECTOR, _INDEX = F32.of(BLOCK), I32.of(BLOCK)
 _LOWEST = float(np.finfo(np.float32).min)
@@ -31,10 +35,9 @@ _UNROLLED = 16  # taps of a window that is written out
 
 def maximum(f: Function, window: Sequence[Reg]) -> tuple[Reg, Reg]:
     """The maximum of a window's vectors, and the bytes that say which it is."""
-    taps = ((k, f.const(k, _INDEX), value) for k, value in enumerate(window))
     best = _Best.start(f)
-    for k, index, value in taps:
-        best = best.first(index, value) if k == 0 else best.next(index, value)
+    for k, value in enumerate(window):
+        best = best.first(k, value) if k == 0 else best.next(k, value)
     return best.value, f.convert("trunc", best.where, I8)
 
 
@@ -52,14 +55,20 @@ class _Best:
         lowest = f.const(_LOWEST, _VECTOR)
         return _Best(f, lowest, lowest, f.const(0, _INDEX))
 
-    def first(self, index: Reg, value: Reg) -> _Best:
-        return _Best(self.f, self._greater(value), value, index)
+    def first(self, tap: Operand, value: Reg) -> _Best:
+        return _Best(self.f, self._greater(value), value, self._index(tap))
 
-    def next(self, index: Reg, value: Reg) -> _Best:
+    def next(self, tap: Operand, value: Reg) -> _Best:
         f = self.f
         wins = f.fcmp("ogt", value, self.held)
-        held, where = f.select(wins, value, self.held), f.select(wins, index, self.where)
+        held = f.select(wins, value, self.held)
+        where = f.select(wins, self._index(tap), self.where)
         return _Best(f, self._greater(value), held, where)
+
+    def _index(self, tap: Operand) -> Reg:
+        if isinstance(tap, int):
+            return self.f.const(tap, _INDEX)
+        return self.f.splat(self.f.convert("trunc", tap, I32), BLOCK)
 
     def _greater(self, value: Reg) -> Reg:
         return self.f.select(self.f.fcmp("ogt", value, self.value), value, self.value)
@@ -71,7 +80,7 @@ class _Best:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """What the four kernels have in common."""
+    """What the kernels have in common."""
 
     geometry: Geometry
     epilogue: Epilogue = NOTHING
@@ -102,20 +111,23 @@ class _Pool:
 class _Forward(_Pool, ABC):
     """Goes over the results; `_pixel` computes one."""
 
+    _operands: ClassVar[int] = 1  # arguments before the epilogue's
+
     def emit(self, team: Team) -> None:
         f, g = team.f, self.geometry
         start, stop = team.share(self._images * g.out_height)
 
         def row(i: Reg) -> None:
             plane, y = f.div(i, g.out_height), f.rem(i, g.out_height)
-            fused = Fused(f, f.parameters[0], 1, self.epilogue, self._channel(f, plane))
+            channel = self._channel(f, plane)
+            fused = Fused(f, f.parameters[0], self._operands, self.epilogue, channel)
             image = f.offset(team.args[0], f.mul(plane, g.height * g.width * BLOCK))
             tall = _Span(f, y, g.kernel[0], g.strides[0], g.pads[0], g.height)
 
             def column(x: Reg) -> None:
                 wide = _Span(f, x, g.kernel[1], g.strides[1], g.pads[1], g.width)
                 at = f.mul(f.add(f.mul(i, g.out_width), x), BLOCK)
-                self._pixel(team, _Window(f, image, tall, wide, g), fused, at)
+                self._pixel(team, _Window(f, image, tall, wide, channel, g), fused, at)
 
             f.loop(0, g.out_width, column)
 
@@ -139,10 +151,10 @@ class MaxPool(_Forward):
     def _pixel(self, team: Team, window: _Window, fused: Fused, at: Operand) -> None:
         f = team.f
 
-        def begin(tap: Reg, value: Reg) -> list[Reg]:
+        def begin(tap: Operand, value: Reg) -> list[Reg]:
             return _Best.start(f).first(tap, value).regs
 
-        def step(tap: Reg, value: Reg, *regs: Reg) -> list[Reg]:
+        def step(tap: Operand, value: Reg, *regs: Reg) -> list[Reg]:
             return _Best(f, *regs).next(tap, value).regs
 
         best, _, where = window.fold(begin, step)
@@ -164,6 +176,36 @@ class AveragePool(_Forward):
         (total,) = window.fold(lambda _, v: [v], lambda _, v, total: [f.fadd(total, v)])
         count = f.convert("sitofp", f.reg(f.mul(window.tall.size, window.wide.size)), F32)
         fused.store(f.fdiv(total, f.splat(count, BLOCK)), at)
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise(_Forward):
+    """The sum of each window's elements times those of the filter [height, width, channels],
+    through the epilogue.
+    """
+
+    _operands: ClassVar[int] = 2
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("x", "w", *self.epilogue.arguments)
+
+    def _pixel(self, team: Team, window: _Window, fused: Fused, at: Operand) -> None:
+        f, w = team.f, team.args[1]
+
+        def weight(tap: Operand) -> Reg:
+            return _weight(f, w, self.geometry, tap, window.channel)
+
+        (total,) = window.fold(
+            lambda tap, v: [f.fmul(v, weight(tap))],
+            lambda tap, v, total: [f.fma(v, weight(tap), total)],
+        )
+        fused.store(total, at)
+
+
+def _weight(f: Function, w: Reg, g: Geometry, tap: Operand, channel: Operand) -> Reg:
+    """What a depthwise filter has for 16 channels at a tap."""
+    return f.load(_VECTOR, w, f.add(f.mul(tap, g.channels), channel))
 
 
 class _Span:
@@ -191,8 +233,11 @@ class _Span:
 class _Window:
     """One window of an image: its vectors, in row-major order."""
 
-    def __init__(self, f: Function, image: Reg, tall: _Span, wide: _Span, g: Geometry) -> None:
+    def __init__(
+        self, f: Function, image: Reg, tall: _Span, wide: _Span, channel: Operand, g: Geometry
+    ) -> None:
         self.f, self.image, self.tall, self.wide, self.geometry = f, image, tall, wide, g
+        self.channel = channel
 
     def fold(self, begin: Callable[..., list[Reg]], step: Callable[..., list[Reg]]) -> list[Reg]:
         """Begin with the first element and go on with the others: both get the tap's number, its
@@ -217,14 +262,14 @@ class _Window:
         for i in range(rows):
             for j in range(columns):
                 value = self._load(f.add(self.tall.start, i), f.add(self.wide.start, j))
-                index = f.const(i * columns + j, _INDEX)
-                result = step(index, value, *result) if result else begin(index, value)
+                tap = i * columns + j
+                result = step(tap, value, *result) if result else begin(tap, value)
         return result
 
     def _looped(self, begin: Callable, step: Callable) -> list[Reg]:
         """The first element is begun with, so its row starts with the second."""
         f, tall, wide = self.f, self.tall, self.wide
-        start = begin(self._index(tall.first, wide.first), self._load(tall.first, wide.first))
+        start = begin(self._tap(tall.first, wide.first), self._load(tall.first, wide.first))
 
         def row(i: Reg, *result: Reg) -> list[Reg]:
             y = f.add(tall.first, i)
@@ -232,7 +277,7 @@ class _Window:
 
             def column(j: Reg, *result: Reg) -> list[Reg]:
                 x = f.add(wide.first, j)
-                return step(self._index(y, x), self._load(y, x), *result)
+                return step(self._tap(y, x), self._load(y, x), *result)
 
             return f.loop(skip, wide.size, column, result)
 
@@ -242,11 +287,10 @@ class _Window:
         pixel = self.f.add(self.f.mul(y, self.geometry.width), x)
         return self.f.load(_VECTOR, self.image, self.f.mul(pixel, BLOCK))
 
-    def _index(self, y: Operand, x: Operand) -> Reg:
+    def _tap(self, y: Operand, x: Operand) -> Operand:
         f = self.f
         i, j = f.sub(y, self.tall.start), f.sub(x, self.wide.start)
-        index = f.reg(f.add(f.mul(i, self.geometry.kernel[1]), j))
-        return f.splat(f.convert("trunc", index, I32), BLOCK)
+        return f.reg(f.add(f.mul(i, self.geometry.kernel[1]), j))
 
 
 # -- Gradients -------------------------------------------------------------------------------------
@@ -268,21 +312,24 @@ class _Gradient(_Pool, ABC):
 
         def row_of_cells(i: Reg) -> None:
             plane, cell = f.div(i, cells), f.rem(i, cells)
+            channel = self._channel(f, plane)
             fused = Fused(
                 f,
                 f.parameters[0],
                 self._operands,
                 self.epilogue,
-                self._channel(f, plane),
+                channel,
                 nontemporal=4 * self._images * g.height * g.width * BLOCK >= LARGE,
             )
             for phase in range(g.strides[0]):
                 rows = _Reach(f, cell, phase, g, 0)
-                rows.when_inside(lambda r=rows: self._row(team, plane, r, fused, zeros))
+                rows.when_inside(lambda r=rows: self._row(team, plane, channel, r, fused, zeros))
 
         f.loop(start, stop, row_of_cells)
 
-    def _row(self, team: Team, plane: Reg, rows: _Reach, fused: Fused, zeros: Reg) -> None:
+    def _row(
+        self, team: Team, plane: Reg, channel: Operand, rows: _Reach, fused: Fused, zeros: Reg
+    ) -> None:
         f, g = team.f, self.geometry
         cells = -(-(g.width + g.pads[1][0]) // g.strides[1])
         line = f.mul(f.add(f.mul(plane, g.height), rows.position), g.width)
@@ -299,8 +346,8 @@ class _Gradient(_Pool, ABC):
                             at = f.mul(f.add(outputs, f.add(f.mul(y, g.out_width), x)), BLOCK)
                             seen = _both(f, row_seen, column_seen)
                             tap = row_tap * g.kernel[1] + column_tap
-                            share = self._share(team, _Output(at, y, x, seen, zeros), tap)
-                            total = f.fadd(total, share)
+                            output = _Output(at, y, x, channel, seen, zeros)
+                            total = self._add(team, total, output, tap)
                     fused.store(total, f.mul(f.add(line, columns.position), BLOCK))
 
                 columns.when_inside(pixel)
@@ -308,17 +355,18 @@ class _Gradient(_Pool, ABC):
         f.loop(0, cells, column_of_cells)
 
     @abstractmethod
-    def _share(self, team: Team, output: _Output, tap: int) -> Reg:
-        """What a window gives to the pixel that it sees at `tap`."""
+    def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
+        """Add what a window gives to the pixel that it sees at `tap`."""
 
 
 @dataclass
 class _Output:
-    """A window's result at (y, x), if `seen` (None: always) it exists."""
+    """A window's result at (y, x), from a channel on, if `seen` (None: always) it exists."""
 
     at: Any
     y: Any
     x: Any
+    channel: Any
     seen: Reg | None
     zeros: Reg
 
@@ -368,11 +416,12 @@ class MaxPoolGradient(_Gradient):
     def arguments(self) -> tuple[str, ...]:
         return ("dy", "argmax", *self.epilogue.arguments)
 
-    def _share(self, team: Team, output: _Output, tap: int) -> Reg:
+    def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
         f, (dy, argmax) = team.f, team.args[:2]
         where = output.load(f, argmax, I8.of(BLOCK))
         taken = f.icmp("eq", where, f.const(tap if tap < 128 else tap - 256, I8.of(BLOCK)))
-        return f.select(taken, output.load(f, dy, _VECTOR), f.const(0.0, _VECTOR))
+        share = f.select(taken, output.load(f, dy, _VECTOR), f.const(0.0, _VECTOR))
+        return f.fadd(total, share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +455,7 @@ class AveragePoolGradient(_Gradient):
 
         f.loop(start, stop, image)
 
-    def _share(self, team: Team, output: _Output, tap: int) -> Reg:
+    def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
         f, g = team.f, self.geometry
         spans = [
             _Span(f, i, g.kernel[axis], g.strides[axis], g.pads[axis], (g.height, g.width)[axis])
@@ -414,4 +463,20 @@ class AveragePoolGradient(_Gradient):
         ]
         count = f.convert("sitofp", f.reg(f.mul(spans[0].size, spans[1].size)), F32)
         share = f.splat(f.fdiv(f.const(1.0, F32), count), BLOCK)
-        return f.fmul(output.load(f, team.args[0], _VECTOR), share)
+        return f.fadd(total, f.fmul(output.load(f, team.args[0], _VECTOR), share))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseGradient(_Gradient):
+    """The gradient of `Depthwise`'s input from that of its output."""
+
+    _operands: ClassVar[int] = 2
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("dy", "w", *self.epilogue.arguments)
+
+    def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
+        f, (dy, w) = team.f, team.args[:2]
+        weight = _weight(f, w, self.geometry, tap, output.channel)
+        return f.fma(output.load(f, dy, _VECTOR), weight, total)

@@ -7,9 +7,11 @@ recipe's own temporary ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from math import prod
+from operator import add
 from typing import Any
 
 from headrace.compile.combine import state_dtype
@@ -19,12 +21,18 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.spaces import Access
-from headrace.graph.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
+from headrace.graph.anchors import (
+    BatchNorm,
+    CrossEntropy,
+    LocalResponse,
+    Softmax,
+    SparseCrossEntropy,
+)
 from headrace.graph.pointwise import record
 
 __all__ = [
-    "Recipe", "batch_norm", "cross_entropy", "layer_norm", "layer_norm_gradient", "softmax",
-    "sparse_cross_entropy",
+    "Recipe", "batch_norm", "cross_entropy", "layer_norm", "layer_norm_gradient", "local_response",
+    "softmax", "sparse_cross_entropy",
 ]  # fmt: skip
 
 
@@ -325,7 +333,7 @@ def _batch_norm_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
         return dscale, total, a, a * inverse * dscale * share, a * total * share
 
     vector = channels.vector(whole=False)
-    reduce = Reduce(
+    sums = Reduce(
         channels.kept,
         channels.reduced,
         record(before, [g.dtype, g.dtype, "float32"]),
@@ -336,7 +344,7 @@ def _batch_norm_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
         (vector,) * 5,
     )
     names = ("in0", "in1", "in3", "in2", "in4", "out1", "out2", "a", "b", "c")
-    recipe = Recipe(((reduce, names),), dict.fromkeys("abc", ("float32", g.c)))
+    recipe = Recipe(((sums, names),), dict.fromkeys("abc", ("float32", g.c)))
     return _merged(recipe, _image_gradient(g, channels), _zeros(g.outputs - 3, 3))
 
 
@@ -350,3 +358,100 @@ def _image_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
     extents = (*channels.kept, *channels.reduced)
     kernel = Map(extents, program, (image, image, *(vector,) * 4), (image,))
     return Recipe(((kernel, ("in0", "in1", "in3", "a", "b", "c", "out0")),))
+
+
+# -- Local response normalisation ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Near:
+    """Rows with as many zeros before and after them as a window of channels reaches over: the
+    window's sum at every channel then is one of neighbours.
+    """
+
+    g: LocalResponse
+    wide: str
+
+    @property
+    def reach(self) -> int:
+        return min(self.g.radius, self.g.channels - 1)
+
+    @property
+    def _stride(self) -> int:
+        return self.g.channels + 2 * self.reach
+
+    @property
+    def size(self) -> int:
+        return self.g.rows * self._stride
+
+    def at(self, offset: int) -> Access:
+        """All channels' neighbours, `offset` away."""
+        return Access(self.wide, (self._stride, 1), self.reach + offset)
+
+    @property
+    def window(self) -> tuple[Access, ...]:
+        return tuple(self.at(d) for d in range(-self.reach, self.reach + 1))
+
+    def zeros(self, name: str) -> list[tuple[Kernel, tuple[str, ...]]]:
+        """What writes the zeros of the rows of this name."""
+        if not self.reach:
+            return []
+        zero = record(lambda e: (e.const(0, self.wide),) * 2, [])
+        ends = (self.at(-self.reach), self.at(self.g.channels))
+        return [(Map((self.g.rows, self.reach), zero, (), ends), (name, name))]
+
+
+def _inverse_power(e: Any, x: Any, exponent: float) -> Any:
+    """x ** -exponent; the usual exponents are roots, which cost a tenth."""
+    if exponent == 0.5:
+        return e.rsqrt(x)
+    if exponent == 0.75:
+        root = e.rsqrt(x)
+        return root * e.sqrt(root)
+    return e.pow(x, -exponent)
+
+
+def local_response(g: LocalResponse) -> Recipe:
+    """Normalisation by the squares of near channels, or its gradient."""
+    wide = state_dtype(g.dtype)
+    near = _Near(g, wide)
+    extents, rows = (g.rows, g.channels), Access(g.dtype, (g.channels, 1))
+    taps = len(near.window)
+
+    def square(e: Any, x: Any) -> Any:
+        return e.cast(x, wide) * e.cast(x, wide)
+
+    def scale(terms: Sequence[Any]) -> Any:
+        return reduce(add, terms) * g.alpha + g.bias
+
+    def forward(e: Any, x: Any, *squares: Any) -> Any:
+        return e.cast(e.cast(x, wide) * _inverse_power(e, scale(squares), g.beta), g.dtype)
+
+    def first(e: Any, dy: Any, y: Any, *squares: Any) -> tuple[Any, Any]:
+        dy, total = e.cast(dy, wide), scale(squares)
+        return dy * _inverse_power(e, total, g.beta), dy * e.cast(y, wide) / total
+
+    def last(e: Any, x: Any, direct: Any, *slopes: Any) -> Any:
+        factor = 2 * g.alpha * g.beta
+        return e.cast(direct - e.cast(x, wide) * reduce(add, slopes) * factor, g.dtype)
+
+    def over(function: Callable[..., Any], *given: Access, out: tuple[Access, ...]) -> Map:
+        program = record(function, [a.dtype for a in given])
+        return Map(extents, program, given, out)
+
+    image = "in0" if g.direction == "forward" else "in1"
+    steps = near.zeros("squares")
+    steps.append((over(square, rows, out=(near.at(0),)), (image, "squares")))
+    temporaries = {"squares": (wide, near.size)}
+    if g.direction == "forward":
+        kernel = over(forward, rows, *near.window, out=(rows,))
+        steps.append((kernel, ("in0", *["squares"] * taps, "out0")))
+        return Recipe(tuple(steps), temporaries)
+    plain = Access(wide, (g.channels, 1))
+    kernel = over(first, rows, rows, *near.window, out=(plain, near.at(0)))
+    steps += near.zeros("slopes")
+    steps.append((kernel, ("in0", "in2", *["squares"] * taps, "direct", "slopes")))
+    kernel = over(last, rows, plain, *near.window, out=(rows,))
+    steps.append((kernel, ("in1", "direct", *["slopes"] * taps, "out0")))
+    temporaries |= {"slopes": (wide, near.size), "direct": (wide, g.rows * g.channels)}
+    return Recipe(tuple(steps), temporaries)
