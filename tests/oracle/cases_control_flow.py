@@ -1,11 +1,7 @@
 """Branches and loops: their graphs, node by node, and what they compute."""
 
-from functools import partial
-
-from tests.oracle.case import case as any_case
+from tests.oracle.case import case
 from tests.oracle.cases_array import dynamic, ramp
-
-case = partial(any_case, imports=False)
 
 
 def truth(tf, value):
@@ -226,16 +222,22 @@ def while_in_cond_in_while(tf):
 
 @case
 def while_under_dependencies(tf):
-    a, x = tf.constant(1, name="a"), tf.constant(1.0, name="x")
+    a = tf.constant(1, name="a")
+    with tf.control_dependencies([a]):
+        return tf.while_loop(lambda i: i < 10, lambda i: i + tf.constant(1), [0])
+
+
+@case
+def while_with_dependencies(tf):
+    x = tf.constant(1.0, name="x")
 
     def body(i):
         with tf.control_dependencies([x]):
             z = tf.constant(1)
-            with tf.control_dependencies([z, i]):
-                return i + tf.constant(2) + len(tf.no_op().outputs)
+        with tf.control_dependencies([z, i]):
+            return i + tf.constant(2) + len(tf.no_op().outputs)
 
-    with tf.control_dependencies([a]):
-        return tf.while_loop(lambda i: i < 10, body, [0])
+    return tf.while_loop(lambda i: i < 10, body, [0])
 
 
 @case
@@ -299,3 +301,22 @@ def groups_in_contexts(tf):
             return tf.tuple([i + 1, i])[0]
 
     return tf.while_loop(lambda i: i < 5, body, [0])
+
+
+@case
+def while_tensor_arrays(tf):
+    xs = tf.TensorArray(tf.float32, 4, name="xs").unstack(ramp(tf, 4, 2))
+
+    def body(i, total, ys):
+        total += xs.read(i)
+        return i + 1, total, ys.write(i, total * 2)
+
+    ys = tf.TensorArray(tf.float32, 4, name="ys")
+    _, total, ys = tf.while_loop(lambda i, *_: i < 4, body, (0, tf.zeros([2]), ys))
+    return total, ys.stack()
+
+
+@case
+def cond_tensor_arrays(tf):
+    xs = tf.TensorArray(tf.float32, 2, name="xs").unstack(ramp(tf, 2, 2))
+    return tf.cond(truth(tf, True), lambda: xs, lambda: xs.identity()).stack()

@@ -43,8 +43,11 @@ class ControlFlowContext:
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
-        self._name = graph.unique_name(name)
+        self._name = name
         self._outer_context: ControlFlowContext | None = graph._get_control_flow_context()
+        self._nested_contexts: list[ControlFlowContext] = []
+        if self._outer_context is not None:
+            self._outer_context._nested_contexts.append(self)
         self._stack: list[ControlFlowContext | None] = []
         self._values: set[str] = set()
         self._external_values: dict[str, Tensor] = {}
@@ -147,8 +150,8 @@ class CondContext(ControlFlowContext):
     `pivot` is a tensor that is alive only if the branch is taken.
     """
 
-    def __init__(self, pred: Tensor, pivot: Tensor, branch: int, name: str = "cond_text") -> None:
-        super().__init__(pred.graph, name)
+    def __init__(self, pred: Tensor, pivot: Tensor, branch: int, name: str | None = None) -> None:
+        super().__init__(pred.graph, name or pred.graph.unique_name("cond_text"))
         self._pred = pred
         self._pivot = pivot
         self._branch = branch
@@ -174,12 +177,7 @@ class CondContext(ControlFlowContext):
     def AddValue(self, val: Tensor) -> Tensor:
         if val.name in self._values:
             return self._external_values.get(val.name, val)
-        self._values.add(val.name)
-        outer = val
-        if self._outer_context is not None:
-            outer = self._outer_context.AddValue(val)
-            self._values.add(outer.name)
-            self._external_values[outer.name] = outer
+        outer = self._outer(val)
         with self.graph.control_dependencies(None):
             inner = switch(outer, self._pred)[self._branch]
         inner.op._set_control_flow_context(self)
@@ -188,6 +186,16 @@ class CondContext(ControlFlowContext):
             context.AddName(inner.name)
         self._external_values[val.name] = inner
         return inner
+
+    def _outer(self, value: Tensor) -> Tensor:
+        """What stands for `value` around the branch: this is what a Switch leads into it."""
+        self._values.add(value.name)
+        if self._outer_context is None:
+            return value
+        outer = self._outer_context.AddValue(value)
+        self._values.add(outer.name)
+        self._external_values[outer.name] = outer
+        return outer
 
     def AddOp(self, op: Operation) -> None:
         if op._inputs:
@@ -210,8 +218,7 @@ class CondContext(ControlFlowContext):
         """What stands for `value` as a result of the branch: it may come from outside."""
         if value.name in self._values:
             return self._external_values.get(value.name, value)
-        outer = self._outer_context.AddValue(value) if self._outer_context else value
-        self._values |= {value.name, outer.name}
+        outer = self._outer(value)
         inner = switch(outer, self._pred)[self._branch]
         self._external_values[value.name] = inner
         return inner
@@ -242,9 +249,9 @@ class WhileContext(ControlFlowContext):
         parallel_iterations: int = 10,
         back_prop: bool = True,
         swap_memory: bool = False,
-        name: str = "while_context",
+        name: str | None = None,
     ) -> None:
-        super().__init__(graph, name)
+        super().__init__(graph, name or graph.unique_name("while_context"))
         self._maximum_iterations = maximum_iterations
         self._parallel_iterations = parallel_iterations
         self._back_prop = back_prop
@@ -270,6 +277,12 @@ class WhileContext(ControlFlowContext):
     @property
     def swap_memory(self) -> bool:
         return self._swap_memory
+
+    @property
+    def frame_name(self) -> str:
+        """The frame that its iterations run in: an imported loop keeps the one that it had."""
+        enters = self._loop_enters
+        return enters[0].op._attrs["frame_name"] if enters else self._name
 
     @property
     def pivot(self) -> Tensor | None:
@@ -317,7 +330,7 @@ class WhileContext(ControlFlowContext):
     def enter(self, outer: Tensor, is_constant: bool) -> Tensor:
         """Bring a tensor of the outer context into the loop."""
         with self.graph.control_dependencies(None):
-            inner = enter(outer, self._name, is_constant, self._parallel_iterations)
+            inner = enter(outer, self.frame_name, is_constant, self._parallel_iterations)
         self.graph.prevent_feeding(inner)
         self._values.add(inner.name)
         if not is_constant:

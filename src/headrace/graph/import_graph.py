@@ -3,8 +3,9 @@ inputs. Out: operations.
 
 It happens in two phases. First every node is read and checked against its op's definition, its
 inputs are resolved to outputs of other nodes or to mapped tensors, and an order is found in which
-each node follows what it needs (the file may have any). Then the operations are made. What fails in
-either phase leaves the graph as it was (`all_or_nothing`).
+each node follows what it needs (the file may have any). Then the operations are made; the back
+edges of loops, from NextIteration to Merge, come last. What fails in either phase leaves the graph
+as it was (`all_or_nothing`).
 
 Errors are ValueErrors that name the node, except for an op that nobody defines: NotFoundError.
 """
@@ -25,6 +26,7 @@ from headrace.core.shapes import TensorShape
 from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph.attributes import as_attribute, from_proto
 from headrace.graph.definition import Definition, lookup
+from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING
@@ -162,6 +164,9 @@ def import_nodes(
     made: dict[str, Operation] = {}
     for node in order:
         made[node.name] = _make(graph, node, names, made, input_map)
+    for node in order:
+        for i, port in _back_edges(node, nodes, input_map):
+            made[node.name]._update_input(i, made[port.node]._outputs[port.index])
     _place(graph, [(made[node.name], node.device) for node in order])
     return Imported(made, input_map)
 
@@ -324,9 +329,26 @@ def _check_input_map(input_map: InputMap, nodes: Mapping[str, _Node]) -> None:
         )
 
 
-def _needs(node: _Node, input_map: InputMap) -> set[str]:
+def _back_edges(
+    node: _Node, nodes: Mapping[str, _Node], input_map: InputMap
+) -> list[tuple[int, Port]]:
+    """The inputs of a Merge that come from the previous iteration, if others say how it starts."""
+    if node.definition.flow is not Flow.MERGE:
+        return []
+    back = [
+        (i, port)
+        for i, port in enumerate(node.inputs)
+        if port not in input_map.tensors
+        and port.node in nodes
+        and nodes[port.node].definition.flow is Flow.NEXT
+    ]
+    return back if len(back) < len(node.inputs) else []
+
+
+def _needs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) -> set[str]:
     """The names of the nodes that must be made before `node`."""
-    needs = {port.node for port in node.inputs if port not in input_map.tensors}
+    later = {port for _, port in _back_edges(node, nodes, input_map)}
+    needs = {p.node for p in node.inputs if p not in input_map.tensors and p not in later}
     return needs | {name for name in node.controls if name not in input_map.controls}
 
 
@@ -335,7 +357,7 @@ def _sorted(nodes: Mapping[str, _Node], input_map: InputMap) -> list[_Node]:
     waiting: dict[str, set[str]] = {}
     consumers: dict[str, list[_Node]] = {name: [] for name in nodes}
     for node in nodes.values():
-        waiting[node.name] = needs = _needs(node, input_map)
+        waiting[node.name] = needs = _needs(node, nodes, input_map)
         for name in needs:
             if name not in nodes:
                 control = "^" if name in node.controls else ""
@@ -439,12 +461,9 @@ def _make(
     made: Mapping[str, Operation],
     input_map: InputMap,
 ) -> Operation:
-    inputs = [
-        input_map.tensors[port]
-        if port in input_map.tensors
-        else made[port.node]._outputs[port.index]
-        for port in node.inputs
-    ]
+    found = [_find(port, made, input_map) for port in node.inputs]
+    start = next((t for t in found if t is not None), None)
+    inputs: Any = [start if t is None else t for t in found]  # for now, where an edge leads back
     controls = [
         input_map.controls[name] if name in input_map.controls else made[name]
         for name in node.controls
@@ -464,6 +483,8 @@ def _make(
         )
     for entry in scopes:
         entry.seen.add(op)
+    if None in found:
+        op._outputs[0]._shape = TensorShape(None)  # it may change from iteration to iteration
     for i, (t, shape) in enumerate(zip(op._outputs, node.shapes or (), strict=False)):
         try:
             t.set_shape(shape)
@@ -473,6 +494,13 @@ def _make(
                 f"output #{i}: {error}"
             ) from None
     return op
+
+
+def _find(port: Port, made: Mapping[str, Operation], input_map: InputMap) -> Tensor | None:
+    """The tensor of an input, or None if it isn't made yet."""
+    if port in input_map.tensors:
+        return input_map.tensors[port]
+    return made[port.node]._outputs[port.index] if port.node in made else None
 
 
 def _renamed(group: str, names: Mapping[str, str]) -> str:

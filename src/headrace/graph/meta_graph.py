@@ -17,6 +17,7 @@ from typing import Any
 from headrace.core import proto
 from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
+from headrace.graph import context_protos as context_protos  # how contexts are written
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.graph_def import graph_def as as_graph_def

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.core import nest
 from headrace.ops.convert import convert_to_tensor
-from headrace.ops.define import b
+from headrace.ops.tensor_array import TensorArray, build_ta_with_new_flow
 
 __all__ = [
     "as_tensors",
@@ -19,19 +19,15 @@ __all__ = [
 ]
 
 
-def _is_tensor_array(value: Any) -> bool:
-    return hasattr(value, "flow") and hasattr(value, "handle")
-
-
 def flow_of(value: Any) -> Any:
     """A TensorArray's flow; other values are themselves."""
-    return value.flow if _is_tensor_array(value) else value
+    return value.flow if isinstance(value, TensorArray) else value
 
 
 def like_tensor_arrays(originals: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
     """Put TensorArrays in place of the flows among `tensors`, where `originals` had them."""
     return [
-        b.build_ta_with_new_flow(old, new) if _is_tensor_array(old) else new
+        build_ta_with_new_flow(old, new) if isinstance(old, TensorArray) else new
         for old, new in zip(originals, tensors, strict=True)
     ]
 
