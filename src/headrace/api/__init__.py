@@ -16,6 +16,7 @@ from headrace.api import initializers as initializers
 from headrace.api import io as io
 from headrace.api import keras as keras
 from headrace.api import linalg as linalg
+from headrace.api import lookup as lookup
 from headrace.api import manip as manip
 from headrace.api import math as math
 from headrace.api import nest as nest
@@ -559,6 +560,10 @@ from headrace.ops.strings import (
     string_strip as string_strip,
     substr as substr,
 )
+from headrace.ops.tables import (
+    initialize_all_tables as initialize_all_tables,
+    tables_initializer as tables_initializer,
+)
 from headrace.ops.tensor_array import (
     TensorArray as TensorArray,
 )
@@ -943,6 +948,7 @@ __all__ = [
     "image",
     "import_graph_def",
     "init_scope",
+    "initialize_all_tables",
     "initialize_all_variables",
     "initialize_local_variables",
     "initialize_variables",
@@ -978,6 +984,7 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "lookup",
     "make_ndarray",
     "make_template",
     "make_tensor_proto",
@@ -1170,6 +1177,7 @@ __all__ = [
     "subtract",
     "summary",
     "svd",
+    "tables_initializer",
     "tan",
     "tanh",
     "tensor_scatter_add",

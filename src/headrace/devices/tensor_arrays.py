@@ -278,8 +278,8 @@ class TensorArrayState:
                     )
             if not except_first.is_compatible_with(rows[0].shape[1:]):
                 raise _invalid(
-                    f"TensorArray was passed element_shape_except0 {show_shape(except_first)} which "
-                    f"does not match the element at index 0: {show_shape(rows[0].shape[1:])}"
+                    f"TensorArray rows have shape {show_shape(rows[0].shape[1:])} (excepting "
+                    f"dimension 0), not element_shape_except0 {show_shape(except_first)}"
                 )
             return np.concatenate(rows), np.array([len(row) for row in rows], np.int64)
 
@@ -318,11 +318,8 @@ class TensorArrayState:
             if not self.element_shape.is_fully_defined():
                 raise self._refuse(
                     f": Could not read from TensorArray index {index}.  Furthermore, the element "
-                    f"shape is not fully defined: {show_shape(self.element_shape)}.  It is possible "
-                    "you are working with a resizeable TensorArray and stop_gradients is not allowing "
-                    "the gradients to be written.  If you set the full element_shape property on "
-                    "the forward TensorArray, the proper all-zeros tensor will be returned instead "
-                    "of incurring this error."
+                    f"shape is not fully defined: {show_shape(self.element_shape)}. Nothing was "
+                    "written there; a row like this is zeros if the array has a full element_shape."
                 )
             shape = _known(self.element_shape)
         if self.dtype is string:

@@ -84,6 +84,8 @@ from headrace.ops import stacking as stacking
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
+from headrace.ops import table_ops as table_ops
+from headrace.ops import tables as tables
 from headrace.ops import tensor_array as tensor_array
 from headrace.ops import tensor_array_ops as tensor_array_ops
 from headrace.ops import tensor_serial as tensor_serial
@@ -93,4 +95,5 @@ from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
 from headrace.ops import uniqueness as uniqueness
 from headrace.ops import unraveling as unraveling
+from headrace.ops import vocabularies as vocabularies
 from headrace.ops import while_loop as while_loop

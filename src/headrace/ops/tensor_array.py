@@ -137,7 +137,7 @@ class TensorArray:
         return self._with_flow(b.identity(self._flow))
 
     def grad(self, source: str, flow: Any = None, name: str | None = None) -> TensorArray:
-        """Return the array of this one's gradients that belongs to `source`, made if there is none."""
+        """Return the array of this one's gradients that belongs to `source`."""
         flow = self._flow if flow is None else flow
         with name_scope(name, "TensorArrayGrad", [self._handle]), _beside(self._handle):
             handle, _ = b.tensor_array_grad_v3(self._handle, flow, source, name=name)

@@ -1,0 +1,526 @@
+"""Lookup tables as clients have them: tf.lookup.StaticHashTable and its kin, and what fills them.
+
+A table makes its node when it's constructed; what fills it joins the graph's collection
+"table_initializer", which tf.tables_initializer runs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape
+from headrace.graph.composite import SparseTensor
+from headrace.graph.default import get_default_graph
+from headrace.graph.inference import constant_value
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed
+from headrace.ops.table_ops import LINE_NUMBER, WHOLE_LINE
+
+__all__ = [
+    "DenseHashTable",
+    "HashTable",
+    "KeyValueTensorInitializer",
+    "LookupInterface",
+    "MutableHashTable",
+    "StaticHashTable",
+    "TextFileIdTableInitializer",
+    "TextFileIndex",
+    "TextFileInitializer",
+    "TextFileStringTableInitializer",
+    "initialize_all_tables",
+    "tables_initializer",
+]
+
+
+@composed
+@export("tables_initializer", "initializers.tables_initializer")
+def tables_initializer(name: str = "init_all_tables") -> Operation:
+    """Return an operation that fills all tables of the graph."""
+    graph = get_default_graph()
+    initializers = graph.get_collection(GraphKeys.TABLE_INITIALIZERS)
+    return b.group(*initializers, name=name) if initializers else b.no_op(name=name)
+
+
+@export("initialize_all_tables")
+def initialize_all_tables(name: str = "init_all_tables") -> Operation:
+    """Return an operation that fills all tables of the graph: tf.tables_initializer's old name."""
+    return tables_initializer(name)
+
+
+# -- What fills a table ----------------------------------------------------------------------------
+
+
+class TableInitializerBase:
+    """Keys and values for a table."""
+
+    def __init__(self, key_dtype: Any, value_dtype: Any) -> None:
+        self._key_dtype = dtypes.as_dtype(key_dtype)
+        self._value_dtype = dtypes.as_dtype(value_dtype)
+
+    @property
+    def key_dtype(self) -> DType:
+        return self._key_dtype
+
+    @property
+    def value_dtype(self) -> DType:
+        return self._value_dtype
+
+    def initialize(self, table: LookupInterface) -> Operation:
+        """Return the operation that fills `table`."""
+        raise NotImplementedError
+
+    @property
+    def _shared_name(self) -> str:
+        """A name that tables which are filled alike have in common."""
+        return f"hash_table_{uuid.uuid4()}"
+
+    def _check(self, table: LookupInterface) -> None:
+        for what in ("key", "value"):
+            wanted, found = getattr(table, f"{what}_dtype"), getattr(self, f"{what}_dtype")
+            if wanted is not found:
+                raise TypeError(f"Invalid {what} dtype, expected {found!r} but got {wanted!r}.")
+
+
+@export("lookup.KeyValueTensorInitializer")
+class KeyValueTensorInitializer(TableInitializerBase):
+    """Fills a table with the elements of two tensors."""
+
+    def __init__(
+        self,
+        keys: Any,
+        values: Any,
+        key_dtype: Any = None,
+        value_dtype: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self._keys = convert_to_tensor(keys, dtype=key_dtype, name="keys")
+        self._values = convert_to_tensor(values, dtype=value_dtype, name="values")
+        self._name = name or "key_value_init"
+        super().__init__(self._keys.dtype, self._values.dtype)
+
+    def initialize(self, table: LookupInterface) -> Operation:
+        self._check(table)
+        with name_scope(self._name, values=[table.resource_handle, self._keys, self._values]):
+            filled = b.lookup_table_import_v2(table.resource_handle, self._keys, self._values)
+        filled.graph.add_to_collection(GraphKeys.TABLE_INITIALIZERS, filled)
+        return filled
+
+
+@export("lookup.TextFileIndex")
+class TextFileIndex:
+    """What to take of a line, other than one of its columns."""
+
+    WHOLE_LINE = WHOLE_LINE
+    LINE_NUMBER = LINE_NUMBER
+
+
+@export("lookup.TextFileInitializer")
+class TextFileInitializer(TableInitializerBase):
+    """Fills a table with two columns of a text file: their numbers, or a TextFileIndex."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_dtype: Any,
+        key_index: int,
+        value_dtype: Any,
+        value_index: int,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(filename, Tensor) and not filename:
+            raise ValueError("Filename required for table initialization.")
+        super().__init__(key_dtype, value_dtype)
+        _check_column("Keys", "key", key_index, self.key_dtype)
+        _check_column("Values", "value", value_index, self.value_dtype)
+        if vocab_size is not None and vocab_size <= 0:
+            raise ValueError(f"Invalid vocab_size {vocab_size}.")
+        self._key_index = key_index
+        self._value_index = value_index
+        self._vocab_size = vocab_size
+        self._delimiter = delimiter
+        self._name = name or "text_file_init"
+        self._filename = convert_to_tensor(filename, dtypes.string, name="asset_path")
+
+    @property
+    def _shared_name(self) -> str:
+        known = constant_value(self._filename)
+        name = self._filename.name if known is None else known.item().decode()
+        size = "" if self._vocab_size is None else f"_{self._vocab_size}"
+        return f"hash_table_{name}{size}_{self._key_index}_{self._value_index}"
+
+    def initialize(self, table: LookupInterface) -> Operation:
+        self._check(table)
+        with name_scope(self._name, values=[table.resource_handle]):
+            filled = b.initialize_table_from_text_file_v2(
+                table.resource_handle,
+                self._filename,
+                self._key_index,
+                self._value_index,
+                -1 if self._vocab_size is None else self._vocab_size,
+                self._delimiter,
+            )
+        graph = filled.graph
+        graph.add_to_collection(GraphKeys.TABLE_INITIALIZERS, filled)
+        if constant_value(self._filename) is not None:
+            graph.add_to_collection(GraphKeys.ASSET_FILEPATHS, self._filename)
+        return filled
+
+
+def _check_column(what: str, short: str, index: int, dtype: DType) -> None:
+    if index < WHOLE_LINE:
+        raise ValueError(f"Invalid {short} index {index}.")
+    if index == LINE_NUMBER and dtype is not dtypes.int64:
+        raise ValueError(
+            f"Signature mismatch. {what} must be dtype {dtypes.int64!r}, got {dtype!r}."
+        )
+    if index == WHOLE_LINE and not (dtype.is_integer or dtype is dtypes.string):
+        raise ValueError(f"Signature mismatch. {what} must be integer or string, got {dtype!r}.")
+
+
+class TextFileStringTableInitializer(TextFileInitializer):
+    """Fills a table from ids to strings from a text file, by default from line numbers to lines."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_column_index: int = LINE_NUMBER,
+        value_column_index: int = WHOLE_LINE,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str = "text_file_string_table_init",
+    ) -> None:
+        super().__init__(
+            filename,
+            dtypes.int64,
+            key_column_index,
+            dtypes.string,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            name,
+        )
+
+
+class TextFileIdTableInitializer(TextFileInitializer):
+    """Fills a table from words to ids from a text file, by default from lines to their numbers."""
+
+    def __init__(
+        self,
+        filename: Any,
+        key_column_index: int = WHOLE_LINE,
+        value_column_index: int = LINE_NUMBER,
+        vocab_size: int | None = None,
+        delimiter: str = "\t",
+        name: str = "text_file_id_table_init",
+        key_dtype: Any = dtypes.string,
+    ) -> None:
+        super().__init__(
+            filename,
+            key_dtype,
+            key_column_index,
+            dtypes.int64,
+            value_column_index,
+            vocab_size,
+            delimiter,
+            name,
+        )
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+
+
+class LookupInterface:
+    """A table from keys of one dtype to values of another."""
+
+    _handle: Tensor
+
+    def __init__(self, key_dtype: Any, value_dtype: Any) -> None:
+        self._key_dtype = dtypes.as_dtype(key_dtype)
+        self._value_dtype = dtypes.as_dtype(value_dtype)
+
+    @property
+    def key_dtype(self) -> DType:
+        return self._key_dtype
+
+    @property
+    def value_dtype(self) -> DType:
+        return self._value_dtype
+
+    @property
+    def resource_handle(self) -> Tensor:
+        """The tensor that stands for the table."""
+        return self._handle
+
+    @property
+    def name(self) -> str:
+        """The last part of the name of the table's operation."""
+        return self._handle.op.name.rpartition("/")[2]
+
+    def size(self, name: str | None = None) -> Tensor:
+        """Return the number of keys."""
+        raise NotImplementedError
+
+    def lookup(self, keys: Any, name: str | None = None) -> Any:
+        """Return the values of `keys`."""
+        raise NotImplementedError
+
+
+class _InitializableTable(LookupInterface):
+    """A table that is filled once, by `initializer`."""
+
+    def __init__(
+        self, initializer: TableInitializerBase, default_value: Any, name: str | None
+    ) -> None:
+        super().__init__(initializer.key_dtype, initializer.value_dtype)
+        self._default_value = convert_to_tensor(default_value, dtype=self.value_dtype)
+        self._default_value.shape.merge_with(TensorShape([]))
+        self._handle = b.hash_table_v2(
+            self.key_dtype,
+            self.value_dtype,
+            shared_name=initializer._shared_name,
+            name=name or "hash_table",
+        )
+        self._init_op = initializer.initialize(self)
+
+    @property
+    def default_value(self) -> Tensor:
+        """What stands for the value of a key that isn't there."""
+        return self._default_value
+
+    @property
+    def initializer(self) -> Operation:
+        """The operation that fills the table."""
+        return self._init_op
+
+    def size(self, name: str | None = None) -> Tensor:
+        """Return the number of keys."""
+        with name_scope(name, f"{self.name}_Size", [self._handle]):
+            return b.lookup_table_size_v2(self._handle)
+
+    def lookup(self, keys: Any, name: str | None = None) -> Any:
+        """Return the values of `keys`, a tensor or the values of a SparseTensor."""
+        given = keys.values if isinstance(keys, SparseTensor) else keys
+        given = convert_to_tensor(given) if not isinstance(given, Tensor) else given
+        _check_key_dtype(given, self.key_dtype)
+        scope = [self._handle, given, self._default_value]
+        with name_scope(name, f"{self.name}_Lookup", scope):
+            values = b.lookup_table_find_v2(self._handle, given, self._default_value)
+        values.set_shape(given.shape)
+        return _like(keys, values)
+
+
+def _check_key_dtype(keys: Tensor, dtype: DType) -> None:
+    if keys.dtype.base_dtype is not dtype:
+        raise TypeError(
+            f"Signature mismatch. Keys must be dtype {dtype!r}, got {keys.dtype.base_dtype!r}."
+        )
+
+
+def _like(keys: Any, values: Tensor) -> Any:
+    """`values` at the places of sparse keys, or as they are."""
+    if isinstance(keys, SparseTensor):
+        return SparseTensor(keys.indices, values, keys.dense_shape)
+    return values
+
+
+@export("lookup.StaticHashTable")
+class StaticHashTable(_InitializableTable):
+    """A table that `initializer` fills once; keys that it doesn't have lead to `default_value`."""
+
+    def __init__(
+        self, initializer: TableInitializerBase, default_value: Any, name: str | None = None
+    ) -> None:
+        super().__init__(initializer, default_value, name)
+
+    def export(self, name: str | None = None) -> tuple[Tensor, Tensor]:
+        """Return all keys and their values."""
+        with name_scope(name, f"{self.name}_Export", [self._handle]):
+            found = b.lookup_table_export_v2(self._handle, self.key_dtype, self.value_dtype)
+        return found.keys, found.values
+
+
+class HashTable(StaticHashTable):
+    """StaticHashTable, by the name that tf.contrib.lookup has for it."""
+
+    @property
+    def init(self) -> Operation:
+        """The operation that fills the table."""
+        return self.initializer
+
+
+class SaveSpec(NamedTuple):
+    """A tensor that a saver stores under `name`."""
+
+    tensor: Tensor
+    slice_spec: str
+    name: str
+    dtype: DType
+
+
+class _TableSaveable:
+    """What a saver needs to know of a table: what to store, and how to put it back."""
+
+    def __init__(self, table: LookupInterface, name: str, exported: Any) -> None:
+        self.op = table
+        self.name = name
+        self.specs = [
+            SaveSpec(exported.keys, "", f"{name}-keys", table.key_dtype),
+            SaveSpec(exported.values, "", f"{name}-values", table.value_dtype),
+        ]
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Operation:
+        """Return the operation that replaces the table's content; its shapes are those given."""
+        handle = self.op.resource_handle
+        keys, values = restored_tensors
+        if restored_shapes is not None:
+            keys, values = (
+                b.reshape(t, s) for t, s in zip((keys, values), restored_shapes, strict=True)
+            )
+        with _beside(handle):
+            return b.lookup_table_import_v2(handle, keys, values)
+
+
+class _ChangeableTable(LookupInterface):
+    """A table that can be changed at any time."""
+
+    _default_value: Tensor
+    _value_shape: TensorShape
+
+    def _save_with_the_graph(self) -> None:
+        exported = self._exported(None)
+        saveable = _TableSaveable(self, self.name, exported)
+        self._handle.graph.add_to_collection(GraphKeys.SAVEABLE_OBJECTS, saveable)
+
+    def size(self, name: str | None = None) -> Tensor:
+        """Return the number of keys."""
+        with self._scope(name, "Size"):
+            return b.lookup_table_size_v2(self._handle)
+
+    def lookup(self, keys: Any, name: str | None = None) -> Tensor:
+        """Return the values of `keys`, the default for those that aren't there."""
+        with self._scope(name, "lookup_table_find", keys, self._default_value):
+            keys = convert_to_tensor(keys, dtype=self.key_dtype, name="keys")
+            return b.lookup_table_find_v2(self._handle, keys, self._default_value)
+
+    def insert(self, keys: Any, values: Any, name: str | None = None) -> Operation:
+        """Return an operation that gives `keys` their `values`."""
+        with self._scope(name, "lookup_table_insert", keys, values, colocate=False):
+            keys = convert_to_tensor(keys, self.key_dtype, name="keys")
+            values = convert_to_tensor(values, self.value_dtype, name="values")
+            with _beside(self._handle):
+                return b.lookup_table_insert_v2(self._handle, keys, values)
+
+    def remove(self, keys: Any, name: str | None = None) -> Operation:
+        """Return an operation that forgets `keys`."""
+        if isinstance(keys, Tensor):
+            _check_key_dtype(keys, self.key_dtype)
+        with self._scope(name, "lookup_table_remove", keys, colocate=False):
+            keys = convert_to_tensor(keys, self.key_dtype, name="keys")
+            return b.lookup_table_remove_v2(self._handle, keys)
+
+    def export(self, name: str | None = None) -> tuple[Tensor, Tensor]:
+        """Return all keys and their values, in no particular order."""
+        found = self._exported(name)
+        return found.keys, found.values
+
+    def _exported(self, name: str | None) -> Any:
+        with self._scope(name, "lookup_table_export_values"):
+            return b.lookup_table_export_v2(self._handle, self.key_dtype, self.value_dtype)
+
+    @contextmanager
+    def _scope(
+        self, name: str | None, what: str, *values: Any, colocate: bool = True
+    ) -> Iterator[None]:
+        parts = [v for v in values if isinstance(v, Tensor)]
+        with name_scope(name, f"{self.name}_{what}", [self._handle, *parts]):
+            if not colocate:
+                yield
+            else:
+                with _beside(self._handle):
+                    yield
+
+
+def _beside(handle: Tensor) -> Any:
+    return handle.graph.colocate_with(handle)
+
+
+class MutableHashTable(_ChangeableTable):
+    """A table that can be changed, from scalars to scalars or vectors (as the default is).
+
+    checkpoint: savers store it.
+    """
+
+    def __init__(
+        self,
+        key_dtype: Any,
+        value_dtype: Any,
+        default_value: Any,
+        name: str = "MutableHashTable",
+        checkpoint: bool = True,
+    ) -> None:
+        super().__init__(key_dtype, value_dtype)
+        self._default_value = convert_to_tensor(default_value, self.value_dtype)
+        self._value_shape = self._default_value.shape
+        options: dict[str, Any] = {"use_node_name_sharing": checkpoint, "name": name}
+        if self._value_shape.sizes == ():
+            make = b.mutable_hash_table_v2
+        else:
+            make = b.mutable_hash_table_of_tensors_v2
+            options["value_shape"] = self._value_shape
+        self._handle = make(self.key_dtype, self.value_dtype, **options)
+        if checkpoint:
+            self._save_with_the_graph()
+
+
+@export("lookup.experimental.DenseHashTable")
+class DenseHashTable(_ChangeableTable):
+    """A table that can be changed; `empty_key` and `deleted_key` can't be among its keys.
+
+    They give a key's shape; the default gives a value's. checkpoint: savers store it.
+    """
+
+    def __init__(
+        self,
+        key_dtype: Any,
+        value_dtype: Any,
+        default_value: Any,
+        empty_key: Any,
+        deleted_key: Any,
+        initial_num_buckets: int | None = None,
+        name: str = "MutableDenseHashTable",
+        checkpoint: bool = True,
+    ) -> None:
+        super().__init__(key_dtype, value_dtype)
+        self._default_value = convert_to_tensor(
+            default_value, self.value_dtype, name="default_value"
+        )
+        self._value_shape = self._default_value.shape
+        self._handle = b.mutable_dense_hash_table_v2(
+            convert_to_tensor(empty_key, self.key_dtype, name="empty_key"),
+            convert_to_tensor(deleted_key, self.key_dtype, name="deleted_key"),
+            self.value_dtype,
+            use_node_name_sharing=checkpoint,
+            value_shape=self._value_shape,
+            initial_num_buckets=131072 if initial_num_buckets is None else initial_num_buckets,
+            name=name,
+        )
+        if checkpoint:
+            self._save_with_the_graph()
+
+    def insert_or_assign(self, keys: Any, values: Any, name: str | None = None) -> Operation:
+        """Return an operation that gives `keys` their `values`."""
+        return self.insert(keys, values, name)
+
+    def erase(self, keys: Any, name: str | None = None) -> Operation:
+        """Return an operation that forgets `keys`."""
+        return self.remove(keys, name)
