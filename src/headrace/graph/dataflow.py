@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,21 +36,25 @@ __all__ = [
 ]
 
 
-class _made_once:
-    """A property that is computed at its first use. functools.cached_property takes a lock for it
-    before Python 3.12, which costs more than all else that is done to a node.
-    """
+if TYPE_CHECKING:
+    _made_once = property
+else:
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-        self.__doc__ = function.__doc__
+    class _made_once:
+        """A property that is computed at its first use. functools.cached_property takes a lock for
+        it before Python 3.12, which costs more than all else that is done to a node.
+        """
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self._function = function
+            self.__doc__ = function.__doc__
 
-    def __get__(self, instance: Any, owner: type) -> Any:
-        # Whoever comes second, in whatever thread, gets what the first has made.
-        return instance.__dict__.setdefault(self._name, self._function(instance))
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, instance: Any, owner: type) -> Any:
+            # Whoever comes second, in whatever thread, gets what the first has made.
+            return instance.__dict__.setdefault(self._name, self._function(instance))
 
 
 @dataclass(frozen=True, slots=True)
