@@ -7,6 +7,7 @@ variable's array that someone else still holds is copied first (devices.resource
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from headrace.compile.target import Target, host
 from headrace.core.dtypes import as_dtype
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
-from headrace.devices.buffers import empty_aligned
+from headrace.devices.buffers import ALIGNMENT, empty_aligned
 from headrace.devices.openmp import thread_count
 from headrace.devices.resources import ResourceHandle, VariableState
 from headrace.graph.dataflow import Node
@@ -58,12 +59,14 @@ def compile_region(region: Region) -> Compiled:
 class Compiled:
     """A region's native code with everything that a run must check and allocate."""
 
+    is_silent = True  # about overflow and the like: NumPy does no arithmetic
+
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
         self._region = region
         self._cluster = NativeCluster(plan)
         self._inputs = [_expected(v) for v in region.inputs]
-        self._outputs = [_expected(v) for v in region.outputs]
+        self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
         self._checks = [
@@ -71,32 +74,28 @@ class Compiled:
         ]
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        count = len(self._inputs)
+        # What comes as an array is checked by the driver, in nanoseconds.
         inputs = [
-            v
-            if type(v) is np.ndarray
-            and v.shape == shape
-            and v.dtype == dtype
-            and v.flags.c_contiguous
-            else _checked(v, shape, dtype)
-            for v, (shape, dtype) in zip(values[:count], self._inputs, strict=True)
+            v if type(v) is np.ndarray else _checked(v, *expected)
+            for v, expected in zip(values, self._inputs, strict=False)
         ]
-        if any(c.fails(inputs[c.input]) for c in self._checks):
+        if self._checks and any(c.fails(inputs[c.input]) for c in self._checks):
             return self._interpret(values)  # the op's own kernel says what is wrong
-        outputs = [empty_aligned(shape, dtype) for shape, dtype in self._outputs]
+        outputs = [make(shape, dtype) for make, shape, dtype in self._outputs]
         try:
-            return self._run(values, inputs, outputs)
+            if self._variables:
+                return self._run(values, inputs, outputs)
+            self._cluster.run(inputs, outputs, ())
         except UnavailableError:
             return self._interpret(values)  # a forked child, which can't call oneDNN
+        return outputs
 
     def _run(
         self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray]
     ) -> list[Any]:
-        count = len(inputs)
-        if not self._variables:
-            self._cluster.run(inputs, outputs, ())
-            return outputs
-        states = [v.find(r) for v, r in zip(self._variables, values[count:], strict=True)]
+        """Run on variables too; under their locks, if any is written."""
+        references = values[len(inputs) :]
+        states = [v.find(r) for v, r in zip(self._variables, references, strict=True)]
         if len(set(map(id, states))) < len(states):
             return self._interpret(values)  # two names of one variable
         if not self._writes:
@@ -120,6 +119,10 @@ class Compiled:
 
     def _interpret(self, values: Sequence[Any]) -> list[Any]:
         """Run the region's nodes one by one: what the native code assumed doesn't hold."""
+        with np.errstate(all="ignore"):
+            return self._by_node(values)
+
+    def _by_node(self, values: Sequence[Any]) -> list[Any]:
         region = self._region
         known: dict[Any, Any] = dict(zip((*region.inputs, *region.variables), values, strict=True))
         for node in region.nodes:
@@ -162,6 +165,12 @@ def _named(node: Node, operands: list[Any]) -> Any:
 
 def _expected(value: Any) -> tuple[tuple[int, ...], np.dtype]:
     return value.type.sizes, np.dtype(value.dtype.base_dtype.as_numpy_dtype)
+
+
+def _allocation(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, tuple[int, ...], np.dtype]:
+    """How to make an output, and of what. Alignment takes a microsecond, and a vector to pay."""
+    small = math.prod(shape) * dtype.itemsize < ALIGNMENT
+    return np.empty if small else empty_aligned, shape, dtype
 
 
 def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

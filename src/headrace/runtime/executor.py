@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.dtypes import resource
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.frames import Frames
@@ -32,6 +33,7 @@ class Executable:
         self.program = program
         self.resources = resources
         self.kernels = [bind(i, resources) for i in program.instructions]
+        self._silent = all(map(_is_silent, program.instructions))
         fed = {t for t, _ in program.feeds}
         self._fetches = [(echo if t in fed else take, slot) for t, slot in program.fetches]
         self._blank: list[Any] = [None] * (program.slots - len(fed))
@@ -57,21 +59,26 @@ class Executable:
         if self.program.is_dynamic:
             with self.resources.running(Step(self)) as step:
                 return step.run(feeds)
+        if self._silent:
+            return self._run(feeds)
+        with np.errstate(all="ignore"):
+            return self._run(feeds)
+
+    def _run(self, feeds: Sequence[Any]) -> list[Any]:
         slots: list[Any] = [*feeds, *self._blank]
         op = gather = None
         try:
-            with np.errstate(all="ignore"):
-                for op, kernel, gather, output, width, frees in self._code:
-                    result = kernel(*gather(slots))
-                    if width == 1:
-                        slots[output] = result
-                    elif width:
-                        store(slots, op, output, result)
-                    for i in frees:
-                        slots[i] = None
-                    result = None
-                op = None
-                return [get(slots, i) for get, i in self._fetches]
+            for op, kernel, gather, output, width, frees in self._code:
+                result = kernel(*gather(slots))
+                if width == 1:
+                    slots[output] = result
+                elif width:
+                    store(slots, op, output, result)
+                for i in frees:
+                    slots[i] = None
+                result = None
+            op = None
+            return [get(slots, i) for get, i in self._fetches]
         except ShapesChanged:
             raise
         except Exception as error:
@@ -100,6 +107,15 @@ def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
         return itemgetter(*slots)
     first = slots[0] if slots else 0
     return itemgetter(slice(first, first + len(slots)))
+
+
+def _is_silent(instruction: Instruction) -> bool:
+    """Whether NumPy does no arithmetic, of which it could warn: native code, finding variables."""
+    op = instruction.op
+    given = [t.dtype for t in op._outputs]
+    finds = not instruction.inputs and len(given) == 1
+    finds = finds and (given[0]._is_ref_dtype or given[0] is resource)
+    return finds or getattr(op.definition.kernel, "is_silent", False)
 
 
 def _is_plain(instruction: Instruction) -> bool:

@@ -9,6 +9,7 @@ their place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from headrace.core.export import export
@@ -112,8 +113,9 @@ class FetchPlan:
             if hasattr(fetch, "_fields"):
                 named: Any = type(fetch)
                 return lambda v: named(*[part(v) for part in parts])
-            sequence = list if isinstance(fetch, list) else type(fetch)
-            return lambda v: sequence([part(v) for part in parts])
+            if isinstance(fetch, list):
+                return lambda v: [part(v) for part in parts]
+            return lambda v: type(fetch)([part(v) for part in parts])
         if hasattr(type(fetch), "__attrs_attrs__"):
             names = [a.name for a in type(fetch).__attrs_attrs__]
             parts = [self._visit(getattr(fetch, n)) for n in names]
@@ -127,8 +129,7 @@ class FetchPlan:
                 elements, combine = function(fetch)
                 places = [self._place(e) for e in elements]
                 return lambda v: combine([v[i] for i in places])
-        place = self._place(fetch)
-        return lambda v: v[place]
+        return itemgetter(self._place(fetch))
 
     def _place(self, fetch: Any) -> int:
         try:

@@ -251,9 +251,8 @@ class BaseSession:
         plan = self._plan_for(fetches, dict.fromkeys(keys), None)
 
         def call(*values: Any, **kwargs: Any) -> Any:
-            unknown = set(kwargs) - ({"options", "run_metadata"} if accept_options else set())
-            if unknown:
-                raise TypeError(f"unexpected arguments: {sorted(unknown)}")
+            if kwargs and not (accept_options and kwargs.keys() <= {"options", "run_metadata"}):
+                raise TypeError(f"unexpected arguments: {sorted(kwargs)}")
             if len(values) != len(keys):
                 raise TypeError(f"this callable takes {len(keys)} values, not {len(values)}")
             if self._closed:
