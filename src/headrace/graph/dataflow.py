@@ -30,6 +30,8 @@ __all__ = [
     "Node",
     "Value",
     "ValueType",
+    "handle_data",
+    "map_parts",
     "origin_of",
     "rewrite",
     "show_constant",
@@ -124,8 +126,10 @@ class Value:
 
     @property
     def _handle_data(self) -> Any:
-        """What is known of the variable behind a handle; of a fed handle nothing is."""
-        origin = None if isinstance(self.producer, Feed) else self.producer.origin
+        """What is known of the variable behind a handle."""
+        if isinstance(self.producer, Feed):
+            return self.producer.handle
+        origin = self.producer.origin
         outputs = () if origin is None else origin._outputs
         return getattr(outputs[self.index], "_handle_data", None) if outputs else None
 
@@ -139,10 +143,11 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """A value that the caller gives."""
+    """A value that the caller gives. `handle`: what is known of the variable behind a handle."""
 
     tensor: Tensor
     type: ValueType
+    handle: Any = None
     constant: None = field(default=None, repr=False)
 
     @property
@@ -237,7 +242,7 @@ class Node:
         value = self.inputs[index]
         dtype, shape = value.dtype, value.shape
         if not dtype._is_ref_dtype:
-            found = _handle_data(value)
+            found = handle_data(value)
             if found is None:
                 return None
             dtype, shape = found.dtype, found.shape
@@ -253,7 +258,11 @@ class Node:
         if self.constant is not None:
             shown = ", ".join(show_constant(c) for c in self.constant)
             return f"{outputs} = {shown}"
-        return f"{outputs} = {self.type}({', '.join(inputs)})"
+        line = f"{outputs} = {self.type}({', '.join(inputs)})"
+        for name, part in self.attrs.items():
+            if isinstance(part, Dataflow):
+                line += f"\n  {name}:" + "".join(f"\n    {s}" for s in str(part).splitlines())
+        return line
 
 
 def _known(t: ValueType) -> tuple[int, ...]:
@@ -262,11 +271,11 @@ def _known(t: ValueType) -> tuple[int, ...]:
     return t.sizes
 
 
-def _handle_data(value: Value) -> Any:
+def handle_data(value: Value) -> Any:
     """What is known of the variable behind a handle, which other nodes may have passed on."""
     passed = [v for v in value.producer._inputs if v.dtype == value.dtype]
     found = value._handle_data
-    return _handle_data(passed[0]) if found is None and len(passed) == 1 else found
+    return handle_data(passed[0]) if found is None and len(passed) == 1 else found
 
 
 def show_constant(value: np.ndarray) -> str:
@@ -299,6 +308,17 @@ class Dataflow:
         lines += [f"fetch {v.name}" for v in self.fetches]
         lines += [f"run   {n.name}" for n in self.targets]
         return "\n".join(lines)
+
+
+def map_parts(flow: Dataflow, function: Callable[[Dataflow], Dataflow]) -> Dataflow:
+    """Replace the flows inside of structured nodes; what goes in and out of them stays."""
+
+    def rule(node: Node) -> Node | None:
+        parts = {k: function(v) for k, v in node.attrs.items() if isinstance(v, Dataflow)}
+        return replace(node, attrs={**node.attrs, **parts}) if parts else None
+
+    structured = any(isinstance(v, Dataflow) for n in flow.nodes for v in n.attrs.values())
+    return rewrite(flow, rule) if structured else flow
 
 
 Rule = Callable[[Node], Node | Sequence[Value] | None]

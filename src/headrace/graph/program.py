@@ -23,7 +23,8 @@ __all__ = ["Instruction", "Program", "StepGraph"]
 @dataclass(frozen=True)
 class StepGraph:
     """A step before it's scheduled. `placement` names the device of each operation once placement
-    has run.
+    has run. `inner`: it's part of a structured operation (see graph.structured), and may be fed
+    references.
     """
 
     operations: tuple[Operation, ...]
@@ -31,6 +32,7 @@ class StepGraph:
     fetches: tuple[Tensor, ...]
     targets: tuple[Operation, ...]
     placement: Mapping[Operation, str] = field(default_factory=dict)
+    inner: bool = False
 
     @cached_property
     def steers(self) -> bool:
@@ -47,6 +49,10 @@ class StepGraph:
         lines += [f"fetch {t.name}" for t in self.fetches]
         lines += [f"run   {op.name}" for op in self.targets]
         return "\n".join(lines)
+
+
+def _parts_loop(op: Operation | Node) -> bool:
+    return any(isinstance(v, Program) and v.has_loops for v in op._attrs.values())
 
 
 def _is_dynamic(definition: Definition) -> bool:
@@ -96,6 +102,11 @@ class Program:
     def is_dynamic(self) -> bool:
         """Whether what runs, or when, depends on values: some op steers, or may wait."""
         return any(_is_dynamic(i.op.definition) for i in self.instructions)
+
+    @cached_property
+    def has_loops(self) -> bool:
+        """Whether some instruction is a loop, or has one inside: it may never end."""
+        return any("body" in i.op._attrs or _parts_loop(i.op) for i in self.instructions)
 
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]

@@ -10,6 +10,7 @@ from headrace.core.errors import InternalError
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.flow import Flow
 from headrace.graph.program import Program, StepGraph
+from headrace.graph.structured import parts_of
 
 __all__ = ["verify_dataflow", "verify_program", "verify_step_graph"]
 
@@ -58,6 +59,8 @@ def verify_dataflow(flow: Dataflow) -> None:
             if c.constant is not None:
                 raise _wrong(f"{node.name} waits for the constant {c.name}")
         _check_types(node)
+        for part in parts_of(node).values():
+            verify_dataflow(part)
         done.add(node)
     for value in flow.fetches:
         _check_made(value, feeds, done, "a fetch")
@@ -96,6 +99,9 @@ def _check_types(node: Node) -> None:
 
 def verify_program(program: Program) -> None:
     """Every slot is written once before it's read, and nothing reads a freed slot."""
+    for i in program.instructions:
+        for part in parts_of(i.op).values():
+            verify_program(part)
     live = {slot for slot, _ in program.constants}
     returning = {
         slot

@@ -14,16 +14,18 @@ may change a variable's shape, they aren't.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
-from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data
+from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
+from headrace.graph.structured import IF, PASS, UNDEFINED, WHILE, Structured, parts_of, with_effect
 from headrace.ops.internal import ENSURE_SHAPE, READ
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source
@@ -36,7 +38,9 @@ _UNKNOWN = TensorShape(None)
 
 def specialise(step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> Dataflow:
     """Settle the types of `step` for feeds of these shapes (None: not known)."""
-    return _Specialiser(step, shapes).flow()
+    types = [_feed_type(t, shape) for t, shape in zip(step.feeds, shapes, strict=True)]
+    feeds = [Feed(t, type) for t, type in zip(step.feeds, types, strict=True)]
+    return _Specialiser(step, feeds).flow()
 
 
 class _Specialiser:
@@ -44,11 +48,12 @@ class _Specialiser:
     operation means; `_behind`, those that a constant's readers must wait for.
     """
 
-    def __init__(self, step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> None:
+    def __init__(
+        self, step: StepGraph, feeds: Sequence[Feed], known: Mapping[Tensor, Value] | None = None
+    ) -> None:
+        """known: constants of the step around it."""
         self._step = step
-        self._feeds = tuple(
-            Feed(t, _feed_type(t, shape)) for t, shape in zip(step.feeds, shapes, strict=True)
-        )
+        self._feeds = tuple(feeds)
         self._values: dict[Tensor, Value] = {f.tensor: f.value for f in self._feeds}
         self._waits: dict[Operation, tuple[Node, ...]] = {}
         self._behind: dict[Node, tuple[Node, ...]] = {}
@@ -57,18 +62,27 @@ class _Specialiser:
         # States whose shape isn't what was declared any more.
         self._reshaped: set[State] = set()
         # Static shapes may follow from a tensor's static value; if it's fed, they mean nothing.
-        self._promises = all(partial_value(t) is None for t in step.feeds)
+        self._promises = step.inner or all(partial_value(t) is None for t in step.feeds)
+        for tensor, value in (known or {}).items():
+            self._values[tensor] = value
+            self._made.append(value.op)
 
     def flow(self) -> Dataflow:
-        for op in self._step.operations:
-            self._add_operation(op)
+        self._add_all(self._step)
         return Dataflow(
-            tuple(self._made),
+            tuple(dict.fromkeys(self._made)),
             self._feeds,
             tuple(self._values[t] for t in self._step.fetches),
             tuple(dict.fromkeys(n for op in self._step.targets for n in self._waits[op])),
             self._step.fetches,
         )
+
+    def _add_all(self, step: StepGraph) -> None:
+        for op in step.operations:
+            if isinstance(op, Structured):
+                self._add_structured(op)
+            else:
+                self._add_operation(op)
 
     def _add_operation(self, op: Operation) -> None:
         controls = self._controls(op)
@@ -112,6 +126,105 @@ class _Specialiser:
             for value in filter(carries_state, node.inputs):
                 self._reshaped |= self._order.states(value)
         return node
+
+    # -- Loops and branches ------------------------------------------------------------------------
+
+    def _add_structured(self, op: Structured) -> None:
+        inputs = [self._values[t] for t in op._inputs]
+        if op.definition is PASS:
+            self._values.update(zip(op._outputs, inputs, strict=True))
+            self._waits.update(dict.fromkeys(op.members, ()))
+            return
+        if op.definition is IF and inputs[0].constant is not None:
+            self._inline(op, inputs)
+            return
+        if op.definition is UNDEFINED:
+            node = Node(UNDEFINED, op.name, op._attrs, (), (), _static_types(op), op.origin)
+        elif op.definition is WHILE:
+            node = self._loop(op, inputs)
+        else:
+            node = self._branch(op, inputs)
+        node = self._add(node)
+        self._waits.update(dict.fromkeys(op.members, (node,)))
+        self._values.update(zip(op._outputs, node.outputs, strict=True))
+
+    def _inline(self, op: Structured, inputs: list[Value]) -> None:
+        """Do what the branch does that is always taken."""
+        taken = op._attrs["then" if inputs[0].constant else "otherwise"]
+        self._values.update(zip(taken.feeds, inputs[1:], strict=True))
+        before = self._controls(op)
+        start = len(self._made)
+        self._add_all(taken)
+        made = tuple(n for n in self._made[start:] if n.constant is None)
+        self._waits.update(dict.fromkeys(op.members, (*before, *made)))
+        self._values.update(
+            {t: self._values[f] for t, f in zip(op._outputs, taken.fetches, strict=True)}
+        )
+
+    def _loop(self, op: Structured, inputs: list[Value]) -> Node:
+        """A loop, whose variables have the types that they keep from one iteration to the next."""
+        cond, body = op._attrs["cond"], op._attrs["body"]
+        count = len(body.fetches)
+        variables, invariants = inputs[:count], inputs[count:]
+        types = [v.type for v in variables]
+        while True:
+            flow = self._part(body, [*variables, *invariants], types)
+            kept = [_joined(t, v.type) for t, v in zip(types, flow.fetches, strict=True)]
+            if kept == types:
+                break
+            types = kept
+        parts = {"cond": self._part(cond, [*variables, *invariants], types), "body": flow}
+        given = [*variables, *(v for v in invariants if v.constant is None)]
+        results = op._attrs["results"]
+        return self._structured(op, given, [types[i] for i in results], parts, results=results)
+
+    def _branch(self, op: Structured, inputs: list[Value]) -> Node:
+        parts = {k: self._part(step, inputs[1:]) for k, step in parts_of(op).items()}
+        outcomes = zip(parts["then"].fetches, parts["otherwise"].fetches, strict=True)
+        types = [
+            b.type if _is_undefined(a) else a.type if _is_undefined(b) else _joined(a.type, b.type)
+            for a, b in outcomes
+        ]
+        given = [inputs[0], *(v for v in inputs[1:] if v.constant is None)]
+        return self._structured(op, given, types, parts)
+
+    def _part(
+        self, step: StepGraph, values: Sequence[Value], types: Sequence[ValueType] = ()
+    ) -> Dataflow:
+        """A part of a structured operation for these values, which have other types where `types`
+        says so; it holds those that are constant.
+        """
+        feeds, known = [], {}
+        for i, (tensor, value) in enumerate(zip(step.feeds, values, strict=True)):
+            if value.constant is not None and i >= len(types):
+                known[tensor] = value
+            else:
+                type = types[i] if i < len(types) else value.type
+                feeds.append(Feed(tensor, type, handle_data(value)))
+        return _Specialiser(step, feeds, known).flow()
+
+    def _structured(
+        self,
+        op: Structured,
+        inputs: Sequence[Value],
+        types: Sequence[ValueType],
+        parts: dict[str, Dataflow],
+        **attrs: Any,
+    ) -> Node:
+        attrs["Tin"] = tuple(v.dtype for v in inputs)
+        attrs["Tout"] = tuple(t.dtype for t in types)
+        effect = _effect(n for flow in parts.values() for n in flow.nodes)
+        definition = with_effect(op.definition, effect)
+        controls = self._controls(op)
+        return Node(
+            definition,
+            op.name,
+            {**attrs, **parts},
+            tuple(inputs),
+            controls,
+            tuple(types),
+            op.origin,
+        )
 
     # -- Reading variables -------------------------------------------------------------------------
 
@@ -168,6 +281,30 @@ class _Specialiser:
         attrs: dict[str, Any] = {"T": value.dtype, "shape": shape}
         types = (ValueType.of(value.dtype, shape),)
         return self._add(Node(ENSURE_SHAPE, name, attrs, (value,), (), types, op)).outputs[0]
+
+
+def _joined(one: ValueType, other: ValueType) -> ValueType:
+    """The type of a value that has the one or the other."""
+    if one == other:
+        return one
+    a, b = one.shape.sizes, other.shape.sizes
+    if a is None or b is None or len(a) != len(b):
+        return ValueType(one.dtype, None)
+    sizes = tuple(m if m == n else None for m, n in zip(a, b, strict=True))
+    return ValueType.of(one.dtype, TensorShape.of(sizes))
+
+
+def _is_undefined(value: Value) -> bool:
+    return value.op.definition is UNDEFINED if isinstance(value.op, Node) else False
+
+
+def _effect(nodes: Iterable[Node]) -> Effect:
+    """What a structured node does, whose parts have these nodes."""
+    effects = {n.definition.effect for n in nodes if n.constant is None}
+    for effect in (Effect.WRITES, Effect.READS, Effect.RANDOM):
+        if effect in effects:
+            return effect
+    return Effect.PURE
 
 
 def _feed_type(tensor: Tensor, shape: tuple[int, ...] | None) -> ValueType:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.core.config import settings
-from headrace.graph.dataflow import Dataflow
+from headrace.graph.dataflow import Dataflow, map_parts
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program, StepGraph
 from headrace.graph.verify import verify_dataflow, verify_program, verify_step_graph
@@ -23,6 +23,7 @@ from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
 from headrace.optimize.prune import prune
+from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
 from headrace.pipeline.clusters import cluster
@@ -70,7 +71,9 @@ class Pass(NamedTuple):
 PASSES: list[Pass] = [
     Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
     Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
-    # Shapes, constants, reads and the order of effects become explicit.
+    # Loops and branches become operations; shapes, constants, reads and the order of effects
+    # become explicit.
+    Pass("optimise", "raise", lambda s, o: (raise_structure(s[0]), s[1]), lambda s: None),
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
     Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
@@ -136,9 +139,20 @@ def compile_step(
 def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
     for each in PASSES:
         if each.stage == stage:
-            form = each.run(form, options)
+            form = (
+                _deeply(each, form, options)
+                if isinstance(form, Dataflow)
+                else each.run(form, options)
+            )
             if settings().verify:
                 each.verify(form)
             if watch is not None:
                 watch(each.name, form)
     return form
+
+
+def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
+    """A pass over a flow, after it went over the flows inside of its loops and branches."""
+    if each.name == "schedule":
+        return each.run(flow, options)  # which goes into them by itself
+    return each.run(map_parts(flow, lambda part: _deeply(each, part, options)), options)

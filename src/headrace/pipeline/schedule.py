@@ -8,13 +8,15 @@ the runtime can check what it relies on before anything has happened.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headrace.graph.dataflow import Dataflow
+from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program, StepGraph
+from headrace.graph.structured import parts_of
 from headrace.optimize.states import is_source
 
 __all__ = ["schedule", "schedule_as_is"]
@@ -27,9 +29,15 @@ def schedule(flow: Dataflow) -> Program:
         if node.constant is not None:
             layout.hold(node.outputs, node.constant)
         else:
-            layout.run(node, node.inputs, node.controls, node.outputs)
+            layout.run(node, node.inputs, node.controls, node.outputs, shown=_scheduled(node))
     feeds = [f.tensor for f in flow.feeds]
     return layout.program(feeds, flow.tensors or flow.fetches, flow.fetches)
+
+
+def _scheduled(node: Node) -> Node:
+    """A node whose parts, if it has any, are programs."""
+    parts = {name: schedule(flow) for name, flow in parts_of(node).items()}
+    return replace(node, attrs={**node.attrs, **parts}) if parts else node
 
 
 def schedule_as_is(step: StepGraph) -> Program:
@@ -72,11 +80,12 @@ class _Layout:
         controls: Iterable[Any],
         outputs: Sequence[Any],
         dereference: tuple[int, ...] = (),
+        shown: Any = None,
     ) -> None:
-        """Add the instruction that runs `op`."""
+        """Add the instruction that runs `op`, or `shown` in its place."""
         self._number[op] = len(self._drafts)
         first = self._place(outputs)
-        self._drafts.append((op, inputs, first, len(outputs), list(controls), dereference))
+        self._drafts.append((shown or op, inputs, first, len(outputs), list(controls), dereference))
 
     def _place(self, outputs: Sequence[Any]) -> int:
         first = self._count

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from operator import itemgetter
+from operator import getitem, itemgetter
 from typing import Any
 
 import numpy as np
 
 from headrace.core.dtypes import resource
+from headrace.devices.cancellation import Cancellation, active, current
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.frames import Frames
@@ -27,15 +28,20 @@ __all__ = ["Executable"]
 
 
 class Executable:
-    """A Program ready to run in one session."""
+    """A Program ready to run in one session. `inner`: it's part of a structured operation, and its
+    values stay inside the step.
+    """
 
-    def __init__(self, program: Program, resources: Resources) -> None:
+    def __init__(self, program: Program, resources: Resources, inner: bool = False) -> None:
         self.program = program
         self.resources = resources
-        self.kernels = [bind(i, resources) for i in program.instructions]
+        self.kernels = [bind(i, resources, self._part) for i in program.instructions]
         self._silent = all(map(_is_silent, program.instructions))
+        self._inner = inner
         fed = {t for t, _ in program.feeds}
-        self._fetches = [(echo if t in fed else take, slot) for t, slot in program.fetches]
+        self._fetches = [
+            (getitem if inner else echo if t in fed else take, slot) for t, slot in program.fetches
+        ]
         self._blank: list[Any] = [None] * (program.slots - len(fed))
         for slot, value in program.constants:
             self._blank[slot - len(fed)] = value
@@ -56,9 +62,13 @@ class Executable:
         results of its fetches. ShapesChanged if the program isn't for the variables as they are:
         then nothing has happened.
         """
-        if self.program.is_dynamic:
-            with self.resources.running(Step(self)) as step:
-                return step.run(feeds)
+        if not self._inner:
+            if self.program.is_dynamic:
+                with self.resources.running(Step(self)) as step:
+                    return step.run(feeds)
+            if self.program.has_loops and current() is None:
+                with self.resources.running(Cancellation()) as stop, active(stop):
+                    return self.run(feeds)
         if self._silent:
             return self._run(feeds)
         with np.errstate(all="ignore"):
@@ -88,6 +98,10 @@ class Executable:
             fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
             failed = failure(error, op, given, fed)
         raise failed
+
+    def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
+        """The function that runs a part of a structured operation."""
+        return Executable(program, self.resources, inner=True)._run
 
     @cached_property
     def frames(self) -> Frames:

@@ -27,7 +27,7 @@ from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, bind_kernel
 from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import Instruction
+from headrace.graph.program import Instruction, Program
 
 __all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "take", "translate"]
 
@@ -39,11 +39,13 @@ class ShapesChanged(Exception):
 class NodeContext:
     """What a kernel that asks for `ctx` gets: its operation and where its state lives."""
 
-    __slots__ = ("op", "resources")
+    __slots__ = ("_bound", "_make", "op", "resources")
 
-    def __init__(self, op: Operation | Node, resources: Resources) -> None:
+    def __init__(self, op: Operation | Node, resources: Resources, make: Any = None) -> None:
         self.op = op
         self.resources = resources
+        self._make = make
+        self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
 
     @property
     def name(self) -> str:
@@ -53,15 +55,26 @@ class NodeContext:
     def attrs(self) -> dict[str, Any]:
         return self.op._attrs
 
+    def bound(self, part: Program) -> Callable[[list[Any]], list[Any]]:
+        """The function that runs a part of a structured operation."""
+        found = self._bound.get(id(part))
+        if found is None:
+            found = self._bound[id(part)] = self._make(part)
+        return found
+
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State of this very operation in this session, such as a random generator's counter."""
         return self.resources.get_or_create("", f"_state_of/{self.op.name}", kind, make)
 
 
-def bind(instruction: Instruction, resources: Resources) -> Callable[..., Any]:
-    """Return the function that runs `instruction` on the values of its input slots."""
+def bind(
+    instruction: Instruction, resources: Resources, make: Callable[[Program], Any] | None = None
+) -> Callable[..., Any]:
+    """Return the function that runs `instruction` on the values of its input slots; `make` binds
+    the programs inside of a structured one.
+    """
     op = instruction.op
-    context = NodeContext(op, resources)
+    context = NodeContext(op, resources, make)
     run = bind_kernel(op, context)
     if op.definition.native is not None:
         run = _with_native(op, context, run)

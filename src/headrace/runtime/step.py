@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Condition
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Condition, Timer
 from typing import Any
 
 import numpy as np
 
 from headrace.core import errors
 from headrace.core.config import settings
+from headrace.devices.cancellation import Cancellation, active
 from headrace.devices.pending import Pending
 from headrace.graph.dataflow import Node as FlowNode
 from headrace.graph.dataflow import origin_of
@@ -107,7 +109,7 @@ class Step:
         self._waiting: dict[Pending, tuple[_Iteration, Node, float]] = {}
         self._over: deque[Pending] = deque()  # those that other threads have ended
         self._changed = Condition()
-        self._error: BaseException | None = None
+        self._cancellation = Cancellation()
         self._root = root = _Run(frames.root, None).iterations[0]
         for slot, value in frames.constants.items():
             root.values[frames.home[slot][1]] = value
@@ -170,7 +172,7 @@ class Step:
     def cancel(self, error: BaseException) -> None:
         """Stop the step, from any thread, with an error."""
         with self._changed:
-            self._error = self._error or error
+            self._cancellation.cancel(error)
             self._changed.notify()
 
     def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[Node]:
@@ -195,7 +197,7 @@ class Step:
         """Run what is ready, and what becomes so, until nothing is ready or waiting."""
         ready, postponed = self._ready, []
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), active(self._cancellation), self._timer():
                 while ready or self._waiting:
                     if self._over or not ready:
                         self._take_over()
@@ -205,8 +207,7 @@ class Step:
                         postponed.append((iteration, node))
                     else:
                         self._execute(iteration, node)
-                    if self._error is not None:
-                        raise self._error
+                    self._cancellation.check()
         except BaseException:
             self._abandon()
             raise
@@ -393,7 +394,7 @@ class Step:
         patience = settings().quiet_seconds
         quiet = time.monotonic() + patience if patience else float("inf")
         with self._changed:
-            while not self._over and self._error is None:
+            while not self._over and self._cancellation.error is None:
                 now = time.monotonic()
                 if self._deadline is not None and now > self._deadline:
                     break
@@ -403,8 +404,7 @@ class Step:
                     quiet = float("inf")
                 until = min(quiet, float("inf") if self._deadline is None else self._deadline)
                 self._changed.wait(None if until == float("inf") else max(0.0, until - now))
-        if self._error is not None:
-            raise self._error
+        self._cancellation.check()
         if not self._over:
             _, node, _ = next(iter(self._waiting.values()))
             self._check_deadline(node.op)
@@ -419,6 +419,21 @@ class Step:
                 self._complete(iteration, node, result, start)
                 continue
             raise failed
+
+    @contextmanager
+    def _timer(self) -> Iterator[None]:
+        """Stop what runs long when the time is up."""
+        if self._deadline is None:
+            yield
+            return
+        late = errors.DeadlineExceededError(None, None, "the step's deadline passed")
+        timer = Timer(max(0.0, self._deadline - time.monotonic()), self.cancel, [late])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _abandon(self) -> None:
         """End what still waits, after a failure; nobody looks at the results."""

@@ -18,6 +18,7 @@ from headrace.devices.resources import Resources
 from headrace.graph.dataflow import Dataflow
 from headrace.graph.operation import Tensor
 from headrace.graph.program import StepGraph
+from headrace.optimize.raising import Unraisable
 from headrace.pipeline import Options, compile_at, finish, finish_as_is, optimise
 from headrace.runtime import Executable, ShapesChanged
 
@@ -40,7 +41,7 @@ class Variants:
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
-        self._limit = 0 if step.steers else options.specialisations
+        self._limit = options.specialisations
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
 
@@ -101,7 +102,11 @@ class Variants:
             np.shape(v) if _has_shape(t) else None
             for t, v in zip(self._step.feeds, values, strict=True)
         ]
-        flow = optimise(self._step, shapes, self._options)
+        try:
+            flow = optimise(self._step, shapes, self._options)
+        except Unraisable:
+            self._limit = 0  # control flow that only the primitives can express
+            return self.as_is()
         when = compile_at(flow, self._options.jit)
         if when == 1:
             self._settled[key] = executable = self._compiled(flow)

@@ -1,0 +1,56 @@
+"""Cancellation: how a step that runs long is stopped. In: an error, from any thread. Out: the step
+raises it at its next look.
+
+Kernels that run long (loops, compiled clusters) look at the cancellation that is `current` in their
+thread; native code looks at its `word`, which is not 0 once it was cancelled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+__all__ = ["Cancellation", "active", "current"]
+
+
+class Cancellation:
+    """A request to stop that has been made, or not; there is no way back."""
+
+    def __init__(self) -> None:
+        self.word = np.zeros(1, np.int64)
+        self.error: BaseException | None = None
+
+    def cancel(self, error: BaseException) -> None:
+        """Ask to stop with an error; the first one counts."""
+        self.error = self.error or error
+        self.word[0] = 1
+
+    def check(self) -> None:
+        """Raise the error if there is one."""
+        if self.error is not None:
+            raise self.error
+
+
+class _Local(threading.local):
+    cancellation: Cancellation | None = None
+
+
+_local = _Local()
+
+
+def current() -> Cancellation | None:
+    """The cancellation of the step that this thread runs, if it can be cancelled."""
+    return _local.cancellation
+
+
+@contextmanager
+def active(cancellation: Cancellation) -> Iterator[Cancellation]:
+    """Let what runs inside the with-block be stopped by `cancellation`."""
+    outer, _local.cancellation = _local.cancellation, cancellation
+    try:
+        yield cancellation
+    finally:
+        _local.cancellation = outer

@@ -1,0 +1,135 @@
+"""Loops and branches in structured form: one operation that holds the steps of its parts.
+
+Raising (optimize.raising) finds them among the primitives. A `Structured` stands in a StepGraph in
+the place of the operations that it was made of, whose tensors it reads and writes; in a Dataflow it
+is a node of one of the definitions below, whose attributes are Dataflows, and in a Program an
+instruction whose attributes are Programs. The parts take and give plain lists of values:
+
+    WHILE   cond: (variables, invariants) -> [go on?]   body: (variables, invariants) -> variables
+            inputs: variables, invariants               outputs: those variables that `results` says
+    IF      then, otherwise: inputs -> outputs          inputs: predicate, inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import InvalidArgumentError
+from headrace.devices.cancellation import current
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace.graph.flow import DEAD
+from headrace.graph.operation import Operation, Tensor
+from headrace.graph.schema import parse_schema
+
+__all__ = ["IF", "PASS", "UNDEFINED", "WHILE", "Structured", "parts_of", "with_effect"]
+
+PARTS = ("cond", "body", "then", "otherwise")  # attributes that are steps
+
+
+class Structured:
+    """A loop or a branch, with the face of an Operation as far as the pipeline looks at one."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        origin: Operation,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        controls: Sequence[Any],
+        members: Iterable[Any],
+        **attrs: Any,
+    ) -> None:
+        """Stand for `members`, operations and structured ones, of which `origin` is named."""
+        self.definition = definition
+        self.members = {m for op in members for m in getattr(op, "members", (op,))}
+        self.origin = origin
+        self.name = origin.name
+        self.graph = origin.graph
+        self.traceback_frames = origin.traceback_frames
+        self._inputs = list(inputs)
+        self._outputs = list(outputs)
+        self._control_inputs = list(controls)
+        self._attrs = {
+            "Tin": tuple(t.dtype for t in inputs),
+            "Tout": tuple(t.dtype for t in outputs),
+            **attrs,
+        }
+
+    @property
+    def type(self) -> str:
+        return self.definition.op_type
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.name}>"
+
+
+def parts_of(op: Any) -> dict[str, Any]:
+    """The steps that a structured operation, node or instruction holds, by attribute."""
+    return {name: op._attrs[name] for name in PARTS if name in op._attrs}
+
+
+@cache
+def with_effect(definition: Definition, effect: Effect) -> Definition:
+    """The definition of structured nodes whose parts have an effect."""
+    return replace(definition, effect=effect)
+
+
+def _no_rule(*_: Any) -> Any:
+    raise AssertionError("the types of a structured node come from its parts")
+
+
+def _while_kernel(
+    inputs: Sequence[Any], *, ctx: Any, cond: Any, body: Any, results: Sequence[int]
+) -> list[Any]:
+    goes_on, step = ctx.bound(cond), ctx.bound(body)
+    count = len(body.fetches)
+    variables, invariants = list(inputs[:count]), list(inputs[count:])
+    cancellation = current()
+    while scalar(goes_on(variables + invariants)[0], "the condition of a loop"):
+        variables = step(variables + invariants)
+        if cancellation is not None:
+            cancellation.check()
+    return [variables[i] for i in results]
+
+
+def _if_kernel(inputs: Sequence[Any], *, ctx: Any, then: Any, otherwise: Any) -> list[Any]:
+    taken = then if scalar(inputs[0], "the predicate of a branch") else otherwise
+    return ctx.bound(taken)(inputs[1:])
+
+
+def scalar(value: Any, what: str) -> Any:
+    """A predicate, which must be one boolean."""
+    if np.ndim(value):
+        raise InvalidArgumentError(
+            None, None, f"{what} must be a scalar, but has shape {np.shape(value)}"
+        )
+    return value
+
+
+_SIGNATURE = "inputs: *Tin -> outputs: *Tout"
+_TYPES = "Tin: list(type) >= 0; Tout: list(type) >= 0"
+
+
+def _definition(op_type: str, kernel: Callable[..., Any], doc: str) -> Definition:
+    return Definition(
+        schema=parse_schema(op_type, _SIGNATURE, _TYPES),
+        infer=_no_rule,
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        doc=doc,
+    )
+
+
+WHILE = _definition("_While", _while_kernel, "Repeat `body` as long as `cond` is true.")
+IF = _definition("_If", _if_kernel, "Run one of two steps.")
+PASS = _definition("_Pass", list, "Give the inputs.")
+UNDEFINED = _definition(
+    "_Undefined",
+    lambda inputs, *, Tout: [DEAD] * len(Tout),
+    "Stand for what the other branch would have made; nobody looks at it.",
+)
