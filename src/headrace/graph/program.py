@@ -46,9 +46,19 @@ class StepGraph:
             device = f" on {self.placement[op]}" if op in self.placement else ""
             outputs = ", ".join(_show(t) for t in op._outputs) or op.name
             lines.append(f"{outputs} = {op.type}({', '.join(inputs)}){device}")
+            lines += _show_parts(op)
         lines += [f"fetch {t.name}" for t in self.fetches]
         lines += [f"run   {op.name}" for op in self.targets]
         return "\n".join(lines)
+
+
+def _show_parts(op: Operation | Node) -> list[str]:
+    """The steps inside of a structured operation, indented."""
+    lines = []
+    for name, part in op._attrs.items():
+        if isinstance(part, StepGraph | Program):
+            lines += [f"  {name}:", *(f"    {line}" for line in str(part).splitlines())]
+    return lines
 
 
 def _parts_loop(op: Operation | Node) -> bool:
@@ -120,5 +130,6 @@ class Program:
             lines.append(
                 f"{outputs + ' = ' if outputs else ''}{i.op.type}({inputs})  # {i.op.name}{frees}"
             )
+            lines += _show_parts(i.op)
         lines += [f"fetch s{slot}  # {t.name}" for t, slot in self.fetches]
         return "\n".join(lines)

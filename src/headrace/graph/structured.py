@@ -26,7 +26,16 @@ from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import parse_schema
 
-__all__ = ["IF", "PASS", "UNDEFINED", "WHILE", "Structured", "parts_of", "with_effect"]
+__all__ = [
+    "IF",
+    "PASS",
+    "UNDEFINED",
+    "WHILE",
+    "Structured",
+    "members_of",
+    "parts_of",
+    "with_effect",
+]
 
 PARTS = ("cond", "body", "then", "otherwise")  # attributes that are steps
 
@@ -46,7 +55,7 @@ class Structured:
     ) -> None:
         """Stand for `members`, operations and structured ones, of which `origin` is named."""
         self.definition = definition
-        self.members = {m for op in members for m in getattr(op, "members", (op,))}
+        self.members = {m for op in members for m in members_of(op)}
         self.origin = origin
         self.name = origin.name
         self.graph = origin.graph
@@ -66,6 +75,11 @@ class Structured:
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"
+
+
+def members_of(op: Any) -> set[Any]:
+    """The operations that an operation stands for: itself, or all that were raised to it."""
+    return op.members if isinstance(op, Structured) else {op}
 
 
 def parts_of(op: Any) -> dict[str, Any]:

@@ -10,26 +10,29 @@ from headrace.core.errors import InternalError
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.flow import Flow
 from headrace.graph.program import Program, StepGraph
-from headrace.graph.structured import parts_of
+from headrace.graph.structured import members_of, parts_of
 
 __all__ = ["verify_dataflow", "verify_program", "verify_step_graph"]
 
 
 def verify_step_graph(step: StepGraph) -> None:
     """Every input of every operation is fed or made by an earlier operation; so is every fetch."""
-    fed = set(step.feeds)
-    present = set(step.operations)
-    done = set()
+    made = set(step.feeds)
+    present = {m for op in step.operations for m in members_of(op)}
+    done: set[Any] = set()
     for op in step.operations:
         for t in op._inputs:
-            if t not in fed and t.op not in done and not _goes_back(op, t.op, present):
+            if t not in made and not _goes_back(op, t.op, present):
                 raise _wrong(f"{op.name} reads {t.name} before it is made")
         for c in op._control_inputs:
             if c not in done and c in present:
                 raise _wrong(f"{op.name} runs before its control input {c.name}")
-        done.add(op)
+        for part in parts_of(op).values():
+            verify_step_graph(part)
+        made.update(op._outputs)
+        done.update(members_of(op))
     for t in step.fetches:
-        if t not in fed and t.op not in done:
+        if t not in made:
             raise _wrong(f"fetch {t.name} is never made")
     for op in step.targets:
         if op not in done:

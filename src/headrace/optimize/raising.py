@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
+from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
-from headrace.graph.structured import IF, PASS, UNDEFINED, WHILE, Structured
+from headrace.graph.structured import IF, PASS, UNDEFINED, WHILE, Structured, members_of
 
 __all__ = ["Unraisable", "raise_structure"]
 
@@ -271,7 +272,7 @@ class _Paths:
         for i, t in enumerate(op._outputs):
             self._tensors[t] = path
             if flow is Flow.SWITCH and path is not None:
-                self._tensors[t] = _under(path, op._inputs[1], bool(i))
+                self._tensors[t] = _under(path, _predicate(op), bool(i))
 
     def _together(self, op: Op) -> Path | None:
         """The path of an operation that needs all its inputs alive."""
@@ -299,6 +300,14 @@ class _Paths:
             if p is q and one != other:
                 return paths[0][:-1]
         raise Unraisable(f"'{op.name}' merges what does not exclude each other")
+
+
+def _predicate(switch: Op) -> Tensor:
+    """What decides a Switch: a predicate goes by many names, each the identity of another."""
+    t = switch._inputs[1]
+    while isinstance(t.op.definition.lower, Pass) and len(t.op._inputs) == 1:
+        t = t.op._inputs[0]
+    return t
 
 
 def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
@@ -351,7 +360,7 @@ class _Branches:
 
     def _is_settled(self, switch: Op) -> bool:
         """Whether a Switch stands under its own predicate."""
-        return switch._inputs[1] in dict(self._paths.operations[switch])
+        return _predicate(switch) in dict(self._paths.operations[switch])
 
     def _passed(self, switch: Op) -> Structured:
         alive = [t for t in switch._outputs if self._paths.is_alive(t)]
@@ -472,7 +481,7 @@ class _Branches:
 
 def _holders(operations: Iterable[Op]) -> dict[Op, Op]:
     """For each operation that stands by itself or in a structured one, the one to wait for."""
-    return {m: op for op in operations for m in getattr(op, "members", (op,))}
+    return {m: op for op in operations for m in members_of(op)}
 
 
 def _in_order(operations: list[Op]) -> list[Op]:

@@ -105,7 +105,7 @@ class _Specialiser:
         for t, value in zip(op._outputs, node.outputs, strict=True):
             self._values.setdefault(t, self._promised(t, value))  # a fed output stays the feed
 
-    def _controls(self, op: Operation) -> tuple[Node, ...]:
+    def _controls(self, op: Operation | Structured) -> tuple[Node, ...]:
         """What an operation must wait for, by itself or through the constants that it reads."""
         found = [n for c in op._control_inputs for n in self._waits.get(c, ())]
         if self._behind:
@@ -312,7 +312,7 @@ def _feed_type(tensor: Tensor, shape: tuple[int, ...] | None) -> ValueType:
     return ValueType.of(tensor.dtype.base_dtype, known)  # what is fed is a value, no reference
 
 
-def _static_types(op: Operation) -> tuple[ValueType, ...]:
+def _static_types(op: Operation | Structured) -> tuple[ValueType, ...]:
     return tuple(ValueType.of(t.dtype, t._shape) for t in op._outputs)
 
 

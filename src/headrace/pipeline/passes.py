@@ -3,9 +3,10 @@
 In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
 tests) the verifier of each form runs after each pass.
 
-Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `optimise`
-(once per combination of feed shapes), `compile` (when pipeline.tiers says so), `finish`. A prepared
-step also has a program as it is (`finish_as_is`), for shapes that are not specialised for.
+Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `raise` (if it
+has loops or branches) and `optimise` (once per combination of feed shapes), `compile` (when
+pipeline.tiers says so), `finish`. A prepared step also has a program as it is (`finish_as_is`), for
+shapes that are not specialised for.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class Pass(NamedTuple):
 PASSES: list[Pass] = [
     Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
     Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
-    # Loops and branches become operations; shapes, constants, reads and the order of effects
-    # become explicit.
-    Pass("optimise", "raise", lambda s, o: (raise_structure(s[0]), s[1]), lambda s: None),
+    # Loops and branches become operations that hold steps.
+    Pass("raise", "raise", lambda s, o: raise_structure(s), verify_step_graph),
+    # Shapes, constants, reads and the order of effects become explicit.
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
     Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
@@ -100,8 +101,11 @@ def prepare(
 def optimise(
     step: StepGraph, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
 ) -> Dataflow:
-    """The step for feeds of these shapes (None: not known)."""
-    return _run("optimise", (step, shapes), options, watch)
+    """The step for feeds of these shapes (None: not known); Unraisable if its control flow has no
+    structured form.
+    """
+    raised = _run("raise", step, options, watch) if step.steers else step
+    return _run("optimise", (raised, shapes), options, watch)
 
 
 def finish(

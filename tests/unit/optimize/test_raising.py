@@ -1,0 +1,180 @@
+"""Loops and branches in structured form: the same results as on the primitives, and what is left
+alone.
+"""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.graph.structured import IF, WHILE, parts_of
+from headrace.ops.define import b
+from headrace.optimize.prune import prune
+from headrace.optimize.raising import Unraisable, raise_structure
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    tf.reset_default_graph()
+
+
+def structured(step):
+    """The kinds of structured operations of a step, with those inside of each."""
+    found = []
+    for op in step.operations:
+        if op.definition in (WHILE, IF):
+            found.append((op.type, *(structured(part) for part in parts_of(op).values())))
+    return found
+
+
+def raised(*fetches, targets=()):
+    return structured(raise_structure(prune(fetches, targets, ())))
+
+
+def both_ways(fetches, feed=None, monkeypatch=None):
+    """The values in structured form, after it was seen that the primitives give the same."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        found = [session.run(fetches, feed) for _ in range(3)]  # interpreted, then compiled
+
+    def refuse(step):
+        raise Unraisable("a test")
+
+    monkeypatch.setattr("headrace.pipeline.passes.raise_structure", refuse)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        plain = session.run(fetches, feed)
+    monkeypatch.undo()
+    for each in found:
+        np.testing.assert_allclose(each, plain, rtol=1e-5)
+    return found[0]
+
+
+def test_a_loop(monkeypatch):
+    result = tf.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2.0), (0, 3.0))
+    assert raised(*result) == [("_While", [], [])]
+    assert both_ways(result, monkeypatch=monkeypatch) == (5, 96.0)
+
+
+def test_a_branch(monkeypatch):
+    x = tf.placeholder_with_default(2.0, [])
+    y = tf.cond(x > 1.0, lambda: x * 10.0, lambda: x)
+    assert raised(y) == [("_If", [], [])]
+    assert both_ways(y, monkeypatch=monkeypatch) == 20.0
+    assert both_ways(y, {x: 0.5}, monkeypatch) == 0.5
+
+
+def test_a_branch_in_a_loop_in_a_branch(monkeypatch):
+    x = tf.placeholder_with_default(3, [])
+
+    def loop():
+        def step(i, y):
+            return i + 1, tf.cond(tf.equal(i % 2, 0), lambda: y + x, lambda: y * 2)
+
+        return tf.while_loop(lambda i, y: i < x, step, (0, 1))[1]
+
+    y = tf.cond(x > 0, loop, lambda: x - 1)
+    assert raised(y) == [("_If", [("_While", [], [("_If", [], [])])], [])]
+    assert both_ways(y, monkeypatch=monkeypatch) == 11
+    assert both_ways(y, {x: -4}, monkeypatch) == -5
+
+
+def test_a_loop_in_a_loop(monkeypatch):
+    def inner(n):
+        return tf.while_loop(lambda j, s: j < n, lambda j, s: (j + 1, s + j), (0, 0))[1]
+
+    total = tf.while_loop(lambda i, s: i < 5, lambda i, s: (i + 1, s + inner(i)), (0, 0))[1]
+    assert raised(total) == [("_While", [], [("_While", [], [])])]
+    assert both_ways(total, monkeypatch=monkeypatch) == 10
+
+
+def test_two_branches_of_one_predicate_with_work_between(monkeypatch):
+    x = tf.placeholder_with_default(2.0, [])
+    p = x > 1.0
+    first = tf.cond(p, lambda: x + 1.0, lambda: x - 1.0)
+    second = tf.cond(p, lambda: tf.sqrt(first), lambda: first * first)
+    assert [kind for kind, *_ in raised(second)] == ["_If", "_If"]
+    assert both_ways(second, monkeypatch=monkeypatch) == pytest.approx(3**0.5)
+    assert both_ways(second, {x: -1.0}, monkeypatch) == 4.0
+
+
+def test_a_later_branch_reads_what_an_earlier_one_made(monkeypatch):
+    """As gradients do: the value is dead where it isn't needed."""
+    x = tf.placeholder_with_default(2.0, [])
+    p = x > 1.0
+    no, yes = b.switch_op(x, p)
+    inside = yes * 3.0
+    merged = b.merge_op([no, inside]).output
+    again = b.switch_op(tf.sin(merged), p)
+    late = b.merge_op([again[0], again[1] + inside]).output
+    assert [kind for kind, *_ in raised(late)] == ["_If", "_If"]
+    assert both_ways(late, monkeypatch=monkeypatch) == pytest.approx(np.sin(6.0) + 6.0, rel=1e-6)
+    assert both_ways(late, {x: 0.5}, monkeypatch) == pytest.approx(np.sin(0.5), rel=1e-6)
+
+
+def test_shapes_that_change_are_left_open(monkeypatch):
+    def grow(i, x):
+        return i + 1, tf.concat([x, x[:1]], 0)
+
+    shapes = (tf.TensorShape([]), tf.TensorShape([None]))
+    _, x = tf.while_loop(
+        lambda i, x: i < 3, grow, (0, tf.constant([1.0, 2.0])), shape_invariants=shapes
+    )
+    assert both_ways(x, monkeypatch=monkeypatch).tolist() == [1.0, 2.0, 1.0, 1.0, 1.0]
+
+
+def test_variables_are_read_and_written_in_order(monkeypatch):
+    v = tf.get_variable("v", initializer=1.0, use_resource=True)
+
+    def body(i):
+        with tf.control_dependencies([v.assign_add(2.0)]):
+            return i + 1
+
+    with tf.control_dependencies([tf.while_loop(lambda i: i < 4, body, [0])]):
+        result = v.read_value()
+    with tf.Session() as session:
+        session.run(v.initializer)
+        assert [session.run(result) for _ in range(3)] == [9.0, 17.0, 25.0]
+
+
+def test_an_assertion_fails_in_the_branch_that_is_taken():
+    x = tf.placeholder(tf.float32, [])
+
+    def checked():
+        with tf.control_dependencies([tf.Assert(x < 5.0, ["too large"])]):
+            return tf.identity(x)
+
+    y = tf.cond(x > 0.0, checked, lambda: -x)
+    with tf.Session() as session:
+        assert session.run(y, {x: -9.0}) == 9.0
+        assert session.run(y, {x: 4.0}) == 4.0
+        with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+            session.run(y, {x: 6.0})
+
+
+@pytest.mark.parametrize("fetch", ["dead", "index"])
+def test_what_cannot_be_raised(fetch):
+    no, yes = b.switch_op(1.0, tf.placeholder_with_default(True, []))
+    merged = b.merge_op([no, yes])
+    with pytest.raises(Unraisable):
+        raised(yes if fetch == "dead" else merged.value_index)
+    with tf.Session() as session:
+        assert session.run(merged.value_index) == 1
+
+
+def test_a_predicate_must_be_a_scalar():
+    p = tf.placeholder(tf.bool)
+    y = tf.cond(p, lambda: 1.0, lambda: 2.0)
+    with tf.Session() as session:
+        assert session.run(y, {p: True}) == 1.0
+        with pytest.raises(tf.errors.InvalidArgumentError, match="scalar"):
+            session.run(y, {p: [True, False]})
+
+
+def test_an_endless_loop_can_be_stopped():
+    forever = tf.while_loop(lambda i: i >= 0, lambda i: tf.abs(i), [1])
+    assert raised(forever) == [("_While", [], [])]
+    with tf.Session() as session:
+        for _ in range(3):
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(forever, options=tf.RunOptions(timeout_in_ms=50))
+        assert session.run(tf.constant(1) + 1) == 2
