@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from headrace.compile import native
 from headrace.compile.anchors import FAMILIES, Family
+from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
 from headrace.compile.region import (
     Region,
@@ -57,7 +58,7 @@ def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
     if not native.available():
         return flow
-    for rewrite in (mask_before_unpooling, join_products, reserve_samples):
+    for rewrite in (channels_last, mask_before_unpooling, join_products, reserve_samples):
         flow = rewrite(flow)
     return _Clusterer(widen(flow, is_lowerable)).run()
 

@@ -68,7 +68,7 @@ class _Best:
     def _index(self, tap: Operand) -> Reg:
         if isinstance(tap, int):
             return self.f.const(tap, _INDEX)
-        return self.f.splat(self.f.convert("trunc", tap, I32), BLOCK)
+        return self.f.splat(self.f.convert("trunc", self.f.reg(tap), I32), BLOCK)
 
     def _greater(self, value: Reg) -> Reg:
         return self.f.select(self.f.fcmp("ogt", value, self.value), value, self.value)
