@@ -43,7 +43,7 @@ def main():
     with open(path, "w") as file:
         json.dump({name: c for name, c in found.items() if c}, file, indent=0, sort_keys=True)
         file.write("\n")
-    print("%d bytes" % os.path.getsize(path))
+    print(os.path.getsize(path), "bytes")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Branches and loops: their graphs, node by node, and what they compute."""
 
+import numpy as np
+
 from tests.oracle.case import case
 from tests.oracle.cases_array import dynamic, ramp
 
@@ -320,3 +322,96 @@ def while_tensor_arrays(tf):
 def cond_tensor_arrays(tf):
     xs = tf.TensorArray(tf.float32, 2, name="xs").unstack(ramp(tf, 2, 2))
     return tf.cond(truth(tf, True), lambda: xs, lambda: xs.identity()).stack()
+
+
+@case
+def asserts(tf):
+    x = dynamic(tf, tf.constant([2.0, 3.0]))
+    checks = [
+        tf.Assert(tf.reduce_all(x > 1), [x, "bad"]),
+        tf.Assert(True, [x], summarize=7),
+        tf.Assert(True, ["text", 3]),
+        tf.assert_equal(x, [2.0, 3.0]),
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(x)
+
+
+@case
+def case_by_predicates(tf):
+    x = dynamic(tf, tf.constant(1.5), [])
+    return [
+        tf.case([(x > 1, lambda: x), (x > 2, lambda: x + 1)], default=lambda: x * 2),
+        tf.case([(x > 3, lambda: x), (x > 2, lambda: x + 1)], lambda: x * 2, exclusive=True),
+        tf.case([(x > 2, lambda: x), (x > 1, lambda: x + 1)]),
+        tf.case([(x > 2, lambda: x), (x > 1, lambda: x + 1)], exclusive=True, name="named"),
+        tf.case({x > 1: lambda: x}, default=lambda: x * 2),
+        tf.case(((x > 1, lambda: [x]),), default=lambda: [x * 2], strict=True),
+    ]
+
+
+@case(graph=False, imports=False)
+def case_by_number(tf):
+    i = dynamic(tf, tf.constant(1), [])
+    branches = [lambda: 1.0, lambda: 2.0, lambda: 3.0]
+    return [
+        tf.switch_case(i, branches),
+        tf.switch_case(i + 4, branches),
+        tf.switch_case(i - 2, {1: lambda: 7.0, 0: lambda: 6.0}),
+        tf.switch_case(i + 4, branches, default=lambda: 9.0),
+    ]
+
+
+@case
+def maps(tf):
+    x = ramp(tf, 3, 2)
+    y = dynamic(tf, ramp(tf, 3, 4, name="y"), [None, 4])
+    return [
+        tf.map_fn(lambda row: row * 2, x),
+        tf.map_fn(lambda e: e[0] + tf.reduce_sum(e[1]), (x, y), dtype=tf.float32),
+        tf.map_fn(lambda row: (row, tf.cast(row, tf.int32)), y, dtype=(tf.float32, tf.int32)),
+        tf.map_fn(lambda n: n + 1, tf.constant([1, 2, 3]), parallel_iterations=1, name="m"),
+    ]
+
+
+@case
+def scans(tf):
+    x = ramp(tf, 3, 2)
+    y = dynamic(tf, ramp(tf, 4, 2, name="y"), [None, 2])
+    return [
+        tf.scan(lambda a, row: a + row, x),
+        tf.scan(lambda a, row: a + row, y, tf.zeros([2]), reverse=True),
+        tf.scan(lambda a, row: a * row, y, reverse=True),
+        tf.scan(lambda a, e: (a[0] + e[0], a[1] - e[1]), (x, x), (np.zeros(2, "f"), tf.ones([2]))),
+    ]
+
+
+@case
+def folds(tf):
+    x = ramp(tf, 3, 2)
+    y = dynamic(tf, ramp(tf, 4, 2, name="y"), [None, 2])
+    return [
+        tf.foldl(lambda a, row: a + row, x),
+        tf.foldl(lambda a, row: a * 2 + row, y, tf.zeros([2])),
+        tf.foldr(lambda a, row: a * 2 + row, y, tf.zeros([2])),
+        tf.foldr(lambda a, row: a * 2 - row, x),
+        tf.foldr(lambda a, row: a * 2 - row, y),
+    ]
+
+
+@case
+def variables_in_maps(tf):
+    def double(x):
+        with tf.variable_scope("a", reuse=tf.AUTO_REUSE):
+            v = tf.get_variable("v", [], tf.float32, tf.ones_initializer(), use_resource=False)
+            w = tf.get_variable("w", [], tf.float32, tf.ones_initializer(), use_resource=True)
+        return x * (v + w)
+
+    return tf.map_fn(double, ramp(tf, 3, 2))
+
+
+@case
+def initialized_values(tf):
+    v = tf.Variable(3.0, use_resource=False, name="v")
+    w = tf.Variable(4.0, use_resource=True, name="w")
+    return v.initialized_value() * 2, w.initialized_value()

@@ -156,6 +156,10 @@ from headrace.ops.arithmetic import (
     squared_difference as squared_difference,
     subtract as subtract,
 )
+from headrace.ops.case import (
+    case as case,
+    switch_case as switch_case,
+)
 from headrace.ops.casting import (
     cast as cast,
     saturate_cast as saturate_cast,
@@ -636,6 +640,12 @@ from headrace.variables.collections import (
     trainable_variables as trainable_variables,
     variables_initializer as variables_initializer,
 )
+from headrace.variables.functional_loops import (
+    foldl as foldl,
+    foldr as foldr,
+    map_fn as map_fn,
+    scan as scan,
+)
 from headrace.variables.initializers import (
     Constant as constant_initializer,
     GlorotNormal as glorot_normal_initializer,
@@ -822,6 +832,7 @@ __all__ = [
     "broadcast_dynamic_shape",
     "broadcast_static_shape",
     "broadcast_to",
+    "case",
     "cast",
     "ceil",
     "check_numerics",
@@ -910,6 +921,8 @@ __all__ = [
     "floor_div",
     "floordiv",
     "floormod",
+    "foldl",
+    "foldr",
     "gather",
     "gather_nd",
     "get_collection",
@@ -989,6 +1002,7 @@ __all__ = [
     "make_template",
     "make_tensor_proto",
     "manip",
+    "map_fn",
     "math",
     "matmul",
     "matrix_band_part",
@@ -1087,6 +1101,7 @@ __all__ = [
     "rsqrt",
     "saturate_cast",
     "scalar_mul",
+    "scan",
     "scatter_add",
     "scatter_div",
     "scatter_max",
@@ -1177,6 +1192,7 @@ __all__ = [
     "subtract",
     "summary",
     "svd",
+    "switch_case",
     "tables_initializer",
     "tan",
     "tanh",

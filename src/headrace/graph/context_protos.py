@@ -23,8 +23,10 @@ def to_proto(context: Any, export_scope: str | None = None) -> Any:
     """A CondContextDef or WhileContextDef; None if the context is outside `export_scope`."""
     if export_scope is not None and not context.name.startswith(f"{export_scope}/"):
         return None
-    write = _cond_message if isinstance(context, CondContext) else _while_message
-    message = write(context, export_scope)
+    if isinstance(context, CondContext):
+        message: Any = _cond_message(context, export_scope)
+    else:
+        message = _while_message(context, export_scope)
     message.context_name = _strip(context.name, export_scope)
     names = sorted(context.values)
     message.values_def.values.extend(_strip(n, export_scope) for n in names)

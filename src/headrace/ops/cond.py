@@ -76,7 +76,7 @@ def cond(
 
 def _either(new: Any, old: Any, new_name: str, old_name: str) -> Callable[[], Any]:
     if new is not None and old is not None:
-        raise TypeError(f"cond(): {new_name} and {old_name} are the same argument")
+        raise TypeError(f"cond(): {new_name} and {old_name} may not be set simultaneously.")
     function = old if new is None else new
     if function is None:
         raise TypeError(f"cond(): {new_name} argument required")

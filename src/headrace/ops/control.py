@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,8 +147,14 @@ def Assert(condition, data, summarize=None, name=None):
     true.
     """
     with name_scope(name, "Assert", [condition, data]):
-        convert_n_to_tensor(data)  # TensorFlow looks at the types; the op converts them anew.
-        return assert_op(condition, data, 3 if summarize is None else summarize, name="Assert")
+        summarize = 3 if summarize is None else summarize
+        kinds = {t.dtype.base_dtype for t in convert_n_to_tensor(data)}
+        if kinds <= {dtypes.string, dtypes.int32}:  # always in host memory: nothing to save
+            return assert_op(condition, data, summarize, name="Assert")
+        # The data is brought together only if the condition is false.
+        condition = convert_to_tensor(condition, name="Condition")
+        check = partial(assert_op, condition, data, summarize, name="Assert")
+        return b.cond(condition, no_op, check, name="AssertGuard").op
 
 
 def _check_numerics_kernel(tensor, *, message):

@@ -169,6 +169,13 @@ def _enter_loop(
 
 def _close(merge: Tensor, value: Tensor) -> None:
     """Lead the value that the body computes back to the head of the loop."""
+    if value.dtype.base_dtype is not merge.dtype.base_dtype:
+        start = merge.op._inputs[0].op._inputs[0]
+        raise TypeError(
+            f"Input tensor '{start.name}' enters the loop with type {start.dtype.base_dtype.name}, "
+            f"but has type {value.dtype.base_dtype.name} after one iteration."
+            f"{made_at(start.op, value.op)}"
+        )
     back = b.next_iteration_op(value)
     if not _is_within(back.shape, merge.shape):
         start = merge.op._inputs[0].op._inputs[0]
@@ -191,14 +198,21 @@ def _check_structure(body_vars: Any, returned: Any) -> None:
 
 
 def _own_shapes(value: Any) -> list[TensorShape]:
+    if isinstance(value, SparseTensor):  # the number of elements may vary
+        return _sparse_shapes(value.dense_shape.shape)
     return [t.shape for t in (value.components() if hasattr(value, "components") else [value])]
+
+
+def _sparse_shapes(dense_shape: TensorShape) -> list[TensorShape]:
+    (rank,) = dense_shape.with_rank(1).as_list()
+    return [TensorShape([None, rank]), TensorShape([None]), dense_shape]
 
 
 def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
     """The shape of each component, if `invariant` is what the user says of the whole."""
     shape = as_shape(invariant)
-    if isinstance(value, SparseTensor):
-        return [TensorShape([None, shape.ndims]), TensorShape([None]), TensorShape([shape.ndims])]
+    if isinstance(value, SparseTensor):  # of which it is the shape of dense_shape
+        return _sparse_shapes(shape)
     if isinstance(value, IndexedSlices):
         rest = [TensorShape([shape.ndims])] if value.dense_shape is not None else []
         return [shape, TensorShape([shape[0]]), *rest]

@@ -1,6 +1,7 @@
 """Variables: state as users hold it, how it's named, shared, initialised and partitioned."""
 
 from headrace.variables import collections as collections
+from headrace.variables import functional_loops as functional_loops
 from headrace.variables import initializers as initializers
 from headrace.variables import lookup as lookup
 from headrace.variables import partition as partition

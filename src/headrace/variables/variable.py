@@ -240,11 +240,12 @@ class Variable(metaclass=_Creating):
         raise NotImplementedError
 
     def initialized_value(self) -> Tensor:
-        """Return a value for initialising other variables: this variable's initial value.
-
-        In the step that runs the initializers of both, it is what this variable gets.
+        """Return a value for initialising other variables: this variable's value, or its initial
+        value if it has none yet.
         """
-        return self.initial_value
+        with self.graph.control_dependencies(None):
+            has_value = b.is_variable_initialized(self)
+            return b.cond(has_value, self.read_value, lambda: self.initial_value)
 
     def eval(self, session: Any = None) -> Any:
         """Return the value in `session`, or in the default session."""
