@@ -36,7 +36,8 @@ class Executable:
         self.program = program
         self.resources = resources
         self.kernels = [bind(i, resources, self._part) for i in program.instructions]
-        self._silent = all(map(_is_silent, program.instructions))
+        plain = not (program.is_dynamic or program.has_loops)
+        self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
         fed = {t for t, _ in program.feeds}
         self._fetches = [
@@ -62,6 +63,8 @@ class Executable:
         results of its fetches. ShapesChanged if the program isn't for the variables as they are:
         then nothing has happened.
         """
+        if self._silent:
+            return self._run(feeds)
         if not self._inner:
             if self.program.is_dynamic:
                 with self.resources.running(Step(self)) as step:
@@ -69,8 +72,6 @@ class Executable:
             if self.program.has_loops and current() is None:
                 with self.resources.running(Cancellation()) as stop, active(stop):
                     return self.run(feeds)
-        if self._silent:
-            return self._run(feeds)
         with np.errstate(all="ignore"):
             return self._run(feeds)
 

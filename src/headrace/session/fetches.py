@@ -8,7 +8,7 @@ their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -80,16 +80,18 @@ class FetchPlan:
         self._rebuild = self._visit(fetches)
         self.tensors = [e for e in self._index if isinstance(e, Tensor)]
         self.targets = [e for e in self._index if isinstance(e, Operation)]
-        position = {t: i for i, t in enumerate(self.tensors)}
-        self._sources = [position.get(e) for e in self._index]  # type: ignore[arg-type]
+        if self.targets and self.tensors:
+            position: dict[Any, int] = {t: i for i, t in enumerate(self.tensors)}
+            none = len(self.tensors)  # the place of what operations give
+            self._spread = itemgetter(*[position.get(e, none) for e in self._index])
 
-    def rebuild(self, values: list[Any]) -> Any:
+    def rebuild(self, values: Sequence[Any]) -> Any:
         """Put the values of `tensors` into the nesting of the fetches."""
         if self.targets:
-            values = [None if s is None else values[s] for s in self._sources]
+            values = self._spread([*values, None]) if values else [None] * len(self.targets)
         return self._rebuild(values)
 
-    def _visit(self, fetch: Any) -> Callable[[list[Any]], Any]:
+    def _visit(self, fetch: Any) -> Callable[[Sequence[Any]], Any]:
         if fetch is None:
             raise TypeError(
                 "Fetch argument None has invalid type <class 'NoneType'>: a fetch is a tensor, an "
@@ -101,7 +103,7 @@ class FetchPlan:
             parts = [self._visit(fetch[k]) for k in keys]
             kind: Any = type(fetch)
 
-            def rebuild(v: list[Any]) -> Any:
+            def rebuild(v: Sequence[Any]) -> Any:
                 found = kind()  # a subclass of dict may not take pairs, as defaultdict does not
                 for k, part in zip(keys, parts, strict=True):
                     found[k] = part(v)
@@ -123,7 +125,7 @@ class FetchPlan:
             return lambda v: record(*[part(v) for part in parts])
         return self._visit_element(fetch)
 
-    def _visit_element(self, fetch: Any) -> Callable[[list[Any]], Any]:
+    def _visit_element(self, fetch: Any) -> Callable[[Sequence[Any]], Any]:
         for kind, function, *_ in () if isinstance(fetch, Tensor | Operation) else _conversions:
             if isinstance(fetch, kind):
                 elements, combine = function(fetch)

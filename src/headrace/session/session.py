@@ -257,7 +257,7 @@ class BaseSession:
                 raise TypeError(f"this callable takes {len(keys)} values, not {len(values)}")
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
-            arrays = [feed_array(t, v) for t, v in zip(keys, values, strict=True)]
+            arrays = list(map(feed_array, keys, values))
             if kwargs:
                 got = self._run_watched(
                     plan, arrays, kwargs.get("options"), kwargs.get("run_metadata")
