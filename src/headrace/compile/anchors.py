@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile import images, matrices, prepared
+from headrace.compile import images, matrices, prepared, structures
 from headrace.compile.build import Builder
 from headrace.compile.fuse import Group
 
@@ -42,4 +42,6 @@ FAMILIES: dict[str, Family] = {
     "scatter": Family(_always, prepared.build_scatter),
     "scan": Family(_always, prepared.build_scan),
     "random": Family(prepared.supports_random, prepared.build_random),
+    "while": Family(_always, structures.build_while),
+    "if": Family(_always, structures.build_if),
 }

@@ -7,7 +7,8 @@ time are part of the programs, other constants are buffers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -19,7 +20,7 @@ from headrace.compile.fuse import Group, Space, program_of
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.reductions import Reduce as ReduceKernel
 from headrace.compile.memory import Lifetime, pack
-from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.region import BLOCK, Region, Source, constant_of, is_constant, operands_of
 from headrace.compile.spaces import Access
 from headrace.compile.target import SIZES, Target
@@ -60,6 +61,16 @@ class Composed:
     outputs: list[Operand] = field(default_factory=list)
 
 
+@dataclass
+class Loop:
+    """Calls [start, end) that run again and again. `early`: what it needs once, before."""
+
+    start: int
+    invariants: frozenset[int]
+    end: int = -1
+    early: list[Call] = field(default_factory=list)
+
+
 def build(
     region: Region,
     groups: Sequence[Group],
@@ -69,13 +80,9 @@ def build(
     threads: int,
 ) -> Plan:
     """Make the plan of a region."""
-    builder = Builder(region, blocked, target, threads)
+    builder = Builder(region, blocked, target, threads, anchors)
     builder.plan_outputs(groups)
-    for group in groups:
-        if group.kind in anchors:
-            anchors[group.kind](builder, group)
-        else:
-            _BUILDERS[group.kind](builder, group)
+    builder.add_groups(groups)
     builder.copy_outputs()
     return builder.finish()
 
@@ -83,13 +90,23 @@ def build(
 class Builder:
     """Buffers and calls in the making."""
 
-    def __init__(self, region: Region, blocked: set[Value], target: Target, threads: int) -> None:
+    def __init__(
+        self,
+        region: Region,
+        blocked: set[Value],
+        target: Target,
+        threads: int,
+        anchors: dict[str, AnchorBuilder],
+    ) -> None:
         self.region = region
         self.blocked = blocked
         self.target = target
         self.threads = threads
+        self.anchors = anchors
         self.buffers: list[Buffer] = []
         self.calls: list[Call] = []
+        self.loops: list[Loop] = []  # those that have ended
+        self.around: Loop | None = None  # the innermost that has not
         self._places: dict[tuple[Value, bool], int] = {}
         self._variables: dict[int, int] = {}
         self._constants: dict[Any, int] = {}
@@ -98,6 +115,78 @@ class Builder:
         self._escaping: set[Value] = set()
         self._argmax: dict[Node, int] = {}
         self.packed: dict[Any, int] = {}  # matrices that many products share, packed for them
+
+    def add_groups(self, groups: Sequence[Group]) -> None:
+        """Add the calls of groups, in order."""
+        for group in groups:
+            (self.anchors.get(group.kind) or _BUILDERS[group.kind])(self, group)
+
+    # -- Loops and branches ------------------------------------------------------------------------
+
+    def inside(self, region: Region, blocked: set[Value], given: dict[Value, int]) -> Builder:
+        """A builder for a part of a loop or branch, which adds to this one's plan; its region's
+        inputs are in the buffers `given`.
+        """
+        part = Builder(region, blocked, self.target, self.threads, self.anchors)
+        part.buffers, part.calls, part.loops = self.buffers, self.calls, self.loops
+        part.around = self.around
+        part._constants = self._constants
+        part._escaping = {region.sources[v].base for v in region.outputs}
+        part._places = {(value, False): buffer for value, buffer in given.items()}
+        return part
+
+    def jump(self, flag: int | None = None, target: int = -1) -> int:
+        """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
+        buffers = () if flag is None else (flag,)
+        self.calls.append(Call(Jump(target, flag is not None), buffers))
+        return len(self.calls) - 1
+
+    def land(self, jump: int) -> None:
+        """Let a jump lead to what comes next."""
+        call = self.calls[jump]
+        self.calls[jump] = replace(call, kernel=replace(call.kernel, target=len(self.calls)))
+
+    @contextmanager
+    def loop(self, invariants: Sequence[int]) -> Iterator[int]:
+        """What is added inside the with-block runs again and again; `invariants` are buffers that
+        don't change meanwhile. Yields the number of its first call.
+        """
+        outer, loop = self.around, Loop(len(self.calls), frozenset(invariants))
+        self.around = loop
+        yield loop.start
+        self.around = outer
+        loop.end = len(self.calls)
+        self.loops.append(loop)
+        if loop.early:
+            self._insert(loop)
+
+    def is_invariant(self, source: Source) -> bool:
+        """Whether a source is the same in all iterations of the loop that is being built."""
+        place = self._places.get((source.base, False))
+        return self.around is not None and source.view is None and place in self.around.invariants
+
+    def early(self, kernel: Any, buffers: Sequence[int], reads: int, label: str) -> bool:
+        """Run a kernel before the innermost loop begins, if what it reads doesn't change in it;
+        returns whether that is so.
+        """
+        loop = self.around
+        if loop is None or reads not in loop.invariants:
+            return False
+        loop.early.append(Call(kernel, tuple(buffers), label))
+        return True
+
+    def _insert(self, loop: Loop) -> None:
+        """Put what a loop needs once before its first call."""
+        count, start = len(loop.early), loop.start
+        for i, call in enumerate(self.calls):
+            if isinstance(call.kernel, Jump) and call.kernel.target >= start and i >= start:
+                moved = replace(call.kernel, target=call.kernel.target + count)
+                self.calls[i] = replace(call, kernel=moved)
+        self.calls[start:start] = loop.early
+        for other in self.loops:
+            if other.start >= start:
+                other.start += count
+            other.end += count if other.end > start else 0
 
     # -- Buffers ---------------------------------------------------------------------------------
 
@@ -446,6 +535,12 @@ class Builder:
             for b in call.buffers:
                 first.setdefault(b, i)
                 last[b] = i
+        for loop in self.loops:  # what comes in is needed in every iteration, what goes out too
+            for b in {b for call in self.calls[loop.start : loop.end] for b in call.buffers}:
+                if first[b] < loop.start:
+                    last[b] = max(last[b], loop.end - 1)
+                elif last[b] >= loop.end:
+                    first[b] = loop.start
         arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in first]
         offsets, total = pack([Lifetime(self.buffers[i].size, first[i], last[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):

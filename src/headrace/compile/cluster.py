@@ -47,6 +47,7 @@ from headrace.graph.lowering import (
     views_of,
 )
 from headrace.graph.schema import parse_schema
+from headrace.graph.structured import Structure, is_undefined
 
 __all__ = ["cluster", "is_lowerable", "regions"]
 
@@ -134,8 +135,33 @@ def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
         geometry = rule.describe(node) if family is not None else None
         if family is None or geometry is None or not family.supports(geometry):
             return False
+        if isinstance(geometry, Structure):
+            return all(_is_part(part, families) for part in geometry.parts)
         return all(_is_given(v, limit) for v, limit in limits_of(node))
     return True
+
+
+def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
+    """Whether a part of a loop or branch can be compiled with it: all of it, and nothing in it has
+    to be checked or reserved before.
+    """
+    given = [*(f.value for f in part.feeds), *part.fetches]
+    if not all(is_undefined(v.producer) or _is_compiled(v.type) for v in given):
+        return False
+    for node in part.nodes:
+        if node.constant is not None or is_undefined(node):
+            continue
+        checked = any(not is_constant(index_base(v)) for v, _ in limits_of(node))
+        if node.definition.effect is not Effect.PURE or checked or _is_narrow(node):
+            return False
+        if not is_lowerable(node, families):
+            return False
+    return True
+
+
+def _is_narrow(node: Node) -> bool:
+    """Whether a node has types that are widened before they're compiled (see `widen`)."""
+    return any(t.dtype.base_dtype.name in ("float16", "bfloat16") for t in node.types)
 
 
 def _is_given(indices: Value, limit: int) -> bool:

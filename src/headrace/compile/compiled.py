@@ -29,7 +29,7 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
 from headrace.devices.openmp import thread_count
 from headrace.devices.resources import ResourceHandle, VariableState
-from headrace.graph.dataflow import Node
+from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
 
@@ -124,19 +124,36 @@ class Compiled:
 
     def _by_node(self, values: Sequence[Any]) -> list[Any]:
         region = self._region
-        known: dict[Any, Any] = dict(zip((*region.inputs, *region.variables), values, strict=True))
-        for node in region.nodes:
-            operands = [
-                constant_of(v) if v not in known and is_constant(v) else known[v]
-                for v in node.inputs
-            ]
-            results = _named(node, operands)
-            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
-            known.update(zip(node.outputs, results if listed else [results], strict=False))
-        return [known[v] for v in region.outputs]
+        known = dict(zip((*region.inputs, *region.variables), values, strict=True))
+        return _interpreted(region.nodes, known, region.outputs)
 
     def __str__(self) -> str:
         return str(self.plan)
+
+
+def _interpreted(nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any]) -> list[Any]:
+    """Run nodes one by one by their own kernels, from the values that are `known`."""
+
+    def value(v: Any) -> Any:
+        return constant_of(v) if v not in known and is_constant(v) else known[v]
+
+    for node in nodes:
+        if node.constant is None:
+            results = _named(node, [value(v) for v in node.inputs])
+            listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
+            known.update(zip(node.outputs, results if listed else [results], strict=False))
+    return [value(v) for v in wanted]
+
+
+class _Parts:
+    """What the kernel of a structured node asks for."""
+
+    @staticmethod
+    def bound(part: Dataflow) -> Any:
+        feeds = [f.value for f in part.feeds]
+        return lambda values: _interpreted(
+            part.nodes, dict(zip(feeds, values, strict=True)), part.fetches
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +170,7 @@ class Check:
 def _named(node: Node, operands: list[Any]) -> Any:
     """Run a node's own kernel; an error names the node."""
     try:
-        return bind_kernel(node)(*operands)  # type: ignore[arg-type]
+        return bind_kernel(node, _Parts)(*operands)  # type: ignore[arg-type]
     except OpError as error:
         if error.op is None:
             error._op = node.origin

@@ -23,7 +23,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,37 +31,21 @@ import numpy as np
 from headrace.compile import native, team
 from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
-from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.target import host
 from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
 from headrace.core import dtypes, errors
 from headrace.devices import openmp
 from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
+from headrace.devices.cancellation import current
 
-__all__ = ["Cancel", "NativeCluster", "segments"]
+__all__ = ["NativeCluster", "segments"]
 
 _KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
 _HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
 _SIGNAL_TICKS = {"x86_64": 2**29}  # a fifth of a second, about
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
-
-
-class Cancel:
-    """A token that stops the runs that were given it, at their next call."""
-
-    def __init__(self) -> None:
-        self._word = np.zeros(1, np.int64)
-        self.address = address(self._word)
-
-    def set(self) -> None:
-        """Stop. From any thread; there is no way back."""
-        self._word[0] = 1
-
-    def check(self) -> None:
-        """Raise CancelledError if the token was set."""
-        if self._word[0]:
-            raise _failure(team.CANCELLED)
 
 
 class _Expected(NamedTuple):
@@ -106,12 +90,12 @@ class NativeCluster:
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         variables: Sequence[np.ndarray],
-        cancel: Cancel | None = None,
     ) -> None:
         """Run one step: read inputs, fill outputs, update variables in place.
 
         ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
-        MemoryError: there is no room for another instance; CancelledError: `cancel` was set.
+        MemoryError: there is no room for another instance. The current cancellation's error ends it
+        at its next call.
         """
         wanted = self._counts
         if len(inputs) != wanted[0] or len(outputs) != wanted[1] or len(variables) != wanted[2]:
@@ -120,18 +104,21 @@ class NativeCluster:
             instance = self._idle.pop()
         except IndexError:
             instance = self._another()
+        cancellation = current()
         try:
-            if cancel is not None:
-                cancel.check()
-                instance.words[Header.CANCEL] = cancel.address
+            if cancellation is not None:
+                cancellation.check()
+                instance.words[Header.CANCEL] = address(cancellation.word)
             status = instance.enter(*inputs, *outputs, *variables)
             if status is not None and status >= FIRST_ARRAY:
                 arrays = self._fitting([*inputs, *outputs, *variables])
                 status = instance.enter(*arrays)
             if status is not None:
+                if cancellation is not None:
+                    cancellation.check()
                 raise _failure(status)
         finally:
-            if cancel is not None:
+            if cancellation is not None:
                 instance.words[Header.CANCEL] = instance.zero
             self._give_back(instance)
 
@@ -296,21 +283,37 @@ class _Instance:
 
 
 def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
-    """Divide calls into runs (kind, first, end): foreign ones, small ones at either side of team
-    kernels, and what is left: one parallel region each.
+    """Divide calls into runs (kind, first, end): jumps and what lies between them and their
+    targets; in that, foreign calls, small ones at either side of team kernels, and what is left:
+    one parallel region each. A jump's `end` is the number of the run that it leads to.
     """
-    kinds = [_kind(c) for c in calls]
+    jumps = {i: c.kernel.target for i, c in enumerate(calls) if _kind(c) == team.JUMP}
+    cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
+    result: list[tuple[int, int, int]] = []
+    numbers: dict[int, int] = {}
+    for first, end in pairwise(cuts):
+        numbers[first] = len(result)
+        if first in jumps:
+            result.append((team.JUMP, first, jumps[first]))
+        else:
+            result += _runs(calls, first, end)
+    numbers[len(calls)] = len(result)
+    return [(k, a, numbers[b] if k == team.JUMP else b) for k, a, b in result]
+
+
+def _runs(calls: Sequence[Call], first: int, stop: int) -> list[tuple[int, int, int]]:
+    """The runs of calls [first, stop), none of which is a jump."""
+    kinds = {i: _kind(calls[i]) for i in range(first, stop)}
     result: list[tuple[int, int, int]] = []
 
     def add(kind: int, first: int, end: int) -> None:
         if first < end:
             result.append((kind, first, end))
 
-    first = 0
-    while first < len(kinds):
+    while first < stop:
         foreign = kinds[first] == team.FOREIGN
         end = first
-        while end < len(kinds) and (kinds[end] == team.FOREIGN) == foreign:
+        while end < stop and (kinds[end] == team.FOREIGN) == foreign:
             end += 1
         large = [i for i in range(first, end) if kinds[i] == team.TEAM]
         if foreign:
@@ -326,12 +329,16 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
 
 
 def _kind(call: Call) -> int:
+    if isinstance(call.kernel, Jump):
+        return team.JUMP
     if is_foreign(call.kernel):
         return team.FOREIGN
     return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
 
 
 def _flags(call: Call) -> int:
+    if isinstance(call.kernel, Jump):
+        return 0 if call.kernel.conditional else team.ALWAYS
     alone = team.ON_MASTER if _kind(call) == team.ALONE else 0
     return alone | (team.NEEDS_BARRIER if call.barrier else 0)
 

@@ -75,15 +75,15 @@ def _build_one(builder: Builder, group: Group, g: Contraction) -> None:
 
 
 def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
-    """Whether many products of few rows share this one's matrix, as the steps of an unrolled
-    network do: then it's packed once.
+    """Whether many products of few rows share this one's matrix, as the steps of a network's loop
+    do, or those of an unrolled one: then it's packed once.
     """
     if g.m > _FEW_ROWS or g.transpose_x or g.dtype != "float32" or g.rounds:
         return False
     if builder.target != host():
         return False
     source = builder.region.source(node.inputs[1])
-    if (source, g) in builder.packed:
+    if (source, g) in builder.packed or builder.is_invariant(source):
         return True
     users = [
         n
@@ -101,7 +101,9 @@ def _build_packed(builder: Builder, group: Group, g: Contraction) -> None:
     if key not in builder.packed:
         builder.packed[key] = builder.temporary("uint8", pack.packed_bytes, f"{node.name}/packed")
         y = builder.whole(node.inputs[1])
-        builder.call(pack, [y, builder.packed[key]], f"{node.name}/packed")
+        buffers, label = [y, builder.packed[key]], f"{node.name}/packed"
+        if not builder.early(pack, buffers, y, label):
+            builder.call(pack, buffers, label)
     x = builder.whole(node.inputs[0])
     builder.call(kernel, [x, builder.packed[key], *operands, *outputs], node.name)
 

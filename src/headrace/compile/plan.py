@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Buffer", "Call", "Plan"]
+__all__ = ["Buffer", "Call", "Jump", "Plan"]
 
 KINDS = ("input", "output", "variable", "constant", "arena")
 
@@ -47,6 +47,25 @@ class Call:
     barrier: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """In the place of a kernel: go on at call `target`, if there is a flag only when it's false."""
+
+    target: int
+    conditional: bool
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("flag",) if self.conditional else ()
+
+    @property
+    def counters(self) -> int:
+        return 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+
 @dataclass(frozen=True)
 class Plan:
     """What one cluster does, in order."""
@@ -57,7 +76,9 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"b{i}: {b}" for i, b in enumerate(self.buffers)]
-        for c in self.calls:
+        for i, c in enumerate(self.calls):
+            if any(isinstance(j.kernel, Jump) and j.kernel.target == i for j in self.calls):
+                lines.append(f"call {i}:")
             arguments = ", ".join(
                 f"{name}=b{b}" for name, b in zip(c.kernel.arguments, c.buffers, strict=True)
             )

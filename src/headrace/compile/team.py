@@ -9,6 +9,8 @@ where the kernels look for them, lets go of the GIL if the header says so, and r
                               at a barrier before each call that asks for one
     segment of kind ALONE     small kernels, by the calling thread, without a region
     segment of kind FOREIGN   `i64 f(user, args)` by the calling thread; other than 0 is a failure
+    segment of kind JUMP      go on at another segment, of a conditional jump only if its flag is 0;
+                              task counters begin anew, for loops
 
 It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
 plus its position, a foreign call's failure the negative number that it returned); or an exception
@@ -24,16 +26,18 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from headrace.compile.emit import I1, I32, I64, PTR, VOID, Function, Module, Reg, Type
+from headrace.compile.emit import I1, I8, I32, I64, PTR, VOID, Function, Module, Reg, Type
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE
 from headrace.compile.target import Target
 
 __all__ = [
     "ALONE",
+    "ALWAYS",
     "CALL_WORDS",
     "CANCELLED",
     "FIRST_ARRAY",
     "FOREIGN",
+    "JUMP",
     "NEEDS_BARRIER",
     "ON_MASTER",
     "TEAM",
@@ -45,7 +49,7 @@ __all__ = [
 class Header(IntEnum):
     """Words at the head of an instance. Tables are addresses of further words."""
 
-    SEGMENTS = 0  # table of (kind, first call, end)
+    SEGMENTS = 0  # table of (kind, first call, end; for a jump the segment that it leads to)
     SEGMENT_COUNT = 1
     CALLS = 2  # table of (function, address of its argument table, flags, user, time of its end)
     COUNTERS = 3  # the kernels' task counters, zeroed before a step
@@ -74,8 +78,8 @@ class Header(IntEnum):
     SIZE = 24
 
 
-TEAM, ALONE, FOREIGN = range(3)
-NEEDS_BARRIER, ON_MASTER = 1, 2  # flags of a call
+TEAM, ALONE, FOREIGN, JUMP = range(4)
+NEEDS_BARRIER, ON_MASTER, ALWAYS = 1, 2, 4  # flags of a call; ALWAYS: of a jump without a flag
 CALL_WORDS = 5
 _FUNCTION, _ARGUMENTS, _FLAGS, _USER, _ENDED = range(CALL_WORDS)
 
@@ -201,13 +205,16 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
     """step(header): run all segments, on the calling thread and its team."""
     f = module.function("step", [PTR], noalias=False)
     (header,) = f.parameters
-    counters = _get_pointer(f, header, Header.COUNTERS)
-    zero = f.reg(0)
-    f.loop(
-        0,
+    counters, counter_count = (
+        _get_pointer(f, header, Header.COUNTERS),
         _get(f, header, Header.COUNTER_COUNT),
-        lambda i: f.store(zero, counters, f.mul(i, COUNTER_STRIDE)),
     )
+    zero = f.reg(0)
+
+    def reset_counters() -> None:
+        f.loop(0, counter_count, lambda i: f.store(zero, counters, f.mul(i, COUNTER_STRIDE)))
+
+    reset_counters()
     now = _clock(f)
     for word, value in ((Header.STOP, _NEVER), (Header.STATUS, 0)):
         _set(f, header, word, value)
@@ -245,9 +252,25 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
     def walk_alone() -> None:
         f.call_function(walk, header, 0, 1)
 
+    def jump(number: Reg, call_number: Reg, target: Reg) -> Reg:
+        call = _call_record(f, header, call_number)
+        always = f.icmp("ne", f.and_(f.load(I64, call, _FLAGS), ALWAYS), 0)
+        flag = f.load(I8, f.load(PTR, f.load(PTR, call, _ARGUMENTS), 0))
+        taken = f.or_(always, f.icmp("eq", flag, f.const(0, I8)))
+        reset_counters()
+        f.call_function(pause, header, call_number)
+        stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
+        return f.select(stopped, count, f.select(taken, target, f.add(number, 1)))
+
     def run(number: Reg) -> Reg:
         row = f.offset(_get_pointer(f, header, Header.SEGMENTS), f.mul(number, 3), I64)
         kind, first, end = (f.load(I64, row, i) for i in range(3))
+        is_jump = f.icmp("eq", kind, JUMP)
+        return f.when(
+            is_jump, lambda: jump(number, first, end), lambda: work(number, kind, first, end)
+        )[0]
+
+    def work(number: Reg, kind: Reg, first: Reg, end: Reg) -> Reg:
         _set(f, header, Header.FIRST, first)
         _set(f, header, Header.END, end)
         is_foreign = f.icmp("eq", kind, FOREIGN)

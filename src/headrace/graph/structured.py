@@ -13,7 +13,7 @@ instruction whose attributes are Programs. The parts take and give plain lists o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.devices.cancellation import current
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.flow import DEAD
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import parse_schema
 
@@ -129,18 +130,39 @@ _SIGNATURE = "inputs: *Tin -> outputs: *Tout"
 _TYPES = "Tin: list(type) >= 0; Tout: list(type) >= 0"
 
 
-def _definition(op_type: str, kernel: Callable[..., Any], doc: str) -> Definition:
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What the compiler asks of a structured node: which inputs it reads, and its parts."""
+
+    operands: tuple[int, ...]
+    parts: tuple[Any, ...]
+    direction: str = "forward"
+
+
+def _describe(node: Any) -> Structure:
+    return Structure(tuple(range(len(node._inputs))), tuple(parts_of(node).values()))
+
+
+def is_undefined(op: Any) -> bool:
+    """Whether an operation or node stands for what only the other branch makes."""
+    return getattr(op, "definition", None) is UNDEFINED
+
+
+def _definition(
+    op_type: str, kernel: Callable[..., Any], doc: str, family: str | None = None
+) -> Definition:
     return Definition(
         schema=parse_schema(op_type, _SIGNATURE, _TYPES),
         infer=_no_rule,
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
+        lower=None if family is None else Anchor(family, _describe),
         doc=doc,
     )
 
 
-WHILE = _definition("_While", _while_kernel, "Repeat `body` as long as `cond` is true.")
-IF = _definition("_If", _if_kernel, "Run one of two steps.")
+WHILE = _definition("_While", _while_kernel, "Repeat `body` as long as `cond` is true.", "while")
+IF = _definition("_If", _if_kernel, "Run one of two steps.", "if")
 PASS = _definition("_Pass", list, "Give the inputs.")
 UNDEFINED = _definition(
     "_Undefined",

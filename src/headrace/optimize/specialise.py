@@ -25,7 +25,16 @@ from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
-from headrace.graph.structured import IF, PASS, UNDEFINED, WHILE, Structured, parts_of, with_effect
+from headrace.graph.structured import (
+    IF,
+    PASS,
+    UNDEFINED,
+    WHILE,
+    Structured,
+    is_undefined,
+    parts_of,
+    with_effect,
+)
 from headrace.ops.internal import ENSURE_SHAPE, READ
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source
@@ -182,7 +191,11 @@ class _Specialiser:
         parts = {k: self._part(step, inputs[1:]) for k, step in parts_of(op).items()}
         outcomes = zip(parts["then"].fetches, parts["otherwise"].fetches, strict=True)
         types = [
-            b.type if _is_undefined(a) else a.type if _is_undefined(b) else _joined(a.type, b.type)
+            b.type
+            if is_undefined(a.op)
+            else a.type
+            if is_undefined(b.op)
+            else _joined(a.type, b.type)
             for a, b in outcomes
         ]
         given = [inputs[0], *(v for v in inputs[1:] if v.constant is None)]
@@ -292,10 +305,6 @@ def _joined(one: ValueType, other: ValueType) -> ValueType:
         return ValueType(one.dtype, None)
     sizes = tuple(m if m == n else None for m, n in zip(a, b, strict=True))
     return ValueType.of(one.dtype, TensorShape.of(sizes))
-
-
-def _is_undefined(value: Value) -> bool:
-    return value.op.definition is UNDEFINED if isinstance(value.op, Node) else False
 
 
 def _effect(nodes: Iterable[Node]) -> Effect:

@@ -156,7 +156,15 @@ def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
 
 
 def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
-    """A pass over a flow, after it went over the flows inside of its loops and branches."""
+    """A pass over a flow and the flows inside of its loops and branches: those first, but for
+    clusters, which may take in a loop as a whole.
+    """
+
+    def inside(flow: Dataflow) -> Dataflow:
+        return map_parts(flow, lambda part: _deeply(each, part, options))
+
     if each.name == "schedule":
         return each.run(flow, options)  # which goes into them by itself
-    return each.run(map_parts(flow, lambda part: _deeply(each, part, options)), options)
+    if each.name == "cluster":
+        return inside(each.run(flow, options))
+    return each.run(inside(flow), options)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from headrace.compile import driver, team
-from headrace.compile.driver import Cancel, NativeCluster, segments
+from headrace.compile.driver import NativeCluster, segments
 from headrace.compile.foreign import Bound
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.core import errors
+from headrace.devices.cancellation import Cancellation, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected, long_plan
 
 FACTORS = (2.0, 0.5, 3.0, 1.5, 0.25)
@@ -272,16 +273,18 @@ def test_large_idle_instances_are_dropped():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     cluster = NativeCluster(long_plan(2000), threads)
-    cancel = Cancel()
-    threading.Timer(0.2, cancel.set).start()
-    with pytest.raises(errors.CancelledError):
-        cluster.run([], [np.zeros(1, np.float32)], [], cancel=cancel)
+    stop = Cancellation()
+    late = errors.DeadlineExceededError(None, None, "late")
+    threading.Timer(0.2, stop.cancel, [late]).start()
+    with active(stop), pytest.raises(errors.DeadlineExceededError):
+        cluster.run([], [np.zeros(1, np.float32)], [])
     instance = cluster._idle[0]
     assert 0 < instance.words[team.Header.STOP] < 2000
     short = NativeCluster(long_plan(1, 10), threads)
-    short.run([], [np.zeros(1, np.float32)], [], cancel=Cancel())
-    with pytest.raises(errors.CancelledError):
-        short.run([], [np.zeros(1, np.float32)], [], cancel=cancel)
+    with active(Cancellation()):
+        short.run([], [np.zeros(1, np.float32)], [])
+    with active(stop), pytest.raises(errors.DeadlineExceededError):
+        short.run([], [np.zeros(1, np.float32)], [])
 
 
 def test_profile_names_each_call():

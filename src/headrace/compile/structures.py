@@ -1,0 +1,114 @@
+"""Loops and branches inside a cluster. In: a group whose head is a WHILE or an IF. Out: the calls
+of its parts, with jumps between them.
+
+A part is built like a region of its own, among the buffers and calls of the plan around it: what it
+is given are buffers, and so is what it makes. A loop's variables have a buffer each for the whole
+loop; an iteration makes their next values elsewhere and copies them there at its end. What a loop
+needs once, such as a matrix packed for its products, is made before it begins (see Builder.early).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from headrace.compile.build import Builder, Operand
+from headrace.compile.fuse import Group, Space, fuse
+from headrace.compile.layouts import blocked_values
+from headrace.compile.region import Region
+from headrace.graph.dataflow import Dataflow, Value
+from headrace.graph.lowering import row_major
+from headrace.graph.structured import is_undefined
+
+__all__ = ["build_if", "build_while"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A buffer that holds a value of some shape, in order."""
+
+    buffer: int
+    value: Value
+
+    def operand(self) -> Operand:
+        return Operand(self.buffer, self.value.dtype.base_dtype.name, row_major(self.shape))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.type.sizes or ()
+
+
+def build_while(builder: Builder, group: Group) -> None:
+    """Set the variables; while the condition holds, run the body and set them anew."""
+    node = group.head
+    cond, body, results = (node.attrs[k] for k in ("cond", "body", "results"))
+    count = len(body.fetches)
+    leaving = dict(zip(results, node.outputs, strict=True))
+    variables = [
+        _Place(builder.result(leaving[i]) if i in leaving else _temporary(builder, v), v)
+        for i, v in enumerate(node.inputs[:count])
+    ]
+    for place, value in zip(variables, node.inputs, strict=False):
+        _copy(builder, builder.whole(value), place)
+    given = [p.buffer for p in variables] + [builder.whole(v) for v in node.inputs[count:]]
+    with builder.loop(given[count:]) as start:
+        (flag,) = _splice(builder, cond, given)
+        assert flag is not None
+        leave = builder.jump(flag)
+        following = _splice(builder, body, given)
+        _set(builder, variables, following)
+        builder.jump(target=start)
+        builder.land(leave)
+
+
+def build_if(builder: Builder, group: Group) -> None:
+    """Jump over the part that isn't taken."""
+    node = group.head
+    flag, *given = [builder.whole(v) for v in node.inputs]
+    outcomes = [_Place(builder.result(v), v) for v in node.outputs]
+    leave = builder.jump(flag)
+    _set(builder, outcomes, _splice(builder, node.attrs["then"], given))
+    skip = builder.jump()
+    builder.land(leave)
+    _set(builder, outcomes, _splice(builder, node.attrs["otherwise"], given))
+    builder.land(skip)
+
+
+def _splice(builder: Builder, part: Dataflow, given: Sequence[int]) -> list[int | None]:
+    """Add the calls of a part whose feeds are in these buffers; the buffers of its fetches."""
+    nodes = [n for n in part.nodes if n.constant is None and not is_undefined(n)]
+    fetches = [v for v in part.fetches if not is_undefined(v.producer)]
+    region = Region(nodes, list(dict.fromkeys(fetches)))
+    blocked = blocked_values(region)
+    places = {f.value: b for f, b in zip(part.feeds, given, strict=True)}
+    child = builder.inside(region, blocked, places)
+    child.add_groups(fuse(region, blocked))
+    return [None if is_undefined(v.producer) else child.whole(v) for v in part.fetches]
+
+
+def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | None]) -> None:
+    """Copy values to their places, as if at once."""
+    taken = {p.buffer for p in places}
+    moves = []
+    for place, buffer in zip(places, buffers, strict=True):
+        if buffer is None or buffer == place.buffer:
+            continue
+        if buffer in taken:  # it may be overwritten before it's read
+            aside = _Place(_temporary(builder, place.value), place.value)
+            _copy(builder, buffer, aside)
+            buffer = aside.buffer
+        moves.append((buffer, place))
+    for buffer, place in moves:
+        _copy(builder, buffer, place)
+
+
+def _copy(builder: Builder, buffer: int, place: _Place) -> None:
+    source = Operand(buffer, place.operand().dtype, row_major(place.shape))
+    builder.copy(source, place.operand(), Space(place.shape))
+
+
+def _temporary(builder: Builder, value: Value) -> int:
+    return builder.temporary(
+        value.dtype.base_dtype.name, prod(value.type.sizes or ()), f"{value.name}/variable"
+    )
