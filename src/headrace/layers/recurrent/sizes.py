@@ -1,0 +1,71 @@
+"""Shapes of states: sizes that a cell gives, with the batch's in front, and zeros of that shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core import dtypes, nest
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph.inference import constant_value
+from headrace.graph.operation import Tensor
+from headrace.ops.convert import constant
+from headrace.ops.define import b
+
+__all__ = ["batch_shape", "static_batch_shape", "zeros_of_sizes"]
+
+
+def batch_shape(batch: Any, size: Any) -> Tensor:
+    """The shape [batch, *size] as a tensor; each is an integer, a shape, or an int32 tensor."""
+    head, tail = _vector(batch, "prefix"), _vector(size, "suffix")
+    if head is None or tail is None:
+        raise ValueError(f"Provided a prefix or suffix of None: {batch} and {size}")
+    return b.concat([head, tail], 0)
+
+
+def static_batch_shape(batch: Any, size: Any) -> TensorShape:
+    """What is known of [batch, *size] while the graph is built.
+
+    It makes the same constants as `batch_shape`, which nothing uses: without them the operations
+    that follow would be numbered otherwise than TensorFlow's, and with them random seeds.
+    """
+    _vector(batch, "prefix")
+    _vector(size, "suffix")
+    return _static(batch).concatenate(_static(size))
+
+
+def _vector(value: Any, role: str) -> Tensor | None:
+    if isinstance(value, Tensor):
+        if value.shape.ndims == 0:
+            return b.expand_dims(value, 0)
+        if value.shape.ndims == 1:
+            return value
+        raise ValueError(
+            f"{role} tensor must be either a scalar or vector, but saw tensor: {value}"
+        )
+    shape = _static(value)
+    if not shape.is_fully_defined():
+        return None
+    return constant(shape.as_list(), dtype=dtypes.int32)
+
+
+def _static(value: Any) -> TensorShape:
+    if isinstance(value, Tensor):
+        known = constant_value(value)
+        if known is None:
+            return TensorShape([None] if value.shape.ndims == 0 else None)
+        value = known.tolist()
+    if isinstance(value, TensorShape):
+        return value
+    return as_shape(value if isinstance(value, list | tuple) else [value])
+
+
+def zeros_of_sizes(sizes: Any, batch: Any, dtype: Any) -> Any:
+    """A nest of zeros [batch, *size], one for each size of the nest `sizes`."""
+
+    def zeros(size: Any) -> Tensor:
+        made = b.zeros(batch_shape(batch, size), dtype=dtype)
+        made.set_shape(static_batch_shape(batch, size))
+        return made
+
+    # A TensorShape is one size, though it can be iterated over: nests hold only lists and tuples.
+    return nest.map_structure(zeros, sizes)
