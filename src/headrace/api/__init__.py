@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.api import bitwise as bitwise
 from headrace.api import compat as compat
+from headrace.api import contrib as contrib
 from headrace.api import debugging as debugging
 from headrace.api import dtypes as dtypes
 from headrace.api import errors as errors
@@ -15,6 +16,7 @@ from headrace.api import image as image
 from headrace.api import initializers as initializers
 from headrace.api import io as io
 from headrace.api import keras as keras
+from headrace.api import layers as layers
 from headrace.api import linalg as linalg
 from headrace.api import lookup as lookup
 from headrace.api import manip as manip
@@ -854,6 +856,7 @@ __all__ = [
     "constant",
     "constant_initializer",
     "container",
+    "contrib",
     "control_dependencies",
     "convert_to_tensor",
     "convert_to_tensor_or_indexed_slices",
@@ -981,6 +984,7 @@ __all__ = [
     "is_tensor",
     "is_variable_initialized",
     "keras",
+    "layers",
     "lbeta",
     "less",
     "less_equal",

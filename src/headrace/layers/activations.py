@@ -38,7 +38,7 @@ _BY_NAME: dict[str, str | Activation] = {
 
 
 def get_activation(identifier: Any) -> Activation:
-    """Return the function of a name, a function itself, or for None the one that changes nothing."""
+    """Return the function of a name, a function itself, or, for None, the identity."""
     if identifier is None:
         return _linear
     if isinstance(identifier, str):

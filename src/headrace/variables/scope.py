@@ -339,12 +339,11 @@ def _pure_scope(
     base = target if isinstance(target, VariableScope) else outer
     if again:
         name = target.name
-        counts = dict(store.scope_counts)
     else:
         name = f"{outer.name}/{target}" if outer.name else str(target)
-        counts = {}
     scope = _derived(base, name, prefix, reuse if reuse else base.reuse, settings)
     store.open_scope(name)
+    counts = dict(store.scope_counts)
     state.variable_scope = scope
     try:
         yield scope

@@ -8,6 +8,7 @@ from headrace.core import dtypes, nest
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
+from headrace.graph.schema import MISSING
 from headrace.ops.convert import constant
 from headrace.ops.define import b
 
@@ -59,12 +60,16 @@ def _static(value: Any) -> TensorShape:
     return as_shape(value if isinstance(value, list | tuple) else [value])
 
 
-def zeros_of_sizes(sizes: Any, batch: Any, dtype: Any) -> Any:
-    """A nest of zeros [batch, *size], one for each size of the nest `sizes`."""
+def zeros_of_sizes(sizes: Any, batch: Any, dtype: Any, known_batch: Any = MISSING) -> Any:
+    """A nest of zeros [batch, *size], one for each size of the nest `sizes`.
+
+    known_batch is what is known of a batch that is a tensor: None, or a number.
+    """
+    known = batch if known_batch is MISSING else known_batch
 
     def zeros(size: Any) -> Tensor:
         made = b.zeros(batch_shape(batch, size), dtype=dtype)
-        made.set_shape(static_batch_shape(batch, size))
+        made.set_shape(static_batch_shape(known, size))
         return made
 
     # A TensorShape is one size, though it can be iterated over: nests hold only lists and tuples.

@@ -61,10 +61,10 @@ class DropoutWrapper(CellWrapper):
     """Drops elements of a cell's inputs, outputs and new states, each with its own probability.
 
     The probabilities of keeping an element are numbers or tensors; 1 changes nothing.
-    variational_recurrent: one draw per run for all steps of time and all rows of the batch (Gal and
-    Ghahramani, 2016); it needs dtype, and input_size if inputs are dropped. seed: decides the draws.
-    dropout_state_filter_visitor(substate): returns a bool, or a nest of bools, that says which parts
-    of the state are dropped; it's asked from the top down.
+    variational_recurrent: one draw per run for all steps of time and all rows of the batch (Gal
+    and Ghahramani, 2016); it needs dtype, and input_size if inputs are dropped. seed: decides the
+    draws. dropout_state_filter_visitor(substate): returns a bool, or a nest of bools, that says
+    which parts of the state are dropped; it's asked from the top down.
     """
 
     def __init__(
@@ -135,9 +135,7 @@ class DropoutWrapper(CellWrapper):
             output = self._dropped("output", output, self._output_keep)
         return output, new_state
 
-    def _dropped(
-        self, what: str, values: Any, keep: Any, chosen: list[bool] | None = None
-    ) -> Any:
+    def _dropped(self, what: str, values: Any, keep: Any, chosen: list[bool] | None = None) -> Any:
         """`values` with elements dropped from those leaves that are `chosen`, or from all."""
         flat = nest.flatten(values)
         for i, value in enumerate(flat):
@@ -234,9 +232,9 @@ class DeviceWrapper(CellWrapper):
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         """Return the wrapped cell's state of zeros, on the device."""
-        with name_scope(f"{type(self).__name__}ZeroState", values=[batch_size]):
-            with get_default_graph().device(self._device):
-                return self.cell.zero_state(batch_size, dtype)
+        scope = name_scope(f"{type(self).__name__}ZeroState", values=[batch_size])
+        with scope, get_default_graph().device(self._device):
+            return self.cell.zero_state(batch_size, dtype)
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> Any:
         with get_default_graph().device(self._device):

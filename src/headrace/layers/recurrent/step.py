@@ -1,0 +1,105 @@
+"""One step of time of a batch whose rows may end early, and what else the loops share.
+
+Past the end of a row its outputs are zeros and its state stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.core import nest
+from headrace.graph.default import get_default_graph
+from headrace.graph.operation import Tensor
+from headrace.ops.define import b
+from headrace.ops.tensor_array import TensorArray
+from headrace.variables.scope import VariableScope
+
+__all__ = ["Lengths", "cache_reads", "choose", "initial_state_of"]
+
+CallCell = Callable[[], tuple[Any, Any]]
+
+
+def cache_reads(scope: VariableScope) -> None:
+    """Have variables of `scope` read once, beside them, and not once per use elsewhere.
+
+    Not inside a loop: an iteration must see what the one before it assigned.
+    """
+    context = get_default_graph()._get_control_flow_context()
+    looping = context is not None and context.GetWhileContext() is not None
+    if scope.caching_device is None and not looping:
+        scope.set_caching_device(lambda op: op.device)
+
+
+def initial_state_of(cell: Any, batch: Any, dtype: Any) -> Any:
+    """A cell's state of zeros."""
+    if getattr(cell, "get_initial_state", None) is not None:
+        return cell.get_initial_state(inputs=None, batch_size=batch, dtype=dtype)
+    return cell.zero_state(batch, dtype)
+
+
+def choose(keep_old: Tensor, old: Any, new: Any) -> Any:
+    """The rows of `old` where `keep_old`, else those of `new`; what has no rows is `new`."""
+    if isinstance(old, TensorArray) or old.shape.ndims == 0:
+        return new
+    with get_default_graph().colocate_with(new):
+        return b.where(keep_old, old, new)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The lengths of a batch's rows, and the zeros that follow their outputs (a list of leaves)."""
+
+    lengths: Tensor
+    shortest: Tensor
+    longest: Tensor
+    zeros: list[Tensor]
+
+    @staticmethod
+    def of(lengths: Tensor, zeros: list[Tensor]) -> Lengths:
+        """The lengths of rows, with their least and greatest."""
+        return Lengths(lengths, b.reduce_min(lengths), b.reduce_max(lengths), zeros)
+
+    def in_loop(self, time: Tensor, cell: Any, state: Any, call: CallCell) -> tuple[Any, Any]:
+        """A step that always calls the cell: what a loop over the longest row needs."""
+        ended = time >= self.lengths
+        output, new_state = _flat_step(cell, state, call)
+        return self._packed(cell, state, self._chosen(ended, state, output, new_state))
+
+    def unrolled(self, time: int, cell: Any, state: Any, call: CallCell) -> tuple[Any, Any]:
+        """A step that doesn't call the cell when all rows have ended, nor choose when none has."""
+        ended = time >= self.lengths
+
+        def step() -> list[Any]:
+            output, new_state = _flat_step(cell, state, call)
+            return b.cond(
+                time < self.shortest,
+                lambda: output + new_state,
+                lambda: self._chosen(ended, state, output, new_state),
+            )
+
+        results = b.cond(time >= self.longest, lambda: self.zeros + nest.flatten(state), step)
+        return self._packed(cell, state, results)
+
+    def _chosen(self, ended: Tensor, state: Any, output: list[Any], new: list[Any]) -> list[Any]:
+        old = self.zeros + nest.flatten(state)
+        return [choose(ended, o, n) for o, n in zip(old, output + new, strict=True)]
+
+    def _packed(self, cell: Any, state: Any, results: list[Any]) -> tuple[Any, Any]:
+        for known, result in zip(self.zeros + nest.flatten(state), results, strict=True):
+            if not isinstance(result, TensorArray):
+                result.set_shape(known.shape)
+        count = len(self.zeros)
+        return _pack(cell.output_size, results[:count]), _pack(state, results[count:])
+
+
+def _flat_step(cell: Any, state: Any, call: CallCell) -> tuple[list[Any], list[Any]]:
+    output, new_state = call()
+    nest.assert_same_structure(cell.output_size, output)
+    nest.assert_same_structure(state, new_state)
+    return nest.flatten(output), nest.flatten(new_state)
+
+
+def _pack(structure: Any, leaves: list[Any]) -> Any:
+    return nest.pack_sequence_as(structure, leaves)
