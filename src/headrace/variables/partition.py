@@ -9,6 +9,7 @@ from typing import Any
 from headrace.core.dtypes import DType, as_dtype, string
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Tensor
 from headrace.ops.control import group
 from headrace.ops.convert import name_scope, register_tensor_conversion_function
@@ -134,8 +135,8 @@ class PartitionedVariable:
         return [i for i, n in enumerate(self._partitions) if n > 1] or [0]
 
     def as_tensor(self) -> Tensor:
-        """Return the whole as one tensor."""
-        with name_scope(None):
+        """Return the whole as one tensor, made outside any loop that it's used in."""
+        with get_default_graph().control_dependencies(None), name_scope(None):
             if len(self._variable_list) == 1:
                 return identity(self._variable_list[0], name=self._name)
             axes = self._partition_axes()

@@ -154,8 +154,9 @@ def _loop_over_time(
             return cell(now, state)
 
         output, new_state = call() if rows is None else rows.in_loop(time, cell, state, call)
-        outputs = zip(written, nest.flatten(output), strict=True)
-        return time + 1, tuple(array.write(time, value) for array, value in outputs), new_state
+        pairs = zip(written, nest.flatten(output), strict=True)
+        written = tuple(array.write(time, value) for array, value in pairs)
+        return time + 1, written, new_state
 
     # At least one step is made even of empty rows, so that the cell's variables are checked.
     bound = b.minimum(steps, b.maximum(1, steps if rows is None else rows.longest))

@@ -1,0 +1,188 @@
+"""Layer: names, scopes, sharing, what is collected, and the checks of inputs."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+
+
+class Product(tf.layers.Layer):
+    """x times a matrix of two columns."""
+
+    def build(self, input_shape):
+        rows = input_shape.as_list()[-1]
+        self.w = self.add_weight("w", [rows, 2], regularizer=getattr(self, "regularizer", None))
+        super().build(input_shape)
+
+    def call(self, inputs, scale=1.0):
+        return tf.matmul(inputs, self.w) * scale
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def ones(*shape):
+    return tf.ones(shape or (4, 3))
+
+
+def test_names_and_scopes_are_unique():
+    first, second = Product(), Product()
+    assert (first.name, second.name) == ("product_1", "product_2")
+    assert second(ones()).op.name == "product/mul"
+    assert first(ones()).op.name == "product_1/mul"
+    assert (second.w.op.name, second.scope_name) == ("product/w", "product")
+    with tf.variable_scope("outer"):
+        assert Product(name="named")(ones()).op.name == "outer/named/mul"
+
+
+def test_a_name_in_snake_case():
+    class LSTMFooCell2D(tf.layers.Layer):
+        pass
+
+    class _Hidden(tf.layers.Layer):
+        pass
+
+    assert LSTMFooCell2D().name == "lstm_foo_cell2d_1"
+    assert _Hidden().name == "private__hidden_1"
+
+
+def test_later_calls_share_variables_and_name_scope():
+    layer = Product()
+    layer(ones())
+    with tf.variable_scope("elsewhere"):
+        assert layer(ones(), scope="ignored_now").op.name == "product/mul_1"
+    assert len(tf.global_variables()) == 1
+    assert layer.weights == layer.variables == layer.trainable_weights == [layer.w]
+
+
+def test_scope_and_reuse():
+    with tf.variable_scope("s"):
+        made = Product(_scope="k")
+        assert made.scope_name == "s/k"
+        made(ones())
+    with tf.variable_scope("s"):
+        shared = Product(_reuse=True)
+        shared(ones(), scope="k")
+    assert shared.w is made.w
+    with pytest.raises(ValueError, match="Variable absent/w does not exist"):
+        Product(name="absent", _reuse=True)(ones())
+
+
+def test_scope_name_is_unknown_before_the_first_call():
+    with pytest.raises(ValueError, match="has not been used yet"):
+        _ = Product().scope_name
+
+
+def test_dtype_is_the_first_inputs():
+    layer = Product()
+    assert layer.dtype is None
+    layer(tf.ones([4, 3], tf.float64))
+    assert (layer.dtype, layer.w.dtype.base_dtype) == ("float64", tf.float64)
+
+
+def test_arrays_are_converted():
+    assert Product()(np.ones((4, 3), np.float32)).shape.as_list() == [4, 2]
+
+
+def test_not_trainable():
+    layer = Product(trainable=False)
+    layer(ones())
+    assert layer.trainable_weights == [] == tf.trainable_variables()
+    assert layer.non_trainable_weights == layer.weights == [layer.w]
+
+
+def test_losses_are_collected_once_per_variable():
+    layer = Product(activity_regularizer=tf.reduce_sum)
+    layer.regularizer = lambda w: tf.reduce_sum(w * 2)
+    x = ones()
+    layer(x)
+    names = [loss.op.name for loss in layer.losses]
+    assert names == ["product/w/Regularizer/Sum", "product/ActivityRegularizer/truediv"]
+    assert tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES) == layer.losses
+    assert layer.get_losses_for(None) == layer.losses[:1]
+    assert layer.get_losses_for(x) == layer.losses[1:]
+    with tf.variable_scope("", reuse=True):
+        again = Product(name="product", _reuse=True)
+        again.regularizer = layer.regularizer
+        again(ones())
+    assert again.losses == []
+
+
+def test_updates_by_what_they_depend_on():
+    class Counting(tf.layers.Layer):
+        def call(self, inputs):
+            count = tf.get_variable("count", initializer=0.0, trainable=False)
+            self.add_update(tf.assign_add(count, 1.0))
+            self.add_update(tf.assign(count, tf.reduce_sum(inputs)))
+            return inputs
+
+    layer, x = Counting(), ones()
+    layer(x)
+    always, by_input = layer.updates
+    assert layer.get_updates_for(None) == [always]
+    assert layer.get_updates_for(x) == [by_input]
+    assert layer.get_updates_for(ones()) == []
+    layer.trainable = False
+    assert layer.updates == []
+
+
+def test_weights_in_a_session():
+    layer = Product()
+    y = layer(ones(1, 2))
+    assert layer.count_params() == 4
+    with tf.Session() as session:
+        layer.set_weights([np.arange(4).reshape(2, 2)])
+        assert session.run(y).tolist() == [[2, 4]]
+        assert layer.get_weights()[0].tolist() == [[0, 1], [2, 3]]
+        with pytest.raises(ValueError, match="weight list of length 0"):
+            layer.set_weights([])
+        with pytest.raises(ValueError, match="not compatible"):
+            layer.set_weights([np.ones(3)])
+    with pytest.raises(ValueError, match="open one first"):
+        layer.get_weights()
+
+
+def test_configuration():
+    layer = Product(name="p", dtype=tf.float32)
+    assert layer.get_config() == {"name": "p", "trainable": True, "dtype": "float32"}
+    assert Product.from_config(layer.get_config()).name == "p"
+
+
+def test_unknown_arguments():
+    with pytest.raises(TypeError, match="Keyword argument not understood"):
+        Product(color="red")
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Product()(ones(), shade=1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"ndim": 3}, "expected ndim=3, found ndim=2"),
+        ({"min_ndim": 3}, "expected min_ndim=3, found ndim=2"),
+        ({"max_ndim": 1}, "expected max_ndim=1, found ndim=2"),
+        ({"dtype": "float64"}, "expected dtype=float64"),
+        ({"axes": {-1: 4}}, "expected axis -1 of input shape to have value 4"),
+        ({"shape": (None, 7)}, "expected shape=\\(None, 7\\), found shape=\\[4, 3\\]"),
+    ],
+)
+def test_input_specs(spec, message):
+    layer = Product()
+    layer.input_spec = tf.layers.InputSpec(**spec)
+    with pytest.raises(ValueError, match=message):
+        layer(ones())
+
+
+def test_input_specs_that_fit():
+    layer = Product()
+    layer.input_spec = tf.layers.InputSpec(dtype="float32", ndim=2, axes={0: None, 1: 3})
+    assert layer(ones()).shape.as_list() == [4, 2]
+    with pytest.raises(ValueError, match="expects 1 inputs, but it received 2"):
+        layer([ones(), ones()])
+    with pytest.raises(ValueError, match="rank is undefined"):
+        layer(tf.placeholder(tf.float32))
+    with pytest.raises(ValueError, match="Axis 4 is greater"):
+        tf.layers.InputSpec(ndim=3, axes={4: 2})
