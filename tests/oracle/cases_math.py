@@ -400,7 +400,7 @@ def spreads(tf):
     ]
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def fraction_of_zeros(tf):
     return tf.nn.zero_fraction(tf.constant([0.0, 1.0, 0.0, 2.0]))
 
@@ -534,7 +534,7 @@ def counts(tf):
     ]
 
 
-@case(graph=False, imports=False)
+@case
 def confusion(tf):
     return [
         tf.confusion_matrix([0, 2, 1], [1, 2, 1]),
@@ -544,7 +544,7 @@ def confusion(tf):
     ]
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def monotonic(tf):
     return [
         tf.is_strictly_increasing([1, 2, 4]),

@@ -24,6 +24,7 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
+from headrace.ops.tensor_array import TensorArray
 
 __all__ = ["AggregationMethod", "UnconnectedGradients", "gradients", "hessians"]
 
@@ -109,17 +110,26 @@ def hessians(
                 raise ValueError(f"ys do not depend on {x}: it has no Hessian")
             x = _as_tensor(x, "x")
             flat = b.reshape(gradient, [-1])
-            count = flat.shape.sizes[0] if flat.shape.sizes else None
-            if count is None:
-                raise ValueError(f"the Hessian of {x.name} needs a static shape, not {x.shape}")
-            rows = [
-                _zeros_like(x) if row is None else row
-                for i in range(count)
-                for row in gradients(flat[i], x, None, "gradients", *options)
-            ]
+
+            def row(i: Any, flat: Any = flat, x: Any = x) -> Any:
+                derivative = gradients(flat[i], x, None, "gradients", *options)[0]
+                return _zeros_like(x) if derivative is None else derivative
+
+            rows = _rows(row, flat.shape.sizes, b.size(x), x.dtype)
             shape = b.shape(x)
-            found.append(b.reshape(b.stack(rows), b.concat([shape, shape], 0)))
+            found.append(b.reshape(rows, b.concat([shape, shape], 0)))
         return found
+
+
+def _rows(row: Any, sizes: Any, count: Any, dtype: Any) -> Tensor:
+    """All rows of a Hessian: one after the other if their number is known, else by a loop."""
+    if sizes and sizes[0] is not None:
+        return b.stack([row(i) for i in range(sizes[0])])
+    start = TensorArray(dtype.base_dtype, count)
+    _, found = b.while_loop(
+        lambda i, _: i < count, lambda i, rows: (i + 1, rows.write(i, row(i))), (0, start)
+    )
+    return found.stack()
 
 
 def _source_named(scope: str) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.core import source
 from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.scopes import control_inputs_for
@@ -439,8 +440,11 @@ def check_inputs(
             why = (
                 "they are in different while loops" if own else f"'{t.op.name}' is in a while loop"
             )
-            where = made_at(t.op)
-            raise ValueError(f"Cannot use '{t.op.name}' as input to '{name}' because {why}.{where}")
+            here = source.user_line(source.capture())
+            raise ValueError(
+                f"Cannot use '{t.op.name}' as input to '{name}' because {why}.{made_at(t.op)}"
+                f"\n  '{name}' was to be made at {here}"
+            )
 
 
 # -- The primitives that borders consist of --------------------------------------------------------

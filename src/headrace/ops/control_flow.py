@@ -28,6 +28,25 @@ def _scalar(what: str, shape: TensorShape) -> None:
         raise ValueError(f"{what} must be a scalar, but has shape {shape}")
 
 
+def _border_gradient(b: Any, op: Any, dy: Any) -> Any:
+    """While a branch or a loop is being built, what leads a value into it has the gradient of an
+    Identity. A branch or a loop as a whole is the business of `gradients`.
+    """
+    context = op.graph._get_control_flow_context()
+    while context is not None and context is not op._control_flow_context:
+        context = context.outer_context
+    if context is None:
+        raise LookupError(f"'{op.name}' has a gradient only inside its branch or loop")
+    return dy
+
+
+def _switch_gradient(b: Any, op: Any, on_false: Any, on_true: Any) -> list[Any]:
+    branch = getattr(op._control_flow_context, "branch", None)
+    if branch is None:
+        raise LookupError(f"'{op.name}' has no gradient by itself: it is part of a loop")
+    return [_border_gradient(b, op, on_true if branch else on_false), None]
+
+
 # -- Branches --------------------------------------------------------------------------------------
 
 
@@ -50,6 +69,7 @@ def _switch_kernel(data: Any, pred: Any) -> tuple[Any, Any]:
     "T: type",
     infer=_switch_shapes,
     kernel=_switch_kernel,
+    gradient=_switch_gradient,
     flow=Flow.SWITCH,
 )
 def switch_op(data, pred, name=None):
@@ -129,6 +149,7 @@ _FRAME = "T: type; frame_name: string; is_constant: bool = False; parallel_itera
     _FRAME,
     infer=_enter_shapes,
     kernel=lambda data: data,
+    gradient=_border_gradient,
     flow=Flow.ENTER,
 )
 def enter_op(data, frame_name, is_constant=False, parallel_iterations=10, name=None):

@@ -150,7 +150,8 @@ class FetchPlan:
             ) from None
         if not self._graph.is_fetchable(element):
             op = element.op if isinstance(element, Tensor) else element
-            raise ValueError(f"Operation {op.name!r} has been marked as not fetchable.")
+            where = " It is part of a loop or a branch." if op._control_flow_context else ""
+            raise ValueError(f"Operation {op.name!r} has been marked as not fetchable.{where}")
         return self._index.setdefault(element, len(self._index))
 
 

@@ -19,7 +19,7 @@ from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
-from headrace.graph.operation import Operation, Tensor
+from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.ops.convert import convert_to_tensor, register_tensor_conversion_function
 from headrace.ops.define import b
 from headrace.ops.slicing import slice_tensor
@@ -417,4 +417,11 @@ def initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
     """The initial value as a tensor, made in the scopes that are open now."""
     if callable(initial_value):
         initial_value = initial_value()
-    return convert_to_tensor(initial_value, dtype, name="initial_value")
+    tensor = convert_to_tensor(initial_value, dtype, name="initial_value")
+    if tensor.op._control_flow_context is not None:
+        raise ValueError(
+            f"The initial value {tensor.name} of a variable is from inside a control-flow "
+            "construct, such as a loop or conditional. When creating a variable inside a loop or "
+            f"conditional, use a lambda as the initializer.{made_at(tensor.op)}"
+        )
+    return tensor
