@@ -304,6 +304,9 @@ from headrace.ops.fft import (
     ifft2d as ifft2d,
     ifft3d as ifft3d,
 )
+from headrace.ops.files import (
+    matching_files as matching_files,
+)
 from headrace.ops.filling import (
     fill as fill,
     linspace as lin_space,
@@ -1007,6 +1010,7 @@ __all__ = [
     "make_tensor_proto",
     "manip",
     "map_fn",
+    "matching_files",
     "math",
     "matmul",
     "matrix_band_part",

@@ -99,7 +99,7 @@ class _Enqueue(_Waiter):
 
     def wish(self) -> str:
         left = len(self.elements) - self.position
-        what = "element" if left == 1 else f"{left} elements"
+        what = "an element" if left == 1 else f"{left} elements"
         return f"room for {what} in {self.queue} (it's full: {self.queue.capacity})"
 
     def advance(self, ended: list[_Waiter]) -> int:

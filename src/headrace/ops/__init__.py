@@ -29,6 +29,7 @@ from headrace.ops import dropout as dropout
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
 from headrace.ops import fft as fft
+from headrace.ops import files as files
 from headrace.ops import filling as filling
 from headrace.ops import fractional_pooling as fractional_pooling
 from headrace.ops import fused_batch_norm as fused_batch_norm
@@ -75,6 +76,7 @@ from headrace.ops import source_ops as source_ops
 from headrace.ops import sparse as sparse
 from headrace.ops import sparse_cross as sparse_cross
 from headrace.ops import sparse_layout as sparse_layout
+from headrace.ops import sparse_maps as sparse_maps
 from headrace.ops import sparse_math as sparse_math
 from headrace.ops import sparse_reductions as sparse_reductions
 from headrace.ops import sparse_segments as sparse_segments
@@ -85,6 +87,7 @@ from headrace.ops import stacking as stacking
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
+from headrace.ops import summaries as summaries
 from headrace.ops import table_ops as table_ops
 from headrace.ops import tables as tables
 from headrace.ops import tensor_array as tensor_array

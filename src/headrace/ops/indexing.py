@@ -75,7 +75,7 @@ def _gather_kernel(
     found = check_indices(indices, params.shape[at])
     if not batch:
         # Clipping never happens after the check, but spares take's own.
-        return np.asarray(params.take(found, at, mode="clip"))
+        return np.asarray(params.take(found, at, mode="clip"), params.dtype)
     return _gather_batch(params, found, at, batch)
 
 

@@ -8,6 +8,12 @@ import pytest
 import headrace as tf
 
 
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
 def in_thread(function):
     """Run `function` in a thread; returns the thread and what it will have raised or returned."""
     outcome = []

@@ -1,0 +1,207 @@
+"""Coordinator: threads that end together. In: requests to stop, errors. Out: a stop for all, and
+the first error, where the threads are joined.
+
+State, behind one lock: the first error that was reported, the registered threads, whether they were
+joined; and an event, set once someone has asked to stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.core.errors import OutOfRangeError
+from headrace.core.export import export
+
+__all__ = ["Coordinator", "LooperThread"]
+
+_log = logging.getLogger("headrace")
+
+_GLANCE = 0.05  # seconds between looks at threads, whose end gives no signal
+
+
+@export("train.Coordinator")
+class Coordinator:
+    """Stops a set of threads together.
+
+    A thread asks `should_stop()` regularly, and calls `request_stop(error)` when it fails; the main
+    thread calls `join(threads)`, which raises the first error that was reported.
+
+    clean_stop_exception_types: errors that mean an orderly end and are not raised; by default
+    OutOfRangeError, the end of the input.
+    """
+
+    def __init__(
+        self, clean_stop_exception_types: Sequence[type[BaseException]] | None = None
+    ) -> None:
+        clean = clean_stop_exception_types
+        self._clean = (OutOfRangeError,) if clean is None else tuple(clean)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._threads: set[threading.Thread] = set()
+        self._joined = False
+
+    @property
+    def joined(self) -> bool:
+        """Whether `join` has ended since the threads were started."""
+        return self._joined
+
+    def request_stop(self, ex: Any = None) -> None:
+        """Ask all threads to stop. `ex` is an error for `join` to raise, or what sys.exc_info()
+        gives; only the first one counts. After `join` it's raised here, since nobody else would.
+        """
+        error = ex[1] if isinstance(ex, tuple) else ex
+        if isinstance(error, self._clean):
+            error = None
+        with self._lock:
+            joined = self._joined
+            if not joined and not self._stop.is_set():
+                if error is not None and self._error is None:
+                    _log.info("Error reported to Coordinator: %s, %s", type(error), error)
+                    self._error = error
+                self._stop.set()
+        if joined and error is not None:
+            raise error
+
+    def clear_stop(self) -> None:
+        """Forget stop and error, so that threads can be started anew."""
+        with self._lock:
+            self._joined = False
+            self._error = None
+            self._stop.clear()
+
+    def should_stop(self) -> bool:
+        """Whether someone has asked to stop."""
+        return self._stop.is_set()
+
+    @contextmanager
+    def stop_on_exception(self) -> Iterator[None]:
+        """Report what the with-block raises, and go on after it."""
+        try:
+            yield
+        except BaseException:
+            self.request_stop(sys.exc_info())
+
+    def wait_for_stop(self, timeout: float | None = None) -> bool:
+        """Wait until someone asks to stop, for at most `timeout` seconds; returns whether so."""
+        return self._stop.wait(timeout)
+
+    def register_thread(self, thread: threading.Thread) -> None:
+        """Let `join` wait for a thread without being told so."""
+        with self._lock:
+            self._threads.add(thread)
+
+    def join(
+        self,
+        threads: Iterable[threading.Thread] | None = None,
+        stop_grace_period_secs: float = 120,
+        ignore_live_threads: bool = False,
+    ) -> None:
+        """Wait for the threads (and the registered ones) to end; raise the first error that was
+        reported. After a stop they have `stop_grace_period_secs` seconds: for those that still run
+        a RuntimeError is raised, unless `ignore_live_threads`.
+        """
+        with self._lock:
+            waited = list(self._threads | set(threads or ()))
+        while not self._stop.is_set() and (alive := _alive(waited)):
+            alive[0].join(_GLANCE)
+        deadline = time.monotonic() + stop_grace_period_secs
+        for thread in waited:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        stragglers = _alive(waited)
+        with self._lock:
+            self._joined = True
+            self._threads.clear()
+            error = self._error
+        if error is not None:
+            raise error
+        if stragglers:
+            names = " ".join(t.name for t in stragglers)
+            message = f"Coordinator stopped with threads still running: {names}"
+            if not ignore_live_threads:
+                raise RuntimeError(message)
+            _log.info(message)
+
+    def raise_requested_exception(self) -> None:
+        """Raise the error that was reported, if one was."""
+        with self._lock:
+            error = self._error
+        if error is not None:
+            raise error
+
+
+def _alive(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
+    return [t for t in threads if t.is_alive()]
+
+
+@export("train.LooperThread")
+class LooperThread(threading.Thread):
+    """Calls a function again and again until its coordinator stops; errors stop the coordinator.
+
+    timer_interval_secs: seconds from one call to the next, None for no pause. Without `target`,
+    `run_loop` is called: override it.
+    """
+
+    def __init__(
+        self,
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., Any] | None = None,
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(coord, Coordinator):
+            raise ValueError(f"'coord' argument must be a Coordinator: {coord}")
+        if target is None and (args or kwargs):
+            raise ValueError("'args' and 'kwargs' argument require that you also pass 'target'")
+        super().__init__()
+        self.daemon = True
+        self._coord = coord
+        self._interval = timer_interval_secs
+        self._call = target
+        self._call_args = tuple(args or ())
+        self._call_kwargs = dict(kwargs or {})
+        coord.register_thread(self)
+
+    @staticmethod
+    def loop(
+        coord: Coordinator,
+        timer_interval_secs: float | None,
+        target: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> LooperThread:
+        """Start a thread that calls `target(*args, **kwargs)` again and again."""
+        looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
+        looper.start()
+        return looper
+
+    def run(self) -> None:
+        with self._coord.stop_on_exception():
+            self.start_loop()
+            due = time.monotonic()
+            while not self._coord.should_stop():
+                self.run_loop()
+                if self._interval is None:
+                    continue
+                due += self._interval
+                if self._coord.wait_for_stop(max(0.0, due - time.monotonic())):
+                    break
+            self.stop_loop()
+
+    def start_loop(self) -> None:
+        """Called before the first call."""
+
+    def stop_loop(self) -> None:
+        """Called after the last call."""
+
+    def run_loop(self) -> None:
+        """Called at each turn."""
+        if self._call is not None:
+            self._call(*self._call_args, **self._call_kwargs)

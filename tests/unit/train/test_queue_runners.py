@@ -1,0 +1,92 @@
+"""Queue runners: who runs, who closes, what is saved, what is told to people."""
+
+import logging
+
+import pytest
+
+import headrace as tf
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def counting(limit, capacity=3):
+    queue = tf.FIFOQueue(capacity, tf.int64, shapes=[()], name="q")
+    number = tf.train.limit_epochs(tf.constant(7, tf.int64), limit)
+    runner = tf.train.QueueRunner(queue, [queue.enqueue(number)] * 2)
+    tf.train.add_queue_runner(runner)
+    return queue, runner
+
+
+def test_runners_fill_the_queue_and_close_it_at_the_end():
+    queue, runner = counting(5)
+    batch = queue.dequeue_up_to(9)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        assert len(threads) == 3
+        assert runner.create_threads(session, coordinator) == []
+        assert session.run(batch).tolist() == [7] * 5
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(batch)
+        coordinator.request_stop()
+        coordinator.join(threads)
+
+
+def test_a_stop_cancels_an_enqueue_that_waits():
+    queue, _ = counting(None, capacity=1)
+    with tf.Session() as session:
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        assert session.run(queue.dequeue()) == 7
+        coordinator.request_stop()
+        coordinator.join(threads)
+        assert session.run(queue.is_closed())
+
+
+def test_an_error_reaches_the_coordinator():
+    queue = tf.FIFOQueue(3, tf.float32)
+    bad = tf.check_numerics(tf.constant(float("inf")), "bad input")
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(bad)]))
+    with tf.Session() as session:
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="bad input"):
+            coordinator.join(threads)
+
+
+def test_runners_are_saved_with_the_graph():
+    counting(3)
+    saved = tf.train.export_meta_graph()
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.train.import_meta_graph(saved)
+        (runner,) = tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)
+        (data,) = saved.collection_def["queue_runners"].bytes_list.value
+        assert runner.to_proto().SerializeToString() == data
+        session.run(tf.local_variables_initializer())
+        threads = runner.create_threads(session, start=True)
+        for thread in threads:
+            thread.join(60)
+        assert session.run("q_Close_1") is None
+        assert graph.get_operation_by_name("q").type == "FIFOQueueV2"
+        assert runner.exceptions_raised == []
+
+
+def test_starting_without_runners_is_said(caplog):
+    tf.constant(1)
+    with tf.Session() as session, caplog.at_level(logging.WARNING):
+        assert tf.train.start_queue_runners(session) == []
+    assert "no queue runners were defined" in caplog.text
+    with pytest.raises(TypeError, match=r"sess must be a `tf.Session`"):
+        tf.train.start_queue_runners(3)
+
+
+def test_wrong_closed_types_are_refused():
+    queue = tf.FIFOQueue(3, tf.float32)
+    for wrong in ([tf.errors.OutOfRangeError], (KeyError,)):
+        with pytest.raises(TypeError, match=r"tuple of tf.error types"):
+            tf.train.QueueRunner(queue, [queue.enqueue(1.0)], queue_closed_exception_types=wrong)
