@@ -26,7 +26,12 @@ from headrace.compile.region import (
     operands_of,
     works,
 )
-from headrace.compile.rewrites import join_products, mask_before_unpooling, reserve_samples
+from headrace.compile.rewrites import (
+    join_products,
+    mask_before_unpooling,
+    reserve_samples,
+    sum_once,
+)
 from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
@@ -59,7 +64,7 @@ def cluster(flow: Dataflow) -> Dataflow:
     """Replace every region that can be compiled by one node."""
     if not native.available():
         return flow
-    for rewrite in (channels_last, mask_before_unpooling, join_products, reserve_samples):
+    for rewrite in (channels_last, mask_before_unpooling, join_products, sum_once, reserve_samples):
         flow = rewrite(flow)
     return _Clusterer(widen(flow, is_lowerable)).run()
 

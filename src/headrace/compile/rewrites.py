@@ -9,6 +9,9 @@ which is smaller, and the convolution's output is needed by nobody but the pool.
 network uses in every step add up, is one product of all x below each other with all y below each
 other: the weight's gradient is written once instead of once per step.
 
+`sum_once`: the sum of what was repeated is the sum of it once, times how often it was; their means
+are the same.
+
 `reserve_samples`: a random op with a generator of its own becomes two nodes. The first keeps the
 name, by which the op's state is found, and reserves the samples of this run; the interpreter runs
 it. The second, a pure function of where they start, can be compiled.
@@ -20,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from math import prod
 from operator import add
 
 import numpy as np
@@ -30,11 +34,24 @@ from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Contraction, Random
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
-from headrace.graph.lowering import Anchor, Elementwise, pointwise_of
-from headrace.graph.pointwise import record
+from headrace.graph.lowering import (
+    Anchor,
+    Elementwise,
+    Move,
+    Reduce,
+    Reduction,
+    broadcast_view,
+    pointwise_of,
+    reduction_of,
+    views_of,
+)
+from headrace.graph.pointwise import FLOATS, Pointwise, record
 from headrace.ops.internal import NUMBERS, RESERVE
 
-__all__ = ["join_products", "mask_before_unpooling", "reserve_samples"]
+__all__ = ["join_products", "mask_before_unpooling", "reserve_samples", "sum_once"]
+
+# Types in which any number of repetitions can be said, or wraps as their sum does.
+_SUMMED = ("float32", "float64", "int64")
 
 # A node, and how often each value is used -> the nodes to put in its place; the last one's outputs
 # are its outputs.
@@ -49,6 +66,11 @@ def mask_before_unpooling(flow: Dataflow) -> Dataflow:
 def join_products(flow: Dataflow) -> Dataflow:
     """Make one product of sums of products that are gradients of one weight."""
     return _replace(flow, _joined)
+
+
+def sum_once(flow: Dataflow) -> Dataflow:
+    """Sum what was broadcast before it is."""
+    return _replace(flow, _summed_once)
 
 
 def reserve_samples(flow: Dataflow) -> Dataflow:
@@ -137,18 +159,80 @@ def _outer_product(node: Node) -> Contraction | None:
     return g if g is not None and not g.batch and g.transpose_x and not g.transpose_y else None
 
 
+def _constant(array: np.ndarray, name: str) -> Node:
+    t = ValueType(as_dtype(array.dtype), array.shape)
+    attrs = {"dtype": t.dtype, "value": array}
+    return Node(lookup("Const"), name, attrs, (), (), (t,), constant=(array,))
+
+
 def _below_each_other(values: list[Value], name: str) -> list[Node]:
-    axis = np.zeros((), np.int32)
-    index = ValueType(as_dtype("int32"), ())
-    attrs = {"dtype": index.dtype, "value": axis}
-    zero = Node(lookup("Const"), f"{name}/axis", attrs, (), (), (index,), constant=(axis,))
+    zero = _constant(np.zeros((), np.int32), f"{name}/axis")
     rows = sum(v.type.sizes[0] for v in values)  # type: ignore[index]
     first = values[0].type
     sizes = (rows, *first.sizes[1:])  # type: ignore[index]
-    attrs = {"N": len(values), "T": first.dtype, "Tidx": index.dtype}
+    attrs = {"N": len(values), "T": first.dtype, "Tidx": zero.types[0].dtype}
     result = ValueType(first.dtype, sizes)
     inputs = (*values, zero.outputs[0])
     return [zero, Node(lookup("ConcatV2"), name, attrs, inputs, (), (result,))]
+
+
+def _summed_once(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    rule = node.definition.lower
+    if not isinstance(rule, Reduce) or rule.combine != "sum" or node.constant is not None:
+        return None
+    given = _before_broadcast(node.inputs[0])
+    reduction = reduction_of(rule, node) if given is not None else None
+    if given is None or reduction is None or node.output_dtypes[0] not in _SUMMED:
+        return None
+    sizes = node.input_shapes[0]
+    once = (*[1] * (len(sizes) - len(given.type.sizes or ())), *(given.type.sizes or ()))
+    repeated = [d for d in reduction.axes if once[d] < sizes[d]]
+    means = _is_mean(reduction, prod(sizes[d] for d in reduction.axes))
+    if not repeated or not (means or _only_casts(reduction.after)):
+        return None
+    if not _only_casts(reduction.before):
+        return None
+    name, value = node.name, node.inputs[0]
+    shape = [1 if d in repeated else n for d, n in enumerate(sizes)]
+    dims = _constant(np.array(shape), f"{name}/shape")
+    attrs = {"T": value.dtype, "Tidx": dims.types[0].dtype}
+    inputs, types = (given, dims.outputs[0]), (ValueType(value.dtype, tuple(shape)),)
+    spread = Node(lookup("BroadcastTo"), f"{name}/once", attrs, inputs, (), types, node.origin)
+    summed = replace(node, inputs=(spread.outputs[0], *node.inputs[1:]))
+    if means:
+        return [dims, spread, summed]
+    summed = replace(summed, name=f"{name}/sum")
+    times = np.array(prod(sizes[d] for d in repeated), node.types[0].dtype.numpy)
+    often = _constant(times, f"{name}/times")
+    operands = (summed.outputs[0], often.outputs[0])
+    attrs = {"T": node.types[0].dtype}
+    product = Node(lookup("Mul"), name, attrs, operands, (), node.types, node.origin)
+    return [dims, spread, summed, often, product]
+
+
+def _before_broadcast(value: Value) -> Value | None:
+    """What was broadcast to give a value, if that is how it was made."""
+    source = value.producer
+    rule = source.definition.lower if isinstance(source, Node) else None
+    if not isinstance(source, Node) or not isinstance(rule, Move) or source.constant is not None:
+        return None
+    if source.controls or any(v.type.sizes is None for v in source.inputs):
+        return None
+    given = source.inputs[rule.operand]
+    usual = broadcast_view(given.type.sizes or (), value.type.sizes or ())
+    return given if usual is not None and views_of(rule, source) == (usual,) else None
+
+
+def _only_casts(program: Pointwise) -> bool:
+    return all(s.opcode == "cast" for s in program.steps)
+
+
+def _is_mean(reduction: Reduction, count: int) -> bool:
+    """Whether a sum is divided by the number of its terms, all in floating numbers."""
+    steps = [s for s in reduction.after.steps if s.opcode != "cast"]
+    floating = all(t in FLOATS for t in reduction.after.inputs)
+    numbers = [s.immediate for s in steps if s.opcode == "const"]
+    return floating and numbers == [count] and [s.opcode for s in steps] == ["const", "div"]
 
 
 def _reserved(node: Node, uses: Counter[Value]) -> list[Node] | None:

@@ -23,8 +23,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import shape
-from headrace.ops.simplify import equals_input_if_same_size
-from headrace.ops.simplify_movement import joined
+from headrace.ops.simplify_movement import joined, tiled
 from headrace.ops.simplify_movement import split as split_simplify
 from headrace.ops.source_ops import identity
 from headrace.ops.stacking import check_axis
@@ -426,7 +425,7 @@ def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(1, 2), [3, 2]),
     ],
     lower=Move(_tile_view),
-    simplify=equals_input_if_same_size,
+    simplify=tiled,
 )
 def tile(input, multiples, name=None):
     """Repeat a tensor `multiples` times along each axis."""

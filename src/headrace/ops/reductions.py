@@ -23,6 +23,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.simplify import reduces_nothing
+from headrace.ops.simplify_movement import extreme_of_broadcast
 
 __all__ = ["reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_sum"]
 
@@ -267,12 +268,12 @@ def prod_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the product over the axes."""
 
 
-@reduction_op("Max", _max, _extreme_gradient, lower=Reduce("max"))
+@reduction_op("Max", _max, _extreme_gradient, lower=Reduce("max"), simplify=extreme_of_broadcast)
 def max_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the largest element over the axes; of nothing, the lowest number."""
 
 
-@reduction_op("Min", _min, _extreme_gradient, lower=Reduce("min"))
+@reduction_op("Min", _min, _extreme_gradient, lower=Reduce("min"), simplify=extreme_of_broadcast)
 def min_op(input, reduction_indices, keep_dims=None, name=None):
     """Return the smallest element over the axes; of nothing, the highest number."""
 

@@ -25,8 +25,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
-from headrace.ops.simplify import equals_input_if_same_size
-from headrace.ops.simplify_movement import relabelled
+from headrace.ops.simplify_movement import broadcast, relabelled
 
 __all__ = [
     "broadcast_to",
@@ -425,7 +424,7 @@ def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     kind=Kind.MOVEMENT,
     samples=[Sample(r(1, 3), [2, 3]), Sample(r(3), [4, 2, 3]), Sample(r(), [2]), Sample(r(1), [0])],
     lower=Move(lambda site: broadcast_view(site.input_shapes[0], site.output_shapes[0])),
-    simplify=equals_input_if_same_size,
+    simplify=broadcast,
 )
 def broadcast_to(input, shape, name=None):
     """Repeat dimensions of size 1, and add leading ones, until the shape is `shape`."""

@@ -142,8 +142,8 @@ def idempotent(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node],
 
 
 def scalar_operand(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node], Answer]:
-    """If `rule` has nothing to say: an operand that is one number everywhere can be a scalar, where
-    the other has the result's shape by itself.
+    """If `rule` has nothing to say: where one operand has the result's shape by itself, the other
+    can be a scalar if it's one number everywhere, and needn't have been broadcast.
     """
 
     def either(node: Node) -> Answer:
@@ -151,13 +151,23 @@ def scalar_operand(rule: Callable[[Node], Answer] | None = None) -> Callable[[No
         if answer is not None:
             return answer
         for i, (value, other) in enumerate(zip(node.inputs, node.inputs[::-1], strict=True)):
-            number = uniform(value) if value.type.sizes and same_type(other, node) else None
-            if number is not None:
-                scalar = as_constant(node, np.array(number), f"scalar_{i}")
-                return replace(node, inputs=(scalar, other) if i == 0 else (other, scalar))
+            less = _smaller(node, value, i) if same_type(other, node) else None
+            if less is not None:
+                return replace(node, inputs=(less, other) if i == 0 else (other, less))
         return None
 
     return either
+
+
+def _smaller(node: Node, value: Value, number: int) -> Value | None:
+    """A value that broadcasts to the same as operand `number` of a node, from fewer elements."""
+    found = uniform(value) if value.type.sizes else None
+    if found is not None:
+        return as_constant(node, np.array(found), f"scalar_{number}")
+    producer = value.producer
+    if not isinstance(producer, Node) or producer.definition is not lookup("BroadcastTo"):
+        return None
+    return producer.inputs[0] if producer.inputs and not producer.controls else None
 
 
 def cancels_itself(node: Node) -> Answer:

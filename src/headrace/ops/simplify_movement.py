@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 
 from headrace.graph.dataflow import Node, Value
+from headrace.graph.definition import lookup
 from headrace.ops.simplify import Answer, as_constant, same_type, uniform
 
 __all__ = [
+    "broadcast",
     "chosen",
+    "extreme_of_broadcast",
     "joined",
     "relabelled",
     "sliced",
     "split",
     "stacked",
+    "tiled",
     "transposed",
     "unstacked",
 ]
@@ -97,6 +101,56 @@ def _permutation(node: Node) -> list[int] | None:
     rank = len(node.types[0].sizes)
     found = [i + rank if i < 0 else i for i in found]
     return found if sorted(found) == list(range(rank)) else None
+
+
+# -- Repeated elements -----------------------------------------------------------------------------
+
+
+def broadcast(node: Node) -> Answer:
+    """Of several broadcasts only the last counts, and none if it repeats nothing."""
+    value = node.inputs[0]
+    if same_type(value, node):
+        return [value]
+    inner = _made_by(value, broadcast)
+    if inner is None or inner.controls or node.types[0].sizes is None:
+        return None
+    return replace(node, inputs=(inner.inputs[0], *node.inputs[1:]))
+
+
+def tiled(node: Node) -> Answer:
+    """Tiles of one element along an axis are a broadcast, which needs no memory."""
+    value, sizes = node.inputs[0], node.types[0].sizes
+    if same_type(value, node):
+        return [value]
+    given = value.type.sizes
+    if sizes is None or given is None or 0 in sizes:
+        return None
+    if any(n not in (1, size) for n, size in zip(given, sizes, strict=True)):
+        return None
+    shape = as_constant(node, np.array(sizes, np.int64), "shape")
+    attrs = {"T": value.dtype, "Tidx": shape.dtype}
+    inputs = (value, shape)
+    return replace(node, definition=lookup("BroadcastTo"), attrs=attrs, inputs=inputs)
+
+
+def extreme_of_broadcast(node: Node) -> Answer:
+    """The largest (or smallest) of one element, repeated, is the element."""
+    axes, value = node.constant_input(1), node.inputs[0]
+    if axes is not None and not axes.size:
+        return [value]
+    inner = _made_by(value, broadcast)
+    given = None if inner is None or inner.controls else inner.inputs[0].type.sizes
+    sizes = value.type.sizes
+    if inner is None or given is None or sizes is None or axes is None or 0 in sizes:
+        return None
+    rank = len(sizes)
+    ones = (*[1] * (rank - len(given)), *given)
+    reduced = {int(a) % rank for a in axes.reshape(-1)}
+    if any(ones[d] != (1 if d in reduced else sizes[d]) for d in range(rank)):
+        return None
+    shape = as_constant(node, np.array(node.types[0].sizes, np.int64), "shape")
+    attrs = {"T": value.dtype, "Tshape": shape.dtype}
+    return replace(node, definition=lookup("Reshape"), attrs=attrs, inputs=(inner.inputs[0], shape))
 
 
 # -- Pieces ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What becomes one call: anchors with what follows them, updates with their gradients, twins."""
 
 from collections import Counter
+from math import prod
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import headrace as tf
 from headrace.compile.fuse import contraction_of
 from headrace.compile.region import pooling_of
-from headrace.compile.rewrites import join_products, mask_before_unpooling
+from headrace.compile.rewrites import join_products, mask_before_unpooling, sum_once
 from headrace.pipeline import Options, compile_step
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
@@ -58,6 +59,29 @@ def test_maps_that_meet_stay_apart_where_one_reads_elsewhere_what_the_other_upda
         new = tf.assign_add(v, tf.sin(x))
     fetches = [tf.identity(new) * 2.0 + turned, turned * tf.sin(x)]
     assert_tiers_agree(fetches, {x: uniform(8, seed=1)})
+
+
+@pytest.mark.parametrize("reduce", [tf.reduce_sum, tf.reduce_mean])
+@pytest.mark.parametrize(
+    ("given", "axes", "keep", "work"),
+    [((5, 1), 1, False, 5), ((5, 1), [0, 1], True, 5), ((7,), 0, False, 7), ((), [0, 1], False, 1)],
+)
+def test_what_was_repeated_is_summed_once(reduce, given, axes, keep, work):
+    x = tf.placeholder(tf.float32, given)
+    total = reduce(tf.broadcast_to(x, [5, 7]), axes, keep)
+    feeds = {x: uniform(*given)}
+    (node,) = (n for n in sum_once(optimised([total], feeds)).nodes if n.type in ("Sum", "Mean"))
+    assert prod(node.input_shapes[0]) == work
+    assert_tiers_agree([total * 2.0 - tf.exp(total)], feeds)
+
+
+def test_a_sum_of_squares_or_along_other_axes_is_not_that_of_one():
+    x = tf.placeholder(tf.float32, [5, 1])
+    whole = tf.broadcast_to(x, [5, 7])
+    fetches = [tf.norm(whole, axis=1), tf.reduce_sum(whole, 0), tf.reduce_prod(whole, 1)]
+    feeds = {x: uniform(5, 1)}
+    assert not {"Mul"} & {n.type for n in sum_once(optimised(fetches[1:], feeds)).nodes}
+    assert_tiers_agree(fetches, feeds)
 
 
 def test_a_perceptrons_step():

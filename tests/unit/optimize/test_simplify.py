@@ -110,6 +110,31 @@ def test_transpositions_are_joined():
     assert node(made, "y").constant_input(1).tolist() == [1, 2, 0]
 
 
+def test_broadcasts():
+    def twice(x):
+        return tf.broadcast_to(tf.broadcast_to(x[:1], [2, 3]), [4, 2, 3])
+
+    assert left(twice).count("BroadcastTo") == 1
+    assert "Tile" not in left(lambda x: tf.tile(x, [4, 1]), shape=(1, 3))
+    assert "Tile" in left(lambda x: tf.tile(x, [4, 1]))
+    assert left(lambda x: tf.broadcast_to(x[0], [2, 3]) * tf.exp(x)).count("BroadcastTo") == 0
+    kept = left(lambda x: tf.broadcast_to(x[:, :1], [2, 3]) + x[:1])  # gives the result its shape
+    assert kept.count("BroadcastTo") == 1
+
+
+@pytest.mark.parametrize("reduce", [tf.reduce_max, tf.reduce_min])
+def test_the_extreme_of_one_element_repeated(reduce):
+    for axes, keep in ((0, False), ([0, 1], True), (-3, True)):
+
+        def made(x, axes=axes, keep=keep):
+            return reduce(tf.broadcast_to(x, [4, 1, 3]), axes, keep)
+
+        found = left(made, shape=(3,))
+        assert not {"Max", "Min", "BroadcastTo"} & set(found), (axes, keep)
+    kept = left(lambda x: reduce(tf.broadcast_to(x, [4, 3]), [0, 1]), shape=(3,))
+    assert {"Max", "Min"} & set(kept)
+
+
 def test_a_node_that_waits_for_what_its_input_does_not_stays():
     x = tf.placeholder(tf.float32, [2])
     check = tf.Assert(tf.reduce_all(x > 0), [x])
