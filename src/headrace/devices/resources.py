@@ -158,9 +158,13 @@ def reset_containers(names: Iterable[str] | None = None) -> None:
 
 
 class Resources:
-    """What kernels keep: the session's own default container and the process's named ones."""
+    """What kernels keep: the session's own default container and the process's named ones.
 
-    def __init__(self) -> None:
+    `functions.call(function, args)` is how a kernel calls a function of the graph.
+    """
+
+    def __init__(self, functions: Any = None) -> None:
+        self.functions = functions  # runs the functions that kernels call
         self._own: dict[str, Any] = {}
         self._lock = threading.RLock()
         self._steps: set[Any] = set()

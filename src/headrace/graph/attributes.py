@@ -17,6 +17,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.core.tensor_proto import to_array, to_proto
+from headrace.graph import default
 from headrace.graph.schema import Attribute
 
 if TYPE_CHECKING:
@@ -135,7 +136,11 @@ def _as_function(value: Any) -> FunctionName:
         return value
     if isinstance(value, str):
         return FunctionName(value)
-    raise TypeError("it must be a function's name")
+    add_to_graph = getattr(value, "add_to_graph", None)
+    if add_to_graph is None:
+        raise TypeError("it must be a function, or a function's name")
+    add_to_graph(default.get_default_graph())
+    return FunctionName(value.name)
 
 
 _CONVERT: dict[str, Callable[[Any], Any]] = {

@@ -137,7 +137,7 @@ class Graph:
         The op's schema decides the types: `dtypes`, `input_types` and `op_def`, if given, must
         agree with it. Shapes are always computed: `compute_shapes` has no effect, as in TensorFlow.
         """
-        definition = lookup(op_type)
+        definition = self.definition_of(op_type)
         if op_def is not None and op_def.name != op_type:
             raise ValueError(f"op_def is of {op_def.name}, not of {op_type}")
         if input_types is not None:
@@ -154,6 +154,11 @@ class Graph:
         return self.add_operation(
             definition, inputs, full, name, device=None if compute_device else ""
         )
+
+    def definition_of(self, op_type: str) -> Definition:
+        """The definition of an op, or of the op that calls a function of this graph."""
+        function = self._functions.get(op_type)
+        return lookup(op_type) if function is None else function.definition
 
     def _apply_devices(self, op: Operation) -> None:
         for entry in reversed(self.scope.devices):

@@ -36,8 +36,12 @@ def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> 
             if add_shapes and op._outputs:
                 shapes = tuple(t._shape for t in op._outputs)
                 set_proto(node.attr["_output_shapes"], "list(shape)", shapes)
-        if graph._functions:
-            result.library.function.extend(graph._functions.values())
+        for function in graph._functions.values():
+            result.library.function.append(function.to_proto())
+            if function.gradient is not None:
+                result.library.gradient.add(
+                    function_name=function.name, gradient_func=function.gradient
+                )
         result.versions.CopyFrom(graph.graph_def_versions)
     return result
 

@@ -25,8 +25,9 @@ from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
 from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph.attributes import as_attribute, from_proto
-from headrace.graph.definition import Definition, lookup
+from headrace.graph.definition import Definition
 from headrace.graph.flow import Flow
+from headrace.graph.functions import Function, add_function
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING
@@ -34,7 +35,14 @@ from headrace.graph.schema import MISSING
 if TYPE_CHECKING:
     from headrace.core.proto import GraphDef
 
-__all__ = ["Imported", "InputMap", "all_or_nothing", "import_nodes", "parse_tensor_name"]
+__all__ = [
+    "Imported",
+    "InputMap",
+    "all_or_nothing",
+    "import_nodes",
+    "parse_tensor_name",
+    "read_attributes",
+]
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _COLOCATION = "loc:@"
@@ -153,12 +161,12 @@ def import_nodes(
 ) -> Imported:
     """Add the nodes of `graph_def` under `prefix/`; to be called within `all_or_nothing`."""
     _check_versions(graph_def.versions)
-    nodes = _read_nodes(graph_def, producer_ops)
+    _add_functions(graph, graph_def.library)
+    nodes = _read_nodes(graph, graph_def, producer_ops)
     _check_input_map(input_map, nodes)
     order = _sorted(nodes, input_map)
     for node in order:
         _check_inputs(node, nodes, input_map)
-    _add_functions(graph, graph_def.library)
     _merge_versions(graph, graph_def.versions)
     names = _new_names(graph, nodes, prefix)
     made: dict[str, Operation] = {}
@@ -186,7 +194,9 @@ def _check_versions(versions: proto.VersionDef) -> None:
         )
 
 
-def _read_nodes(graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]) -> dict[str, _Node]:
+def _read_nodes(
+    graph: Graph, graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]
+) -> dict[str, _Node]:
     nodes: dict[str, _Node] = {}
     for position, node_def in enumerate(graph_def.node):
         name = node_def.name
@@ -194,7 +204,7 @@ def _read_nodes(graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]) ->
             raise ValueError(f"Node '{name}': Node name contains invalid characters")
         if name in nodes:
             raise ValueError(f"Node '{name}' is not unique")
-        nodes[name] = _read_node(position, node_def, producer_ops.get(node_def.op))
+        nodes[name] = _read_node(graph, position, node_def, producer_ops.get(node_def.op))
     for node in nodes.values():
         for group in _colocation(node):
             if group not in nodes:
@@ -204,14 +214,16 @@ def _read_nodes(graph_def: GraphDef, producer_ops: Mapping[str, proto.OpDef]) ->
     return nodes
 
 
-def _read_node(position: int, node_def: proto.NodeDef, producer: proto.OpDef | None) -> _Node:
+def _read_node(
+    graph: Graph, position: int, node_def: proto.NodeDef, producer: proto.OpDef | None
+) -> _Node:
     name = node_def.name
     try:
-        definition = lookup(node_def.op)
+        definition = graph.definition_of(node_def.op)
     except NotFoundError as error:
         raise NotFoundError(node_def, None, f"Node '{name}': {error.message}") from None
     try:
-        attrs = _read_attributes(node_def, definition, producer)
+        attrs = read_attributes(node_def, definition, producer)
         inputs, controls = _read_inputs(node_def.input)
         shapes = attrs.pop("_output_shapes", None)
         node = _Node(
@@ -232,7 +244,7 @@ def _read_node(position: int, node_def: proto.NodeDef, producer: proto.OpDef | N
     return node
 
 
-def _read_attributes(
+def read_attributes(
     node_def: proto.NodeDef, definition: Definition, producer: proto.OpDef | None
 ) -> dict[str, Any]:
     """All attributes as canonical values; those that the file leaves out have their default."""
@@ -413,13 +425,12 @@ def _check_inputs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) 
 
 
 def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
-    if library.gradient:
-        names = ", ".join(g.function_name for g in library.gradient)
-        raise ValueError(f"functions with gradients of their own can't be imported: {names}")
-    for function in library.function:
-        name = function.signature.name
-        if graph._functions.setdefault(name, function) != function:
-            raise ValueError(f"the graph has another function called '{name}'")
+    for message in library.function:
+        add_function(graph, Function.from_proto(message, graph))
+    for pair in library.gradient:
+        if pair.function_name not in graph._functions:
+            raise ValueError(f"the gradient of '{pair.function_name}', which is no function")
+        graph._functions[pair.function_name].gradient = pair.gradient_func
 
 
 def _merge_versions(graph: Graph, versions: proto.VersionDef) -> None:

@@ -32,6 +32,7 @@ from headrace.ops import fft as fft
 from headrace.ops import files as files
 from headrace.ops import filling as filling
 from headrace.ops import fractional_pooling as fractional_pooling
+from headrace.ops import functional as functional
 from headrace.ops import fused_batch_norm as fused_batch_norm
 from headrace.ops import histograms as histograms
 from headrace.ops import indexing as indexing

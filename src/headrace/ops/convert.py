@@ -191,6 +191,9 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
     """The graph that the tensors among `inputs` belong to, or None; ValueError if they are of
     different ones.
     """
+    current = get_default_graph()
+    if current.building_function:
+        return current  # which captures what is not its own
     found: Any = None
     for value in inputs:
         for v in value if isinstance(value, list | tuple) else (value,):

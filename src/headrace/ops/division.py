@@ -36,30 +36,30 @@ _SAMPLES = [
 _REAL_SAMPLES = typed(_SAMPLES, "float32", "float64", "bfloat16", "int32", "int8", "uint16")
 
 
-def _divisor(y: Any) -> Any:
-    """`y`, once it is known that no integer is divided by zero."""
-    if y.dtype.kind in "iu" and not np.all(y):
+def _divisor(x: Any, y: Any) -> Any:
+    """`y`, once it is known that no integer of `x` is divided by zero."""
+    if y.dtype.kind in "iu" and not np.all(y) and np.size(x):
         raise ValueError("Integer division by zero")
     return y
 
 
 def _truncate_mod(x: Any, y: Any) -> Any:
-    return np.fmod(x, _divisor(y))
+    return np.fmod(x, _divisor(x, y))
 
 
 def _floor_div(x: Any, y: Any) -> Any:
     if x.dtype.kind in "iu":
-        return np.floor_divide(x, _divisor(y))
+        return np.floor_divide(x, _divisor(x, y))
     return np.floor(np.divide(x, y))
 
 
 def _floor_mod(x: Any, y: Any) -> Any:
-    return np.remainder(x, _divisor(y))
+    return np.remainder(x, _divisor(x, y))
 
 
 def _div(x: Any, y: Any) -> Any:
     if x.dtype.kind == "u":
-        return np.floor_divide(x, _divisor(y))
+        return np.floor_divide(x, _divisor(x, y))
     if x.dtype.kind == "i":
         return np.floor_divide(x - _truncate_mod(x, y), y)
     return np.divide(x, y)

@@ -62,6 +62,14 @@ class NodeContext:
             found = self._bound[id(part)] = self._make(part)
         return found
 
+    def call(self, function: Any, args: Sequence[Any]) -> list[Any]:
+        """The results of a function of the graph for these arguments."""
+        return self.resources.functions.call(function, args)
+
+    def gradient(self, function: Any) -> Any:
+        """The function that computes the gradients of another."""
+        return self.resources.functions.gradient(function)
+
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State of this very operation in this session, such as a random generator's counter."""
         return self.resources.get_or_create("", f"_state_of/{self.op.name}", kind, make)

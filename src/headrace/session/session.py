@@ -24,6 +24,7 @@ from headrace.runtime import Executable, ShapesChanged, Step
 from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
 from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
+from headrace.session.function_runs import FunctionRuns
 from headrace.session.growth import GrowthWatch
 from headrace.session.variants import Variants
 from headrace.variables.variable import Variable
@@ -71,7 +72,7 @@ class BaseSession:
         self._options = configuration.options(config)
         self._log_placement = bool(config is not None and config.log_device_placement)
         self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None
-        self._resources = Resources()
+        self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._lock = threading.Lock()
         self._growth = GrowthWatch()
@@ -102,7 +103,12 @@ class BaseSession:
         self._resources.close(errors.CancelledError(None, None, "the session was closed"))
         self._plans.clear()
         self._partial.clear()
-        self._resources = Resources()
+        self._resources = self._new_resources()
+
+    def _new_resources(self) -> Resources:
+        resources = Resources()
+        resources.functions = FunctionRuns(self._options, resources)
+        return resources
 
     def as_default(self) -> Any:
         """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""

@@ -1,0 +1,444 @@
+"""Functions that Python makes (Defun), and gradients of functions.
+
+The gradients of a function are a function too: its body stands in the same graph, after the forward
+body, as tf.gradients makes it there. So the gradient of a gradient needs nothing new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.gradients.gradients import gradients
+from headrace.graph.attributes import FunctionName
+from headrace.graph.default import get_default_graph
+from headrace.graph.functions import (
+    Function,
+    FunctionGraph,
+    add_function,
+    function_named,
+)
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b, composed, results
+from headrace.ops.functional import _gradient_type
+from headrace.ops.resource_state import handle_data
+from headrace.variables.store import default_variable_store
+
+__all__ = ["Defun", "DefinedFunction", "gradient_of"]
+
+_OPTIONS = {
+    "func_name",
+    "grad_func",
+    "python_grad_func",
+    "out_names",
+    "shape_func",
+    "capture_by_value",
+    "noinline",
+    "compiled",
+    "separate_compiled_gradients",
+}
+
+
+class Defun:
+    """Decorator that makes a function of the graph from a Python function of tensors.
+
+    input_types: the dtypes of its arguments; without them, each combination of types that it's
+    called with makes a function. func_name: its name. grad_func: a Defun of the arguments and the
+    results' gradients. python_grad_func: a function `(op, *gradients)` that builds the gradients.
+    out_names: names of the results. shape_func: gives the results' static shapes for a call's
+    operation. noinline: keep calls of it apart from what is around them, as they always are here.
+    """
+
+    def __init__(self, *input_types: Any, **options: Any) -> None:
+        if unknown := set(options) - _OPTIONS:
+            raise ValueError(f"Unknown keyword arguments: {sorted(unknown)}")
+        if options.get("capture_by_value"):
+            raise ValueError("capture_by_value is not supported: pass what it uses as arguments")
+        self._types = tuple(dtypes.as_dtype(t) for t in input_types)
+        self._options = options
+
+    def __call__(self, func: Callable[..., Any]) -> Any:
+        if not callable(func):
+            raise ValueError("func must be callable")
+        names, optional, varied = _arguments(func)
+        if self._types:
+            if len(self._types) < len(names) - optional:
+                raise ValueError(
+                    "The function has more arguments than the number of specified input types."
+                )
+            if len(self._types) > len(names) and not varied:
+                raise ValueError(
+                    "The function has fewer arguments than the number of specified input types."
+                )
+            return DefinedFunction(
+                func, _argument_names(names, len(self._types)), self._types, self._options
+            )
+        if not names and not varied:
+            return DefinedFunction(func, [], (), self._options)
+        return _OverloadedFunction(func, names, self._options)
+
+
+def _arguments(func: Callable[..., Any]) -> tuple[list[str], int, bool]:
+    """The names of a function's positional arguments, how many are optional, whether more come."""
+    found = inspect.signature(func).parameters.values()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    plain = [p for p in found if p.kind in kinds]
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in found):
+        raise ValueError("Functions with keyword arguments are not supported.")
+    optional = sum(p.default is not inspect.Parameter.empty for p in plain)
+    varied = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in found)
+    return [p.name for p in plain], optional, varied
+
+
+def _argument_names(names: Sequence[str], count: int) -> list[str]:
+    return [*names[:count], *(f"arg{i}" for i in range(len(names), count))]
+
+
+class _OverloadedFunction:
+    """A function for each combination of argument types that it's called with."""
+
+    def __init__(self, func: Callable[..., Any], names: list[str], options: dict[str, Any]) -> None:
+        self._func = func
+        self._names = names
+        self._options = options
+        self._made: dict[tuple[DType, ...], DefinedFunction] = {}
+
+    def instantiate(self, input_types: Sequence[Any]) -> DefinedFunction:
+        """The function for arguments of these types."""
+        types = tuple(dtypes.as_dtype(t) for t in input_types)
+        if types not in self._made:
+            options = dict(self._options)
+            name = options.pop("func_name", None)
+            if name is not None:
+                options["func_name"] = "_".join([name, *(t.name for t in types)])
+            names = _argument_names(self._names, len(types))
+            self._made[types] = DefinedFunction(self._func, names, types, options)
+        return self._made[types]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors = [convert_to_tensor(a) for a in args]
+        return self.instantiate([t.dtype.base_dtype for t in tensors])(*tensors, **kwargs)
+
+
+class DefinedFunction:
+    """A function of the graph that a Python function makes, at its first use."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        names: Sequence[str],
+        types: Sequence[DType],
+        options: dict[str, Any],
+    ) -> None:
+        self._func = func
+        self._names = names
+        self._types = tuple(types)
+        self._options = options
+        self._made: Function | None = None
+        self._captured: list[Tensor] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the function, and the type of the ops that call it."""
+        return self.function.name
+
+    @property
+    def definition(self) -> Any:
+        """The FunctionDef."""
+        return self.function.to_proto()
+
+    @property
+    def declared_input_types(self) -> list[DType]:
+        return list(self._types)
+
+    @property
+    def output_types(self) -> list[DType]:
+        return self.function.output_types
+
+    @property
+    def captured_inputs(self) -> list[Tensor]:
+        """What the function uses of the graph around it."""
+        assert self.function is not None
+        return list(self._captured)
+
+    @property
+    def stateful_ops(self) -> list[tuple[str, str]]:
+        """Names and types of the body's ops that have state."""
+        found = self.function.operations
+        return [(op.name, op.type) for op in found if op.definition.is_stateful]
+
+    @property
+    def grad_func_name(self) -> str | None:
+        """The name of the function that gives its gradients."""
+        other = self._options.get("grad_func")
+        return None if other is None else other.name
+
+    @property
+    def python_grad_func(self) -> Any:
+        return self._options.get("python_grad_func")
+
+    def set_grad_func(self, grad_func: DefinedFunction) -> None:
+        """Give it a function for its gradients; once."""
+        held = self._options.get("grad_func")
+        if held is not None and held is not grad_func:
+            raise ValueError(f"{self.name} has a gradient function already: {held.name}")
+        self._options = {**self._options, "grad_func": grad_func}
+        self.function.gradient = grad_func.name
+
+    @property
+    def function(self) -> Function:
+        """The function, with its body."""
+        if self._made is None:
+            self._made = self._build()
+        return self._made
+
+    def _build(self) -> Function:
+        outer = get_default_graph()
+        graph = FunctionGraph(outer)
+        with graph.as_default(), _variables_of(graph, outer):
+            args = [graph.argument(t, n) for n, t in zip(self._names, self._types, strict=True)]
+            found = self._func(*args)
+            outputs = _as_outputs(found, getattr(self._func, "__name__", "function"))
+            outputs = [graph.capture(t) for t in outputs]
+        self._captured = list(graph.captures)
+        names = self._options.get("out_names")
+        if names is not None and len(names) != len(outputs):
+            raise ValueError(
+                f"Length of out_names ({len(names)}) does not match number of outputs "
+                f"({len(outputs)}): {names}"
+            )
+        attrs: dict[str, Any] = {"_disable_call_shape_inference": True}
+        if self._options.get("noinline"):
+            attrs["_noinline"] = True
+        if self._options.get("compiled"):
+            attrs["_XlaCompile"] = True
+            attrs["_XlaSeparateCompiledGradients"] = bool(
+                self._options.get("separate_compiled_gradients")
+            )
+            attrs["_XlaScope"] = f"function_{self._options.get('func_name') or 'f'}"
+        function = Function(
+            self._options.get("func_name") or "",
+            graph,
+            graph.arguments,
+            outputs,
+            names,
+            operations=graph.get_operations(),
+            attrs=attrs,
+            doc=inspect.getdoc(self._func) or "",
+        )
+        function.name = function.name or _content_name(self._func, function)
+        function.shape = self._options.get("shape_func")
+        function.python_gradient = self._options.get("python_grad_func")
+        function.gradient = self.grad_func_name
+        graph._functions[function.name] = function  # it may call itself
+        return function
+
+    def add_to_graph(self, graph: Graph) -> None:
+        """Add the function to a graph's library."""
+        other = self._options.get("grad_func")
+        if other is not None:
+            other.add_to_graph(self.function.graph)
+        add_function(graph, self.function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Add an operation that calls the function; `name` is its name."""
+        name = kwargs.pop("name", None)
+        if unknown := set(kwargs) - {"noinline", "compiled", "separate_compiled_gradients"}:
+            raise ValueError(f"Unknown keyword arguments: {sorted(unknown)}")
+        graph = get_default_graph()
+        self.add_to_graph(graph)
+        if len(args) != len(self._types):
+            raise ValueError(
+                f"Expected number of arguments: {len(self._types)}, received: {len(args)}"
+            )
+        given = [convert_to_tensor(a, t) for a, t in zip(args, self._types, strict=True)]
+        function = self.function
+        attrs = dict(function.attrs)
+        attrs.pop("_noinline", None)
+        if kwargs.get("noinline"):
+            attrs["_noinline"] = True
+        full_name = graph.operation_name(function.name if name is None else name)
+        inputs = [*given, *self._captured]
+        op = graph.add_operation(function.definition, inputs, attrs, full_name)
+        made = results(op)
+        return tuple(made) if isinstance(made, tuple) else made
+
+    def __repr__(self) -> str:
+        return f"<DefinedFunction {self._options.get('func_name') or self._func}>"
+
+
+def _variables_of(graph: FunctionGraph, outer: Graph) -> Any:
+    """A scope in which variables are those of the outer graph, and new ones are made there."""
+
+    def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+        scope = f"{graph.scope.name}/" if graph.scope.name else None
+        with outer.as_default(), outer.control_dependencies(None), outer.name_scope(scope):
+            return next_creator(**kwargs)
+
+    store = default_variable_store(outer)
+    graph._collections.update({k: v for k, v in outer._collections.items() if store in v})
+    graph.scope.variable_scope = outer.scope.variable_scope
+    return graph._swap("variable_creators", (*outer.scope.variable_creators, create))
+
+
+def _as_outputs(found: Any, name: str) -> list[Tensor]:
+    if found is None or isinstance(found, Operation):
+        return []
+    values = list(found) if isinstance(found, list | tuple) else [found]
+    if any(v is None for v in values):
+        raise ValueError(f"Function {name} can not return None.")
+    return [convert_to_tensor(v) for v in values]
+
+
+def _content_name(func: Callable[..., Any], function: Function) -> str:
+    """A name by what the function does: equal ones are called alike, in every process."""
+    body = function.to_proto()
+    digest = hashlib.sha256(body.SerializeToString(deterministic=True)).hexdigest()[:11]
+    function._proto = None  # it has no name yet
+    base = getattr(func, "__name__", "function").replace("<lambda>", "lambda")
+    return f"{base}_{digest}"
+
+
+# -- Gradients -------------------------------------------------------------------------------------
+
+
+def gradient_of(function: Function) -> Function:
+    """The function of a function's arguments and its results' gradients that gives the arguments'
+    gradients: dense, and zeros where there are none.
+    """
+    if function.gradient is not None:
+        return function_named(function._library or function.graph, function.gradient)
+    graph = function.graph
+    with graph._lock:
+        if function.derived is None:
+            function.derived = _derive(function, graph)
+        return function.derived
+
+
+def _derive(function: Function, graph: Any) -> Function:
+    with graph.as_default(), graph.name_scope(None):
+        starts = [
+            graph.argument(t.dtype, f"{function.name}_d{i}", t._shape)
+            for i, t in enumerate(function.outputs)
+        ]
+        paired = [(y, d) for y, d in zip(function.outputs, starts, strict=True) if _flows(y)]
+        sources = [x for x in function.inputs if _flows(x)]
+        found = (
+            gradients([y for y, _ in paired], sources, [d for _, d in paired], name="gradients")
+            if paired and sources
+            else []
+        )
+        by_source = dict(zip(sources, found, strict=True))
+        outputs = [_dense(by_source.get(x), x) for x in function.inputs]
+    return Function(f"{function.name}_grad", graph, [*function.inputs, *starts], outputs)
+
+
+def _flows(t: Tensor) -> bool:
+    dtype = t.dtype.base_dtype
+    return dtype.is_floating or dtype.is_complex or dtype is dtypes.resource
+
+
+def _dense(gradient: Any, x: Tensor) -> Tensor:
+    if gradient is not None:
+        return convert_to_tensor(gradient)
+    if x.dtype.base_dtype is dtypes.resource:
+        known = handle_data(x)
+        return b.zeros([] if known is None else known.shape, _gradient_type(x))
+    return b.zeros_like(x)
+
+
+def _with_gradients_of(op: Operation, name: FunctionName) -> FunctionName:
+    """The function that gives another one's gradients, in the library of an operation's graph."""
+    derived = gradient_of(function_named(op.graph, name.name))
+    add_function(op.graph, derived)
+    return FunctionName(derived.name)
+
+
+def _filled(op: Operation, grads: Sequence[Any]) -> list[Tensor]:
+    return [
+        b.zeros_like(t) if g is None else convert_to_tensor(g)
+        for t, g in zip(op.outputs, grads, strict=True)
+    ]
+
+
+def _kept(inputs: Sequence[Tensor], found: Sequence[Tensor]) -> list[Any]:
+    return [g if _flows(t) else None for t, g in zip(inputs, found, strict=True)]
+
+
+@composed
+def gradient_of_function_gradients(op: Operation, *grads: Any) -> list[Any]:
+    derived = _with_gradients_of(op, op._attrs["f"])
+    inputs = [*op.inputs, *_filled(op, grads)]
+    types = [_gradient_type(t) for t in op.inputs]
+    return _kept(op.inputs, b.symbolic_gradient(inputs, types, derived))
+
+
+def _branch_gradient(build: Callable[..., Any], op: Operation, grads: Sequence[Any]) -> list[Any]:
+    """The gradients of a choice: the same choice, among the gradients of what is chosen from."""
+    first, *inputs = op.inputs
+    types = [_gradient_type(t) for t in inputs]
+    found = build(first, [*inputs, *_filled(op, grads)], types)
+    return [None, *_kept(inputs, found)]
+
+
+@composed
+def gradient_of_if(op: Operation, *grads: Any) -> list[Any]:
+    names = [_with_gradients_of(op, op._attrs[k]) for k in ("then_branch", "else_branch")]
+    build = b.if_op if op.definition.is_stateful else b.stateless_if_op
+    return _branch_gradient(
+        lambda cond, inputs, types: build(cond, inputs, types, *names), op, grads
+    )
+
+
+@composed
+def gradient_of_case(op: Operation, *grads: Any) -> list[Any]:
+    names = [_with_gradients_of(op, name) for name in op._attrs["branches"]]
+    return _branch_gradient(
+        lambda index, inputs, types: b.case_op(index, inputs, types, names), op, grads
+    )
+
+
+@composed
+def gradient_of_while(op: Operation, *grads: Any) -> list[Any]:
+    """By a loop of the same functions, which keeps what the backward loop needs."""
+    cond, body = (function_named(op.graph, op._attrs[k].name) for k in ("cond", "body"))
+    again = b.while_loop(
+        lambda *values: _call(op.graph, cond, values)[0],
+        lambda *values: _call(op.graph, body, values),
+        op.inputs,
+        return_same_structure=True,
+    )
+    return _through(op, op.inputs, again, grads)
+
+
+@composed
+def gradient_of_for(op: Operation, *grads: Any) -> list[Any]:
+    start, limit, delta, *inputs = op.inputs
+    body = function_named(op.graph, op._attrs["body"].name)
+    _, *again = b.while_loop(
+        lambda i, *values: b.less(i * b.sign(delta), limit * b.sign(delta)),
+        lambda i, *values: [i + delta, *_call(op.graph, body, [i, *values])],
+        [start, *inputs],
+    )
+    return [None, None, None, *_through(op, inputs, again, grads)]
+
+
+def _through(
+    op: Operation, inputs: Sequence[Tensor], outputs: Sequence[Tensor], grads: Sequence[Any]
+) -> list[Any]:
+    pairs = [(y, g) for y, g in zip(outputs, _filled(op, grads), strict=True) if _flows(y)]
+    sources = [x for x in inputs if _flows(x)]
+    found = gradients([y for y, _ in pairs], sources, [g for _, g in pairs])
+    by_source = dict(zip(sources, found, strict=True))
+    return [by_source.get(x) for x in inputs]
+
+
+def _call(graph: Graph, function: Function, args: Sequence[Tensor]) -> list[Tensor]:
+    name = graph.operation_name(function.name)
+    return graph.add_operation(function.definition, args, dict(function.attrs), name).outputs

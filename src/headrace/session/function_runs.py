@@ -1,0 +1,70 @@
+"""Functions at work: bodies as steps of their own. In: a Function and its arguments. Out: results.
+
+A function's body is prepared, specialised and compiled as a session's steps are, once per session.
+A call runs in the thread of its caller. Functions may call themselves, to a depth that Python's own
+stack allows with ease.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import ResourceExhaustedError
+from headrace.devices.resources import Resources
+from headrace.gradients.functions import gradient_of
+from headrace.graph.functions import Function
+from headrace.pipeline import Options, prepare
+from headrace.session.variants import Variants
+
+__all__ = ["FunctionRuns"]
+
+_DEEPEST = 50  # calls within calls, each some ten frames of Python
+
+
+class FunctionRuns:
+    """The prepared functions of one session."""
+
+    def __init__(self, options: Options, resources: Resources) -> None:
+        self._options = options
+        self._resources = weakref.ref(resources)
+        self._prepared: weakref.WeakKeyDictionary[Function, Variants] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+        self._local = threading.local()
+
+    def call(self, function: Function, args: Sequence[Any]) -> list[Any]:
+        """Run the body of a function."""
+        variants = self._prepared.get(function) or self._prepare(function)
+        depth = getattr(self._local, "depth", 0)
+        if depth >= _DEEPEST:
+            raise ResourceExhaustedError(
+                None, None, f"function '{function.name}' is called {depth} calls deep"
+            )
+        self._local.depth = depth + 1
+        try:
+            return variants.run([_as_fed(a) for a in args])
+        finally:
+            self._local.depth = depth
+
+    def gradient(self, function: Function) -> Function:
+        """The function that computes the gradients of another."""
+        return gradient_of(function)
+
+    def _prepare(self, function: Function) -> Variants:
+        with self._lock:
+            found = self._prepared.get(function)
+            if found is None:
+                step = prepare(function.outputs, function.targets, function.inputs, self._options)
+                resources = self._resources()
+                assert resources is not None
+                found = self._prepared[function] = Variants(step, self._options, resources)
+            return found
+
+
+def _as_fed(value: Any) -> Any:
+    """A kernel's value as a step is fed with it: strings as arrays."""
+    return np.array(value, object) if isinstance(value, bytes) else value
