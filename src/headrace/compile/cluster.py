@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.compile import native
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
@@ -54,19 +53,22 @@ from headrace.graph.lowering import (
 from headrace.graph.schema import parse_schema
 from headrace.graph.structured import Structure, is_undefined
 
-__all__ = ["cluster", "is_lowerable", "regions"]
+__all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "rewritten"]
 
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
 
 
-def cluster(flow: Dataflow) -> Dataflow:
-    """Replace every region that can be compiled by one node."""
-    if not native.available():
-        return flow
+def rewritten(flow: Dataflow) -> Dataflow:
+    """The flow in the forms that the compiler profits from."""
     for rewrite in (channels_last, mask_before_unpooling, join_products, sum_once, reserve_samples):
         flow = rewrite(flow)
-    return _Clusterer(widen(flow, is_lowerable)).run()
+    return widen(flow, is_lowerable)
+
+
+def cluster(flow: Dataflow) -> Dataflow:
+    """Replace every region that can be compiled by one node."""
+    return _Clusterer(flow).run()
 
 
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
@@ -182,6 +184,23 @@ def _is_compiled(t: ValueType) -> bool:
     return t.sizes is not None and 0 not in t.sizes and t.dtype.base_dtype.name in COMPILED
 
 
+def is_worthwhile(nodes: Sequence[Node]) -> bool:
+    """Whether a run of nodes is worth a native call."""
+    working = [n for n in nodes if works(n)]
+    return len(working) >= _FEWEST or any(isinstance(n.definition.lower, Anchor) for n in working)
+
+
+def region_of(nodes: list[Node], flow: Dataflow) -> Region:
+    """The region of a run of nodes; its outputs are what is needed elsewhere."""
+    inside = set(nodes)
+    needed = {v for v in flow.fetches if v.producer in inside}
+    for node in flow.nodes:
+        if node not in inside:
+            needed |= {v for v in node.inputs if v.producer in inside}
+    outputs = [v for n in nodes for v in n.outputs if v in needed and not is_reference(v)]
+    return Region(nodes, outputs)
+
+
 class _Clusterer:
     def __init__(self, flow: Dataflow) -> None:
         self.flow = flow
@@ -221,13 +240,9 @@ class _Clusterer:
         self.kept.append(node)
 
     def _compile(self, nodes: list[Node]) -> Node | None:
-        working = [n for n in nodes if works(n)]
-        if len(working) < _FEWEST and not any(
-            isinstance(n.definition.lower, Anchor) for n in working
-        ):
+        if not is_worthwhile(nodes):
             return None
-        outputs = self._outputs(nodes)
-        region = Region(nodes, [v for v in outputs if not is_reference(v)])
+        region = region_of(nodes, self.flow)
         try:
             compiled = compile_region(region)
         except Exception as error:
@@ -240,15 +255,6 @@ class _Clusterer:
             )
             return None
         return self._replace(nodes, region, compiled)
-
-    def _outputs(self, nodes: Sequence[Node]) -> list[Value]:
-        """The values of these nodes that are needed elsewhere."""
-        inside = set(nodes)
-        needed = {v for v in self.flow.fetches if v.producer in inside}
-        for node in self.flow.nodes:
-            if node not in inside:
-                needed |= {v for v in node.inputs if v.producer in inside}
-        return [v for n in nodes for v in n.outputs if v in needed]
 
     def _replace(self, nodes: list[Node], region: Region, compiled: Compiled) -> Node:
         references = list(region.variables)

@@ -54,6 +54,7 @@ _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile t
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
 _HEAVY_STEPS = 8  # what such a step counts
+AGAIN = "_again"  # the attribute of nodes that compute a value again
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,13 @@ def program_of(node: Node) -> Pointwise:
 def asks_position(node: Node) -> bool:
     """Whether an element-wise node's results depend on where in the array they are."""
     return any(s.opcode == "index" for s in program_of(node).steps)
+
+
+def is_again(node: Node) -> bool:
+    """Whether a node computes a value again (see recompute), and keeps to itself: whatever else
+    there is stays in the groups in which it was, and its sums in their order.
+    """
+    return AGAIN in node.attrs
 
 
 def _is_forward(node: Node) -> bool:
@@ -288,6 +296,7 @@ class _Fuser:
             for g in found
             if g.kind in _HOSTS
             and g.pool is None
+            and is_again(g.head) == is_again(node)
             and (g.space == space or (g.kind == "rows" and space.shape in g.row_shapes))
             and g.steps + cost <= _MOST_STEPS
             and self._fits(g, node)
@@ -433,6 +442,7 @@ class _Fuser:
             host is not None
             and source.view is None
             and host.kind == "map"
+            and not is_again(host.head)
             and base not in self._escaping
             and all(n is node or n in host.nodes for n in self.region.consumers[base])
             and self._has_only(host, base)
@@ -506,6 +516,8 @@ class _Fuser:
 
     def _can_host_rows(self, host: Group, shape: tuple[int, ...], total: bool) -> bool:
         if host.space != Space(shape) or host.kind not in ("map", "rows"):
+            return False
+        if is_again(host.head):
             return False
         if host.kind == "map" and (total or any(map(asks_position, host.nodes))):
             return False

@@ -31,6 +31,8 @@ class Settings:
     specialisations: for how many combinations of feed shapes a step is optimised separately; those
         that come later run without (HEADRACE_SPECIALISATIONS).
     quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
+    memory_mb: how much working memory a compiled step should do with, in MiB; cheap values are
+        computed again rather than kept beyond it. None: all there is (HEADRACE_MEMORY_MB).
     """
 
     dnnl: str | None = None
@@ -43,6 +45,7 @@ class Settings:
     accuracy: str = "default"
     specialisations: int = 8
     quiet_seconds: int = 30
+    memory_mb: int | None = None
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -60,6 +63,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         ),
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
         quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
+        memory_mb=_count(environment, "HEADRACE_MEMORY_MB", 1),
     )
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from headrace.core.config import settings
 from headrace.devices.buffers import address, empty_aligned
 
-__all__ = ["block", "private_copy"]
+__all__ = ["block", "private_copy", "working_memory"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
@@ -49,6 +50,12 @@ def private_copy(value: np.ndarray) -> np.ndarray:
     copy = block(value.nbytes).view(value.dtype).reshape(value.shape)
     np.copyto(copy, value)
     return copy
+
+
+def working_memory() -> int:
+    """How many bytes a compiled step should do with: what the settings say, else all there are."""
+    asked = settings().memory_mb
+    return memory_limit() if asked is None else asked << 20
 
 
 @cache

@@ -1,29 +1,47 @@
 """The door to the compiler, which may be absent. In: a Dataflow. Out: the same, with the regions
 that the compiler takes as single nodes whose kernels are native code.
+
+The compiler's passes stand in the pipeline's list one by one; without a compiler, and where one of
+them fails, they leave the flow as it is.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow
 
-__all__ = ["cluster", "find_compiler"]
+__all__ = ["cluster", "find_compiler", "recompute", "rewrite"]
 
-_COMPILER = "headrace.compile.cluster"
+_COMPILER = "headrace.compile.passes"
+
+
+def rewrite(flow: Dataflow) -> Dataflow:
+    """Bring the flow into the forms that the compiler profits from."""
+    return _run("rewrite", flow)
+
+
+def recompute(flow: Dataflow, limit: int) -> Dataflow:
+    """Compute cheap values again where clusters would need more than `limit` bytes."""
+    return _run("recompute", flow, limit)
 
 
 def cluster(flow: Dataflow) -> Dataflow:
-    """Compile what can be compiled, if there is a compiler."""
+    """Compile what can be compiled."""
+    return _run("cluster", flow)
+
+
+def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
     compiler = find_compiler()
     if compiler is None:
         return flow
     try:
-        return compiler(flow)
+        return getattr(compiler, name)(flow, *arguments)
     except Exception as error:
         if settings().verify:
             raise
@@ -33,10 +51,10 @@ def cluster(flow: Dataflow) -> Dataflow:
 
 
 @cache
-def find_compiler() -> Callable[[Dataflow], Dataflow] | None:
-    """The compiler's entry; None, with one line of notice, if it or what it needs is missing."""
+def find_compiler() -> ModuleType | None:
+    """The compiler's passes; None, with one line of notice, if it or what it needs is missing."""
     try:
-        return import_module(_COMPILER).cluster
+        return import_module(_COMPILER)
     except ImportError as error:
         if error.name != _COMPILER:  # an installation without the compiler says nothing
             logging.getLogger("headrace").warning("steps are not compiled: %s", error)

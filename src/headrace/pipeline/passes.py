@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.core.config import settings
+from headrace.devices.blocks import working_memory
 from headrace.graph.dataflow import Dataflow, map_parts
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program, StepGraph
@@ -27,7 +28,7 @@ from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
-from headrace.pipeline.clusters import cluster
+from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.schedule import schedule, schedule_as_is
 from headrace.place.constraints import place
 
@@ -42,13 +43,14 @@ class Options:
     """What a session's configuration says about making programs.
 
     jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
-    feed shapes a step is optimised.
+    feed shapes a step is optimised. memory: the bytes that a cluster should do with.
     """
 
     devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
     soft_placement: bool = False
     jit: str = field(default_factory=lambda: settings().jit)
     specialisations: int = field(default_factory=lambda: settings().specialisations)
+    memory: int = field(default_factory=working_memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ PASSES: list[Pass] = [
     Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
     Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
+    Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_dataflow),
+    Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_dataflow),
     Pass("compile", "cluster", lambda f, o: cluster(f), verify_dataflow),
     Pass("finish", "schedule", lambda f, o: schedule(f), verify_program),
 ]

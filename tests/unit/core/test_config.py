@@ -42,6 +42,7 @@ def test_the_cache_is_where_the_system_keeps_caches_or_off():
         ("HEADRACE_NUM_THREADS", "two"),
         ("HEADRACE_NUM_THREADS", "1.5"),
         ("HEADRACE_CACHE_MB", "lots"),
+        ("HEADRACE_MEMORY_MB", "0"),
     ],
 )
 def test_bad_values_are_refused_by_name(name, value):
@@ -62,8 +63,14 @@ def test_settings_are_read_once_and_frozen(monkeypatch):
 
 
 def test_how_steps_are_optimised():
-    environment = {"HEADRACE_JIT": "Always", "HEADRACE_SPECIALISATIONS": "0"}
-    assert config.read(environment) == config.Settings(jit="always", specialisations=0)
+    environment = {
+        "HEADRACE_JIT": "Always",
+        "HEADRACE_SPECIALISATIONS": "0",
+        "HEADRACE_MEMORY_MB": "500",
+    }
+    assert config.read(environment) == config.Settings(
+        jit="always", specialisations=0, memory_mb=500
+    )
     with pytest.raises(ValueError, match="HEADRACE_JIT must be one of off, auto, always: 'maybe'"):
         config.read({"HEADRACE_JIT": "maybe"})
     with pytest.raises(ValueError, match=r"HEADRACE_SPECIALISATIONS must be .*'-1'"):

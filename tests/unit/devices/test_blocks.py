@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from headrace.core.config import Settings
 from headrace.devices import blocks
 from headrace.devices.buffers import address
 
@@ -51,3 +52,10 @@ def test_what_the_system_refuses(monkeypatch):
     monkeypatch.setattr(blocks.mmap, "mmap", refuse)
     with pytest.raises(MemoryError, match="Cannot allocate memory"):
         blocks.block(2**20)
+
+
+def test_working_memory_is_what_is_asked_for_or_all_there_is(monkeypatch):
+    monkeypatch.setattr(blocks, "settings", lambda: Settings(memory_mb=3))
+    assert blocks.working_memory() == 3 << 20
+    monkeypatch.setattr(blocks, "settings", lambda: Settings())
+    assert blocks.working_memory() == blocks.memory_limit()
