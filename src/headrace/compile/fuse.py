@@ -455,7 +455,8 @@ class _Fuser:
         as bits.
         """
         taken = 0
-        for value in operands_of(node) if group.kind == "map" else ():
+        takes = group.kind == "map" and not is_again(node)
+        for value in operands_of(node) if takes else ():
             host = self._map_for(node, value)
             if host is None or host is group or host.space != group.space:
                 continue
