@@ -19,8 +19,11 @@ from typing import Any
 from headrace.core.dtypes import resource, variant
 from headrace.core.export import export
 from headrace.gradients.registry import gradient_function
+from headrace.gradients.units import BranchUnit, LoopUnit, steering_gradient, unit_of
 from headrace.graph.composite import IndexedSlices
+from headrace.graph.contexts import ControlFlowContext, output_context
 from headrace.graph.default import get_default_graph
+from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
@@ -79,7 +82,9 @@ def gradients(
         ys = [_as_tensor(y, "y") for y in ys]
         xs = [_source(x, "x") for x in xs]
         stops = [_source(s, "stop_gradient") for s in stops]
-        walk = _Walk(xs, stops, aggregation_method, gate_gradients, colocate_gradients_with_ops)
+        base = output_context(ys[0].op) if ys else None
+        options = aggregation_method, gate_gradients, colocate_gradients_with_ops
+        walk = _Walk(xs, stops, options, base)
         for i, (y, start) in enumerate(zip(ys, starts, strict=True)):
             walk.start(y, start, i)
         walk.run(ys)
@@ -165,21 +170,23 @@ def _zeros_like(x: Tensor) -> Any:
 
 
 class _Walk:
-    """One backward traversal."""
+    """One backward traversal, through the operations of one control-flow context: branches and
+    loops inside of it are visited as units.
+    """
 
     def __init__(
         self,
         xs: Sequence[Tensor],
         stops: Sequence[Tensor],
-        method: int | None,
-        gate: bool,
-        colocate: bool,
+        options: tuple[int | None, bool, bool],
+        base: ControlFlowContext | None,
     ) -> None:
         self._xs = set(xs)
         self._stops = set(stops)
-        self._method = method
-        self._gate = gate
-        self._colocate = colocate
+        self._options = options
+        self._method, self._gate, self._colocate = options
+        self._base = base
+        self._on_paths: set[Operation] = set()
         self._grads: dict[Tensor, list[Any]] = {}
         self._totals: dict[Tensor, Any] = {}
         self._reached = _reachable(xs, self._stops)
@@ -210,22 +217,71 @@ class _Walk:
         The order is TensorFlow's, breadth first from ys on: it decides the order in which gradients
         that meet are added, thus the last bits of sums.
         """
-        between = self._between(ys)
-        pending = dict.fromkeys(between, 0)
-        for op in between:
-            for t in op._inputs:
-                if t.op in pending and t in self._reached and t not in self._stops:
-                    pending[t.op] += 1
-        starts = dict.fromkeys(y.op for y in ys)
-        ready = deque(op for op in starts if pending.get(op) == 0)
+        between = self._on_paths = self._between(ys)
+        units = dict.fromkeys(unit_of(op, self._base) for op in between)
+        pending = dict.fromkeys(units, 0)
+        for unit in units:
+            for before in self._before(unit):
+                if before in pending:
+                    pending[before] += 1
+        starts = dict.fromkeys(unit_of(y.op, self._base) for y in ys)
+        ready = deque(unit for unit in starts if pending.get(unit) == 0)
         while ready:
-            op = ready.popleft()
-            self._visit(op)
-            for t in op._inputs:
-                if t.op in pending and t in self._reached and t not in self._stops:
-                    pending[t.op] -= 1
-                    if not pending[t.op]:
-                        ready.append(t.op)
+            unit = ready.popleft()
+            if isinstance(unit, Operation):
+                self._visit(unit)
+            else:
+                self._visit_unit(unit)
+            for before in self._before(unit):
+                if before in pending:
+                    pending[before] -= 1
+                    if not pending[before]:
+                        ready.append(before)
+
+    def _before(self, unit: Any) -> list[Any]:
+        """The units that a unit takes something from through which gradients flow."""
+        given = unit._inputs if isinstance(unit, Operation) else unit.inputs
+        return [
+            unit_of(t.op, self._base) for t in given if t in self._reached and t not in self._stops
+        ]
+
+    def _visit_unit(self, unit: BranchUnit | LoopUnit) -> None:
+        arrived = {t: g for t in unit.outputs if (g := self.total(t)) is not None}
+        if not arrived:
+            return
+        name = next(iter(arrived)).op.name
+        with name_scope(f"{name}_grad"):
+            found = unit.differentiate(self, arrived)
+        for t, gradient in found:
+            if t in self._reached:
+                self._grads.setdefault(t, []).append(gradient)
+
+    def depends(self, t: Tensor) -> bool:
+        """Whether a gradient can flow through a tensor to some x."""
+        return t in self._reached and _carries_gradient(t)
+
+    def leads_back(self, unit: BranchUnit, t: Tensor) -> bool:
+        """Whether a gradient of a unit's input comes back to some x."""
+        return t in self._reached and any(
+            op in self._on_paths and op.definition.flow is Flow.SWITCH for op in t._consumers
+        )
+
+    def inside(
+        self,
+        context: ControlFlowContext,
+        ends: Sequence[tuple[Tensor, Any]],
+        xs: Sequence[Tensor],
+        stops: Sequence[Tensor] = (),
+    ) -> dict[Any, Any]:
+        """The gradients of `xs` in a context inside of this walk's, from (tensor, gradient)
+        pairs.
+        """
+        walk = _Walk(xs, [*self._stops, *stops], self._options, context)
+        ends = [(y, g) for y, g in ends if _carries_gradient(y)]
+        for i, (y, gradient) in enumerate(ends):
+            walk.start(y, gradient, i)
+        walk.run([y for y, _ in ends])
+        return {x: g for x in xs if (g := walk.total(x)) is not None}
 
     def _between(self, ys: Sequence[Tensor]) -> set[Operation]:
         """The operations on paths from xs to ys."""
@@ -245,13 +301,15 @@ class _Walk:
         arrived = [self.total(t) for t in op._outputs]
         if all(g is None for g in arrived):
             return
-        function = gradient_function(op)
+        steers = op.definition.flow is not None
+        function = _steering if steers else gradient_function(op)
         if function is None:
             return
         with name_scope(f"{op.name}_grad"), self._beside(op):
             before = op.graph.version
             filled = [
-                _zeros_for(t) if g is None else g for t, g in zip(op._outputs, arrived, strict=True)
+                _zeros_for(t) if g is None and not steers else g
+                for t, g in zip(op._outputs, arrived, strict=True)
             ]
             results = function(op, *filled)
             results = list(results) if isinstance(results, list | tuple) else [results]
@@ -281,6 +339,10 @@ class _Walk:
         with self._beside(t.op):
             self._totals[t] = _add_up(arrived, self._method)
         return self._totals[t]
+
+
+def _steering(op: Operation, *grads: Any) -> list[Any]:
+    return steering_gradient(op, grads)
 
 
 def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:

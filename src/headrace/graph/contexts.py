@@ -240,8 +240,11 @@ class WhileContext(ControlFlowContext):
     """A tf.while_loop: everything that its condition and its body make, once for all iterations.
 
     `pivot` is the loop's condition, `pivot_for_pred` is alive in each evaluation of the condition,
-    `pivot_for_body` in each iteration of the body.
+    `pivot_for_body` in each iteration of the body. `forward` is the loop whose gradient this one
+    computes, if it's one that goes backwards: what that has saved can be used here.
     """
+
+    forward: WhileContext | None = None
 
     def __init__(
         self,
@@ -431,9 +434,11 @@ def check_inputs(
 ) -> None:
     """ValueError if an operation made in `context` takes a value out of a loop that it isn't in."""
     own = context.GetWhileContext() if context else None
+    around = set(own._chain()) if own else set()
+    forwards = {c.forward for c in around if isinstance(c, WhileContext) and c.forward}
     if context is None and definition.flow in (Flow.ENTER, Flow.SWITCH):
         return  # contexts make these at their borders, without a context
-    allowed = {None, *(own._chain() if own else ())}
+    allowed = {None, *around, *(c for forward in forwards for c in forward._chain())}
     for t in inputs:
         found = _loop_of(t.op)
         if found not in allowed:

@@ -24,7 +24,7 @@ from headrace.ops.define import b, composed
 from headrace.ops.loop_values import as_tensors, flow_of, like_tensor_arrays
 from headrace.ops.source_ops import identity
 
-__all__ = ["while_loop"]
+__all__ = ["build_loop", "while_loop"]
 
 
 @composed
@@ -68,7 +68,7 @@ def while_loop(
         context = WhileContext(graph, limit, parallel_iterations, back_prop, swap_memory)
         if context.outer_context is None:  # inner ones are saved with their outer context
             graph.add_to_collection(GraphKeys.WHILE_CONTEXT, context)
-        results = _build_loop(context, cond, body, loop_vars, shape_invariants)
+        results = build_loop(context, cond, body, loop_vars, shape_invariants)
         if limit is not None:
             return results[1]
         single = len(context.loop_exits) == 1 and not return_same_structure
@@ -98,13 +98,14 @@ def _counted(
     return counted_cond, counted_body, (counter, loop_vars[0] if alone else loop_vars)
 
 
-def _build_loop(
+def build_loop(
     context: WhileContext,
     cond: Callable[..., Any],
     body: Callable[..., Any],
     loop_vars: Any,
     shape_invariants: Any,
 ) -> Any:
+    """Build a loop in its context; returns its variables as they leave it."""
     if shape_invariants is not None:
         nest.assert_same_structure(loop_vars, shape_invariants)
     values = as_tensors(loop_vars)
