@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from headrace.core import dtypes
+from headrace.core.shapes import as_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.contexts import (
     CondContext,
@@ -96,6 +97,15 @@ def _inside(graph: Graph, context: ControlFlowContext | None) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _after(graph: Graph, t: Tensor) -> Iterator[None]:
+    """Build what waits for a tensor of the same context."""
+    context = graph._get_control_flow_context()
+    with graph.control_dependencies([t]):
+        graph._set_control_flow_context(context)
+        yield
+
+
 # -- Branches --------------------------------------------------------------------------------------
 
 
@@ -128,27 +138,28 @@ class BranchUnit:
         found = (t for c in self.contexts for t in _captured(c, Flow.SWITCH))
         return list(dict.fromkeys(t.op._inputs[0] for t in found))
 
-    @property
-    def outputs(self) -> list[Tensor]:
-        found: dict[Tensor, None] = {}
-        for op in self._fork.graph._operations:
-            if op.definition.flow is Flow.MERGE and unit_of(op, self._base) == self:
-                found[op._outputs[0]] = None
-        return list(found)
-
     def differentiate(self, walk: Any, arrived: dict[Tensor, Any]) -> Gradients:
         """The gradients of what the branches take in, where any comes back."""
         contexts = self.contexts
-        wanted = [t for t in self.inputs if walk.leads_back(self, t)]
-        merges = {t.op: convert_to_tensor(g) for t, g in arrived.items() if g is not None}
+        wanted = [t for t in self.inputs if walk.leads_back(t)]
+        grads = {t: convert_to_tensor(g) for t, g in arrived.items()}
         if not wanted:
             return []
 
         def gradients_in(context: CondContext) -> list[Tensor]:
             inner = {t.op._inputs[0]: t for t in _captured(context, Flow.SWITCH)}
-            ends = [(m._inputs[_side(m, context)], g) for m, g in merges.items()]
-            found = walk.inside(context, ends, [inner[t] for t in wanted if t in inner])
-            return [_dense_or_zeros(found.get(inner.get(t)), t) for t in wanted]
+            ends = [(_end(t, context), g) for t, g in grads.items()]
+            found = walk.inside(
+                context,
+                [(t, g) for t, g in ends if t is not None],
+                [inner[t] for t in wanted if t in inner],
+            )
+            return [
+                _missing(t, context)
+                if found.get(inner.get(t)) is None
+                else convert_to_tensor(found[inner[t]])
+                for t in wanted
+            ]
 
         by_branch = {c.branch: lambda c=c: gradients_in(c) for c in contexts}
         pred = contexts[0].pred
@@ -164,13 +175,38 @@ def _captured(context: ControlFlowContext, flow: Flow) -> list[Tensor]:
     ]
 
 
-def _side(merge: Operation, context: CondContext) -> int:
-    """Which input of a Merge comes from a branch."""
-    for i, t in enumerate(merge._inputs):
-        found = output_context(t.op)
-        if found is context:
-            return i
-    raise LookupError(f"'{merge.name}' does not merge what {context!r} makes")
+def _end(t: Tensor, context: CondContext) -> Tensor | None:
+    """Where the gradient of something that comes out of a cond enters one of its branches: at what
+    a Merge takes from there, or, for what a later branch has read directly, at itself.
+    """
+    found = output_context(t.op)
+    if found is not context.outer_context:
+        return t if found is not None and context in found._chain() else None
+    for value in t.op._inputs:
+        if output_context(value.op) is context:
+            return value
+    return None
+
+
+def _missing(t: Tensor, context: CondContext) -> Tensor:
+    """Zeros where a branch has no gradient for what it takes in. What only the other branch of an
+    earlier cond makes is dead here, and its gradient is not looked at.
+    """
+    found = output_context(t.op)
+    dead = found is not context.outer_context and isinstance(found, CondContext)
+    return _stand_in(t) if dead else zeros_for(t)
+
+
+def _stand_in(t: Tensor) -> Tensor:
+    """Something in the place of a tensor that isn't looked at: of its shape, if that is known."""
+    return (
+        zeros_for(t)
+        if t.shape.is_fully_defined()
+        else b.constant(_NOTHING[t.dtype is dtypes.string], t.dtype.base_dtype)
+    )
+
+
+_NOTHING = (0, "")
 
 
 def _dense_or_zeros(gradient: Any, like: Tensor) -> Tensor:
@@ -215,10 +251,6 @@ class LoopUnit:
         inner = [*self.context.loop_enters, *_captured(self.context, Flow.ENTER)]
         return list(dict.fromkeys(t.op._inputs[0] for t in inner))
 
-    @property
-    def outputs(self) -> list[Tensor]:
-        return list(self.context.loop_exits)
-
     def differentiate(self, walk: Any, arrived: dict[Tensor, Any]) -> Gradients:
         """The gradients of what the loop starts from and of its invariants."""
         forward = self.context
@@ -226,6 +258,8 @@ class LoopUnit:
             return []
         variables = [v for v in forward.loop_vars if walk.depends(v.body) or walk.depends(v.merge)]
         invariants = [t for t in _captured(forward, Flow.ENTER) if walk.depends(t)]
+        popped = [s for s in saved_values(forward.graph) if output_context(s.popped.op) is forward]
+        popped = [s for s in popped if walk.depends(s.popped)]
         start = [_dense_or_zeros(arrived.get(v.exit), v.exit) for v in variables]
         counter = _counter_of(forward)
         backward = Backwards(forward)
@@ -234,9 +268,15 @@ class LoopUnit:
         def body(count: Tensor, *grads: Tensor) -> list[Tensor]:
             backward.begin(count)
             ends = [(v.next.op._inputs[0], g) for v, g in zip(variables, grads, strict=True)]
+            ends += [(s.value, backward.pop(walk.twins[s])) for s in _pushed(walk, forward)]
             inner = [v.body for v in variables]
             stops = [*(v.body for v in forward.loop_vars), *_captured(forward, Flow.ENTER)]
-            found = walk.inside(forward, ends, [*inner, *invariants], stops)
+            stops += [s.popped for s in popped]
+            xs = [*inner, *invariants, *(s.popped for s in popped)]
+            found = walk.inside(forward, ends, xs, stops)
+            for s in popped:
+                if found.get(s.popped) is not None:
+                    walk.twins[s] = backward.push(convert_to_tensor(found[s.popped]))
             for t in invariants:
                 if found.get(t) is not None:
                     sums.append((t.op._inputs[0], *_sum_up(backward, t, found[t])))
@@ -247,15 +287,34 @@ class LoopUnit:
             return [backward.following, *following]
 
         shapes = [counter.exit.shape, *(v.merge.shape for v in variables)]
-        results = build_loop(
-            backward, lambda count, *_: count > 0, body, [counter.exit, *start], shapes
-        )
+        with forward.graph.control_dependencies(walk.ended):
+            count = b.identity(counter.exit)
+        results = build_loop(backward, lambda count, *_: count > 0, body, [count, *start], shapes)
         backward.finish(sums)
+        if walk.is_outermost:
+            walk.ended.append(results[0].op)
         starts = [v.enter.op._inputs[0] for v in variables]
         return [
             *zip(starts, results[1:], strict=True),
             *((t, pack(exits)) for t, exits, pack in sums),
         ]
+
+
+class Saved(NamedTuple):
+    """A value of a forward loop, which a push has saved for a pop in the loop that goes back."""
+
+    value: Tensor
+    popped: Tensor
+
+
+def saved_values(graph: Graph) -> list[Saved]:
+    """All that forward loops of a graph save: edges that no operation's inputs show."""
+    return graph.__dict__.setdefault("_saved_values", [])
+
+
+def _pushed(walk: Any, forward: WhileContext) -> list[Saved]:
+    """What a loop has saved and has gradients for, of a walk through the loop that it's for."""
+    return [s for s in walk.twins if output_context(s.value.op) is forward]
 
 
 def _sum_up(
@@ -321,7 +380,7 @@ def add_variable(
     graph = context.graph
     with _inside(graph, context):
         enter = context.enter(start, is_constant=False)
-        enter._shape = b.constant(0).shape if shape == () else type(enter._shape)(shape)
+        enter._shape = as_shape(shape)
         merge = b.merge_op([enter, enter])[0]
         assert context.pivot is not None
         leave, stay = switch(merge, context.pivot)
@@ -392,14 +451,30 @@ class Backwards(WhileContext):
             limit = b.constant(-1, dtypes.int32)
             handle = b.stack_v2(limit, dtype, name=f"{op.name.split('/')[-1]}/f_acc")
         lifted = _lifted(value, forward)
-        with _inside(graph, forward), graph.control_dependencies([counter.body]):
+        with _inside(graph, forward), _after(graph, counter.body):
             push = b.stack_push_v2(handle, lifted, swap_memory=forward.swap_memory)
         counter.following.op._add_control_input(push.op)
-        with _inside(graph, self), graph.control_dependencies([self._count]):
-            popped = b.stack_pop_v2(handle, dtype)
+        popped = self.pop(handle)
         popped.set_shape(value.shape)
+        saved_values(graph).append(Saved(lifted, popped))
+        return popped
+
+    def pop(self, handle: Tensor) -> Tensor:
+        """Take from a stack in each iteration."""
+        with _inside(self.graph, self), _after(self.graph, self._count):
+            popped = b.stack_pop_v2(handle, handle.op._attrs["elem_type"])
         self.following.op._add_control_input(popped.op)
         return popped
+
+    def push(self, value: Tensor) -> Tensor:
+        """Put something on a stack in each iteration; returns the stack's handle."""
+        graph, dtype = self.graph, value.dtype.base_dtype
+        with _inside(graph, None):
+            handle = b.stack_v2(b.constant(-1, dtypes.int32), dtype, name="b_acc")
+        with _inside(graph, self), _after(graph, self._count):
+            push = b.stack_push_v2(handle, value, swap_memory=self.swap_memory)
+        self.following.op._add_control_input(push.op)
+        return handle
 
 
 def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:
@@ -413,17 +488,10 @@ def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:
         graph = value.graph
         other = BranchUnit(_fork(context), context.outer_context).contexts[1 - context.branch]
         with _inside(graph, other):
-            stand_in = zeros_for(value) if value.shape.is_fully_defined() else _nothing(value)
+            stand_in = _stand_in(value)
         sides = [value, stand_in] if context.branch == 0 else [stand_in, value]
         with _inside(graph, context.outer_context):
             merged = b.merge_op(sides)[0]
         merged._shape = value._shape
         value, context = merged, context.outer_context
     return value
-
-
-def _nothing(value: Tensor) -> Tensor:
-    """Something of the same type."""
-    return b.constant(
-        0 if value.dtype.base_dtype is not dtypes.string else "", value.dtype.base_dtype
-    )
