@@ -232,7 +232,7 @@ class DefinedFunction:
             attrs=attrs,
             doc=inspect.getdoc(self._func) or "",
         )
-        function.name = function.name or _content_name(self._func, function)
+        function.named(function.name or _content_name(self._func, function))
         function.shape = self._options.get("shape_func")
         function.python_gradient = self._options.get("python_grad_func")
         function.gradient = self.grad_func_name

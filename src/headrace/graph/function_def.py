@@ -104,6 +104,7 @@ def build_body(
 
     graph = FunctionGraph(None)
     graph._functions = library._functions
+    graph.label = message.signature.name
     arguments = {
         a.name: graph.argument(as_dtype(a.type), a.name) for a in message.signature.input_arg
     }

@@ -51,6 +51,7 @@ class FunctionGraph(Graph):
     def __init__(self, outer: Graph | None) -> None:
         super().__init__()
         self.outer = outer
+        self.label = ""  # the function's name: state that the body keeps is named after it
         self.arguments: list[Tensor] = []
         self.captures: dict[Tensor, Tensor] = {}
         if outer is not None:
@@ -135,6 +136,13 @@ class Function:
         self._proto: proto.FunctionDef | None = None
         self._library: Graph | None = None
         self._init_rest(attrs or {}, doc)
+
+    def named(self, name: str) -> Function:
+        """The same, by this name from now on."""
+        self.name = name
+        if isinstance(self.graph, FunctionGraph):
+            self.graph.label = name
+        return self
 
     def _init_rest(self, attrs: dict[str, Any], doc: str) -> None:
         self.attrs = attrs

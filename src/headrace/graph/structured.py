@@ -85,7 +85,8 @@ def members_of(op: Any) -> set[Any]:
 
 def parts_of(op: Any) -> dict[str, Any]:
     """The steps that a structured operation, node or instruction holds, by attribute."""
-    return {name: op._attrs[name] for name in PARTS if name in op._attrs}
+    known = op.definition.schema.attributes  # those of functional ops, which name functions
+    return {n: op._attrs[n] for n in PARTS if n in op._attrs and n not in known}
 
 
 @cache

@@ -49,7 +49,9 @@ class NodeContext:
 
     @property
     def name(self) -> str:
-        return self.op.name
+        """The operation's name; that of one in a function's body begins with the function's."""
+        label = getattr(getattr(origin_of(self.op), "graph", None), "label", "")
+        return f"{label}/{self.op.name}" if label else self.op.name
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class NodeContext:
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State of this very operation in this session, such as a random generator's counter."""
-        return self.resources.get_or_create("", f"_state_of/{self.op.name}", kind, make)
+        return self.resources.get_or_create("", f"_state_of/{self.name}", kind, make)
 
 
 def bind(

@@ -225,3 +225,16 @@ def test_errors_inside_name_the_line_of_the_body():
     with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(f(tf.placeholder_with_default(0, [])))
     assert "return 1 // x" in str(caught.value)
+
+
+def test_random_numbers_inside_are_others_than_outside():
+    @Defun(func_name="Draws")
+    def f():
+        return tf.random_uniform([2], seed=3)
+
+    inside, outside = f(), tf.random_uniform([2], seed=4)
+    assert inside.op.graph.get_operations()[-1].name == "random_uniform"
+    alone = run(outside)
+    with tf.Session() as session:
+        session.run(inside)  # its op is called random_uniform too
+        np.testing.assert_array_equal(session.run(outside), alone)
