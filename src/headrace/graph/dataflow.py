@@ -131,7 +131,9 @@ class Value:
             return self.producer.handle
         origin = self.producer.origin
         outputs = () if origin is None else origin._outputs
-        return getattr(outputs[self.index], "_handle_data", None) if outputs else None
+        if self.index >= len(outputs):  # of a loop, say, which stands for many operations
+            return None
+        return getattr(outputs[self.index], "_handle_data", None)
 
     @property
     def name(self) -> str:

@@ -228,3 +228,38 @@ def test_export_import_export_is_the_identity(graph, random):
         import_graph_def(proto.GraphDef(node=mixed, versions=written.versions), name="")
     by_name = {op.name: op.node_def for op in again.get_operations()}
     assert by_name.keys() == {n.name for n in written.node}
+
+
+def loop_nodes(back, source="next"):
+    """The nodes of a loop that only goes round once."""
+    t = "attr { key: 'T' value { type: DT_FLOAT } }"
+    text = f"""
+    node {{ name: 'x' op: 'Placeholder' attr {{ key: 'dtype' value {{ type: DT_FLOAT }} }} }}
+    node {{ name: 'merge' op: 'Merge' input: 'x' input: '{source}' {t}
+            attr {{ key: 'N' value {{ i: 2 }} }} }}
+    node {{ name: 'pass' op: 'Identity' input: 'merge' {t} }}
+    node {{ name: 'cast' op: 'Cast' input: 'pass'
+            attr {{ key: 'SrcT' value {{ type: DT_FLOAT }} }}
+            attr {{ key: 'DstT' value {{ type: DT_{back} }} }} }}
+    node {{ name: 'next' op: 'NextIteration' input: 'cast'
+            attr {{ key: 'T' value {{ type: DT_{back} }} }} }}
+    """
+    return text_format.Parse(text, tf.GraphDef())
+
+
+def test_only_a_next_iteration_leads_back():
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(loop_nodes("FLOAT"), name="a")
+        merge = graph.get_operation_by_name("a/merge")
+        assert [t.name for t in merge.inputs] == ["a/x:0", "a/next:0"]
+        assert merge.outputs[0].shape.ndims is None  # whatever comes first
+        again = graph.as_graph_def()
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(again, name="")
+        assert graph.as_graph_def() == again
+    with tf.Graph().as_default() as graph:
+        with pytest.raises(ValueError, match="nodes in a cycle: .*merge"):
+            tf.import_graph_def(loop_nodes("FLOAT", source="cast"))
+        with pytest.raises(ValueError, match="was passed int32 from next:0 incompatible"):
+            tf.import_graph_def(loop_nodes("INT32"))
+        assert not graph.get_operations()
