@@ -139,7 +139,7 @@ def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
         return assembly_of(rule, node) is not None
     if isinstance(rule, Anchor):
         family = families.get(rule.family)
-        geometry = rule.describe(node) if family is not None else None
+        geometry = node.geometry if family is not None else None
         if family is None or geometry is None or not family.supports(geometry):
             return False
         if isinstance(geometry, Structure):

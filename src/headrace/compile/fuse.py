@@ -134,17 +134,10 @@ def is_again(node: Node) -> bool:
     return AGAIN in node.attrs
 
 
-def _is_forward(node: Node) -> bool:
-    rule = node.definition.lower
-    return isinstance(rule, Anchor) and rule.describe(node).direction == "forward"
-
-
 def contraction_of(node: Node) -> Contraction | None:
     """The geometry of a matrix product; None for other nodes."""
     rule = node.definition.lower
-    if not isinstance(rule, Anchor) or rule.family != "contraction":
-        return None
-    return rule.describe(node)
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "contraction" else None
 
 
 def fuse(region: Region, blocked: set[Value]) -> list[Group]:
@@ -267,8 +260,7 @@ class _Fuser:
             return None
         if group.kind != "convolution" or value not in self.blocked or value in self._escaping:
             return None
-        rule = group.head.definition.lower
-        convolution = rule.describe(group.head) if isinstance(rule, Anchor) else None
+        convolution = group.head.geometry
         if convolution is None or convolution.direction != "forward":
             return None
         if not takes_pool(geometry_of(convolution)) or not self._has_only(group, value):
@@ -312,7 +304,8 @@ class _Fuser:
         if asks_position(node) or not _broadcasts(node):
             return False
         if group.kind == "batch_norm":  # whose last part is a map
-            return len(group.head.inputs[0].type.sizes or ()) == 4 and _is_forward(group.head)
+            image = len(group.head.inputs[0].type.sizes or ()) == 4
+            return image and group.head.geometry.direction == "forward"
         if group.kind == "rows":
             return not isinstance(node.definition.lower, Update)
         if group.is_anchor and not self._is_last_reader(group, node):

@@ -54,7 +54,7 @@ def supports_convolution(g: Convolution) -> bool:
 def build_convolution(builder: Builder, group: Group) -> None:
     """Add the calls of a convolution's group."""
     node = group.head
-    g: Convolution = node.definition.lower.describe(node)  # type: ignore[union-attr]
+    g: Convolution = node.geometry
     direction, geometry = _DIRECTIONS[g.direction], geometry_of(g)
     types = (g.precision,) if multiplies(builder.target, g.precision) else ()
     image = node.inputs[2 if direction == "backward_data" else 0]
@@ -164,7 +164,7 @@ def supports_pooling(g: Pooling) -> bool:
 def build_pooling(builder: Builder, group: Group) -> None:
     """Add the call of a pool or of its gradient."""
     node = group.head
-    g: Pooling = node.definition.lower.describe(node)  # type: ignore[union-attr]
+    g: Pooling = node.geometry
     geometry = pool_geometry_of(g)
     epilogue, operands, outputs = epilogue_of(builder, group)
     fused = [*operands, *outputs]

@@ -45,7 +45,7 @@ def _is_blocked(region: Region, value: Value, blocked: set[Value]) -> bool:
 
 
 def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: set[Value]) -> list[Value]:
-    geometry = rule.describe(node)
+    geometry = node.geometry
     if getattr(geometry, "data_format", "NHWC") != "NHWC":
         return []
     if rule.family == "batch_norm" and not _is_blocked(region, node.inputs[0], blocked):

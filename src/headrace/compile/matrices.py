@@ -41,17 +41,13 @@ def supports(geometry: Contraction) -> bool:
 
 def build(builder: Builder, group: Group) -> None:
     """Add the calls of a contraction's group."""
-    g = _geometry(group.head)
+    g: Contraction = group.head.geometry
     if group.twin is not None:
         _build_twins(builder, group, group.twin)
     elif g.batch:
         _build_batch(builder, group, g)
     else:
         _build_one(builder, group, g)
-
-
-def _geometry(node: Node) -> Contraction:
-    return node.definition.lower.describe(node)  # type: ignore[union-attr]
 
 
 # -- One product -----------------------------------------------------------------------------------
@@ -191,7 +187,7 @@ def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, Matr
 
 def _build_twins(builder: Builder, group: Group, twin: Group) -> None:
     """`group` computes dY W^T, `twin` updates W by X^T dY."""
-    g = _geometry(group.head)
+    g: Contraction = group.head.geometry
     data, data_operands, data_outputs = epilogue_of(builder, group)
     update, update_operands, update_outputs = epilogue_of(builder, twin)
     dy, w = (builder.whole(v) for v in group.head.inputs[:2])

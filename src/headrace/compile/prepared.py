@@ -51,10 +51,6 @@ __all__ = [
 _WIDEST = 16  # channels on each side that local response normalisation may look at
 
 
-def _geometry(node: Node) -> Any:
-    return node.definition.lower.describe(node)  # type: ignore[union-attr]
-
-
 def _follow(
     builder: Builder,
     node: Node,
@@ -67,7 +63,7 @@ def _follow(
     that the recipe makes. Returns the buffers by name.
     """
     names: dict[str, int] = dict(given)
-    for number in _geometry(node).operands:
+    for number in node.geometry.operands:
         if f"in{number}" not in names:
             names[f"in{number}"] = place(node.inputs[number])
     for i, value in enumerate(node.outputs[first:], first):
@@ -83,13 +79,13 @@ def _follow(
 
 def build_softmax(builder: Builder, group: Group) -> None:
     """Softmax and its logarithm."""
-    g: Softmax = _geometry(group.head)
+    g: Softmax = group.head.geometry
     _follow(builder, group.head, recipes.softmax(g), builder.whole)
 
 
 def build_cross_entropy(builder: Builder, group: Group) -> None:
     """The losses of softmax with their gradient, in one pass."""
-    g = _geometry(group.head)
+    g = group.head.geometry
     if isinstance(g, CrossEntropy):
         recipe = recipes.cross_entropy(g)
     else:
@@ -104,14 +100,14 @@ def supports_local_response(g: LocalResponse) -> bool:
 
 def build_local_response(builder: Builder, group: Group) -> None:
     """Local response normalisation and its gradient."""
-    g: LocalResponse = _geometry(group.head)
+    g: LocalResponse = group.head.geometry
     _follow(builder, group.head, recipes.local_response(g), builder.whole)
 
 
 def build_batch_norm(builder: Builder, group: Group) -> None:
     """Batch normalisation and its gradient, of plain or blocked images."""
     node = group.head
-    g: BatchNorm = _geometry(node)
+    g: BatchNorm = node.geometry
     blocked = node.outputs[0] in builder.blocked
     images = {0, 1} if g.direction == "gradient" else {0}
     given = {
@@ -150,7 +146,7 @@ def _normalised(dtype: str) -> Pointwise:
 def build_gather(builder: Builder, group: Group) -> None:
     """Rows of an array, or of a variable, by index."""
     node = group.head
-    g: Gather = _geometry(node)
+    g: Gather = node.geometry
     if g.variable:
         count = g.batch * g.outer * g.size * g.inner
         params = builder.variable(builder.region.variable(node.inputs[0]), g.dtype, count)
@@ -165,7 +161,7 @@ def build_gather(builder: Builder, group: Group) -> None:
 def build_segment_sum(builder: Builder, group: Group) -> None:
     """Sums of rows by the number of their segment."""
     node = group.head
-    g: SegmentSum = _geometry(node)
+    g: SegmentSum = node.geometry
     kernel = ScatterRows("Add", g.segments, g.inner, g.count, False, True, g.dtype, g.index_dtype)
     data, ids = (builder.whole(v) for v in node.inputs[:2])
     status = builder.temporary("int64", 1, "status")
@@ -175,7 +171,7 @@ def build_segment_sum(builder: Builder, group: Group) -> None:
 def build_scatter(builder: Builder, group: Group) -> None:
     """Changes of a variable's rows by index."""
     node = group.head
-    g: Scatter = _geometry(node)
+    g: Scatter = node.geometry
     kernel = ScatterRows(g.how, g.rows, g.inner, g.count, g.scalar, False, g.dtype, g.index_dtype)
     number = builder.region.variable(node.inputs[0])
     variable = builder.variable(number, g.dtype, g.rows * g.inner)
@@ -187,7 +183,7 @@ def build_scatter(builder: Builder, group: Group) -> None:
 def build_scan(builder: Builder, group: Group) -> None:
     """Running sums and products."""
     node = group.head
-    g = _geometry(node)
+    g = node.geometry
     kernel = Scan(g.combine, g.outer, g.length, g.inner, g.exclusive, g.reverse, g.dtype)
     x = builder.whole(node.inputs[0])
     builder.call(kernel, [x, builder.result(node.outputs[0])], node.name)
@@ -203,7 +199,7 @@ def supports_random(g: Random) -> bool:
 def build_random(builder: Builder, group: Group) -> None:
     """Random numbers of a stream, or of the stream that seeds lead to."""
     node = group.head
-    g: Random = _geometry(node)
+    g: Random = node.geometry
     (operand,) = g.operands
     stream = builder.whole(node.inputs[operand])
     if g.source == "seed":

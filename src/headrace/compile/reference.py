@@ -146,7 +146,7 @@ def _update(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
 
 def _anchor(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
     rule: Any = node.definition.lower
-    geometry = rule.describe(node)
+    geometry = node.geometry
     if geometry is None:
         return None
     results = run_anchor(geometry, inputs)

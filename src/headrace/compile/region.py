@@ -224,8 +224,7 @@ def operands_of(node: Node) -> list[Value]:
         assembly = assembly_of(rule, node)
         return [inputs[i] for i, _ in assembly.pieces] if assembly is not None else []
     if isinstance(rule, Anchor):
-        geometry = rule.describe(node)
-        return [inputs[i] for i in geometry.operands if not is_reference(inputs[i])]
+        return [inputs[i] for i in node.geometry.operands if not is_reference(inputs[i])]
     if isinstance(rule, Pass):
         return [v for v in inputs if not is_reference(v)]
     return [] if isinstance(rule, Read) else [inputs[0]]
@@ -242,8 +241,7 @@ def writes_of(node: Node) -> tuple[Value, ...]:
 
 def limits_of(node: Node) -> list[tuple[Value, int]]:
     """The operands of a node that are indices, with what they must be below."""
-    rule = node.definition.lower
-    geometry = rule.describe(node) if isinstance(rule, Anchor) else None
+    geometry = node.geometry
     if isinstance(geometry, SparseCrossEntropy):
         return [(node.inputs[1], geometry.classes)]
     if isinstance(geometry, Gather):
@@ -279,9 +277,7 @@ def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
 def pooling_of(node: Node) -> Pooling | None:
     """The geometry of a node that pools, or undoes it; None for others."""
     rule = node.definition.lower
-    if not isinstance(rule, Anchor) or rule.family != "pooling":
-        return None
-    return rule.describe(node)
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "pooling" else None
 
 
 def is_reference(value: Value) -> bool:

@@ -155,7 +155,7 @@ def _outer_product(node: Node) -> Contraction | None:
     rule = node.definition.lower
     if not isinstance(rule, Anchor) or rule.family != "contraction" or node.controls:
         return None
-    g = rule.describe(node)
+    g = node.geometry
     return g if g is not None and not g.batch and g.transpose_x and not g.transpose_y else None
 
 
@@ -236,9 +236,7 @@ def _is_mean(reduction: Reduction, count: int) -> bool:
 
 
 def _reserved(node: Node, uses: Counter[Value]) -> list[Node] | None:
-    rule = node.definition.lower
-    known = node.constant is not None
-    g = rule.describe(node) if isinstance(rule, Anchor) and not known else None
+    g = node.geometry if node.constant is None else None
     if not isinstance(g, Random) or g.source != "own":
         return None
     seed, seed2 = g.seeds

@@ -22,6 +22,7 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.shapes import Sizes, TensorShape, all_known
 from headrace.graph.definition import Definition
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = [
@@ -234,6 +235,14 @@ class Node:
     @_made_once
     def output_dtypes(self) -> tuple[str, ...]:
         return tuple(t.dtype.base_dtype.name for t in self.types)
+
+    @_made_once
+    def geometry(self) -> Any:
+        """How an anchor's rule describes this use of the op (see graph.anchors); None for nodes
+        that aren't anchors, and where the rule isn't for this use.
+        """
+        rule = self.definition.lower
+        return rule.describe(self) if isinstance(rule, Anchor) else None
 
     def constant_input(self, index: int) -> np.ndarray | None:
         """The value of input `index` if it's known at compile time."""

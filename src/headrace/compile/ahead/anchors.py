@@ -123,8 +123,7 @@ def _described(build: Callable[[Builder, Group, Any], None]) -> Callable[[Builde
     """`build` with the geometry of the group's head."""
 
     def described(builder: Builder, group: Group) -> None:
-        rule: Any = group.head.definition.lower
-        build(builder, group, rule.describe(group.head))
+        build(builder, group, group.head.geometry)
 
     return described
 

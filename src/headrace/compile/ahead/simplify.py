@@ -52,7 +52,7 @@ def _simpler(node: Node) -> list[Node] | None:
         return None
     if any(v.type.sizes is None for v in node.inputs):
         return None
-    geometry = rule.describe(node)
+    geometry = node.geometry
     return _batch_norm(node, geometry) if isinstance(geometry, BatchNorm) else None
 
 
