@@ -236,7 +236,7 @@ def _turned_geometry(node: Node) -> Any:
         return None
     if node.constant is not None or not _is_known(node):
         return None
-    geometry = rule.describe(node)
+    geometry = node.geometry
     if geometry is None or geometry.data_format != "NCHW":
         return None
     turned = replace(geometry, data_format="NHWC")
