@@ -164,7 +164,9 @@ class Check:
     limit: int
 
     def fails(self, indices: np.ndarray) -> bool:
-        return bool(indices.size) and (indices.min() < 0 or indices.max() >= self.limit)
+        # As unsigned numbers, negative ones are the largest.
+        unsigned = indices.view(f"u{indices.itemsize}")
+        return bool(np.maximum.reduce(unsigned, None, initial=0) >= self.limit)
 
 
 def _named(node: Node, operands: list[Any]) -> Any:

@@ -85,7 +85,8 @@ class VariableState:
 
         A copy replaces the array if anyone else holds it.
         """
-        self.read()
+        if self.value is None:
+            return self.read()  # which says so
         if self._is_shared():
             self.value = private_copy(self.value)
         return self.value

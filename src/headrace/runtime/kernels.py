@@ -103,6 +103,7 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     if len(node.types) != 1:
         return find
     (value,) = node.outputs
+    state_of: Callable[[Any], VariableState | None]
     if value.dtype._is_ref_dtype:
         shape, state_of = value.shape, _variable_or_none
     elif value._handle_data is not None:
@@ -115,6 +116,8 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
 
     def run() -> Any:
         found = find()
+        if type(found) is VariableState and getattr(found.value, "shape", None) == sizes:
+            return found
         state = state_of(found)
         held = None if state is None else state.value
         if held is not None and held.shape != sizes and not shape.is_compatible_with(held.shape):
