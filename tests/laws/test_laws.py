@@ -19,7 +19,8 @@ from tests.laws.count import count_check
 
 # What they give is not in their inputs and attributes: a feed, a Python function, the time. What
 # may wait is tested by sequences of steps (tests/oracle/sequences_*.py).
-WITHOUT_SAMPLES = {"Placeholder", "PlaceholderV2", "PyFunc", "PyFuncStateless", "Timestamp"}
+WITHOUT_SAMPLES = {"Placeholder", "PlaceholderV2", "Timestamp"}
+WITHOUT_SAMPLES |= {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 # Their inputs are handles of what lives in one step: tests/unit/ops has them in small programs.
 WITHOUT_SAMPLES |= {o for o, d in definitions().items() if d.effect is Effect.LOCAL}
 # Nor is a table's content in its handle: tests/unit/ops/test_tables.py.

@@ -390,6 +390,7 @@ from headrace.ops.positions import (
 from headrace.ops.python_functions import (
     numpy_function as numpy_function,
     py_func as py_func,
+    py_function as py_function,
 )
 from headrace.ops.queue_classes import (
     FIFOQueue as FIFOQueue,
@@ -1059,6 +1060,7 @@ __all__ = [
     "pow",
     "print",
     "py_func",
+    "py_function",
     "python",
     "qint16",
     "qint32",

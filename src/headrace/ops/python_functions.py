@@ -15,11 +15,12 @@ from headrace.core import dtypes, errors
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.operation import Operation
 from headrace.ops import infer
 from headrace.ops.convert import as_array, convert_n_to_tensor
 from headrace.ops.define import composed, define
 
-__all__ = ["numpy_function", "py_func"]
+__all__ = ["numpy_function", "py_func", "py_function"]
 
 _ERRORS = [
     (StopIteration, errors.OutOfRangeError),
@@ -95,6 +96,48 @@ def py_func_stateless(input, token, Tout, name=None):
     """Call a Python function that depends on its arguments only."""
 
 
+def _no_gradient(b: Any, op: Operation, *grads: Any) -> Any:
+    raise LookupError(
+        f"No gradient defined for operation '{op.name}' (op type: {op.type}): a Python function of "
+        "arrays can't be differentiated. tf.custom_gradient gives it a gradient."
+    )
+
+
+@define(
+    "EagerPyFunc",
+    "input: *Tin -> output: *Tout",
+    "token: string; is_async: bool = False; Tin: list(type) >= 0; Tout: list(type) >= 0",
+    infer=infer.unknown,
+    kernel=_call,
+    gradient=_no_gradient,
+    effect=Effect.WRITES,
+)
+def eager_py_func(input, token, Tout, is_async=False, name=None):
+    """Call a Python function of tensors' values; it's over when the function returns."""
+
+
+def _check_callable(func: Any) -> None:
+    if not callable(func):
+        raise ValueError(f"Expected func to be callable, got func of type {type(func)}")
+
+
+def _python_op(
+    build: Callable[..., Any], func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: Any
+) -> Any:
+    """Keep `func` with the graph and add the op that calls it."""
+    _check_callable(func)
+    graph = get_default_graph()
+    with graph._lock:
+        token = f"pyfunc_{len(graph._py_functions)}"
+        graph._py_functions[token] = func
+    is_list = isinstance(Tout, list | tuple)
+    types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
+    results = build(convert_n_to_tensor(inp), token, types, name=name)
+    if not types:
+        return graph.get_operations()[-1]
+    return results if is_list else results[0]
+
+
 @composed
 @export("py_func")
 def py_func(
@@ -109,17 +152,39 @@ def py_func(
     The function gets and returns NumPy arrays; its exceptions end the step, with their traceback as
     the cause.
     """
-    graph = get_default_graph()
-    with graph._lock:
-        token = f"pyfunc_{len(graph._py_functions)}"
-        graph._py_functions[token] = func
-    is_list = isinstance(Tout, list | tuple)
-    types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
-    build = py_func_op if stateful else py_func_stateless
-    results = build(convert_n_to_tensor(inp), token, types, name=name)
-    if not types:
-        return graph.get_operations()[-1]
-    return results if is_list else results[0]
+    return _python_op(py_func_op if stateful else py_func_stateless, func, inp, Tout, name)
+
+
+@composed
+@export("py_function")
+def py_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None
+) -> Any:
+    """Return `func(*values of inp)` as tensors of the dtypes `Tout` (one, or a list).
+
+    The function gets NumPy arrays, and returns what can become arrays of these dtypes, or None for
+    no results. Gradients through it need tf.custom_gradient.
+    """
+    _check_callable(func)
+    types = [dtypes.as_dtype(t) for t in (Tout if isinstance(Tout, list | tuple) else [Tout])]
+
+    def call(*values: Any) -> Any:
+        found = func(*values)
+        if found is None:
+            return []
+        listed = found if isinstance(found, list | tuple) else [found]
+        if len(listed) != len(types):
+            return listed
+        return [_as_result(v, t) for v, t in zip(listed, types, strict=True)]
+
+    return _python_op(eager_py_func, call, inp, Tout, name)
+
+
+def _as_result(value: Any, dtype: dtypes.DType) -> np.ndarray:
+    """A Python value as an array of a dtype; an array of another dtype is refused."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    return as_array(value, dtype)
 
 
 @composed
