@@ -15,3 +15,12 @@ def exponential(tf):
 def spectral_norms(tf):
     x = numbers(2, 3, 4)
     return tf.norm(x, 2, [-2, -1]), tf.norm(x, 2, [0, 2]), tf.norm(x, 2, [1, 0], keepdims=True)
+
+
+@case(rtol=1e-3, atol=1e-4)
+def least_squares_of_unknown_sizes(tf):
+    found = []
+    for shape in ((4, 3), (3, 4)):
+        x = tf.placeholder_with_default(numbers(*shape), [None, None])
+        found += [tf.matrix_solve_ls(x, numbers(shape[0], 2, seed=1), 0.5)]
+    return found

@@ -111,7 +111,12 @@ def matrix_solve_ls(
     with name_scope(name, "matrix_solve_ls", [matrix, rhs, l2_regularizer]):
         rows, columns = matrix.shape.as_list()[-2:] if matrix.shape.rank else (None, None)
         if rows is None or columns is None:
-            return b.matrix_solve_ls_op(matrix, rhs, l2_regularizer, fast=True)
+            sizes = b.shape(matrix)[-2:]
+            return b.cond(
+                sizes[-2] >= sizes[-1],
+                lambda: _overdetermined(matrix, rhs, l2_regularizer),
+                lambda: _underdetermined(matrix, rhs, l2_regularizer),
+            )
         if rows >= columns:
             return _overdetermined(matrix, rhs, l2_regularizer)
         return _underdetermined(matrix, rhs, l2_regularizer)

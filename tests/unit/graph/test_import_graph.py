@@ -258,7 +258,7 @@ def test_only_a_next_iteration_leads_back():
         tf.import_graph_def(again, name="")
         assert graph.as_graph_def() == again
     with tf.Graph().as_default() as graph:
-        with pytest.raises(ValueError, match="nodes in a cycle: .*merge"):
+        with pytest.raises(ValueError, match=r"nodes in a cycle: .*merge"):
             tf.import_graph_def(loop_nodes("FLOAT", source="cast"))
         with pytest.raises(ValueError, match="was passed int32 from next:0 incompatible"):
             tf.import_graph_def(loop_nodes("INT32"))
