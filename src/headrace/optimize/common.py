@@ -16,6 +16,7 @@ import numpy as np
 from headrace.core.shapes import TensorShape
 from headrace.graph.dataflow import Dataflow, Node, Value, rewrite
 from headrace.graph.definition import Effect
+from headrace.graph.structured import parts_of
 from headrace.optimize.states import carries_state, is_source
 
 __all__ = ["merge_common"]
@@ -53,6 +54,8 @@ def _key(node: Node) -> Hashable:
 
 
 def _is_mergeable(node: Node) -> bool:
+    if parts_of(node):
+        return False  # loops and branches of equal inputs need not be equal inside
     effect = node.definition.effect
     if effect is Effect.PURE:
         return bool(node.inputs)  # else it's a placeholder, or a constant
