@@ -84,8 +84,9 @@ CELLS = {
 }
 
 
-def add(name, function, **options):
-    function.__name__ = name
+def add(module, name, function, **options):
+    """Register a function as a case of a module, which may not be the one that it's written in."""
+    function.__module__, function.__name__ = module, name
     case(function, **options)
 
 
@@ -111,11 +112,16 @@ def gradients_of(build):
 
 
 for cell_name in CELLS:
-    add("static_" + cell_name, unrolled(CELLS[cell_name]))
+    add(__name__, "static_" + cell_name, unrolled(CELLS[cell_name]))
     # Gradients share no node names with TensorFlow's.
-    add("static_" + cell_name + "_gradients", gradients_of(unrolled(CELLS[cell_name])), graph=False)
+    add(
+        __name__,
+        "static_" + cell_name + "_gradients",
+        gradients_of(unrolled(CELLS[cell_name])),
+        graph=False,
+    )
 for cell_name in ("basic", "lstm_peepholes", "multi", "dropout_variational"):
-    add("static_ragged_" + cell_name, unrolled(CELLS[cell_name], lengths=[2.0, 0.0, 1.0]))
+    add(__name__, "static_ragged_" + cell_name, unrolled(CELLS[cell_name], lengths=[2.0, 0.0, 1.0]))
 
 
 @case

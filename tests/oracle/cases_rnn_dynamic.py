@@ -24,7 +24,7 @@ def looped(make, lengths=None, static=True, **options):
 for cell_name in CELLS:
     # Iterations that run at once draw their random numbers in any order.
     options = {"parallel_iterations": 1} if "dropout" in cell_name else {}
-    add("dynamic_" + cell_name, looped(CELLS[cell_name], **options), imports=False)
+    add(__name__, "dynamic_" + cell_name, looped(CELLS[cell_name], **options), imports=False)
 VARIANTS = {
     "ragged": {"lengths": [2, 0, 1]},
     "unknown": {"static": False},
@@ -36,7 +36,7 @@ VARIANTS = {
 for variant in VARIANTS:
     for cell_name in ("basic", "lstm", "multi"):
         looped_variant = looped(CELLS[cell_name], **VARIANTS[variant])
-        add("dynamic_" + variant + "_" + cell_name, looped_variant, imports=False)
+        add(__name__, "dynamic_" + variant + "_" + cell_name, looped_variant, imports=False)
 
 
 @case(imports=False)

@@ -207,28 +207,21 @@ def _steps(seq_len_max: Any, x: np.ndarray) -> int:
 def _block_kernel(
     *inputs: Any, forget_bias: float, cell_clip: float, use_peephole: bool
 ) -> tuple[Any, ...]:
-    return _block("icfo", *inputs, use_peephole, forget_bias, cell_clip)
+    return _block("icfo", inputs, use_peephole, forget_bias, cell_clip)
 
 
 def _block_v2_kernel(*inputs: Any, cell_clip: float, use_peephole: bool) -> tuple[Any, ...]:
-    return _block("ifco", *inputs, use_peephole, 0.0, cell_clip)
+    return _block("ifco", inputs, use_peephole, 0.0, cell_clip)
 
 
 def _block(
     order: str,
-    seq_len_max: Any,
-    x: Any,
-    cs_prev: Any,
-    h_prev: Any,
-    w: Any,
-    wci: Any,
-    wcf: Any,
-    wco: Any,
-    b: Any,
+    inputs: tuple[Any, ...],
     use_peephole: bool,
     forget_bias: float,
     cell_clip: float,
 ) -> tuple[Any, ...]:
+    seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b = inputs
     kernels.check_lstm(x, cs_prev, h_prev, w, [wci, wcf, wco], b)
     peepholes = kernels.Peepholes.of(use_peephole, wci, wcf, wco)
     steps = _steps(seq_len_max, x)

@@ -25,7 +25,8 @@ def _shards(params: Any) -> list[Any]:
         params = [params]
     if not params:
         raise ValueError("Need at least one param")
-    return list(params)
+    # A variable of the old kind is read where its value is cached, which may not be where it is.
+    return [p.value() if hasattr(p, "_ref") else p for p in params]
 
 
 @composed

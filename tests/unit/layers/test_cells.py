@@ -142,3 +142,54 @@ def test_configurations_make_equal_cells(kind):
 def test_names_of_contrib():
     assert tf.contrib.rnn.BasicLSTMCell is cells.BasicLSTMCell
     assert tf.contrib.rnn.static_rnn is tf.nn.static_rnn
+
+
+contrib = tf.contrib.rnn
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: contrib.GRUBlockCell(), "Exactly one of num_units or cell_size"),
+        (lambda: contrib.GRUBlockCell(3, cell_size=3), "Exactly one of num_units or cell_size"),
+        (lambda: contrib.LSTMBlockFusedCell(2)(zeros(4, 3, 2)), "initial_state or dtype"),
+        (lambda: contrib.OutputProjectionWrapper(cells.GRUCell(2), 0), "output_size must be > 0"),
+        (lambda: contrib.EmbeddingWrapper(cells.GRUCell(2), 0, 3), "must be > 0: 0, 3"),
+        (lambda: contrib.AttentionCellWrapper(cells.GRUCell(2), 0), "greater than zero, got 0"),
+        (
+            lambda: contrib.AttentionCellWrapper(cells.LSTMCell(2), 3, state_is_tuple=False),
+            "flag state_is_tuple is not set",
+        ),
+        (lambda: contrib.stack_bidirectional_rnn([], [], [zeros(2, 2)]), "at least one fw cell"),
+        (
+            lambda: contrib.stack_bidirectional_dynamic_rnn(
+                [cells.GRUCell(2)], [cells.GRUCell(2)], zeros(2, 2, 2), initial_states_fw=3
+            ),
+            "initial_states_fw must be a list",
+        ),
+    ],
+)
+def test_refused_by_contrib(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_a_block_of_more_steps_than_there_are():
+    x, state, w = zeros(3, 2, 1), zeros(2, 1), zeros(2, 4)
+    steps = tf.placeholder("int64", [])
+    peephole = zeros(1)
+    made = tf.raw_ops.BlockLSTM(
+        seq_len_max=steps,
+        x=x,
+        cs_prev=state,
+        h_prev=state,
+        w=w,
+        wci=peephole,
+        wcf=peephole,
+        wco=peephole,
+        b=zeros(4),
+    )
+    with tf.Session() as session:
+        assert session.run(made.h, {steps: 3}).shape == (3, 2, 1)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="seq_len_max is 4"):
+            session.run(made.h, {steps: 4})

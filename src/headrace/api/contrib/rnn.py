@@ -7,9 +7,19 @@ from headrace.layers.recurrent.basic_cells import (
     BasicRNNCell as BasicRNNCell,
     GRUCell as GRUCell,
 )
+from headrace.layers.recurrent.block_cells import (
+    GRUBlockCell as GRUBlockCell,
+    GRUBlockCellV2 as GRUBlockCellV2,
+    LSTMBlockCell as LSTMBlockCell,
+    LSTMBlockFusedCell as LSTMBlockFusedCell,
+)
 from headrace.layers.recurrent.cell import (
     LayerRNNCell as LayerRNNCell,
     RNNCell as RNNCell,
+)
+from headrace.layers.recurrent.contrib_cells import (
+    LayerNormBasicLSTMCell as LayerNormBasicLSTMCell,
+    NASCell as NASCell,
 )
 from headrace.layers.recurrent.dynamic import (
     transpose_batch_time as transpose_batch_time,
@@ -21,6 +31,16 @@ from headrace.layers.recurrent.lstm_cells import (
 )
 from headrace.layers.recurrent.multi_cell import (
     MultiRNNCell as MultiRNNCell,
+)
+from headrace.layers.recurrent.projections import (
+    AttentionCellWrapper as AttentionCellWrapper,
+    EmbeddingWrapper as EmbeddingWrapper,
+    InputProjectionWrapper as InputProjectionWrapper,
+    OutputProjectionWrapper as OutputProjectionWrapper,
+)
+from headrace.layers.recurrent.stacked import (
+    stack_bidirectional_dynamic_rnn as stack_bidirectional_dynamic_rnn,
+    stack_bidirectional_rnn as stack_bidirectional_rnn,
 )
 from headrace.layers.recurrent.static import (
     static_bidirectional_rnn as static_bidirectional_rnn,
@@ -34,17 +54,29 @@ from headrace.layers.recurrent.wrappers import (
 )
 
 __all__ = [
+    "AttentionCellWrapper",
     "BasicLSTMCell",
     "BasicRNNCell",
     "DeviceWrapper",
     "DropoutWrapper",
+    "EmbeddingWrapper",
+    "GRUBlockCell",
+    "GRUBlockCellV2",
     "GRUCell",
+    "InputProjectionWrapper",
+    "LSTMBlockCell",
+    "LSTMBlockFusedCell",
     "LSTMCell",
     "LSTMStateTuple",
+    "LayerNormBasicLSTMCell",
     "LayerRNNCell",
     "MultiRNNCell",
+    "NASCell",
+    "OutputProjectionWrapper",
     "RNNCell",
     "ResidualWrapper",
+    "stack_bidirectional_dynamic_rnn",
+    "stack_bidirectional_rnn",
     "static_bidirectional_rnn",
     "static_rnn",
     "static_state_saving_rnn",
