@@ -173,13 +173,13 @@ def _matrices(builder: Builder, value: Value, g: Contraction) -> tuple[int, Matr
     shape = value.type.sizes or ()
     source = builder.region.source(value)
     view = source.view
-    if view is not None and view.shape == shape and view.strides[-1] == 1 and not view.offset:
-        buffer, strides = builder.plain(source.base), view.strides
+    if view is not None and view.shape == shape and view.strides[-1] == 1:
+        buffer, strides, offset = builder.plain(source.base), view.strides, view.offset
     else:
-        buffer, strides = builder.whole(value), row_major(shape)
+        buffer, strides, offset = builder.whole(value), row_major(shape), 0
     front = len(g.batch) - (len(shape) - 2)
     batch = [0 if n == 1 else s for n, s in zip(shape[:-2], strides[:-2], strict=True)]
-    return buffer, Matrices(strides[-2], (0,) * front + tuple(batch))
+    return buffer, Matrices(strides[-2], (0,) * front + tuple(batch), offset)
 
 
 # -- Both gradients of a layer ---------------------------------------------------------------------

@@ -118,6 +118,12 @@ class Region:
         elif isinstance(rule, Move):
             views = views_of(rule, node)
             assert views is not None, f"{node} was let into a region without a view"
+            given = self.sources[node.inputs[rule.operand]]
+            seen = [_seen_through(given.view, v) for v in views] if given.view else [None]
+            if all(seen):
+                found = zip(node.outputs, seen, strict=True)
+                self.sources.update({value: Source(given.base, view) for value, view in found})
+                return
             source = self._row_major_source(node.inputs[rule.operand])
             for value, view in zip(node.outputs, views, strict=True):
                 self.sources[value] = _through(source, view)
@@ -304,6 +310,31 @@ def _through(source: Source, view: View) -> Source:
         return Source(source.base, View(view.shape, view.strides, view.offset + source.view.offset))
     whole = view.offset == 0 and view.strides == row_major(view.shape)
     return source if whole and view.shape == source.base.type.sizes else Source(source.base, view)
+
+
+def _seen_through(inner: View, outer: View) -> View | None:
+    """What a view of a strided view sees of the memory below, if that has strides again, and rows
+    of neighbours that fill vectors; None if not.
+    """
+    steps = row_major(inner.shape)
+    # Where the last element is along each dimension of the view below: none may run over its end.
+    last = [outer.offset // s % n for s, n in zip(steps, inner.shape, strict=True)]
+    offset = inner.offset + sum(i * s for i, s in zip(last, inner.strides, strict=True))
+    strides = []
+    for count, stride in zip(outer.shape, outer.strides, strict=True):
+        if count == 1 or not stride:
+            strides.append(0)
+            continue
+        for d, step in enumerate(steps):
+            ahead = last[d] + (count - 1) * (stride // step)
+            if stride % step == 0 and last[d] < ahead < inner.shape[d]:
+                last[d] = ahead
+                strides.append(stride // step * inner.strides[d])
+                break
+        else:
+            return None
+    neighbours = strides and strides[-1] == 1 and outer.shape[-1] >= BLOCK
+    return View(outer.shape, tuple(strides), offset) if neighbours else None
 
 
 def works(node: Node) -> bool:

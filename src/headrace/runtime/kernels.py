@@ -22,7 +22,7 @@ from headrace.core.config import settings
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
 from headrace.devices.pending import Pending
-from headrace.devices.resources import ResourceHandle, Resources, VariableState
+from headrace.devices.resources import Resources, VariableState
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, bind_kernel
 from headrace.graph.flow import DEAD
@@ -103,7 +103,6 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     if len(node.types) != 1:
         return find
     (value,) = node.outputs
-    state_of: Callable[[Any], VariableState | None]
     if value.dtype._is_ref_dtype:
         shape, state_of = value.shape, _variable_or_none
     elif value._handle_data is not None:
@@ -131,7 +130,7 @@ def _variable_or_none(found: Any) -> VariableState | None:
     return found if isinstance(found, VariableState) else None  # older queues are references too
 
 
-def _state_behind(handle: ResourceHandle) -> VariableState | None:
+def _state_behind(handle: Any) -> VariableState | None:
     found = handle.resources.has(handle.container, handle.name)
     return handle.get() if found and handle.kind is VariableState else None
 

@@ -30,11 +30,13 @@ MANY_ROWS = 64  # make up for packing
 @dataclass(frozen=True)
 class Matrices:
     """Where the matrices of a batch lie: elements from one row to the next, and from one matrix to
-    the next along each dimension of the batch. For a vector per matrix, `row` is 0.
+    the next along each dimension of the batch; `offset`: elements before the first. For a vector
+    per matrix, `row` is 0.
     """
 
     row: int
     batch: tuple[int, ...]
+    offset: int = 0
 
 
 def dense(shape: Sequence[int], batch: Sequence[int], rows: int, columns: int) -> Matrices:
@@ -165,7 +167,7 @@ class BatchedGemm:
     def _matrix(self, team: Team, array: Reg, place: Matrices, dtype: str, item: Operand) -> Reg:
         """The address of matrix number `item`."""
         f = team.f
-        at: Operand = 0
+        at: Operand = place.offset
         for size, stride in zip(reversed(self.batch), reversed(place.batch), strict=True):
             at = f.add(at, f.mul(f.rem(item, size), stride))
             item = f.div(item, size)
