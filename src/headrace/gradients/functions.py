@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
+from headrace.core.shapes import TensorShape
 from headrace.gradients.gradients import gradients
 from headrace.graph.attributes import FunctionName
 from headrace.graph.default import get_default_graph
@@ -52,7 +53,7 @@ class Defun:
     called with makes a function. func_name: its name. grad_func: a Defun of the arguments and the
     results' gradients. python_grad_func: a function `(op, *gradients)` that builds the gradients.
     out_names: names of the results. shape_func: gives the results' static shapes for a call's
-    operation. noinline: keep calls of it apart from what is around them, as they always are here.
+    operation. noinline: run calls of it as steps of their own, apart from what is around them.
     """
 
     def __init__(self, *input_types: Any, **options: Any) -> None:
@@ -308,6 +309,12 @@ def _content_name(func: Callable[..., Any], function: Function) -> str:
 # -- Gradients -------------------------------------------------------------------------------------
 
 
+@composed
+def derived_function(function: Function) -> Function:
+    """The function that gives another one's gradients, for ops."""
+    return gradient_of(function)
+
+
 def gradient_of(function: Function) -> Function:
     """The function of a function's arguments and its results' gradients that gives the arguments'
     gradients: dense, and zeros where there are none.
@@ -412,6 +419,7 @@ def gradient_of_while(op: Operation, *grads: Any) -> list[Any]:
         lambda *values: _call(op.graph, cond, values)[0],
         lambda *values: _call(op.graph, body, values),
         op.inputs,
+        shape_invariants=[TensorShape(None)] * len(op.inputs),
         return_same_structure=True,
     )
     return _through(op, op.inputs, again, grads)
@@ -425,6 +433,7 @@ def gradient_of_for(op: Operation, *grads: Any) -> list[Any]:
         lambda i, *values: b.less(i * b.sign(delta), limit * b.sign(delta)),
         lambda i, *values: [i + delta, *_call(op.graph, body, [i, *values])],
         [start, *inputs],
+        shape_invariants=[start.shape, *([TensorShape(None)] * len(inputs))],
     )
     return [None, None, None, *_through(op, inputs, again, grads)]
 

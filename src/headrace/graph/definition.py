@@ -97,6 +97,8 @@ class Definition:
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
     flow      the role of an op that steers (see graph.flow), None for all others
+    calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
+              to be called by its kernel
     """
 
     schema: Schema
@@ -111,6 +113,7 @@ class Definition:
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
     flow: Flow | None = None
+    calls: Callable[..., Any] | None = None
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False

@@ -20,6 +20,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, de
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import Argument, Schema, parse_schema
+from headrace.graph.structured import CALL, Called
 
 if TYPE_CHECKING:
     from headrace.core import proto
@@ -240,6 +241,7 @@ class Function:
             kernel=self._kernel(),
             gradient=self._gradient,
             effect=self.effect,
+            calls=lambda op: Called(CALL, {"callee": self}),
             doc=self.doc,
         )
 

@@ -39,6 +39,11 @@ class StepGraph:
         """Whether some operation decides what runs: then the step may have cycles."""
         return any(op.definition.flow is not None for op in self.operations)
 
+    @cached_property
+    def calls(self) -> bool:
+        """Whether some operation calls functions."""
+        return any(op.definition.calls is not None for op in self.operations)
+
     def __str__(self) -> str:
         lines = [f"feed  {_show(t)}" for t in self.feeds]
         for op in self.operations:

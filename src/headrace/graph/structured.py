@@ -8,14 +8,16 @@ instruction whose attributes are Programs. The parts take and give plain lists o
     WHILE   cond: (variables, invariants) -> [go on?]   body: (variables, invariants) -> variables
             inputs: variables, invariants               outputs: those variables that `results` says
     IF      then, otherwise: inputs -> outputs          inputs: predicate, inputs
+    CALL    callee: inputs -> outputs                   inputs: inputs; in StepGraphs only
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,17 +30,29 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import parse_schema
 
 __all__ = [
+    "CALL",
     "IF",
     "PASS",
     "UNDEFINED",
     "WHILE",
+    "Called",
     "Structured",
     "members_of",
     "parts_of",
     "with_effect",
 ]
 
-PARTS = ("cond", "body", "then", "otherwise")  # attributes that are steps
+PARTS = ("cond", "body", "then", "otherwise", "callee")  # attributes that are steps
+
+
+class Called(NamedTuple):
+    """What an operation that calls functions becomes: the kind of structured operation, and the
+    function of each part.
+    """
+
+    kind: Definition
+    parts: Mapping[str, Any]
+    attrs: Mapping[str, Any] = MappingProxyType({})
 
 
 class Structured:
@@ -164,6 +178,9 @@ def _definition(
 
 WHILE = _definition("_While", _while_kernel, "Repeat `body` as long as `cond` is true.", "while")
 IF = _definition("_If", _if_kernel, "Run one of two steps.", "if")
+CALL = _definition(
+    "_Call", lambda inputs, *, ctx, callee: ctx.bound(callee)(inputs), "Run a function's body."
+)
 PASS = _definition("_Pass", list, "Give the inputs.")
 UNDEFINED = _definition(
     "_Undefined",

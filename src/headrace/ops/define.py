@@ -71,6 +71,7 @@ def define(
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
     flow: Flow | None = None,
+    calls: Callable[..., Any] | None = None,
     commutative: bool = False,
     accepts_uninitialized: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -96,6 +97,7 @@ def define(
             simplify=simplify,
             reshapes=reshapes,
             flow=flow,
+            calls=calls,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
             doc=function.__doc__ or "",

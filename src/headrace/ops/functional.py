@@ -1,7 +1,8 @@
 """Ops that call functions of the graph: once, by a condition, again and again; and their builders.
 
 A function attribute names a function of the library of the operation's graph. The kernels have it
-run by the session (`ctx.call`), as a step of its own. Gradients are functions too, which
+run by the session (`ctx.call`), as a step of its own, where `optimize.inlining` hasn't put the body
+in their place. Gradients are functions too, which
 `gradients.functions` makes.
 """
 
@@ -19,6 +20,7 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Effect
 from headrace.graph.functions import Function, function_named
 from headrace.graph.operation import Operation, Tensor
+from headrace.graph.structured import CALL, IF, WHILE, Called
 from headrace.ops import infer
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor
 from headrace.ops.define import b, composed, define
@@ -78,6 +80,7 @@ def _partitioned(op_type: str, effect: Effect) -> Any:
         kernel=_call_kernel,
         gradient=_call_gradient,
         effect=effect,
+        calls=lambda op: Called(CALL, {"callee": _named(op, op._attrs["f"])}),
     )
 
 
@@ -141,6 +144,7 @@ def _gradient_infer(c: Any, inputs: list[TensorShape]) -> list[Any]:
     infer=_gradient_infer,
     kernel=_gradient_kernel,
     gradient=lambda b, op, *grads: b.gradient_of_function_gradients(op, *grads),
+    calls=lambda op: Called(CALL, {"callee": b.derived_function(_named(op, op._attrs["f"]))}),
 )
 def symbolic_gradient(input, Tout, f, name=None):
     """Return the gradients of a function for its arguments, given those of its results."""
@@ -188,6 +192,13 @@ def _if_kernel(cond, args, *, ctx, op, then_branch, else_branch):
     return ctx.call(_named(op, then_branch if _is_true(cond) else else_branch), args)
 
 
+def _called_branches(op: Operation) -> Called | None:
+    if op._inputs[0].dtype is not dtypes.bool:
+        return None  # what is true of other types, the kernel knows
+    parts = {"then": op._attrs["then_branch"], "otherwise": op._attrs["else_branch"]}
+    return Called(IF, {k: _named(op, name) for k, name in parts.items()})
+
+
 def _if(op_type: str, effect: Effect) -> Any:
     return define(
         op_type,
@@ -197,6 +208,7 @@ def _if(op_type: str, effect: Effect) -> Any:
         infer=_output_shapes,
         kernel=_if_kernel,
         gradient=lambda b, op, *grads: b.gradient_of_if(op, *grads),
+        calls=_called_branches,
         effect=effect,
     )
 
@@ -245,6 +257,14 @@ def _while_kernel(values, *, ctx, op, cond, body):
         values = ctx.call(step, values)
 
 
+def _called_loop(op: Operation) -> Called | None:
+    test, step = (_named(op, op._attrs[k]) for k in ("cond", "body"))
+    if test.output_types != [dtypes.bool]:
+        return None
+    results = {"results": tuple(range(len(op._outputs)))}
+    return Called(WHILE, {"cond": test, "body": step}, results)
+
+
 def _while(op_type: str, effect: Effect) -> Any:
     return define(
         op_type,
@@ -254,6 +274,7 @@ def _while(op_type: str, effect: Effect) -> Any:
         infer=_output_shapes,
         kernel=_while_kernel,
         gradient=lambda b, op, *grads: b.gradient_of_while(op, *grads),
+        calls=_called_loop,
         effect=effect,
     )
 

@@ -26,6 +26,7 @@ from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 from headrace.graph.structured import (
+    CALL,
     IF,
     PASS,
     UNDEFINED,
@@ -67,6 +68,7 @@ class _Specialiser:
         self._waits: dict[Operation, tuple[Node, ...]] = {}
         self._behind: dict[Node, tuple[Node, ...]] = {}
         self._order = Order()
+        self._around: tuple[Node, ...] = ()  # what the call whose body is being added waits for
         self._made: list[Node] = []
         # States whose shape isn't what was declared any more.
         self._reshaped: set[State] = set()
@@ -117,6 +119,8 @@ class _Specialiser:
     def _controls(self, op: Operation | Structured) -> tuple[Node, ...]:
         """What an operation must wait for, by itself or through the constants that it reads."""
         found = [n for c in op._control_inputs for n in self._waits.get(c, ())]
+        if self._around and op.definition.effect is not Effect.PURE:
+            found += self._around
         if self._behind:
             found += [n for t in op._inputs for n in self._behind.get(self._values[t].op, ())]
         return tuple(dict.fromkeys(found)) if found else ()
@@ -144,8 +148,12 @@ class _Specialiser:
             self._values.update(zip(op._outputs, inputs, strict=True))
             self._waits.update(dict.fromkeys(op.members, ()))
             return
+        if op.definition is CALL:
+            self._inline(op, op._attrs["callee"], inputs)
+            return
         if op.definition is IF and inputs[0].constant is not None:
-            self._inline(op, inputs)
+            taken = op._attrs["then" if inputs[0].constant else "otherwise"]
+            self._inline(op, taken, inputs[1:])
             return
         if op.definition is UNDEFINED:
             node = Node(UNDEFINED, op.name, op._attrs, (), (), _static_types(op), op.origin)
@@ -157,17 +165,21 @@ class _Specialiser:
         self._waits.update(dict.fromkeys(op.members, (node,)))
         self._values.update(zip(op._outputs, node.outputs, strict=True))
 
-    def _inline(self, op: Structured, inputs: list[Value]) -> None:
-        """Do what the branch does that is always taken."""
-        taken = op._attrs["then" if inputs[0].constant else "otherwise"]
-        self._values.update(zip(taken.feeds, inputs[1:], strict=True))
+    def _inline(self, op: Structured, part: StepGraph, inputs: list[Value]) -> None:
+        """Do what a part does that is done in any case: a function's body, the branch taken."""
+        for inner in part.operations:  # the body may have been added before, for another call
+            for t in inner._outputs:
+                self._values.pop(t, None)
+        self._values.update(zip(part.feeds, inputs, strict=True))
         before = self._controls(op)
+        outer, self._around = self._around, (*self._around, *before)
         start = len(self._made)
-        self._add_all(taken)
+        self._add_all(part)
+        self._around = outer
         made = tuple(n for n in self._made[start:] if n.constant is None)
         self._waits.update(dict.fromkeys(op.members, (*before, *made)))
         self._values.update(
-            {t: self._values[f] for t, f in zip(op._outputs, taken.fetches, strict=True)}
+            {t: self._values[f] for t, f in zip(op._outputs, part.fetches, strict=True)}
         )
 
     def _loop(self, op: Structured, inputs: list[Value]) -> Node:

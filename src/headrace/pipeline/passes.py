@@ -4,9 +4,9 @@ In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY se
 tests) the verifier of each form runs after each pass.
 
 Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `raise` (if it
-has loops or branches) and `optimise` (once per combination of feed shapes), `compile` (when
-pipeline.tiers says so), `finish`. A prepared step also has a program as it is (`finish_as_is`), for
-shapes that are not specialised for.
+calls functions, or has loops or branches) and `optimise` (once per combination of feed shapes),
+`compile` (when pipeline.tiers says so), `finish`. A prepared step also has a program as it is
+(`finish_as_is`), for shapes that are not specialised for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from headrace.graph.verify import verify_dataflow, verify_program, verify_step_g
 from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
+from headrace.optimize.inlining import inline
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
@@ -74,7 +75,8 @@ class Pass(NamedTuple):
 PASSES: list[Pass] = [
     Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
     Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
-    # Loops and branches become operations that hold steps.
+    # Functions' bodies, loops and branches become operations that hold steps.
+    Pass("raise", "inline", lambda s, o: inline(s), verify_step_graph),
     Pass("raise", "raise", lambda s, o: raise_structure(s), verify_step_graph),
     # Shapes, constants, reads and the order of effects become explicit.
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
@@ -108,7 +110,7 @@ def optimise(
     """The step for feeds of these shapes (None: not known); Unraisable if its control flow has no
     structured form.
     """
-    raised = _run("raise", step, options, watch) if step.steers else step
+    raised = _run("raise", step, options, watch) if step.steers or step.calls else step
     return _run("optimise", (raised, shapes), options, watch)
 
 

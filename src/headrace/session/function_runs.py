@@ -23,7 +23,7 @@ from headrace.session.variants import Variants
 
 __all__ = ["FunctionRuns"]
 
-_DEEPEST = 50  # calls within calls, each some ten frames of Python
+_DEEPEST = 30  # calls within calls, each some twenty frames of Python
 
 
 class FunctionRuns:

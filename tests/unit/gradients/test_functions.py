@@ -116,6 +116,17 @@ def test_gradients_of_branches(value, expected):
     assert run([tf.gradients(y, x), tf.gradients(z, x)]) == [[expected], [expected]]
 
 
+def test_gradients_of_loops():
+    cond = Defun(tf.int32, tf.float32, func_name="Goes1")(lambda i, x: i < 3)
+    body = Defun(tf.int32, tf.float32, func_name="Goes2")(lambda i, x: (i + 1, x * x))
+    step = Defun(tf.int32, tf.float32, func_name="Steps")(lambda i, x: x * tf.cast(i, tf.float32))
+    x = tf.constant(1.5)
+    _, power = functional.While([0, x], cond, body)
+    (product,) = functional.For(4, 0, -1, [x], step)
+    found = run([power, product, *tf.gradients(power, x), *tf.gradients(product, x)])
+    np.testing.assert_allclose(found, [1.5**8, 36, 8 * 1.5**7, 24], rtol=1e-6)
+
+
 def factorial():
     @Defun(tf.int32, func_name="Factorial")
     def f(n):
@@ -238,3 +249,83 @@ def test_random_numbers_inside_are_others_than_outside():
     with tf.Session() as session:
         session.run(inside)  # its op is called random_uniform too
         np.testing.assert_array_equal(session.run(outside), alone)
+
+
+# -- In the place of their calls -------------------------------------------------------------------
+
+
+def types_of(*fetches, feed):
+    """The types of the nodes of a step's optimised form, parts included; a scalar is fed."""
+    from headrace.graph.structured import parts_of
+    from headrace.pipeline.passes import Options, optimise, prepare
+
+    def nodes(flow):
+        for node in flow.nodes:
+            if node.constant is None:
+                yield node.type
+                for part in parts_of(node).values():
+                    yield from nodes(part)
+
+    step = prepare(fetches, [], [feed], Options())
+    return set(nodes(optimise(step, [()], Options())))
+
+
+def test_calls_become_their_bodies():
+    @Defun(tf.float32, func_name="Inner3")
+    def inner(x):
+        return tf.exp(x)
+
+    @Defun(tf.float32, func_name="Outer3")
+    def outer(x):
+        return tf.tanh(inner(x)) + inner(x + 1.0)
+
+    x = tf.placeholder("float32", [])
+    y = outer(x) * outer(2.0 * x)
+    assert types_of(y, feed=x) == {"Exp", "Tanh", "AddV2", "Mul"}
+    plain = [tf.tanh(tf.exp(v)) + tf.exp(v + 1.0) for v in (x, 2.0 * x)]
+    np.testing.assert_allclose(*run([y, plain[0] * plain[1]], {x: 0.5}), rtol=1e-6)
+    assert "SymbolicGradient" not in types_of(*tf.gradients(y, x), feed=x)
+
+
+def test_functional_loops_and_branches_become_structured():
+    cond = Defun(tf.int32, tf.float32, func_name="Goes3")(lambda i, x: i < 5)
+    body = Defun(tf.int32, tf.float32, func_name="Goes4")(lambda i, x: (i + 1, x * 2.0))
+    x = tf.placeholder("float32", [])
+    loop = functional.While([tf.cast(x, "int32"), x], cond, body)
+    then = Defun(tf.float32, func_name="Goes5")(tf.exp)
+    other = Defun(tf.float32, func_name="Goes6")(tf.tanh)
+    branch = functional.If(x > 2.0, [x], then, other)
+    assert {"_While", "_If", "Tanh", "Less"} <= types_of(*loop, *branch, feed=x)
+    values = run([*loop, *branch], {x: 3.0})
+    np.testing.assert_allclose(values, [5, 12, np.exp(3.0)], rtol=1e-6)
+
+
+def test_what_asks_to_stay_a_call_is_one():
+    @Defun(tf.float32, func_name="Stays", noinline=True)
+    def stays(x):
+        return x * 2.0
+
+    x = tf.placeholder("float32", [])
+    y = stays(x)
+    assert types_of(y, feed=x) == {"Stays"}
+    assert run(y, {x: 3.0}) == 6
+
+
+def test_effects_of_bodies_keep_their_order():
+    v = tf.get_variable("v", initializer=1.0, use_resource=True)
+
+    @Defun(tf.float32, func_name="AddsTo")
+    def add(x):
+        tf.raw_ops.AssignAddVariableOp(resource=v.handle, value=x)
+        return v.read_value()
+
+    seen = []
+    print_first = tf.py_func(lambda: seen.append(1), [], [])
+    with tf.control_dependencies([print_first]):
+        first = add(2.0)
+    with tf.control_dependencies([first]):
+        second = add(v.read_value() * 10.0)
+    with tf.control_dependencies([second]):
+        last = v.read_value()
+    assert run([first, second, last]) == [3, 33, 33]
+    assert seen == [1]
