@@ -21,6 +21,8 @@ from tests.laws.count import count_check
 # may wait is tested by sequences of steps (tests/oracle/sequences_*.py).
 WITHOUT_SAMPLES = {"Placeholder", "PlaceholderV2", "Timestamp"}
 WITHOUT_SAMPLES |= {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
+# Its input is a mutex: tests/unit/ops/test_critical_section.py.
+WITHOUT_SAMPLES |= {"MutexLock"}
 # Their inputs are handles of what lives in one step: tests/unit/ops has them in small programs.
 WITHOUT_SAMPLES |= {o for o, d in definitions().items() if d.effect is Effect.LOCAL}
 # Nor is a table's content in its handle: tests/unit/ops/test_tables.py.

@@ -144,6 +144,11 @@ from headrace.graph.scoped import (
 from headrace.graph.spec import (
     TensorSpec as TensorSpec,
 )
+from headrace.ops.accumulators import (
+    ConditionalAccumulator as ConditionalAccumulator,
+    ConditionalAccumulatorBase as ConditionalAccumulatorBase,
+    SparseConditionalAccumulator as SparseConditionalAccumulator,
+)
 from headrace.ops.arithmetic import (
     accumulate_n as accumulate_n,
     add as add,
@@ -230,6 +235,9 @@ from headrace.ops.convert import (
     convert_to_tensor as convert_to_tensor,
     name_scope as name_scope,
     register_tensor_conversion_function as register_tensor_conversion_function,
+)
+from headrace.ops.critical_section import (
+    CriticalSection as CriticalSection,
 )
 from headrace.ops.cumulative import (
     cumprod as cumprod,
@@ -742,6 +750,9 @@ __all__ = [
     "AggregationMethod",
     "Assert",
     "COMPILER_VERSION",
+    "ConditionalAccumulator",
+    "ConditionalAccumulatorBase",
+    "CriticalSection",
     "DType",
     "DeviceSpec",
     "Dimension",
@@ -766,6 +777,7 @@ __all__ = [
     "RandomShuffleQueue",
     "RegisterGradient",
     "Session",
+    "SparseConditionalAccumulator",
     "SparseTensor",
     "SparseTensorValue",
     "Tensor",

@@ -3,7 +3,8 @@ one node whose kernel is native code.
 
 What waits, has strings, calls Python or has shapes that aren't known stays outside. Nodes are taken
 in dependency order, compiled ones as long as there are any, then the others, which makes few and
-large regions without circles between them.
+large regions without circles between them. All of a region waits for the same ops: what one queue
+gives may be what another's dequeue is waiting for.
 """
 
 from __future__ import annotations
@@ -77,10 +78,17 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
     inside = set(nodes)
     waiting: dict[Node, int] = {}
     followers: dict[Node, list[Node]] = {n: [] for n in nodes}
+    bits: dict[Node, int] = {}  # of ops that may wait
+    awaited: dict[Node, int] = {}  # the bits of those that a node comes after
     for node in nodes:
         before = {v.producer for v in node.inputs if v.producer in inside}
         before |= {c for c in node.controls if c in inside}
         waiting[node] = len(before)
+        awaited[node] = 0
+        for b in before:
+            awaited[node] |= awaited[b] | bits.get(b, 0)  # type: ignore[index]
+        if node.definition.may_wait:
+            bits[node] = 1 << len(bits)
         for b in before:
             followers[b].append(node)  # type: ignore[index]
     position = {n: i for i, n in enumerate(nodes)}
@@ -93,13 +101,19 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
     while ready[True] or ready[False]:
         kind = not ready[False]  # what stays outside goes first: it may let more inside
         taken: list[Node] = []
+        postponed: list[Node] = []
+        after = awaited[ready[kind][-1]]
         while ready[kind]:
             node = ready[kind].pop()
+            if kind and awaited[node] != after:
+                postponed.append(node)
+                continue
             taken.append(node)
             for follower in followers[node]:
                 waiting[follower] -= 1
                 if not waiting[follower]:
                     ready[can[follower]].append(follower)
+        ready[kind] += postponed
         taken.sort(key=position.__getitem__)
         runs.append((kind, taken))
     return runs

@@ -97,6 +97,7 @@ class Definition:
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
     flow      the role of an op that steers (see graph.flow), None for all others
+    waits     whether the kernel may return a Pending though the effect is another than BLOCKS
     calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
               to be called by its kernel
     """
@@ -117,11 +118,17 @@ class Definition:
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = field(default=())
     commutative: bool = False
     accepts_uninitialized: bool = False
+    waits: bool = False
     doc: str = ""
 
     @property
     def op_type(self) -> str:
         return self.schema.op_type
+
+    @cached_property
+    def may_wait(self) -> bool:
+        """Whether the kernel may return a Pending."""
+        return self.waits or self.effect is Effect.BLOCKS
 
     @cached_property
     def is_stateful(self) -> bool:

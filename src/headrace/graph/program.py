@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from headrace.graph.dataflow import Node, show_constant
-from headrace.graph.definition import Definition, Effect
+from headrace.graph.definition import Definition
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = ["Instruction", "Program", "StepGraph"]
@@ -71,7 +71,7 @@ def _parts_loop(op: Operation | Node) -> bool:
 
 
 def _is_dynamic(definition: Definition) -> bool:
-    return definition.flow is not None or definition.effect is Effect.BLOCKS
+    return definition.flow is not None or definition.may_wait
 
 
 def _show(t: Tensor) -> str:

@@ -1,5 +1,6 @@
 """Every op, one definition each, in family files; importing the package registers them all."""
 
+from headrace.ops import accumulators as accumulators
 from headrace.ops import activations as activations
 from headrace.ops import argmax_pooling as argmax_pooling
 from headrace.ops import arithmetic as arithmetic
@@ -19,6 +20,7 @@ from headrace.ops import conv_layers as conv_layers
 from headrace.ops import conv_transposes as conv_transposes
 from headrace.ops import conversions as conversions
 from headrace.ops import convolution as convolution
+from headrace.ops import critical_section as critical_section
 from headrace.ops import ctc as ctc
 from headrace.ops import cumulative as cumulative
 from headrace.ops import data_formats as data_formats
@@ -86,6 +88,7 @@ from headrace.ops import sparse_serial as sparse_serial
 from headrace.ops import special_functions as special_functions
 from headrace.ops import stack as stack
 from headrace.ops import stacking as stacking
+from headrace.ops import staging as staging
 from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings

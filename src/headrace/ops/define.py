@@ -74,6 +74,7 @@ def define(
     calls: Callable[..., Any] | None = None,
     commutative: bool = False,
     accepts_uninitialized: bool = False,
+    waits: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an op by decorating its builder's signature.
 
@@ -100,6 +101,7 @@ def define(
             calls=calls,
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
+            waits=waits,
             doc=function.__doc__ or "",
         )
         register(definition)

@@ -442,6 +442,7 @@ class Step:
             pending.cancel(error)
         self._waiting.clear()
         self._ready.clear()
+        _drop_values(self._root)
 
     def _failed(self, error: Exception, node: Node, given: Sequence[Any]) -> errors.OpError:
         tensors = {slot: t for t, slot in self._program.feeds}
@@ -455,3 +456,13 @@ class Step:
             raise errors.DeadlineExceededError(
                 None, origin_of(op), f"the step's deadline passed {where}"
             )
+
+
+def _drop_values(iteration: _Iteration) -> None:
+    """Let go of what a step that failed holds: a value may be a lock, which is given back so."""
+    iteration.values = []
+    for run in iteration.children.values():
+        run.invariants = []
+        run.deferred = []
+        for inner in run.iterations.values():
+            _drop_values(inner)

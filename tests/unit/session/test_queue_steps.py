@@ -153,3 +153,16 @@ def test_a_queue_op_refuses_another_handle():
         with tf.Session() as session:
             session.run(variable.initializer)
             session.run(tf.raw_ops.QueueSizeV2(handle=variable.handle))
+
+
+def test_compiled_regions_do_not_wait_for_what_waits_for_them():
+    first = tf.FIFOQueue(5, tf.float32, shapes=[[3]])
+    second = tf.FIFOQueue(5, tf.float32, shapes=[[3]])
+    start = first.enqueue(tf.ones([3]))
+    middle = tf.tanh(first.dequeue()) * 2.0 + 1.0
+    hand_over = second.enqueue(middle)
+    end = tf.tanh(second.dequeue()) * 3.0 + middle
+    with tf.Session() as session:
+        runs = [session.run([end, start, hand_over])[0] for _ in range(4)]
+    for run in runs[1:]:
+        np.testing.assert_allclose(run, runs[0], rtol=1e-6)

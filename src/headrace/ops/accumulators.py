@@ -1,0 +1,356 @@
+"""Conditional accumulators: the ops, and tf.ConditionalAccumulator and its sparse kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType, as_dtype
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.export import export
+from headrace.core.shapes import TensorShape, show_shape
+from headrace.devices.accumulators import Accumulator, DenseAccumulator, SparseAccumulator
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import infer
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b, define
+from headrace.ops.shared_state import find_state, reference_infer, state_behind
+
+__all__ = ["ConditionalAccumulator", "ConditionalAccumulatorBase", "SparseConditionalAccumulator"]
+
+_MAKE = (
+    "dtype: {numbers}; shape: shape; container: string = ''; shared_name: string = ''; "
+    "reduction_type: {'MEAN'|'SUM'} = 'MEAN'"
+)
+
+
+def _making(kind: type[Any]) -> Callable[..., Any]:
+    def kernel(*, ctx, dtype, shape, container, shared_name, reduction_type):
+        handle, found, shared = find_state(
+            ctx,
+            Accumulator,
+            (container, shared_name),
+            lambda name: kind(name, dtype, shape, reduction_type),
+        )
+        wanted = (kind, dtype, repr(shape), reduction_type)
+        if shared and (type(found), found.dtype, repr(found.shape), found.reduction) != wanted:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"Shared accumulator '{found.name}' is a {found.kind} of {found.dtype.name}"
+                f"{show_shape(found.shape)} with reduction {found.reduction}, not what was "
+                "requested",
+            )
+        return handle
+
+    return kernel
+
+
+def _scalar_of(what: str, value: Any) -> int:
+    if np.ndim(value):
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"Argument {what} must be scalar but had bad shape {show_shape(np.shape(value))}",
+        )
+    return int(value)
+
+
+def _apply_kernel(handle, local_step, gradient):
+    state_behind(handle, DenseAccumulator).add(_scalar_of("local_step", local_step), gradient)
+
+
+def _take_kernel(handle, num_required):
+    return state_behind(handle, DenseAccumulator).take(_scalar_of("num_required", num_required))
+
+
+def _set_step_kernel(handle, new_global_step):
+    state_behind(handle, Accumulator).set_step(_scalar_of("new_global_step", new_global_step))
+
+
+def _count_kernel(handle):
+    return np.int32(state_behind(handle, Accumulator).count)
+
+
+_OPTIONS = {"gradient": NOT_DIFFERENTIABLE, "effect": Effect.BLOCKS}
+_SAMPLES = [Sample(dtype="float32", shape=[2])]
+
+
+def _define_both(op_type: str, signature: str, attributes: str, **options: Any) -> Any:
+    """Define an op on a reference, and `Resource<op_type>` on a resource."""
+
+    def decorate(function: Any) -> Any:
+        name = f"resource_{function.__name__}"
+        again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
+        again.__doc__ = function.__doc__
+        rule = options["infer"] if not signature.startswith("->") else infer.scalar
+        resource = signature.replace("Ref(string)", "resource")
+        define(f"Resource{op_type}", resource, attributes, **{**options, "infer": rule})(again)
+        return define(op_type, signature, attributes, **options)(function)
+
+    return decorate
+
+
+@_define_both(
+    "ConditionalAccumulator",
+    "-> handle: Ref(string)",
+    _MAKE,
+    infer=reference_infer,
+    kernel=_making(DenseAccumulator),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+    samples=_SAMPLES,
+)
+def conditional_accumulator(
+    dtype, shape, container="", shared_name="", reduction_type="MEAN", name=None
+):
+    """Return an accumulator of gradients."""
+
+
+@_define_both(
+    "AccumulatorApplyGradient",
+    "handle: Ref(string), local_step: int64, gradient: dtype ->",
+    "dtype: {numbers}",
+    infer=infer.no_outputs,
+    kernel=_apply_kernel,
+    **_OPTIONS,
+)
+def accumulator_apply_gradient(handle, local_step, gradient, name=None):
+    """Add a gradient, unless `local_step` is before the accumulator's step."""
+
+
+@_define_both(
+    "AccumulatorTakeGradient",
+    "handle: Ref(string), num_required: int32 -> average: dtype",
+    "dtype: {numbers}",
+    infer=infer.unknown,
+    kernel=_take_kernel,
+    **_OPTIONS,
+)
+def accumulator_take_gradient(handle, num_required, dtype, name=None):
+    """Return the sum or mean of the gradients, once there are `num_required`."""
+
+
+@_define_both(
+    "AccumulatorSetGlobalStep",
+    "handle: Ref(string), new_global_step: int64 ->",
+    "",
+    infer=infer.no_outputs,
+    kernel=_set_step_kernel,
+    **_OPTIONS,
+)
+def accumulator_set_global_step(handle, new_global_step, name=None):
+    """Say what step an accumulator is at."""
+
+
+@_define_both(
+    "AccumulatorNumAccumulated",
+    "handle: Ref(string) -> num_accumulated: int32",
+    "",
+    infer=infer.scalar,
+    kernel=_count_kernel,
+    **_OPTIONS,
+)
+def accumulator_num_accumulated(handle, name=None):
+    """Return how many gradients have come since some were taken."""
+
+
+@define(
+    "SparseConditionalAccumulator",
+    "-> handle: Ref(string)",
+    _MAKE,
+    infer=reference_infer,
+    kernel=_making(SparseAccumulator),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+    samples=_SAMPLES,
+)
+def sparse_conditional_accumulator(
+    dtype, shape, container="", shared_name="", reduction_type="MEAN", name=None
+):
+    """Return an accumulator of sparse gradients."""
+
+
+def _apply_sparse_kernel(handle, local_step, indices, values, shape, *, has_known_shape):
+    whole = shape.tolist() if has_known_shape else None
+    state = state_behind(handle, SparseAccumulator)
+    state.add(_scalar_of("local_step", local_step), (indices, values, whole))
+
+
+@define(
+    "SparseAccumulatorApplyGradient",
+    "handle: Ref(string), local_step: int64, gradient_indices: int64, gradient_values: dtype, "
+    "gradient_shape: int64 ->",
+    "dtype: {numbers}; has_known_shape: bool",
+    infer=infer.no_outputs,
+    kernel=_apply_sparse_kernel,
+    **_OPTIONS,
+)
+def sparse_accumulator_apply_gradient(
+    handle,
+    local_step,
+    gradient_indices,
+    gradient_values,
+    gradient_shape,
+    has_known_shape,
+    name=None,
+):
+    """Add a sparse gradient, unless `local_step` is before the accumulator's step."""
+
+
+def _take_sparse_kernel(handle, num_required):
+    return state_behind(handle, SparseAccumulator).take(_scalar_of("num_required", num_required))
+
+
+@define(
+    "SparseAccumulatorTakeGradient",
+    "handle: Ref(string), num_required: int32 -> indices: int64, values: dtype, shape: int64",
+    "dtype: {numbers}",
+    infer=infer.unknown,
+    kernel=_take_sparse_kernel,
+    **_OPTIONS,
+)
+def sparse_accumulator_take_gradient(handle, num_required, dtype, name=None):
+    """Return the sums or means of rows, once there are `num_required` gradients."""
+
+
+# -- For programs ----------------------------------------------------------------------------------
+
+
+@export("ConditionalAccumulatorBase")
+class ConditionalAccumulatorBase:
+    """Sums the gradients of several steps until enough have come."""
+
+    def __init__(self, dtype: Any, shape: Any, accumulator_ref: Tensor) -> None:
+        self._dtype = as_dtype(dtype)
+        self._shape = TensorShape(shape)
+        self._accumulator_ref = accumulator_ref
+        self._name = accumulator_ref.op.name.rpartition("/")[2]
+        resource = accumulator_ref.dtype.base_dtype is dtypes.resource
+        self._prefix = "resource_" if resource else ""
+
+    @property
+    def accumulator_ref(self) -> Tensor:
+        """The handle, as the ops take it."""
+        return self._accumulator_ref
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dtype(self) -> DType:
+        return self._dtype
+
+    def num_accumulated(self, name: str | None = None) -> Tensor:
+        """Return how many gradients have come since some were taken."""
+        build = getattr(b, f"{self._prefix}accumulator_num_accumulated")
+        return build(self._accumulator_ref, name=name or f"{self._name}_NumAccumulated")
+
+    def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:
+        """Say what step it is; gradients of earlier ones are dropped."""
+        build = getattr(b, f"{self._prefix}accumulator_set_global_step")
+        step = b.cast(convert_to_tensor(new_global_step), dtypes.int64)
+        return build(self._accumulator_ref, step, name=name)
+
+
+@export("ConditionalAccumulator")
+class ConditionalAccumulator(ConditionalAccumulatorBase):
+    """An accumulator of gradients that are tensors.
+
+    reduction_type: "MEAN" or "SUM".
+    """
+
+    def __init__(
+        self,
+        dtype: Any,
+        shape: Any = None,
+        shared_name: str | None = None,
+        name: str = "conditional_accumulator",
+        reduction_type: str = "MEAN",
+    ) -> None:
+        handle = b.resource_conditional_accumulator(
+            as_dtype(dtype), TensorShape(shape), None, shared_name, reduction_type, name=name
+        )
+        super().__init__(dtype, shape, handle)
+
+    def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Operation:
+        """Add a gradient; it's dropped if `local_step` is before the accumulator's step."""
+        grad = convert_to_tensor(grad, self._dtype)
+        grad.shape.assert_is_compatible_with(self._shape)
+        step = b.cast(convert_to_tensor(local_step), dtypes.int64)
+        return b.resource_accumulator_apply_gradient(self._accumulator_ref, step, grad, name=name)
+
+    def take_grad(self, num_required: Any, name: str | None = None) -> Tensor:
+        """Return the sum or mean, once there are `num_required`, and begin the next step."""
+        found = b.resource_accumulator_take_gradient(
+            self._accumulator_ref, num_required, self._dtype, name=name
+        )
+        found.set_shape(self._shape)
+        return found
+
+
+@export("SparseConditionalAccumulator", "sparse.SparseConditionalAccumulator")
+class SparseConditionalAccumulator(ConditionalAccumulatorBase):
+    """An accumulator of gradients that are rows of a tensor; a row's mean is over those gradients
+    that had it.
+    """
+
+    def __init__(
+        self,
+        dtype: Any,
+        shape: Any = None,
+        shared_name: str | None = None,
+        name: str = "sparse_conditional_accumulator",
+        reduction_type: str = "MEAN",
+    ) -> None:
+        handle = b.sparse_conditional_accumulator(
+            as_dtype(dtype), TensorShape(shape), None, shared_name, reduction_type, name=name
+        )
+        super().__init__(dtype, shape, handle)
+
+    def apply_indexed_slices_grad(
+        self, grad: IndexedSlices, local_step: Any = 0, name: str | None = None
+    ) -> Operation:
+        """Add a gradient, as `apply_grad` does."""
+        return self.apply_grad(grad.indices, grad.values, grad.dense_shape, local_step, name)
+
+    def apply_grad(
+        self,
+        grad_indices: Any,
+        grad_values: Any,
+        grad_shape: Any = None,
+        local_step: Any = 0,
+        name: str | None = None,
+    ) -> Operation:
+        """Add rows `grad_values` with numbers `grad_indices`; they are dropped if `local_step` is
+        before the accumulator's step.
+        """
+        step = b.cast(convert_to_tensor(local_step), dtypes.int64)
+        shape = b.constant([], dtypes.int64) if grad_shape is None else grad_shape
+        return b.sparse_accumulator_apply_gradient(
+            self._accumulator_ref,
+            step,
+            b.cast(convert_to_tensor(grad_indices), dtypes.int64),
+            convert_to_tensor(grad_values, self._dtype),
+            b.cast(convert_to_tensor(shape), dtypes.int64),
+            grad_shape is not None,
+            name=name,
+        )
+
+    def take_grad(self, num_required: Any, name: str | None = None) -> Any:
+        """Return (indices, values, shape), once there are `num_required` gradients."""
+        return b.sparse_accumulator_take_gradient(
+            self._accumulator_ref, num_required, self._dtype, name=name
+        )
+
+    def take_indexed_slices_grad(self, num_required: Any, name: str | None = None) -> IndexedSlices:
+        """Return what `take_grad` does as IndexedSlices."""
+        found = self.take_grad(num_required, name)
+        return IndexedSlices(found.values, found.indices, found.shape)

@@ -1,0 +1,164 @@
+"""Critical sections: parts of graphs that never run twice at once. The mutex ops, and
+tf.CriticalSection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.core import dtypes, nest
+from headrace.core.export import export
+from headrace.devices.mutex import Mutex, MutexLock
+from headrace.graph.default import get_default_graph
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import infer
+from headrace.ops.control import group
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import define
+from headrace.ops.shared_state import find_state, state_behind
+from headrace.ops.source_ops import identity
+
+__all__ = ["CriticalSection"]
+
+
+def _mutex_kernel(*, ctx, container, shared_name):
+    return find_state(ctx, Mutex, (container, shared_name or ctx.name), Mutex)[0]
+
+
+@define(
+    "MutexV2",
+    "-> resource: resource",
+    "container: string = ''; shared_name: string = ''",
+    infer=infer.scalar,
+    kernel=_mutex_kernel,
+    effect=Effect.READS,
+    samples=[Sample()],
+)
+def mutex_v2(container="", shared_name="", name=None):
+    """Return a mutex."""
+
+
+@define(
+    "MutexLock",
+    "mutex: resource -> mutex_lock: variant",
+    infer=infer.scalar,
+    kernel=lambda mutex: state_behind(mutex, Mutex).acquire(),
+    gradient=NOT_DIFFERENTIABLE,
+    # A step orders what touches a variable; sections must come in that same order, or one that has
+    # the lock would wait for one that waits for it.
+    effect=Effect.WRITES,
+    waits=True,
+)
+def mutex_lock(mutex, name=None):
+    """Return the lock of a mutex, once nobody else has it."""
+
+
+def _consume_kernel(lock):
+    state_behind(lock, MutexLock).release()
+
+
+@define(
+    "ConsumeMutexLock",
+    "mutex_lock: variant ->",
+    infer=infer.no_outputs,
+    kernel=_consume_kernel,
+    effect=Effect.BLOCKS,
+)
+def consume_mutex_lock(mutex_lock, name=None):
+    """Give a lock back."""
+
+
+@export("CriticalSection")
+class CriticalSection:
+    """What `execute` is given never runs while another of its calls does, in this step or others.
+
+    shared_name: sections of one name are one, whatever graph they are in.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        shared_name: str | None = None,
+        critical_section_def: Any = None,
+        import_scope: str | None = None,
+    ) -> None:
+        if critical_section_def is not None or import_scope is not None:
+            raise NotImplementedError("saved critical sections can't be read: make a new one")
+        with (
+            name_scope(name, "CriticalSection", []) as scope,
+            get_default_graph().control_dependencies(None),
+        ):
+            self._handle: Tensor = mutex_v2(shared_name=shared_name or scope, name=scope)
+        self._building = False
+
+    @property
+    def name(self) -> str:
+        return self._handle.op.name
+
+    def execute(
+        self,
+        fn: Callable[[], Any],
+        exclusive_resource_access: bool = True,
+        name: str | None = None,
+    ) -> Any:
+        """Build `fn()` inside the section; returns what it does. A resource that it uses may not be
+        used in another section, unless `exclusive_resource_access` is false.
+        """
+        with name_scope(name, "critical_section_execute", []):
+            graph = get_default_graph()
+            if self._building:
+                raise ValueError(
+                    f"Attempting to lock a CriticalSection in which we are already running: "
+                    f"{self.name}. This is illegal and may cause deadlocks."
+                )
+            lock = mutex_lock(self._handle)
+            first = len(graph.get_operations())
+            self._building = True
+            try:
+                with graph.control_dependencies([lock]):
+                    result = fn()
+            finally:
+                self._building = False
+            inside = graph.get_operations()[first:]
+            self._hold_back(lock.op, inside)
+            if exclusive_resource_access:
+                self._check_exclusive(inside, graph)
+            outputs = [] if result is None else [_tensor(t) for t in nest.flatten(result)]
+            with graph.control_dependencies([*inside, *outputs]):
+                release = consume_mutex_lock(lock)
+            with graph.control_dependencies([release]):
+                found = [group(t) if isinstance(t, Operation) else identity(t) for t in outputs]
+            return release if result is None else nest.pack_sequence_as(result, found)
+
+    def _hold_back(self, lock: Operation, inside: list[Operation]) -> None:
+        """What a function uses from outside must be there before the lock is taken: it might need
+        the lock itself.
+        """
+        own = set(inside) | {lock}
+        needed = dict.fromkeys(t.op for op in inside for t in op.inputs if t.op not in own)
+        needed.pop(self._handle.op, None)
+        lock._add_control_inputs(list(needed))
+
+    def _check_exclusive(self, inside: list[Operation], graph: Any) -> None:
+        used = frozenset(
+            t
+            for op in inside
+            for t in op.inputs
+            if t.dtype.base_dtype is dtypes.resource and t is not self._handle
+        )
+        for section, resources in graph.get_collection_ref("critical_section_executions"):
+            if section is not self and (shared := used & resources):
+                names = sorted(t.name for t in shared)
+                raise ValueError(
+                    f"This execution would access resources: {names}. Either this lock "
+                    f"(CriticalSection: {self.name}) or lock '{section.name}' requested exclusive "
+                    "resource access of this resource. Did you mean to call execute with keyword "
+                    "argument exclusive_resource_access=False?"
+                )
+        graph.add_to_collection("critical_section_executions", (self, used))
+
+
+def _tensor(value: Any) -> Any:
+    return value if isinstance(value, Operation) else convert_to_tensor(value)
