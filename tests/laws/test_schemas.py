@@ -31,6 +31,8 @@ EFFECTS_DIFFER = {
     "MatchingFiles": "the files may change between steps",
     "PyFuncStateless": "a user's function must not be called while a graph is built",
 }
+LISTS = ("EmptyTensorList", "TensorListLength", "TensorListPopBack", "TensorListPushBack")
+EFFECTS_DIFFER |= dict.fromkeys(LISTS, "a list lives in one step, and is no constant of a graph")
 
 
 def theirs(argument):

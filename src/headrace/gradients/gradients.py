@@ -19,14 +19,7 @@ from typing import Any
 from headrace.core.dtypes import resource, variant
 from headrace.core.export import export
 from headrace.gradients.registry import gradient_function
-from headrace.gradients.units import (
-    BranchUnit,
-    LoopUnit,
-    Saved,
-    saved_values,
-    steering_gradient,
-    unit_of,
-)
+from headrace.gradients.units import BranchUnit, LoopUnit, steering_gradient, unit_of
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.contexts import ControlFlowContext, output_context
 from headrace.graph.default import get_default_graph
@@ -187,7 +180,6 @@ class _Walk:
         stops: Sequence[Tensor],
         options: tuple[int | None, bool, bool],
         base: ControlFlowContext | None,
-        around: _Walk | None = None,
     ) -> None:
         self._xs = set(xs)
         self._stops = set(stops)
@@ -195,10 +187,6 @@ class _Walk:
         self._method, self._gate, self._colocate = options
         self._base = base
         self._on_paths: set[Operation] = set()
-        # Stacks with the gradients of what loops have saved, and the loops that fill them.
-        self.twins: dict[Saved, Tensor] = {} if around is None else around.twins
-        self.ended: list[Operation] = [] if around is None else around.ended
-        self.is_outermost = around is None
         self._grads: dict[Tensor, list[Any]] = {}
         self._totals: dict[Tensor, Any] = {}
         self._reached = _reachable(xs, self._stops)
@@ -236,7 +224,7 @@ class _Walk:
             for before in self._before(unit):
                 if before in pending:
                     pending[before] += 1
-        starts = dict.fromkeys(unit_of(y.op, self._base) for y in (*ys, *self._saved_here()))
+        starts = dict.fromkeys(unit_of(y.op, self._base) for y in ys)
         ready = deque(unit for unit in starts if pending.get(unit) == 0)
         while ready:
             unit = ready.popleft()
@@ -252,10 +240,7 @@ class _Walk:
 
     def _before(self, unit: Any) -> list[Any]:
         """The units that a unit takes something from through which gradients flow."""
-        given = unit._inputs if isinstance(unit, Operation) else [*unit.inputs]
-        if isinstance(unit, LoopUnit):
-            context = unit.context
-            given += [s.value for s in saved_values(context.graph) if _is_in(s.popped, context)]
+        given = unit._inputs if isinstance(unit, Operation) else unit.inputs
         return [
             unit_of(t.op, self._base) for t in given if t in self._reached and t not in self._stops
         ]
@@ -263,23 +248,17 @@ class _Walk:
     def _visit_unit(self, unit: BranchUnit | LoopUnit) -> None:
         own = [t for t in self._grads if unit_of(t.op, self._base) == unit]
         arrived = {t: g for t in own if (g := self.total(t)) is not None}
-        saved = [s.value for s in self.twins if unit_of(s.value.op, self._base) == unit]
-        if not arrived and not saved:
+        if not arrived:
             return
-        name = next(iter([*arrived, *saved])).op.name
-        with name_scope(f"{name}_grad"):
+        with name_scope(f"{next(iter(arrived)).op.name}_grad"):
             found = unit.differentiate(self, arrived)
         for t, gradient in found:
             if t in self._reached:
                 self._grads.setdefault(t, []).append(gradient)
 
-    def depends(self, t: Tensor) -> bool:
-        """Whether a gradient can flow through a tensor to some x."""
-        return t in self._reached and _carries_gradient(t)
-
-    def _saved_here(self) -> list[Tensor]:
-        """What loops in this walk's context have saved and have gradients for."""
-        return [s.value for s in self.twins if _is_in(s.value, self._base)]
+    def is_between(self, t: Tensor) -> bool:
+        """Whether a gradient can flow through a tensor, from some y to some x."""
+        return t in self._reached and t.op in self._on_paths and _carries_gradient(t)
 
     def leads_back(self, t: Tensor) -> bool:
         """Whether a gradient of a branch's input comes back to some x."""
@@ -297,7 +276,7 @@ class _Walk:
         """The gradients of `xs` in a context inside of this walk's, from (tensor, gradient)
         pairs.
         """
-        walk = _Walk(xs, [*self._stops, *stops], self._options, context, self)
+        walk = _Walk(xs, [*self._stops, *stops], self._options, context)
         ends = [(y, g) for y, g in ends if _carries_gradient(y)]
         for i, (y, gradient) in enumerate(ends):
             walk.start(y, gradient, i)
@@ -307,16 +286,13 @@ class _Walk:
     def _between(self, ys: Sequence[Tensor]) -> set[Operation]:
         """The operations on paths from xs to ys."""
         found: set[Operation] = set()
-        starts = [*ys, *self._saved_here()]
-        stack = [y.op for y in starts if y in self._reached and y not in self._stops]
-        saved = {s.popped.op: s.value for s in saved_values(stack[0].graph)} if stack else {}
+        stack = [y.op for y in ys if y in self._reached and y not in self._stops]
         while stack:
             op = stack.pop()
-            if op in found:
-                continue
-            found.add(op)
-            inputs = [*op._inputs, saved[op]] if op in saved else op._inputs
-            stack.extend(t.op for t in inputs if t in self._reached and t not in self._stops)
+            if op not in found:
+                found.add(op)
+                reached = (t for t in op._inputs if t in self._reached and t not in self._stops)
+                stack.extend(t.op for t in reached)
         return found
 
     def _visit(self, op: Operation) -> None:
@@ -373,9 +349,6 @@ def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
     """The tensors xs, and those that depend on them by a path that no stop cuts."""
     found: set[Tensor] = set()
     stack = list(xs)
-    saved: dict[Tensor, list[Tensor]] = {}
-    for value, popped in saved_values(stack[0].graph) if stack else ():
-        saved.setdefault(value, []).append(popped)
     while stack:
         t = stack.pop()
         if t in found:
@@ -384,14 +357,7 @@ def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
         if _carries_gradient(t):
             for consumer in t._consumers:
                 stack.extend(o for o in consumer._outputs if o not in stops)
-            stack.extend(o for o in saved.get(t, ()) if o not in stops)
     return found
-
-
-def _is_in(t: Tensor, context: ControlFlowContext | None) -> bool:
-    """Whether a tensor is in a context, at any depth."""
-    found = output_context(t.op)
-    return context is None or (found is not None and context in found._chain())
 
 
 def _carries_gradient(t: Tensor) -> bool:
@@ -413,9 +379,8 @@ def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:
 
 def _zeros_for(t: Tensor) -> Any:
     """Zeros for an output that nothing depends on; None where a gradient makes no sense."""
-    if not (t.dtype.is_floating or t.dtype.is_complex):
-        return None
-    return b.zeros_like(t)
+    carries = t.dtype.is_floating or t.dtype.is_complex or t.dtype is variant
+    return b.zeros_like(t) if carries else None
 
 
 def _check_gradient(op: Operation, t: Tensor, gradient: Any) -> None:

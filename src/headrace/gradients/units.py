@@ -6,11 +6,12 @@ with inputs and outputs. The gradient of a branch is computed in a branch on the
 gradient of a loop is a loop that takes as many iterations, backwards: its variables are the
 gradients of the loop's variables and what has been summed up for each invariant.
 
-What the backward loop needs of the forward one is saved on a stack in each forward iteration and
-popped in each backward one (`Backwards.AddValue`). Invariants need no saving; what is made in a
-branch is first merged with a stand-in of the other, so that every iteration saves something.
-Counters on both sides keep pushes and pops in order, even where iterations overlap: a push waits
-for its iteration's count, and the next count for the push.
+What the backward loop needs of the forward one is kept in a list: a variable of the forward loop,
+to which each iteration adds what a tensor is, and of the backward loop, which takes it off again
+(`Backwards.AddValue`). Nothing is hidden from the graph, so that loops which come from gradients
+have gradients of their own, and a list of an inner loop is saved in one of the outer loop.
+Invariants need no saving; what is made in a branch is first merged with a stand-in of the other, so
+that every iteration saves something.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from headrace.ops.while_loop import build_loop
 __all__ = ["BranchUnit", "LoopUnit", "steering_gradient", "unit_of"]
 
 Gradients = list[tuple[Tensor, Any]]
-Differentiate = Callable[..., list[Any]]
 
 
 def unit_of(op: Operation, base: ControlFlowContext | None) -> Any:
@@ -93,15 +93,6 @@ def steering_gradient(op: Operation, grads: Sequence[Any]) -> list[Any]:
 def _inside(graph: Graph, context: ControlFlowContext | None) -> Iterator[None]:
     """Build in a context, whatever is open now."""
     with graph.control_dependencies(None):  # which leaves all contexts, until its end
-        graph._set_control_flow_context(context)
-        yield
-
-
-@contextmanager
-def _after(graph: Graph, t: Tensor) -> Iterator[None]:
-    """Build what waits for a tensor of the same context."""
-    context = graph._get_control_flow_context()
-    with graph.control_dependencies([t]):
         graph._set_control_flow_context(context)
         yield
 
@@ -199,14 +190,14 @@ def _missing(t: Tensor, context: CondContext) -> Tensor:
 
 def _stand_in(t: Tensor) -> Tensor:
     """Something in the place of a tensor that isn't looked at: of its shape, if that is known."""
-    return (
-        zeros_for(t)
-        if t.shape.is_fully_defined()
-        else b.constant(_NOTHING[t.dtype is dtypes.string], t.dtype.base_dtype)
-    )
-
-
-_NOTHING = (0, "")
+    dtype = t.dtype.base_dtype
+    if dtype is dtypes.variant:
+        return b.empty_tensor_list(-1, -1, dtype)
+    if dtype is dtypes.resource:
+        return b.stack_v2(0, dtypes.float32)
+    if t.shape.is_fully_defined():
+        return zeros_for(t)
+    return b.constant("" if dtype is dtypes.string else 0, dtype)
 
 
 def _dense_or_zeros(gradient: Any, like: Tensor) -> Tensor:
@@ -218,20 +209,17 @@ def zeros_for(t: Tensor) -> Tensor:
     state = getattr(t, "_handle_data", None)
     if state is not None:
         return b.zeros(state.shape, state.dtype)
-    if t.shape.is_fully_defined():
+    if t.shape.is_fully_defined() and t.dtype is not dtypes.variant:
         return b.zeros(t.shape.as_list(), t.dtype.base_dtype)
     return b.zeros_like(t)
 
 
+def _shape_of(t: Tensor) -> Tensor:
+    """The shape of the gradient of a tensor, or of the variable behind a handle."""
+    return b.variable_shape(t) if t.dtype is dtypes.resource else b.shape(t)
+
+
 # -- Loops -----------------------------------------------------------------------------------------
-
-
-class _Counter(NamedTuple):
-    """The variable of a loop that counts its iterations."""
-
-    body: Tensor
-    following: Tensor
-    exit: Tensor
 
 
 class LoopUnit:
@@ -256,128 +244,113 @@ class LoopUnit:
         forward = self.context
         if not forward.back_prop:
             return []
-        variables = [v for v in forward.loop_vars if walk.depends(v.body) or walk.depends(v.merge)]
-        invariants = [t for t in _captured(forward, Flow.ENTER) if walk.depends(t)]
-        popped = [s for s in saved_values(forward.graph) if output_context(s.popped.op) is forward]
-        popped = [s for s in popped if walk.depends(s.popped)]
+        variables = [v for v in forward.loop_vars if walk.is_between(v.merge)]
+        inner = [v.body for v in variables]
+        invariants = [t for t in _captured(forward, Flow.ENTER) if walk.is_between(t)]
         start = [_dense_or_zeros(arrived.get(v.exit), v.exit) for v in variables]
-        counter = _counter_of(forward)
         backward = Backwards(forward)
-        sums: list[tuple[Tensor, list[Tensor], Any]] = []
+        sums: list[_Sum] = []
 
         def body(count: Tensor, *grads: Tensor) -> list[Tensor]:
-            backward.begin(count)
             ends = [(v.next.op._inputs[0], g) for v, g in zip(variables, grads, strict=True)]
-            ends += [(s.value, backward.pop(walk.twins[s])) for s in _pushed(walk, forward)]
-            inner = [v.body for v in variables]
             stops = [*(v.body for v in forward.loop_vars), *_captured(forward, Flow.ENTER)]
-            stops += [s.popped for s in popped]
-            xs = [*inner, *invariants, *(s.popped for s in popped)]
-            found = walk.inside(forward, ends, xs, stops)
-            for s in popped:
-                if found.get(s.popped) is not None:
-                    walk.twins[s] = backward.push(convert_to_tensor(found[s.popped]))
-            for t in invariants:
-                if found.get(t) is not None:
-                    sums.append((t.op._inputs[0], *_sum_up(backward, t, found[t])))
+            found = walk.inside(forward, ends, [*inner, *invariants], stops)
+            sums.extend(_sum_up(backward, t, found[t]) for t in invariants if t in found)
             following = [
-                g * 0 if found.get(t) is None else convert_to_tensor(found[t])
-                for t, g in zip(inner, grads, strict=True)
+                convert_to_tensor(found[t]) if t in found else _zeros_in(forward, t) for t in inner
             ]
-            return [backward.following, *following]
+            return [count - 1, *following]
 
-        shapes = [counter.exit.shape, *(v.merge.shape for v in variables)]
-        with forward.graph.control_dependencies(walk.ended):
-            count = b.identity(counter.exit)
+        count = _count_of(forward)
+        shapes = [count.shape, *(v.merge.shape for v in variables)]
         results = build_loop(backward, lambda count, *_: count > 0, body, [count, *start], shapes)
-        backward.finish(sums)
-        if walk.is_outermost:
-            walk.ended.append(results[0].op)
         starts = [v.enter.op._inputs[0] for v in variables]
         return [
             *zip(starts, results[1:], strict=True),
-            *((t, pack(exits)) for t, exits, pack in sums),
+            *((each.of, each.gradient()) for each in sums),
         ]
 
 
-class Saved(NamedTuple):
-    """A value of a forward loop, which a push has saved for a pop in the loop that goes back."""
-
-    value: Tensor
-    popped: Tensor
-
-
-def saved_values(graph: Graph) -> list[Saved]:
-    """All that forward loops of a graph save: edges that no operation's inputs show."""
-    return graph.__dict__.setdefault("_saved_values", [])
+def _zeros_in(forward: WhileContext, t: Tensor) -> Tensor:
+    """Zeros like a tensor of each forward iteration, of which no more than the shape is saved."""
+    if t.shape.is_fully_defined() or t.dtype is dtypes.variant:
+        return zeros_for(t)
+    with _inside(forward.graph, forward):
+        shape = b.shape(t)
+    return b.zeros(shape, t.dtype.base_dtype)
 
 
-def _pushed(walk: Any, forward: WhileContext) -> list[Saved]:
-    """What a loop has saved and has gradients for, of a walk through the loop that it's for."""
-    return [s for s in walk.twins if output_context(s.value.op) is forward]
+class _Sum(NamedTuple):
+    """The sum of an invariant's gradients, as it leaves the loop: of a tensor around the loop."""
+
+    of: Tensor
+    parts: list[Tensor]
+    shape: Tensor | None  # that of the whole, if the parts are those of a sparse gradient
+
+    def gradient(self) -> Any:
+        if len(self.parts) == 1:
+            return self.parts[0]
+        values, indices = self.parts
+        return IndexedSlices(values, indices, self.shape)
 
 
-def _sum_up(
-    backward: Backwards, invariant: Tensor, gradient: Any
-) -> tuple[list[Tensor], Callable[[list[Tensor]], Any]]:
+def _sum_up(backward: Backwards, invariant: Tensor, gradient: Any) -> _Sum:
     """Add up the gradients of an invariant over all iterations: rows of a sparse one side by side,
-    others by value. Returns the exits of the sum's variables, and what makes a gradient of them.
+    others by value.
     """
     outer = invariant.op._inputs[0]
-    graph = outer.graph
     around = backward.outer_context
     if not isinstance(gradient, IndexedSlices):
         dense = convert_to_tensor(gradient)
-        with _inside(graph, around):
+        with _inside(outer.graph, around):
             zeros = zeros_for(outer)
-        total = backward.add_variable(zeros, lambda t: t + dense, dense.shape)
-        return [total.exit], lambda exits: exits[0]
+        total = add_variable(backward, zeros, lambda t: t + dense, dense.shape)
+        return _Sum(outer, [total.exit], None)
     values, indices = gradient.values, gradient.indices
-    row = values.shape[1:]
-    with _inside(graph, around):
-        no_rows = b.zeros([0, *row.as_list()], values.dtype)
+    row = values.shape[1:].as_list()
+    with _inside(outer.graph, around):
+        no_rows = b.zeros([0, *row], values.dtype)
         no_indices = b.zeros([0], indices.dtype)
-        shape = gradient.dense_shape if gradient.dense_shape is None else b.shape(outer)
-    unknown = [None, *row.as_list()]
-    rows = backward.add_variable(no_rows, lambda t: b.concat([t, values], 0), unknown)
-    places = backward.add_variable(no_indices, lambda t: b.concat([t, indices], 0), [None])
-    return [rows.exit, places.exit], lambda exits: IndexedSlices(*exits, shape)
+        shape = None if gradient.dense_shape is None else _shape_of(outer)
+    rows = add_variable(backward, no_rows, lambda t: b.concat([t, values], 0), [None, *row])
+    places = add_variable(backward, no_indices, lambda t: b.concat([t, indices], 0), [None])
+    return _Sum(outer, [rows.exit, places.exit], shape)
 
 
-def _counter_of(context: WhileContext) -> _Counter:
-    """The counter of a forward loop, made at the first need. Counters of nested loops go one after
-    the other, as everything that is saved does.
-    """
-    found = getattr(context, "_iteration_counter", None)
-    if found is not None:
-        return found
-    graph, around = context.graph, context.outer_context
-    loop = around.GetWhileContext() if around is not None else None
-    outer = _counter_of(loop) if loop is not None else None
-    with _inside(graph, around):
-        zero = b.constant(0, dtypes.int32, name="f_count")
-    if outer is not None and loop is around:
-        zero.op._add_control_input(outer.body.op)
-    variable = add_variable(context, zero, lambda t: t + 1, ())
-    counter = _Counter(variable.body, variable.following, variable.exit)
-    context._loop_exits.append(variable.exit)
-    context._iteration_counter = counter  # type: ignore[attr-defined]
-    if outer is not None and loop is not None:
-        outer.following.op._add_control_input(_lifted(counter.exit, loop).op)
-    return counter
+def _count_of(context: WhileContext) -> Tensor:
+    """How many iterations a loop has taken, by a variable that is made at the first need."""
+    found = getattr(context, "_iteration_count", None)
+    if found is None:
+        with _inside(context.graph, context.outer_context):
+            zero = b.constant(0, dtypes.int32, name="f_count")
+        found = add_variable(context, zero, lambda t: t + 1, ()).exit
+        context._iteration_count = found  # type: ignore[attr-defined]
+    return found
+
+
+def _all_of(context: WhileContext, value: Tensor) -> Tensor:
+    """The list of what a tensor was in each iteration of a loop, as it leaves the loop."""
+    known: dict[Tensor, Tensor] = context.__dict__.setdefault("_saved", {})
+    if value not in known:
+        with _inside(context.graph, context.outer_context):
+            empty = b.empty_tensor_list(-1, -1, value.dtype.base_dtype, name="f_acc")
+        variable = add_variable(context, empty, lambda t: b.tensor_list_push_back(t, value), ())
+        known[value] = variable.exit
+    return known[value]
 
 
 class _Variable(NamedTuple):
     body: Tensor
-    following: Tensor
     exit: Tensor
 
 
 def add_variable(
     context: WhileContext, start: Tensor, update: Callable[[Tensor], Tensor], shape: Any
 ) -> _Variable:
-    """Give a loop one more variable; `start` is in the context around it."""
+    """Give a loop one more variable, which starts from a tensor around it."""
     graph = context.graph
+    if context.outer_context is not None:
+        start = context.outer_context.AddValue(start)
     with _inside(graph, context):
         enter = context.enter(start, is_constant=False)
         enter._shape = as_shape(shape)
@@ -385,12 +358,12 @@ def add_variable(
         assert context.pivot is not None
         leave, stay = switch(merge, context.pivot)
         body = b.identity(stay)
-        following = update(body)
-        merge.op._update_input(1, b.next_iteration_op(following))
+        merge.op._update_input(1, b.next_iteration_op(update(body)))
         exit_ = b.exit_op(leave)
     context._loop_enters.append(enter)
+    context._loop_exits.append(exit_)
     context.ExitResult([exit_])
-    return _Variable(body, following, exit_)
+    return _Variable(body, exit_)
 
 
 class Backwards(WhileContext):
@@ -405,25 +378,6 @@ class Backwards(WhileContext):
             forward.swap_memory,
         )
         self.forward: WhileContext = forward
-        self.following: Any = None  # the count of the iteration that follows
-
-    def begin(self, count: Tensor) -> None:
-        """Start the body with the number of iterations that are left."""
-        self._count = count
-        self.following = count - 1
-
-    def finish(self, sums: Sequence[tuple[Tensor, list[Tensor], Any]]) -> None:
-        """After the loop is built: what was summed up leaves it too, and the loop around waits."""
-        for _, exits, _ in sums:
-            self._loop_exits += exits
-        around = self.outer_context.GetWhileContext() if self.outer_context else None
-        if isinstance(around, Backwards):
-            around.following.op._add_control_input(_lifted(self._loop_exits[0], around).op)
-
-    def add_variable(
-        self, start: Tensor, update: Callable[[Tensor], Tensor], shape: Any
-    ) -> _Variable:
-        return add_variable(self, start, update, shape)
 
     def AddValue(self, val: Tensor) -> Tensor:
         if val.name not in self._values and self._is_forwards(val):
@@ -437,44 +391,24 @@ class Backwards(WhileContext):
         return context is not None and self.forward in context._chain()
 
     def _saved(self, value: Tensor) -> Tensor:
-        """The value of the forward iteration that this backward iteration is for."""
-        op, graph = value.op, self.graph
+        """What a tensor was in the forward iteration that this backward iteration is for."""
+        op = value.op
         if op.definition.flow is Flow.ENTER and op._attrs["is_constant"]:
             return self.AddValue(op._inputs[0])
         constant = constant_value(value)
         if constant is not None:
-            with _inside(graph, self):
+            with _inside(self.graph, self):
                 return b.constant(constant, value.dtype.base_dtype)
-        dtype = value.dtype.base_dtype
-        forward, counter = self.forward, _counter_of(self.forward)
-        with _inside(graph, None):
-            limit = b.constant(-1, dtypes.int32)
-            handle = b.stack_v2(limit, dtype, name=f"{op.name.split('/')[-1]}/f_acc")
-        lifted = _lifted(value, forward)
-        with _inside(graph, forward), _after(graph, counter.body):
-            push = b.stack_push_v2(handle, lifted, swap_memory=forward.swap_memory)
-        counter.following.op._add_control_input(push.op)
-        popped = self.pop(handle)
-        popped.set_shape(value.shape)
-        saved_values(graph).append(Saved(lifted, popped))
-        return popped
+        popped: list[Tensor] = []
 
-    def pop(self, handle: Tensor) -> Tensor:
-        """Take from a stack in each iteration."""
-        with _inside(self.graph, self), _after(self.graph, self._count):
-            popped = b.stack_pop_v2(handle, handle.op._attrs["elem_type"])
-        self.following.op._add_control_input(popped.op)
-        return popped
+        def pop(values: Tensor) -> Tensor:
+            rest, last = b.tensor_list_pop_back(values, -1, value.dtype.base_dtype)
+            popped.append(last)
+            return rest
 
-    def push(self, value: Tensor) -> Tensor:
-        """Put something on a stack in each iteration; returns the stack's handle."""
-        graph, dtype = self.graph, value.dtype.base_dtype
-        with _inside(graph, None):
-            handle = b.stack_v2(b.constant(-1, dtypes.int32), dtype, name="b_acc")
-        with _inside(graph, self), _after(graph, self._count):
-            push = b.stack_push_v2(handle, value, swap_memory=self.swap_memory)
-        self.following.op._add_control_input(push.op)
-        return handle
+        add_variable(self, _all_of(self.forward, _lifted(value, self.forward)), pop, ())
+        popped[0].set_shape(value.shape)
+        return popped[0]
 
 
 def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:

@@ -97,6 +97,7 @@ from headrace.ops import table_ops as table_ops
 from headrace.ops import tables as tables
 from headrace.ops import tensor_array as tensor_array
 from headrace.ops import tensor_array_ops as tensor_array_ops
+from headrace.ops import tensor_lists as tensor_lists
 from headrace.ops import tensor_serial as tensor_serial
 from headrace.ops import text_data as text_data
 from headrace.ops import training_ops as training_ops

@@ -25,6 +25,7 @@ from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.shapes import reshape, shape_internal
 from headrace.ops.simplify import filled
+from headrace.ops.tensor_lists import TensorList
 
 __all__ = [
     "fill",
@@ -85,12 +86,16 @@ def _filled_lowered(value: int) -> Any:
     return lambda e, *, site: e.const(value, site.output_dtypes[0])
 
 
+def _zeros_like(x: Any) -> Any:
+    return x.zeros() if isinstance(x, TensorList) else zero_array(np.shape(x), x.dtype)
+
+
 @define(
     "ZerosLike",
     "x: T -> y: T",
     "T: type",
     infer=infer.same_as(0),
-    kernel=lambda x: zero_array(np.shape(x), x.dtype),
+    kernel=_zeros_like,
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
     lower=Elementwise(_filled_lowered(0), operands=()),

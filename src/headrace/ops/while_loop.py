@@ -139,9 +139,10 @@ def build_loop(
         ]
         for merge, value in zip(merges, results, strict=True):
             _close(merge, value)
-        context._loop_exits = [b.exit_op(t[0]) for t in switches]
-        context.ExitResult(context._loop_exits)
-    arrays = like_tensor_arrays(nest.flatten(returned, expand_composites=True), context._loop_exits)
+        exits = [b.exit_op(t[0]) for t in switches]
+        context._loop_exits = [*exits, *context._loop_exits]  # body may have added variables
+        context.ExitResult(exits)
+    arrays = like_tensor_arrays(nest.flatten(returned, expand_composites=True), exits)
     return nest.pack_sequence_as(returned, arrays, expand_composites=True)
 
 

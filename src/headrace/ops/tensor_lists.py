@@ -1,0 +1,218 @@
+"""Lists of tensors as values: what a loop saves for the loop that goes backwards.
+
+A list is a variant that nobody changes: a push gives a longer one, a pop a shorter one, and both
+share all that they have in common. So a loop carries a list as it carries a number, whoever holds
+an older one still has it, and the gradient of a push is a pop (and of a pop, a push).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.dtypes import DType
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.ops import infer
+from headrace.ops.define import define
+
+__all__ = ["TensorList"]
+
+Sizes = tuple[int | None, ...] | None
+
+_SCALAR = TensorShape.of(())
+_ANY = -1  # as the shape of elements: any; as a limit: none
+
+
+class TensorList:
+    """The list that ends with `last` after `rest`, or, if `rest` is None, one without elements.
+
+    All elements are of one dtype and have a shape like `sizes`; there are `limit` of them at most,
+    or any number if that is negative.
+    """
+
+    __slots__ = ("dtype", "last", "length", "limit", "rest", "sizes")
+
+    def __init__(self, dtype: DType, sizes: Sizes = None, limit: int = _ANY) -> None:
+        self.dtype = dtype
+        self.sizes = sizes
+        self.limit = limit
+        self.length = 0
+        self.last: Any = None
+        self.rest: TensorList | None = None
+
+    def push(self, value: Any) -> TensorList:
+        """The list with one more element."""
+        if 0 <= self.limit <= self.length:
+            raise _invalid(
+                f"Tried to push item into a full list. list size: {self.length} "
+                f"max_num_elements: {self.limit}"
+            )
+        if self.sizes is not None:
+            self._check_shape(np.shape(value))
+        longer = TensorList(self.dtype, self.sizes, self.limit)
+        longer.length = self.length + 1
+        longer.last = value
+        longer.rest = self
+        return longer
+
+    def pop(self) -> tuple[TensorList, Any]:
+        """The list without its last element, and that."""
+        if self.rest is None:
+            raise _invalid("Trying to pop from an empty list.")
+        return self.rest, self.last
+
+    def check_dtype(self, dtype: DType) -> None:
+        if dtype is not self.dtype:
+            raise _invalid(
+                f"Invalid data types; op elements {dtype.name} but list elements {self.dtype.name}"
+            )
+
+    def zeros(self) -> TensorList:
+        """A list like this one, of zeros."""
+        return self._of(v.zeros() if isinstance(v, TensorList) else np.zeros_like(v) for v in self)
+
+    def __add__(self, other: TensorList) -> TensorList:
+        """The list of the sums of elements that are in the same place."""
+        other.check_dtype(self.dtype)
+        if self.length != other.length:
+            raise _invalid(
+                f"Trying to add two lists of tensors with different lengths. One is {self.length} "
+                f"and the other is {other.length}"
+            )
+        return self._of(x + y for x, y in zip(self, other, strict=True))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The elements, from the last one on."""
+        here = self
+        while here.rest is not None:
+            yield here.last
+            here = here.rest
+
+    def _of(self, backwards: Iterable[Any]) -> TensorList:
+        found = TensorList(self.dtype, self.sizes, self.limit)
+        for value in reversed(list(backwards)):
+            found = found.push(value)
+        return found
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if not TensorShape.of(shape).is_compatible_with(TensorShape(self.sizes)):
+            raise _invalid(
+                "Tried to append a tensor with incompatible shape to a list. Op element shape: "
+                f"{show_shape(shape)} list shape: {TensorShape(self.sizes)}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<TensorList of {self.length} {self.dtype.name}>"
+
+
+def _invalid(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(None, None, message)
+
+
+def _as_list(value: Any) -> TensorList:
+    if not isinstance(value, TensorList):
+        raise _invalid(f"Input handle is not a list. Saw: '{type(value).__name__}'")
+    return value
+
+
+def _sizes(shape: Any) -> Sizes:
+    """What a shape's tensor says: -1 stands for what isn't known, and alone for any shape."""
+    if np.ndim(shape) > 1:
+        raise _invalid(f"a shape is a vector, but element_shape has rank {np.ndim(shape)}")
+    if np.ndim(shape) == 0:
+        if shape != _ANY:
+            raise _invalid(f"The only valid scalar shape tensor is -1, not {int(shape)}")
+        return None
+    return tuple(None if n < 0 else n for n in shape.tolist())
+
+
+def _carries(dtype: DType) -> bool:
+    """Whether elements have gradients."""
+    return dtype.is_floating or dtype.is_complex or dtype is dtypes.variant
+
+
+def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
+    return TensorList(element_dtype, _sizes(element_shape), int(max_num_elements))
+
+
+@define(
+    "EmptyTensorList",
+    "element_shape: shape_type, max_num_elements: int32 -> handle: variant",
+    "element_dtype: type; shape_type: {int32|int64}",
+    infer=infer.scalar,
+    kernel=_empty_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+)
+def empty_tensor_list(element_shape, max_num_elements, element_dtype, name=None):
+    """Return a list for elements of a type and a shape (-1: any), `max_num_elements` at most."""
+
+
+def _push_kernel(input_handle, tensor, *, element_dtype):
+    values = _as_list(input_handle)
+    values.check_dtype(element_dtype)
+    return values.push(tensor)
+
+
+def _push_gradient(b: Any, op: Any, longer: Any) -> list[Any]:
+    value = op.inputs[1]
+    if not _carries(value.dtype.base_dtype):
+        return [None, None]
+    rest, gradient = b.tensor_list_pop_back(longer, _ANY, value.dtype.base_dtype)
+    gradient.set_shape(value.shape)
+    return [rest, gradient]
+
+
+@define(
+    "TensorListPushBack",
+    "input_handle: variant, tensor: element_dtype -> output_handle: variant",
+    "element_dtype: type",
+    infer=infer.scalar,
+    kernel=_push_kernel,
+    gradient=_push_gradient,
+    effect=Effect.LOCAL,
+)
+def tensor_list_push_back(input_handle, tensor, name=None):
+    """Return a list with one more element."""
+
+
+def _pop_kernel(input_handle, element_shape, *, element_dtype):
+    values = _as_list(input_handle)
+    values.check_dtype(element_dtype)
+    return values.pop()
+
+
+def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
+    if rest is None or gradient is None:
+        return [None, None]
+    return [b.tensor_list_push_back(rest, gradient), None]
+
+
+@define(
+    "TensorListPopBack",
+    "input_handle: variant, element_shape: int32 -> output_handle: variant, tensor: element_dtype",
+    "element_dtype: type",
+    infer=lambda c, values, shape: [_SCALAR, TensorShape(None)],
+    kernel=_pop_kernel,
+    gradient=_pop_gradient,
+    effect=Effect.LOCAL,
+)
+def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
+    """Return a list without its last element, and that element."""
+
+
+@define(
+    "TensorListLength",
+    "input_handle: variant -> length: int32",
+    infer=infer.scalar,
+    kernel=lambda input_handle: np.int32(_as_list(input_handle).length),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+)
+def tensor_list_length(input_handle, name=None):
+    """Return how many elements a list has."""

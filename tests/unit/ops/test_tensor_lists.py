@@ -1,0 +1,79 @@
+"""Lists of tensors as values: pushes and pops, what they share, their gradients and errors."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.ops.define import b
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def run(fetches):
+    with tf.Session() as session:
+        return session.run(fetches)
+
+
+def test_a_list_that_others_came_from_stays_as_it_is():
+    one = b.tensor_list_push_back(b.empty_tensor_list(-1, -1, tf.float32), 1.0)
+    lists = [b.tensor_list_push_back(one, x) for x in (2.0, 3.0)]
+    popped = [b.tensor_list_pop_back(t, -1, tf.float32)[1] for t in (*lists, one)]
+    lengths = [b.tensor_list_length(t) for t in (*lists, one)]
+    assert run([popped, lengths]) == [[2, 3, 1], [2, 2, 1]]
+
+
+def test_the_gradient_of_a_push_is_a_pop():
+    x, y = tf.constant([1.0, 2.0]), tf.constant([3.0, 4.0])
+    values = b.empty_tensor_list([2], -1, tf.float32)
+    for t in (x, y, x):
+        values = b.tensor_list_push_back(values, t)
+    values, last = b.tensor_list_pop_back(values, [2], tf.float32)
+    _, middle = b.tensor_list_pop_back(values, [2], tf.float32)
+    along_x, along_y = tf.gradients(last * [5.0, 6.0] + middle * middle, [x, y])
+    np.testing.assert_array_equal(run(along_x), [5, 6])
+    np.testing.assert_array_equal(run(along_y), [6, 8])
+
+
+def test_lists_of_lists_add_up_and_have_zeros():
+    inner = b.tensor_list_push_back(b.empty_tensor_list(-1, -1, tf.float32), 2.0)
+    outer = b.tensor_list_push_back(b.empty_tensor_list(-1, -1, tf.variant), inner)
+
+    def only(t):
+        return b.tensor_list_pop_back(b.tensor_list_pop_back(t, -1, tf.variant)[1], -1, tf.float32)[
+            1
+        ]
+
+    assert run([only(b.add_n([outer] * 3)), only(tf.zeros_like(outer))]) == [6, 0]
+
+
+def empty(dtype=tf.float32, shape=-1, limit=-1):
+    return b.empty_tensor_list(shape, limit, dtype)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: b.tensor_list_pop_back(empty(), -1, tf.float32)[1], "pop from an empty list"),
+        (lambda: b.tensor_list_push_back(empty(), 1), "op elements int32 but list elements float"),
+        (
+            lambda: b.tensor_list_push_back(empty(limit=0), 1.0),
+            "full list. list size: 0 max_num_elements: 0",
+        ),
+        (lambda: b.tensor_list_push_back(empty(shape=[-1, 2]), [1.0]), "incompatible shape"),
+        (lambda: empty(shape=3), "only valid scalar shape tensor is -1"),
+        (lambda: empty(shape=[[3]]), "element_shape has rank 2"),
+        (
+            lambda: b.add_n([empty(), b.tensor_list_push_back(empty(), 1.0)]),
+            "different lengths. One is 0 and the other is 1",
+        ),
+    ],
+)
+def test_errors(make, message):
+    made = make()
+    wanted = b.tensor_list_length(made) if made.dtype is tf.variant else made
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run(wanted)
