@@ -469,6 +469,11 @@ from headrace.ops.selecting import (
     where as where,
     where_v2 as where_v2,
 )
+from headrace.ops.session_handles import (
+    delete_session_tensor as delete_session_tensor,
+    get_session_handle as get_session_handle,
+    get_session_tensor as get_session_tensor,
+)
 from headrace.ops.sets import (
     edit_distance as edit_distance,
 )
@@ -891,6 +896,7 @@ __all__ = [
     "decode_compressed",
     "decode_csv",
     "decode_raw",
+    "delete_session_tensor",
     "depth_to_space",
     "deserialize_many_sparse",
     "device",
@@ -950,6 +956,8 @@ __all__ = [
     "get_default_session",
     "get_local_variable",
     "get_seed",
+    "get_session_handle",
+    "get_session_tensor",
     "get_static_value",
     "get_variable",
     "get_variable_scope",

@@ -70,6 +70,7 @@ from headrace.ops import scatter as scatter
 from headrace.ops import scattering as scattering
 from headrace.ops import segments as segments
 from headrace.ops import selecting as selecting
+from headrace.ops import session_handles as session_handles
 from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
 from headrace.ops import signal as signal

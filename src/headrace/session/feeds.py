@@ -13,6 +13,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.graph.operation import Tensor, made_at
 from headrace.ops.convert import as_array
+from headrace.ops.session_handles import TensorHandle
 
 __all__ = ["feed_array"]
 
@@ -56,7 +57,7 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         if value is None:
             raise TypeError("None is no value")
         if dtype is dtypes.string:
-            return _strings(value)
+            return _strings(value.handle if isinstance(value, TensorHandle) else value)
         array = np.asarray(value, dtype=dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
