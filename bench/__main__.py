@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("session_overhead", "ops", "training", "curves")
+SCRIPTS = ("session_overhead", "ops", "control_flow", "training", "curves")
 
 if __name__ == "__main__":
     failed = []

@@ -23,7 +23,7 @@ class Bar(NamedTuple):
     target: float
 
 
-def draw(bars: list[Bar]) -> str:
+def draw(bars: list[Bar], title: str) -> str:
     """The SVG of all bars, one row each."""
     values = [v for b in bars for v in (b.ratio, b.target, 1.0) if v > 0]
     low, high = math.log(min(values, default=1) / 1.3), math.log(max(values, default=1) * 1.3)
@@ -36,7 +36,7 @@ def draw(bars: list[Bar]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 220}" height="{height}" '
         f'font-family="sans-serif" font-size="13" fill="{INK}">',
         '<rect width="100%" height="100%" fill="white"/>',
-        _text(10, 22, "Training step: the best peer's time / Headrace's (log scale)", size=15),
+        _text(10, 22, f"{title}: the best peer's time / Headrace's (log scale)", size=15),
         _text(10, 42, "A bar right of 1: Headrace is faster. The mark is the target."),
     ]
     for tick in TICKS:

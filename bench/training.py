@@ -147,7 +147,7 @@ def report(console: Console, results: dict[str, list[Track]], peak: float, out: 
     ]
     record = {n: [asdict(t) for t in tracks] for n, tracks in results.items()}
     out.mkdir(parents=True, exist_ok=True)
-    (out / "training.svg").write_text(draw(bars))
+    (out / "training.svg").write_text(draw(bars, "Training step"))
     (out / "training.json").write_text(json.dumps({"peak": peak, "works": record}))
     console.print(f"wrote {out / 'training.svg'} and training.json", highlight=False)
 
