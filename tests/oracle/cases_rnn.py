@@ -121,7 +121,10 @@ for cell_name in CELLS:
         graph=False,
     )
 for cell_name in ("basic", "lstm_peepholes", "multi", "dropout_variational"):
-    add(__name__, "static_ragged_" + cell_name, unrolled(CELLS[cell_name], lengths=[2.0, 0.0, 1.0]))
+    ragged = unrolled(CELLS[cell_name], lengths=[2.0, 0.0, 1.0])
+    add(__name__, "static_ragged_" + cell_name, ragged)
+    name = "static_ragged_" + cell_name + "_gradients"
+    add(__name__, name, gradients_of(ragged), graph=False)
 
 
 @case

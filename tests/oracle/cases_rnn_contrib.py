@@ -138,7 +138,23 @@ def stacked(tf):
     )
 
 
-@case(imports=False)
+def in_loop(name):
+    def build(tf):
+        tf.set_random_seed(1)
+        cell = CELLS[name](tf.contrib.rnn, tf.nn.rnn_cell, tf)
+        x = value(tf, BATCH, STEPS, 2)
+        tf.add_to_collection("x", x)
+        return tf.nn.dynamic_rnn(cell, x, dtype=tf.float32)
+
+    return build
+
+
+for cell_name in ("lstm_block_peephole", "gru_block_2", "output_projection", "attention"):
+    name = "dynamic_" + cell_name + "_gradients"
+    add(__name__, name, gradients_of(in_loop(cell_name)), graph=False)
+
+
+@case
 def stacked_dynamic(tf):
     tf.set_random_seed(1)
     c = tf.nn.rnn_cell

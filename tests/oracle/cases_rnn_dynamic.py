@@ -1,12 +1,14 @@
 """Cells in loops of the graph: tf.nn.dynamic_rnn, bidirectional_dynamic_rnn and raw_rnn."""
 
 from tests.oracle.case import case
-from tests.oracle.cases_rnn import BATCH, CELLS, DEPTH, STEPS, add, value
+from tests.oracle.cases_rnn import BATCH, CELLS, DEPTH, STEPS, add, gradients_of, value
 
 
 def sequence(tf, static=True, time_major=False):
+    """An input, which the collection "x" keeps."""
     shape = [STEPS, BATCH, DEPTH] if time_major else [BATCH, STEPS, DEPTH]
     x = value(tf, *shape)
+    tf.add_to_collection("x", x)
     return x if static else tf.placeholder_with_default(x, [None, None, DEPTH])
 
 
@@ -21,10 +23,12 @@ def looped(make, lengths=None, static=True, **options):
     return build
 
 
-for cell_name in CELLS:
-    # Iterations that run at once draw their random numbers in any order.
-    options = {"parallel_iterations": 1} if "dropout" in cell_name else {}
-    add(__name__, "dynamic_" + cell_name, looped(CELLS[cell_name], **options), imports=False)
+def add_both(name, build):
+    """A loop, and its gradients for weights and inputs."""
+    add(__name__, name, build)
+    add(__name__, name + "_gradients", gradients_of(build), graph=False)
+
+
 VARIANTS = {
     "ragged": {"lengths": [2, 0, 1]},
     "unknown": {"static": False},
@@ -33,13 +37,20 @@ VARIANTS = {
     "scope": {"scope": "mine", "parallel_iterations": 1},
     "empty_rows": {"lengths": [0, 0, 0]},
 }
+for cell_name in CELLS:
+    # Iterations that run at once draw their random numbers in any order.
+    options = {"parallel_iterations": 1} if "dropout" in cell_name else {}
+    add_both("dynamic_" + cell_name, looped(CELLS[cell_name], **options))
 for variant in VARIANTS:
     for cell_name in ("basic", "lstm", "multi"):
         looped_variant = looped(CELLS[cell_name], **VARIANTS[variant])
-        add(__name__, "dynamic_" + variant + "_" + cell_name, looped_variant, imports=False)
+        add_both("dynamic_" + variant + "_" + cell_name, looped_variant)
+for cell_name in ("gru", "lstm_peepholes", "residual"):
+    looped_variant = looped(CELLS[cell_name], lengths=[3, 0, 2])
+    add_both("dynamic_ragged_" + cell_name, looped_variant)
 
 
-@case(imports=False)
+@case
 def given_state(tf):
     tf.set_random_seed(1)
     c = tf.nn.rnn_cell
@@ -49,7 +60,7 @@ def given_state(tf):
     )
 
 
-@case(imports=False)
+@case
 def two_loops_share_a_cell(tf):
     tf.set_random_seed(1)
     cell = tf.nn.rnn_cell.GRUCell(2)
@@ -58,7 +69,7 @@ def two_loops_share_a_cell(tf):
         return tf.nn.dynamic_rnn(cell, first, dtype=tf.float32, scope="rnn")
 
 
-@case(imports=False)
+@case
 def nested_inputs(tf):
     tf.set_random_seed(1)
 
@@ -80,7 +91,7 @@ def nested_inputs(tf):
     return tf.nn.dynamic_rnn(Pair(), inputs, sequence_length=[1, 2, 3], dtype=tf.float32)
 
 
-@case(imports=False)
+@case
 def bidirectional(tf):
     tf.set_random_seed(1)
     c = tf.nn.rnn_cell
@@ -89,7 +100,7 @@ def bidirectional(tf):
     )
 
 
-@case(imports=False)
+@case
 def bidirectional_ragged(tf):
     tf.set_random_seed(1)
     c = tf.nn.rnn_cell
@@ -105,7 +116,7 @@ def bidirectional_ragged(tf):
     )
 
 
-@case(imports=False)
+@case
 def raw(tf):
     tf.set_random_seed(1)
     lengths = tf.constant([2, 3, 1])
@@ -122,7 +133,7 @@ def raw(tf):
     return [arrays.stack(), state]
 
 
-@case(imports=False)
+@case
 def raw_with_its_own_outputs(tf):
     tf.set_random_seed(1)
     cell = tf.nn.rnn_cell.GRUCell(2)

@@ -44,10 +44,13 @@ def raise_structure(step: StepGraph) -> StepGraph:
 
 
 def _part(
-    operations: Iterable[Op], feeds: Sequence[Tensor], fetches: Sequence[Tensor]
+    operations: Iterable[Op],
+    feeds: Sequence[Tensor],
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation] = (),
 ) -> StepGraph:
     """A step inside a structured operation, of operations in order."""
-    return StepGraph(tuple(operations), tuple(feeds), tuple(fetches), (), inner=True)
+    return StepGraph(tuple(operations), tuple(feeds), tuple(fetches), tuple(targets), inner=True)
 
 
 class _Stand(Tensor):
@@ -148,10 +151,12 @@ def _loop(frame: _Frame, members: list[Op]) -> Structured:
     around = [v.merge._outputs[0] for v in variables]
     stay = [v.switch._outputs[1] if v.switch else _Stand(v.merge._outputs[0]) for v in variables]
     passed = [v.following._inputs[0] for v in variables]
+    # What the next iteration waits for without needing its result, as for a push on a stack.
+    waited = list(dict.fromkeys(c for v in variables for c in v.following._control_inputs))
     ahead = _ancestors(goes_on._inputs, inside)
-    rest = _ancestors(passed, inside) - ahead
+    rest = _ancestors(passed, inside, waited) - ahead
     cond = _closed_part(ahead, inside, [*around, *invariants], goes_on._inputs, frame)
-    body = _closed_part(rest, inside, [*stay, *invariants], passed, frame)
+    body = _closed_part(rest, inside, [*stay, *invariants], passed, frame, waited)
     return Structured(
         WHILE,
         variables[0].merge,
@@ -185,12 +190,15 @@ def _variables(members: list[Op], goes_on: Op) -> list[_Variable]:
     return found
 
 
-def _ancestors(tensors: Iterable[Tensor], inside: list[Op]) -> set[Op]:
-    """The operations of `inside` that these tensors need."""
+def _ancestors(
+    tensors: Iterable[Tensor], inside: list[Op], targets: Iterable[Operation] = ()
+) -> set[Op]:
+    """The operations of `inside` that these tensors and operations need."""
     maker = {t: op for op in inside for t in op._outputs}
     holder = _holders(inside)
     found: set[Op] = set()
     stack = [maker[t] for t in tensors if t in maker]
+    stack += [holder[c] for c in targets if c in holder]
     while stack:
         op = stack.pop()
         if op not in found:
@@ -206,6 +214,7 @@ def _closed_part(
     feeds: Sequence[Tensor],
     fetches: Sequence[Tensor],
     frame: _Frame,
+    targets: Sequence[Operation] = (),
 ) -> StepGraph:
     """A part of a loop, which may read only what it makes and what it's given."""
     made = {t for op in part for t in op._outputs} | set(feeds)
@@ -213,7 +222,9 @@ def _closed_part(
         if t not in made:
             raise Unraisable(f"the parts of loop '{frame.name}' share '{t.name}'")
     operations = _in_order([op for op in inside if op in part])
-    return _part(_raise_branches(operations, fetches, ()), feeds, fetches)
+    holder = _holders(operations)
+    targets = [c for c in targets if c in holder]
+    return _part(_raise_branches(operations, fetches, targets), feeds, fetches, targets)
 
 
 # -- Branches --------------------------------------------------------------------------------------
@@ -329,7 +340,8 @@ class _Branches:
         self._readers: dict[Tensor, list[Op]] = {}
         for op in operations:
             if op in paths.operations:
-                for t in op._inputs:
+                # To stand in a branch is to read its predicate.
+                for t in (*op._inputs, *(p for p, _ in paths.operations[op])):
                     self._readers.setdefault(t, []).append(op)
 
     def build(self, operations: list[Op], prefix: Path) -> list[Op]:
