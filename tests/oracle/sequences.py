@@ -54,7 +54,7 @@ class Recorder:
 def message(error):
     """What happened, without the node that TensorFlow names and the number of a private queue."""
     text = re.sub(r"\s*\[\[\{?node.*", "", error.message, flags=re.S).strip()
-    return re.sub(r"'_\d+_", "'_0_", text)
+    return re.sub(r"(?<=['\s])_\d+_", "_0_", text)
 
 
 def plain(value):

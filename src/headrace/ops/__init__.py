@@ -4,6 +4,7 @@ from headrace.ops import accumulators as accumulators
 from headrace.ops import activations as activations
 from headrace.ops import argmax_pooling as argmax_pooling
 from headrace.ops import arithmetic as arithmetic
+from headrace.ops import barriers as barriers
 from headrace.ops import bitwise as bitwise
 from headrace.ops import block_rnn as block_rnn
 from headrace.ops import broadcasting as broadcasting
