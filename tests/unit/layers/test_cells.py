@@ -154,6 +154,18 @@ contrib = tf.contrib.rnn
         (lambda: contrib.GRUBlockCell(3, cell_size=3), "Exactly one of num_units or cell_size"),
         (lambda: contrib.LSTMBlockFusedCell(2)(zeros(4, 3, 2)), "initial_state or dtype"),
         (lambda: contrib.OutputProjectionWrapper(cells.GRUCell(2), 0), "output_size must be > 0"),
+        (
+            lambda: contrib.LayerNormBasicLSTMCell(2, 1.0, 5)(
+                zeros(4, 3), cells.LSTMStateTuple(zeros(4, 2), zeros(4, 2))
+            ),
+            "expected axis -1 of input shape to have value 5",
+        ),
+        (
+            lambda: contrib.InputProjectionWrapper(cells.GRUCell(2), 3, input_size=4)(
+                zeros(4, 3), zeros(4, 2)
+            ),
+            "expected axis -1 of input shape to have value 4",
+        ),
         (lambda: contrib.EmbeddingWrapper(cells.GRUCell(2), 0, 3), "must be > 0: 0, 3"),
         (lambda: contrib.AttentionCellWrapper(cells.GRUCell(2), 0), "greater than zero, got 0"),
         (

@@ -22,6 +22,7 @@ from headrace.layers.recurrent.contrib_cells import (
     NASCell as NASCell,
 )
 from headrace.layers.recurrent.dynamic import (
+    best_effort_input_batch_size as best_effort_input_batch_size,
     transpose_batch_time as transpose_batch_time,
 )
 from headrace.layers.recurrent.lstm_cells import (
@@ -75,6 +76,7 @@ __all__ = [
     "OutputProjectionWrapper",
     "RNNCell",
     "ResidualWrapper",
+    "best_effort_input_batch_size",
     "stack_bidirectional_dynamic_rnn",
     "stack_bidirectional_rnn",
     "static_bidirectional_rnn",

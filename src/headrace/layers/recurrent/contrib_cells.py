@@ -25,13 +25,15 @@ class LayerNormBasicLSTMCell(RNNCell):
     """An LSTM whose gates and memory are normalised over the units (Ba et al., 2016), with dropout
     of the new memory (Semeniuta et al., 2016).
 
-    norm_gain and norm_shift are what the scales and offsets start from.
+    norm_gain and norm_shift are what the scales and offsets start from. input_size need not be
+    given; inputs must have it.
     """
 
     def __init__(
         self,
         num_units: int,
         forget_bias: float = 1.0,
+        input_size: int | None = None,
         activation: Any = "tanh",
         layer_norm: bool = True,
         norm_gain: float = 1.0,
@@ -41,6 +43,7 @@ class LayerNormBasicLSTMCell(RNNCell):
         reuse: Any = None,
     ) -> None:
         super().__init__(_reuse=reuse)
+        self.input_spec = InputSpec(axes={-1: input_size})
         self._num_units = num_units
         self._forget_bias = forget_bias
         self._activation = get_activation(activation)

@@ -20,7 +20,12 @@ from headrace.ops.define import b
 from headrace.ops.tensor_array import TensorArray
 from headrace.variables.scope import variable_scope
 
-__all__ = ["bidirectional_dynamic_rnn", "dynamic_rnn", "transpose_batch_time"]
+__all__ = [
+    "best_effort_input_batch_size",
+    "bidirectional_dynamic_rnn",
+    "dynamic_rnn",
+    "transpose_batch_time",
+]
 
 _PARALLEL_ITERATIONS = 32
 
@@ -50,7 +55,7 @@ def dynamic_rnn(
         if not time_major:
             flat = [transpose_batch_time(convert_to_tensor(value)) for value in flat]
         lengths = None if sequence_length is None else _as_lengths(sequence_length)
-        batch = _batch_size(flat)
+        batch = best_effort_input_batch_size(flat)
         if initial_state is not None:
             state = initial_state
         elif not dtype:
@@ -104,9 +109,12 @@ def transpose_batch_time(x: Any) -> Any:
     return turned
 
 
-def _batch_size(flat: list[Any]) -> Any:
-    """The size of the second dimension: a number if one of the inputs tells, else a tensor."""
-    for value in flat:
+@export("contrib.rnn.best_effort_input_batch_size")
+def best_effort_input_batch_size(flat_input: list[Any]) -> Any:
+    """Return the size of the second dimension of inputs [time, batch, ...]: a number if one of them
+    tells, else a tensor.
+    """
+    for value in flat_input:
         sizes = value.shape.sizes
         if sizes is None or len(sizes) < 2:
             raise ValueError(
@@ -115,7 +123,7 @@ def _batch_size(flat: list[Any]) -> Any:
             )
         if sizes[1] is not None:
             return sizes[1]
-    return b.shape(flat[0])[1]
+    return b.shape(flat_input[0])[1]
 
 
 def _loop_over_time(
@@ -123,7 +131,7 @@ def _loop_over_time(
 ) -> tuple[Any, Any]:
     flat = nest.flatten(inputs)
     steps = b.shape(flat[0])[0]
-    batch = _batch_size(flat)
+    batch = best_effort_input_batch_size(flat)
     known_steps, known_batch = _checked_sizes(flat)
     dtype = _state_dtype(dtype, state)
     sizes = nest.flatten(cell.output_size)

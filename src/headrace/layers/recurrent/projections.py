@@ -8,6 +8,7 @@ from typing import Any
 from headrace.core import dtypes, nest
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
+from headrace.layers.input_spec import InputSpec
 from headrace.layers.recurrent.cell import RNNCell, check_cell
 from headrace.ops.convert import constant, name_scope
 from headrace.ops.define import b
@@ -105,16 +106,21 @@ class OutputProjectionWrapper(_AroundCell):
 
 @export("contrib.rnn.InputProjectionWrapper")
 class InputProjectionWrapper(_AroundCell):
-    """Projects a cell's inputs to `num_proj`, by `activation` of a linear map."""
+    """Projects a cell's inputs to `num_proj`, by `activation` of a linear map.
+
+    input_size need not be given; inputs must have it.
+    """
 
     def __init__(
         self,
         cell: Any,
         num_proj: int,
         activation: Callable[[Any], Any] | None = None,
+        input_size: int | None = None,
         reuse: Any = None,
     ) -> None:
         super().__init__(cell, reuse)
+        self.input_spec = InputSpec(axes={-1: input_size})
         self._num_proj = num_proj
         self._activation = activation
 
