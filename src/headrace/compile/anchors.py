@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile import images, matrices, prepared, structures
+from headrace.compile import images, lists, matrices, prepared, structures
 from headrace.compile.build import Builder
 from headrace.compile.fuse import Group
 
@@ -42,6 +42,7 @@ FAMILIES: dict[str, Family] = {
     "scatter": Family(_always, prepared.build_scatter),
     "scan": Family(_always, prepared.build_scan),
     "random": Family(prepared.supports_random, prepared.build_random),
+    "list": Family(_always, lists.build_list),
     "while": Family(_always, structures.build_while),
     "if": Family(_always, structures.build_if),
 }

@@ -67,6 +67,8 @@ class Loop:
 
     start: int
     invariants: frozenset[int]
+    trips: int | None
+    around: Loop | None
     end: int = -1
     early: list[Call] = field(default_factory=list)
 
@@ -105,6 +107,10 @@ class Builder:
         self.anchors = anchors
         self.buffers: list[Buffer] = []
         self.calls: list[Call] = []
+        self.start: list[Call] = []  # what runs before all else
+        self.lists: dict[Value, Any] = {}  # tensor arrays and stacks, by their handles
+        self.fault: int | None = None
+        self._outer: Builder | None = None
         self.loops: list[Loop] = []  # those that have ended
         self.around: Loop | None = None  # the innermost that has not
         self._places: dict[tuple[Value, bool], int] = {}
@@ -129,7 +135,8 @@ class Builder:
         """
         part = Builder(region, blocked, self.target, self.threads, self.anchors)
         part.buffers, part.calls, part.loops = self.buffers, self.calls, self.loops
-        part.around = self.around
+        part.around, part.start = self.around, self.start
+        part.fault, part._outer = self.fault, self
         part._constants = self._constants
         part._escaping = {region.sources[v].base for v in region.outputs}
         part._places = {(value, False): buffer for value, buffer in given.items()}
@@ -146,12 +153,36 @@ class Builder:
         call = self.calls[jump]
         self.calls[jump] = replace(call, kernel=replace(call.kernel, target=len(self.calls)))
 
+    def set_fault(self, buffer: int) -> None:
+        """Let a word end the step when a kernel sets it."""
+        self.fault = buffer
+        if self._outer is not None:
+            self._outer.set_fault(buffer)
+
     @contextmanager
-    def loop(self, invariants: Sequence[int]) -> Iterator[int]:
-        """What is added inside the with-block runs again and again; `invariants` are buffers that
-        don't change meanwhile. Yields the number of its first call.
+    def at_start(self) -> Iterator[None]:
+        """What is added inside the with-block runs before all else."""
+        calls, self.calls = self.calls, self.start
+        try:
+            yield
+        finally:
+            self.calls = calls
+
+    def trips(self) -> int:
+        """How often what is added now runs at most, in all loops around it together."""
+        count, loop = 1, self.around
+        while loop is not None:
+            assert loop.trips is not None
+            count, loop = count * max(1, loop.trips), loop.around
+        return count
+
+    @contextmanager
+    def loop(self, invariants: Sequence[int], trips: int | None = None) -> Iterator[int]:
+        """What is added inside the with-block runs again and again, `trips` times if that is known;
+        `invariants` are buffers that don't change meanwhile. Yields the number of its first call.
         """
-        outer, loop = self.around, Loop(len(self.calls), frozenset(invariants))
+        outer = self.around
+        loop = Loop(len(self.calls), frozenset(invariants), trips, outer)
         self.around = loop
         yield loop.start
         self.around = outer
@@ -529,6 +560,8 @@ class Builder:
 
     def finish(self) -> Plan:
         """Place the arena's buffers by their lifetimes."""
+        if self.start:
+            self._insert(Loop(0, frozenset(), 1, None, early=self.start))
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i, call in enumerate(self.calls):
@@ -545,7 +578,7 @@ class Builder:
         offsets, total = pack([Lifetime(self.buffers[i].size, first[i], last[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):
             self.buffers[i] = replace(self.buffers[i], offset=offset)
-        return Plan(tuple(self.buffers), tuple(self.calls), total)
+        return Plan(tuple(self.buffers), tuple(self.calls), total, self.fault)
 
 
 # -- Groups without anchors ------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import replace
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
+from headrace.compile.lists import list_users, lists_fit, pushes, trip_count
 from headrace.compile.region import (
     Region,
     constant_of,
@@ -34,8 +35,9 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace.graph.definition import Definition, Effect
+from headrace.graph.lists import ListUse
 from headrace.graph.lowering import (
     COMPILED,
     Anchor,
@@ -91,8 +93,29 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
             bits[node] = 1 << len(bits)
         for b in before:
             followers[b].append(node)  # type: ignore[index]
-    position = {n: i for i, n in enumerate(nodes)}
     can = {n: is_lowerable(n) for n in nodes}
+    users = list_users(nodes)
+    for group in users:
+        # Lists that come from outside can't be reached by native code.
+        if not all(can.get(n, False) for n in group) or not lists_fit(group):
+            can.update(dict.fromkeys(group, False))
+    while True:
+        runs = _runs(nodes, can, dict(waiting), followers)
+        number = {n: i for i, (_, run) in enumerate(runs) for n in run}
+        torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
+        if not torn:
+            return runs
+        for group in torn:  # a list can't go from one cluster to another
+            can.update(dict.fromkeys(group, False))
+
+
+def _runs(
+    nodes: list[Node],
+    can: dict[Node, bool],
+    waiting: dict[Node, int],
+    followers: dict[Node, list[Node]],
+) -> list[tuple[bool, list[Node]]]:
+    position = {n: i for i, n in enumerate(nodes)}
     ready: dict[bool, list[Node]] = {True: [], False: []}
     for node in nodes:
         if not waiting[node]:
@@ -133,7 +156,7 @@ def is_lowerable(node: Node, families: Mapping[str, Family] = FAMILIES) -> bool:
     if any(t.sizes is None for t in types) or not _has_rule(node, families):
         return False
     data = [*operands_of(node), *(v for v in node.outputs if not is_reference(v))]
-    return all(_is_compiled(v.type) for v in data)
+    return all(_is_compiled(v.type) or is_local(v) for v in data)
 
 
 def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
@@ -157,7 +180,7 @@ def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
         if family is None or geometry is None or not family.supports(geometry):
             return False
         if isinstance(geometry, Structure):
-            return all(_is_part(part, families) for part in geometry.parts)
+            return all(_is_part(part, families) for part in geometry.parts) and _is_counted(node)
         return all(_is_given(v, limit) for v, limit in limits_of(node))
     return True
 
@@ -167,17 +190,26 @@ def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
     to be checked or reserved before.
     """
     given = [*(f.value for f in part.feeds), *part.fetches]
-    if not all(is_undefined(v.producer) or _is_compiled(v.type) for v in given):
+    if not all(is_undefined(v.producer) or is_local(v) or _is_compiled(v.type) for v in given):
         return False
     for node in part.nodes:
         if node.constant is not None or is_undefined(node):
             continue
         checked = any(not is_constant(index_base(v)) for v, _ in limits_of(node))
-        if node.definition.effect is not Effect.PURE or checked or _is_narrow(node):
+        effect = node.definition.effect
+        if effect not in (Effect.PURE, Effect.LOCAL) or checked or _is_narrow(node):
+            return False
+        if isinstance(node.geometry, ListUse) and node.geometry.makes:
             return False
         if not is_lowerable(node, families):
             return False
     return True
+
+
+def _is_counted(node: Node) -> bool:
+    """Whether it's known how often a loop runs, if it saves something in each iteration."""
+    body = node.attrs.get("body")
+    return body is None or not pushes(body) or trip_count(node) is not None
 
 
 def _is_narrow(node: Node) -> bool:

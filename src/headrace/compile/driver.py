@@ -40,7 +40,7 @@ from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
 from headrace.devices.cancellation import current
 
-__all__ = ["NativeCluster", "segments"]
+__all__ = ["Fault", "NativeCluster", "segments"]
 
 _KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
 _HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
@@ -204,7 +204,13 @@ class NativeCluster:
         return [_fit(a, e) for a, e in zip(arrays, self._expected, strict=True)]
 
 
+class Fault(Exception):
+    """A kernel found something wrong that the native code has no words for."""
+
+
 def _failure(status: int) -> Exception:
+    if status == team.FAULTED:
+        return Fault()
     if status == team.CANCELLED:
         return errors.CancelledError(None, None, "the step was cancelled")
     if status < 0:
@@ -270,6 +276,7 @@ class _Instance:
             Header.THREADS: threads,
             Header.RELEASE: _takes_long(plan.calls),
             Header.CANCEL: self.zero,
+            Header.FAULT: self.zero if plan.fault is None else fixed[plan.fault],
             Header.NONE: id(None),
             Header.ARRAY_TYPE: id(np.ndarray),
             Header.ARRAYS: address(self._arrays),

@@ -73,6 +73,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     calls: tuple[Call, ...]
     arena: int  # bytes
+    fault: int | None = None  # the buffer of a word that ends the step when it is not 0
 
     def __str__(self) -> str:
         lines = [f"b{i}: {b}" for i, b in enumerate(self.buffers)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headrace.graph.anchors import Gather, Pooling, Scatter, SegmentSum, SparseCrossEntropy
-from headrace.graph.dataflow import Feed, Node, Value
+from headrace.graph.dataflow import Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.lowering import (
     Anchor,
@@ -273,7 +273,7 @@ def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     needed = set(outputs)
     live = []
     for node in reversed(nodes):
-        effect = node.definition.effect is Effect.WRITES
+        effect = node.definition.effect in (Effect.WRITES, Effect.LOCAL)
         if effect or any(v in needed or is_reference(v) for v in node.outputs):
             needed.update(operands_of(node))
             live.append(node)
@@ -288,7 +288,7 @@ def pooling_of(node: Node) -> Pooling | None:
 
 def is_reference(value: Value) -> bool:
     """Whether a value stands for a variable, not for data."""
-    return value.dtype._is_ref_dtype or value.dtype.name == "resource"
+    return value.dtype._is_ref_dtype or (value.dtype.name == "resource" and not is_local(value))
 
 
 def is_constant(value: Value) -> bool:

@@ -16,8 +16,9 @@ from math import prod
 from headrace.compile.build import Builder, Operand
 from headrace.compile.fuse import Group, Space, fuse
 from headrace.compile.layouts import blocked_values
+from headrace.compile.lists import Rows, pushes, trip_count
 from headrace.compile.region import Region
-from headrace.graph.dataflow import Dataflow, Value
+from headrace.graph.dataflow import Dataflow, Value, is_local
 from headrace.graph.lowering import row_major
 from headrace.graph.structured import is_undefined
 
@@ -51,8 +52,9 @@ def build_while(builder: Builder, group: Group) -> None:
     ]
     for place, value in zip(variables, node.inputs, strict=False):
         _copy(builder, builder.whole(value), place)
-    given = [p.buffer for p in variables] + [builder.whole(v) for v in node.inputs[count:]]
-    with builder.loop(given[count:]) as start:
+    given = [*(p.buffer for p in variables), *(_given(builder, v) for v in node.inputs[count:])]
+    trips = trip_count(node) if pushes(body) else None
+    with builder.loop([g for g in given[count:] if isinstance(g, int)], trips) as start:
         (flag,) = _splice(builder, cond, given)
         assert flag is not None
         leave = builder.jump(flag)
@@ -65,7 +67,7 @@ def build_while(builder: Builder, group: Group) -> None:
 def build_if(builder: Builder, group: Group) -> None:
     """Jump over the part that isn't taken."""
     node = group.head
-    flag, *given = [builder.whole(v) for v in node.inputs]
+    flag, *given = [_given(builder, v) for v in node.inputs]
     outcomes = [_Place(builder.result(v), v) for v in node.outputs]
     leave = builder.jump(flag)
     _set(builder, outcomes, _splice(builder, node.attrs["then"], given))
@@ -75,14 +77,20 @@ def build_if(builder: Builder, group: Group) -> None:
     builder.land(skip)
 
 
-def _splice(builder: Builder, part: Dataflow, given: Sequence[int]) -> list[int | None]:
-    """Add the calls of a part whose feeds are in these buffers; the buffers of its fetches."""
+def _given(builder: Builder, value: Value) -> int | Rows:
+    """What a part is given: a buffer, or a list."""
+    return builder.lists[value] if is_local(value) else builder.whole(value)
+
+
+def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> list[int | None]:
+    """Add the calls of a part whose feeds are these; the buffers of its fetches."""
     nodes = [n for n in part.nodes if n.constant is None and not is_undefined(n)]
     fetches = [v for v in part.fetches if not is_undefined(v.producer)]
     region = Region(nodes, list(dict.fromkeys(fetches)))
     blocked = blocked_values(region)
-    places = {f.value: b for f, b in zip(part.feeds, given, strict=True)}
-    child = builder.inside(region, blocked, places)
+    feeds = [(f.value, g) for f, g in zip(part.feeds, given, strict=True)]
+    child = builder.inside(region, blocked, {v: g for v, g in feeds if isinstance(g, int)})
+    child.lists.update({v: g for v, g in feeds if not isinstance(g, int)})
     child.add_groups(fuse(region, blocked))
     return [None if is_undefined(v.producer) else child.whole(v) for v in part.fetches]
 

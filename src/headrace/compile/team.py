@@ -10,7 +10,7 @@ where the kernels look for them, lets go of the GIL if the header says so, and r
     segment of kind ALONE     small kernels, by the calling thread, without a region
     segment of kind FOREIGN   `i64 f(user, args)` by the calling thread; other than 0 is a failure
     segment of kind JUMP      go on at another segment, of a conditional jump only if its flag is 0;
-                              task counters begin anew, for loops
+                              task counters begin anew, for loops; a fault ends the step
 
 It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
 plus its position, a foreign call's failure the negative number that it returned); or an exception
@@ -35,6 +35,7 @@ __all__ = [
     "ALWAYS",
     "CALL_WORDS",
     "CANCELLED",
+    "FAULTED",
     "FIRST_ARRAY",
     "FOREIGN",
     "JUMP",
@@ -75,7 +76,8 @@ class Header(IntEnum):
     # Set by whoever profiles:
     TIMED = 22  # whether to note when each call ended
     ZERO = 23  # a word that stays 0: what CANCEL points to by default
-    SIZE = 24
+    FAULT = 24  # address of a word that kernels set when something is wrong
+    SIZE = 25
 
 
 TEAM, ALONE, FOREIGN, JUMP = range(4)
@@ -83,7 +85,7 @@ NEEDS_BARRIER, ON_MASTER, ALWAYS = 1, 2, 4  # flags of a call; ALWAYS: of a jump
 CALL_WORDS = 5
 _FUNCTION, _ARGUMENTS, _FLAGS, _USER, _ENDED = range(CALL_WORDS)
 
-CANCELLED, INTERRUPTED = 1, 2  # statuses
+CANCELLED, INTERRUPTED, FAULTED = 1, 2, 3  # statuses
 FIRST_ARRAY = 16
 
 _NEVER = 2**62
@@ -252,6 +254,10 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
     def walk_alone() -> None:
         f.call_function(walk, header, 0, 1)
 
+    def end(status: int) -> None:
+        _set(f, header, Header.STATUS, status)
+        _set(f, header, Header.STOP, 0)
+
     def jump(number: Reg, call_number: Reg, target: Reg) -> Reg:
         call = _call_record(f, header, call_number)
         always = f.icmp("ne", f.and_(f.load(I64, call, _FLAGS), ALWAYS), 0)
@@ -259,6 +265,8 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
         taken = f.or_(always, f.icmp("eq", flag, f.const(0, I8)))
         reset_counters()
         f.call_function(pause, header, call_number)
+        fault = f.load(I64, _get_pointer(f, header, Header.FAULT))
+        f.when(f.icmp("ne", fault, 0), lambda: end(FAULTED))
         stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
         return f.select(stopped, count, f.select(taken, target, f.add(number, 1)))
 

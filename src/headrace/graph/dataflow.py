@@ -21,7 +21,7 @@ import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.shapes import Sizes, TensorShape, all_known
-from headrace.graph.definition import Definition
+from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 
@@ -32,6 +32,7 @@ __all__ = [
     "Value",
     "ValueType",
     "handle_data",
+    "is_local",
     "map_parts",
     "origin_of",
     "rewrite",
@@ -146,11 +147,14 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """A value that the caller gives. `handle`: what is known of the variable behind a handle."""
+    """A value that the caller gives. `handle`: what is known of the variable behind a handle.
+    `local`: whether it's a handle of what lives in one step.
+    """
 
     tensor: Tensor
     type: ValueType
     handle: Any = None
+    local: bool = False
     constant: None = field(default=None, repr=False)
 
     @property
@@ -280,6 +284,14 @@ def _known(t: ValueType) -> tuple[int, ...]:
     if t.sizes is None:
         raise ValueError("a lowering rule was asked about a shape that isn't known")
     return t.sizes
+
+
+def is_local(value: Value) -> bool:
+    """Whether a value is a handle of what lives in one step: a tensor array or a stack."""
+    producer = value.producer
+    if isinstance(producer, Feed):
+        return producer.local
+    return value.dtype.name == "resource" and producer.definition.effect is Effect.LOCAL
 
 
 def handle_data(value: Value) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.core import dtypes
 from headrace.core.errors import InvalidArgumentError
 from headrace.devices.cancellation import current
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
@@ -155,7 +156,8 @@ class Structure:
 
 
 def _describe(node: Any) -> Structure:
-    return Structure(tuple(range(len(node._inputs))), tuple(parts_of(node).values()))
+    data = [i for i, v in enumerate(node._inputs) if v.dtype is not dtypes.resource]
+    return Structure(tuple(data), tuple(parts_of(node).values()))
 
 
 def is_undefined(op: Any) -> bool:

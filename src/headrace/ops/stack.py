@@ -15,6 +15,7 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
@@ -93,6 +94,7 @@ def _stack_kernel(limit, *, ctx, elem_type, stack_name):
     infer=_stack_infer,
     kernel=_stack_kernel,
     effect=Effect.LOCAL,
+    lower=lists.STACK,
 )
 def stack_v2(max_size, elem_type, stack_name="", name=None):
     """Make a stack that takes `max_size` values, or any number if that is negative."""
@@ -124,6 +126,7 @@ def _push(op_type: str, handle: str) -> Any:
         kernel=_push_kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
+        lower=lists.PUSH,
     )
 
 
@@ -146,6 +149,7 @@ def _pop(op_type: str, handle: str) -> Any:
         kernel=lambda stack, *, elem_type: stack.pop(elem_type),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
+        lower=lists.POP,
     )
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.tensor_arrays import TensorArrayState
+from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.inference import constant_value
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import HandleData, handle_data
@@ -84,6 +86,7 @@ def _array_kernel(
     infer=_array_infer,
     kernel=_array_kernel,
     gradient=NOT_DIFFERENTIABLE,
+    lower=lists.ARRAY,
 )
 def tensor_array_v3(
     size,
@@ -98,11 +101,22 @@ def tensor_array_v3(
     """Make an array of `size` rows that lives as long as the step; return it and a flow."""
 
 
+def _size_fold(op):
+    """The size of an array that was made with it, and doesn't grow."""
+    maker = op._inputs[0].op
+    if getattr(maker, "type", "") != "TensorArrayV3" or maker._attrs["dynamic_size"]:
+        return None
+    size = constant_value(maker._inputs[0])
+    return None if size is None or np.ndim(size) else [np.int32(size)]
+
+
 @_define(
     "TensorArraySizeV3",
     "handle: resource, flow_in: float32 -> size: int32",
     infer=infer.scalar,
     kernel=lambda array, flow: np.int32(array.size),
+    fold=_size_fold,
+    lower=lists.SIZE,
 )
 def tensor_array_size_v3(handle, flow_in, name=None):
     """Return the number of rows."""
@@ -157,6 +171,7 @@ def _write_gradient(b: Any, op: Any, dflow: Any) -> Any:
     infer=_write_infer,
     kernel=_write_kernel,
     gradient=_write_gradient,
+    lower=lists.WRITE,
 )
 def tensor_array_write_v3(handle, index, value, flow_in, name=None):
     """Give a row a value."""
@@ -180,6 +195,7 @@ def _read_gradient(b: Any, op: Any, dvalue: Any) -> Any:
     infer=_read_infer,
     kernel=lambda array, index, flow, *, dtype: array.read(_row_number(index), dtype),
     gradient=_read_gradient,
+    lower=lists.READ,
 )
 def tensor_array_read_v3(handle, index, flow_in, dtype, name=None):
     """Return a row."""
@@ -212,6 +228,7 @@ def _gather_gradient(b: Any, op: Any, dvalue: Any) -> Any:
         indices, dtype, element_shape
     ),
     gradient=_gather_gradient,
+    lower=lists.GATHER,
 )
 def tensor_array_gather_v3(handle, indices, flow_in, dtype, element_shape=None, name=None):
     """Return rows, stacked."""
@@ -248,6 +265,7 @@ def _scatter_gradient(b: Any, op: Any, dflow: Any) -> Any:
     infer=_scatter_infer,
     kernel=_scatter_kernel,
     gradient=_scatter_gradient,
+    lower=lists.SCATTER,
 )
 def tensor_array_scatter_v3(handle, indices, value, flow_in, name=None):
     """Give rows their values, which are those of a tensor."""
@@ -335,6 +353,7 @@ def _grad_infer(c: Any, handle: TensorShape, flow: TensorShape, *more: Any) -> l
     infer=_grad_infer,
     kernel=lambda array, flow, *, source: (array.gradient(source), flow),
     gradient=NOT_DIFFERENTIABLE,
+    lower=lists.GRADIENT,
 )
 def tensor_array_grad_v3(handle, flow_in, source, name=None):
     """Return the array that collects the gradients of an array for one call of tf.gradients."""

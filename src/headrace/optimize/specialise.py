@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
-from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.operation import Operation, Tensor
@@ -225,7 +225,7 @@ class _Specialiser:
                 known[tensor] = value
             else:
                 type = types[i] if i < len(types) else value.type
-                feeds.append(Feed(tensor, type, handle_data(value)))
+                feeds.append(Feed(tensor, type, handle_data(value), is_local(value)))
         return _Specialiser(step, feeds, known).flow()
 
     def _structured(
@@ -285,6 +285,12 @@ class _Specialiser:
             shapes = inferred_shapes(node)
         except ShapeError:
             shapes = [_UNKNOWN] * len(node.types)
+        if node.definition.effect is Effect.LOCAL:  # what is in a list, only who uses it knows
+            static = [t.shape for t in node.types]
+            pairs = zip(shapes, static, strict=True)
+            shapes = [
+                s if s.is_fully_defined() or not p.is_fully_defined() else p for s, p in pairs
+            ]
         types = tuple([_typed(t, shape) for t, shape in zip(node.types, shapes, strict=True)])
         if types != node.types:
             node = replace(node, types=types)

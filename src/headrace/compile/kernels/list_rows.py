@@ -1,0 +1,158 @@
+"""Rows of lists: a row goes in or comes out, by its number or at the top.
+
+A list is `rows` rows of `inner` elements. Of a tensor array, `marks` has a byte for each row: 1 if
+it can be read. Of a stack, `top` is the number of rows that are in use. A number outside of the
+list, a row that is written twice or read without having been written set the word `fault`; the
+kernel then touches no memory that isn't its own, and whoever looks at the word ends the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.compile.emit import I8, I64, Function, Operand, Reg
+from headrace.compile.kernel import Team
+from headrace.compile.kernels.gathers import _along, _index, _lanes
+from headrace.compile.pointwise import emit_pointwise, load_value, store_value
+from headrace.graph.pointwise import record
+
+__all__ = ["CheckMarks", "PutRow", "TakeRow"]
+
+_SMALL = 1024  # elements: rows of so many are quicker by one thread
+
+
+@dataclass(frozen=True)
+class _Row:
+    rows: int
+    inner: int
+    dtype: str
+
+    counters = 0
+
+    @property
+    def small(self) -> bool:
+        return self.inner <= _SMALL
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def _by_first(self, team: Team, body: object) -> None:
+        """Let one thread note what happened to the row, after all have seen how it was."""
+        team.barrier()
+        team.f.when(team.f.icmp("eq", team.f.reg(team.thread), 0), body)  # type: ignore[arg-type]
+
+    def _shared(self, team: Team) -> tuple[Operand, Operand]:
+        return team.share(self.inner, _lanes(team.f, self.dtype))
+
+
+def _at(f: Function, number: Reg, rows: int, inner: int) -> tuple[Reg, Reg]:
+    """Whether a row's number is one, and where the row starts (row 0 if it isn't)."""
+    good = f.icmp("ult", number, rows)
+    return good, f.mul(f.select(good, number, 0), inner)
+
+
+@dataclass(frozen=True)
+class PutRow(_Row):
+    """how: "set" (once), "add" (to what is there), "push" (at the top)."""
+
+    how: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        if self.how == "push":
+            return ("value", "inout:list", "inout:top", "inout:fault")
+        return ("value", "index", "inout:list", "inout:marks", "inout:fault")
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        value, *rest, place, fault = team.args
+        target, index = rest[-1], rest[0]
+        number = f.load(I64, place) if self.how == "push" else _index(f, "int32", index, 0)
+        good, start = _at(f, number, self.rows, self.inner)
+        if self.how == "set":
+            mark = f.load(I8, place, f.select(good, number, 0))
+            good = f.and_(good, f.icmp("eq", mark, f.const(0, I8)))
+        first, last = self._shared(team)
+        total = record(lambda e, old, new: e.add(old, new), [self.dtype, self.dtype])
+
+        def vector(j: Operand, lanes: int, mask: Reg | None) -> None:
+            new = load_value(f, self.dtype, lanes, value, j, mask=mask)
+            if self.how == "add":
+                old = load_value(f, self.dtype, lanes, target, f.add(start, j), mask=mask)
+                (new,) = emit_pointwise(f, total, [old, new])
+            store_value(f, self.dtype, new, target, f.add(start, j), mask=mask)
+
+        f.when(good, lambda: _along(f, _lanes(f, self.dtype), first, last, self.inner, vector))
+
+        def note() -> None:
+            if self.how == "push":
+                f.store(f.add(number, 1), place)
+            elif self.how == "set":
+                f.store(f.const(1, I8), place, number)
+
+        self._by_first(team, lambda: f.when(good, note, lambda: f.store(f.const(1, I64), fault)))
+
+
+@dataclass(frozen=True)
+class TakeRow(_Row):
+    """how: "get", "clear" (can't be read again), "sum" (a row of sums is always there), "pop"."""
+
+    how: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        if self.how == "pop":
+            return ("list", "inout:top", "out:value", "inout:fault")
+        return ("list", "index", "inout:marks", "out:value", "inout:fault")
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        source, *rest, place, value, fault = team.args
+        if self.how == "pop":
+            number = f.sub(f.load(I64, place), 1)
+        else:
+            number = _index(f, "int32", rest[0], 0)
+        good, start = _at(f, number, self.rows, self.inner)
+        if self.how in ("get", "clear"):
+            mark = f.load(I8, place, f.select(good, number, 0))
+            good = f.and_(good, f.icmp("eq", mark, f.const(1, I8)))
+        first, last = self._shared(team)
+
+        def vector(j: Operand, lanes: int, mask: Reg | None) -> None:
+            taken = load_value(f, self.dtype, lanes, source, f.add(start, j), mask=mask)
+            store_value(f, self.dtype, taken, value, j, mask=mask)
+
+        f.when(good, lambda: _along(f, _lanes(f, self.dtype), first, last, self.inner, vector))
+
+        def note() -> None:
+            if self.how == "pop":
+                f.store(number, place)
+            elif self.how == "clear":
+                f.store(f.const(2, I8), place, number)
+
+        self._by_first(team, lambda: f.when(good, note, lambda: f.store(f.const(1, I64), fault)))
+
+
+@dataclass(frozen=True)
+class CheckMarks:
+    """Set the fault unless the marks of all `rows` rows are `wanted`."""
+
+    rows: int
+    wanted: int
+
+    arguments = ("marks", "inout:fault")
+    counters = 0
+    small = True
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        marks, fault = team.args
+
+        def differs(i: Reg, found: Reg) -> Reg:
+            return f.or_(found, f.icmp("ne", f.load(I8, marks, i), f.const(self.wanted, I8)))
+
+        (bad,) = f.loop(0, self.rows, differs, [f.icmp("ne", f.reg(0), 0)])
+        f.when(bad, lambda: f.store(f.const(1, I64), fault))

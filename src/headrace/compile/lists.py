@@ -1,0 +1,397 @@
+"""Tensor arrays and stacks inside a cluster. In: a group whose head is an op on one. Out: calls on
+buffers that hold all its rows.
+
+What an op on a list does in a loop, such as reading a row or saving a value for the way back, is
+then part of the native loop. Lists are made outside of loops; a list that leaves the cluster, or
+whose size or rows aren't known, is not for native code (see cluster). What would be an error sets
+the plan's fault word: the step ends at the next jump, and the interpreter says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from headrace.compile.build import Builder, Operand
+from headrace.compile.compose import Composer
+from headrace.compile.fuse import Group, Space
+from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local
+from headrace.graph.definition import Effect
+from headrace.graph.inference import run_kernel
+from headrace.graph.lists import ListUse
+from headrace.graph.lowering import row_major
+from headrace.graph.pointwise import record
+from headrace.graph.structured import parts_of
+
+__all__ = ["Rows", "build_list", "list_users", "lists_fit", "pushes", "trip_count"]
+
+_MOST_TRIPS = 4096
+
+
+@dataclass
+class Rows:
+    """The buffers of a list. `marks`: which rows can be read, of an array; how many there are, of a
+    stack, whose rows are allocated when their type is known. `twins`: arrays of gradients.
+    """
+
+    size: int
+    inner: int
+    dtype: str
+    buffer: int = -1
+    marks: int = -1
+    adds: bool = False
+    clears: bool = False
+    twins: dict[str, Rows] = field(default_factory=dict)
+
+
+def build_list(builder: Builder, group: Group) -> None:
+    """Add the calls of one op on a list."""
+    node = group.head
+    use: ListUse = node.geometry
+    _BUILDERS[use.kind](builder, node, use)
+
+
+def _rows(builder: Builder, node: Node) -> Rows:
+    return builder.lists[node.inputs[0]]
+
+
+# -- Arrays ----------------------------------------------------------------------------------------
+
+
+def _new_array(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = Rows(use.size, prod(use.row), use.dtype, clears=use.clears)
+    _allocate(builder, rows, node.name)
+    builder.lists[node.outputs[0]] = rows
+    _pass_flow(builder, None, node.outputs[1])
+
+
+def _allocate(builder: Builder, rows: Rows, name: str, zeros: bool = False) -> None:
+    rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+    if zeros:
+        _zero_first(builder, rows.buffer, rows.dtype, rows.size * rows.inner)
+    rows.marks = builder.temporary("uint8", rows.size, f"{name}/marks")
+    _zero_first(builder, rows.marks, "uint8", rows.size)
+
+
+def _zero_first(builder: Builder, buffer: int, dtype: str, count: int) -> None:
+    """Fill a buffer with zeros before anything else runs."""
+    composer = Composer()
+    program = composer.finish([composer.constant(0, dtype)])
+    with builder.at_start():
+        builder.map(Space((count,)), program, [], [Operand(buffer, dtype, (1,))], "zeros")
+
+
+def _fault(builder: Builder) -> int:
+    if builder.fault is None:
+        fault = builder.temporary("int64", 1, "fault")
+        _zero_first(builder, fault, "int64", 1)
+        builder.set_fault(fault)
+    assert builder.fault is not None
+    return builder.fault
+
+
+def _gradient(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    if use.source not in rows.twins:
+        twin = Rows(rows.size, rows.inner, rows.dtype, adds=True)
+        _allocate(builder, twin, f"{node.name}/gradients", zeros=True)
+        rows.twins[use.source] = twin
+    builder.lists[node.outputs[0]] = rows.twins[use.source]
+    _pass_flow(builder, node.inputs[1], node.outputs[1])
+
+
+def _write(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    kernel = PutRow(rows.size, rows.inner, rows.dtype, "add" if rows.adds else "set")
+    value, index = builder.whole(node.inputs[2]), builder.whole(node.inputs[1])
+    buffers = [value, index, rows.buffer, rows.marks, _fault(builder)]
+    builder.call(kernel, buffers, node.name)
+    _pass_flow(builder, node.inputs[3], node.outputs[0])
+
+
+def _read(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    how = "sum" if rows.adds else "clear" if rows.clears else "get"
+    kernel = TakeRow(rows.size, rows.inner, rows.dtype, how)
+    result = builder.result(node.outputs[0])
+    buffers = [rows.buffer, builder.whole(node.inputs[1]), rows.marks, result, _fault(builder)]
+    builder.call(kernel, buffers, node.name)
+
+
+def _scatter(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    count = rows.size * rows.inner
+    value = Operand(builder.whole(node.inputs[2]), rows.dtype, (1,))
+    place = Operand(rows.buffer, rows.dtype, (1,))
+    composer = Composer()
+    new = composer.operand(value, rows.dtype)
+    if rows.adds:
+        old = composer.operand(place, rows.dtype)
+        total = record(lambda e, x, y: e.add(x, y), [rows.dtype, rows.dtype])
+        (new,) = composer.apply(total, [old, new])
+    else:
+        _check(builder, rows, 0)
+        _mark(builder, rows)
+    program = composer.finish([new])
+    operands = [value, place] if rows.adds else [value]
+    builder.map(Space((count,)), program, operands, [place], node.name)
+    _pass_flow(builder, node.inputs[3], node.outputs[0])
+
+
+def _gather(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    if not rows.adds:
+        _check(builder, rows, 1)
+    count = rows.size * rows.inner
+    place = Operand(builder.result(node.outputs[0]), rows.dtype, (1,))
+    builder.copy(Operand(rows.buffer, rows.dtype, (1,)), place, Space((count,)))
+
+
+def _check(builder: Builder, rows: Rows, wanted: int) -> None:
+    """Go on only if all rows have been written, or none."""
+    builder.call(CheckMarks(rows.size, wanted), [rows.marks, _fault(builder)], "marks")
+    builder.land(builder.jump())
+
+
+def _mark(builder: Builder, rows: Rows) -> None:
+    composer = Composer()
+    program = composer.finish([composer.constant(1, "uint8")])
+    builder.map(Space((rows.size,)), program, [], [Operand(rows.marks, "uint8", (1,))], "marks")
+
+
+def _size(builder: Builder, node: Node, use: ListUse) -> None:
+    composer = Composer()
+    program = composer.finish([composer.constant(_rows(builder, node).size, "int32")])
+    builder.map(Space(()), program, [], [Operand(builder.result(node.outputs[0]), "int32", ())])
+
+
+def _pass_flow(builder: Builder, given: Value | None, got: Value) -> None:
+    """A flow is a number that nobody looks at."""
+    place = Operand(builder.result(got), "float32", ())
+    if given is not None:
+        builder.copy(Operand(builder.whole(given), "float32", ()), place, Space(()))
+    else:
+        composer = Composer()
+        program = composer.finish([composer.constant(0.0, "float32")])
+        builder.map(Space(()), program, [], [place], "flow")
+
+
+# -- Stacks ----------------------------------------------------------------------------------------
+
+
+def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = Rows(0, 0, use.dtype)
+    rows.marks = builder.temporary("int64", 1, f"{node.name}/top")
+    _zero_first(builder, rows.marks, "int64", 1)
+    builder.lists[node.outputs[0]] = rows
+
+
+def _push(builder: Builder, node: Node, use: ListUse) -> None:
+    rows, value = _rows(builder, node), node.inputs[1]
+    if rows.buffer < 0:
+        rows.size, rows.inner = builder.trips(), prod(value.type.sizes or ())
+        rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, node.name)
+    given = builder.whole(value)
+    kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
+    builder.call(kernel, [given, rows.buffer, rows.marks, _fault(builder)], node.name)
+    if builder.is_needed(node.outputs[0], {node}):
+        shape = value.type.sizes or ()
+        place = Operand(builder.result(node.outputs[0]), rows.dtype, row_major(shape))
+        builder.copy(Operand(given, rows.dtype, row_major(shape)), place, Space(shape))
+
+
+def _pop(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    if prod(node.outputs[0].type.sizes or ()) != rows.inner:
+        raise ValueError(f"{node.name} takes another shape from a stack than was put there")
+    kernel = TakeRow(rows.size, rows.inner, rows.dtype, "pop")
+    result = builder.result(node.outputs[0])
+    builder.call(kernel, [rows.buffer, rows.marks, result, _fault(builder)], node.name)
+
+
+_BUILDERS = {
+    "array": _new_array,
+    "gradient": _gradient,
+    "write": _write,
+    "read": _read,
+    "scatter": _scatter,
+    "gather": _gather,
+    "size": _size,
+    "stack": _new_stack,
+    "push": _push,
+    "pop": _pop,
+}
+
+
+# -- What fits together ----------------------------------------------------------------------------
+
+
+def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
+    """The nodes that make and use lists, in groups that share some."""
+    group: dict[Any, list[Any]] = {}
+    for node in nodes:
+        for value in (*node.inputs, *node.outputs):
+            other = value.producer
+            if not is_local(value):
+                continue
+            one, two = group.setdefault(node, [node]), group.setdefault(other, [other])
+            if one is not two:
+                one += two
+                group.update(dict.fromkeys(two, one))
+    return list({id(members): members for members in group.values()}.values())
+
+
+def lists_fit(nodes: Sequence[Node]) -> bool:
+    """Whether all that goes into lists and comes out of them is of one size for each."""
+    return _fit(nodes, {})
+
+
+def _fit(nodes: Sequence[Node], known: dict[Value, list[Any]]) -> bool:
+    """The same from `known` lists: [size, row's shape], of a stack without a size."""
+    for node in sorted(nodes, key=lambda n: 0 if _makes(n) else 1):
+        use = node.geometry
+        if isinstance(use, ListUse) and not _use_fits(node, use, known):
+            return False
+        for name, part in parts_of(node).items():
+            given = node.inputs[1:] if name in ("then", "otherwise") else node.inputs
+            feeds = zip(part.feeds, given, strict=True)
+            inner = {f.value: known[v] for f, v in feeds if is_local(v) and v in known}
+            if not _fit(part.nodes, inner):
+                return False
+    return True
+
+
+def _makes(node: Node) -> bool:
+    return isinstance(node.geometry, ListUse) and node.geometry.makes
+
+
+def _use_fits(node: Node, use: ListUse, known: dict[Value, list[Any]]) -> bool:
+    if use.makes:
+        row = use.row if use.kind == "array" else None
+        known[node.outputs[0]] = [use.size, row]
+        return True
+    found = known.get(node.inputs[0])
+    if found is None:
+        return False
+    if use.kind == "gradient":
+        known[node.outputs[0]] = found
+        return True
+    size, row = found
+    if use.kind in ("scatter", "gather"):
+        value = node.inputs[2] if use.kind == "scatter" else node.outputs[0]
+        return use.size == size and value.type.sizes == (size, *row)
+    if use.kind == "size":
+        return True
+    value = {"write": 2, "push": 1}.get(use.kind)
+    sizes = (node.outputs[0] if value is None else node.inputs[value]).type.sizes
+    if row is None:  # a stack takes what is pushed first
+        found[1] = row = sizes
+    return sizes == row
+
+
+# -- How often a loop runs -------------------------------------------------------------------------
+
+
+def pushes(flow: Dataflow) -> bool:
+    """Whether something in a flow is saved on a stack."""
+    for node in flow.nodes:
+        if isinstance(node.geometry, ListUse) and node.geometry.kind == "push":
+            return True
+        if any(pushes(part) for part in parts_of(node).values()):
+            return True
+    return False
+
+
+_trips: WeakKeyDictionary[Node, int | None] = WeakKeyDictionary()
+
+
+def trip_count(node: Node) -> int | None:
+    """How many iterations a loop takes, if that follows from constants: what its condition needs
+    is run here, until it's false.
+    """
+    if node not in _trips:
+        _trips[node] = _count_trips(node)
+    return _trips[node]
+
+
+def _count_trips(node: Node) -> int | None:
+    cond, body = node.attrs["cond"], node.attrs["body"]
+    count = len(body.fetches)
+    deciding = _deciding(cond, body, count)
+    if deciding is None:
+        return None
+    values = {i: node.inputs[i].constant for i in deciding}
+    if any(v is None for v in values.values()):
+        return None
+    for trips in range(_MOST_TRIPS):
+        goes_on = _run(cond, values, [cond.fetches[0]])
+        if goes_on is None:
+            return None
+        if not goes_on[0]:
+            return trips
+        following = _run(body, values, [body.fetches[i] for i in deciding])
+        if following is None:
+            return None
+        values = dict(zip(deciding, following, strict=True))
+    return None
+
+
+def _deciding(cond: Dataflow, body: Dataflow, count: int) -> list[int] | None:
+    """The variables on which a loop's condition depends; None if it depends on anything else."""
+    found = _feeds_of(cond, [cond.fetches[0]])
+    while found is not None and all(i < count for i in found):
+        more = _feeds_of(body, [body.fetches[i] for i in found])
+        if more is None:
+            return None
+        if more <= found:
+            return sorted(found)
+        found |= more
+    return None
+
+
+def _feeds_of(flow: Dataflow, wanted: Sequence[Value]) -> set[int] | None:
+    """The numbers of the feeds that values need; None if they need what can't be run here."""
+    number = {f: i for i, f in enumerate(flow.feeds)}
+    found: set[int] = set()
+    seen: set[Node] = set()
+    stack = [v.producer for v in wanted]
+    while stack:
+        producer = stack.pop()
+        if isinstance(producer, Feed):
+            found.add(number[producer])
+        elif producer not in seen and producer.constant is None:
+            seen.add(producer)
+            if producer.definition.effect is not Effect.PURE or parts_of(producer):
+                return None
+            stack += [v.producer for v in producer.inputs]
+    return found
+
+
+def _run(
+    flow: Dataflow, values: dict[int, np.ndarray], wanted: Sequence[Value]
+) -> list[np.ndarray] | None:
+    """Values of a flow, by its nodes' own kernels."""
+    known = {flow.feeds[i].value: v for i, v in values.items()}
+
+    def value(v: Value) -> np.ndarray | None:
+        if v in known:
+            return known[v]
+        if v.constant is not None:
+            return v.constant
+        node = v.producer
+        assert isinstance(node, Node)
+        inputs = [value(i) for i in node.inputs]
+        results = None if any(i is None for i in inputs) else run_kernel(node, inputs)  # type: ignore[arg-type]
+        if results is None:
+            return None
+        known.update(zip(node.outputs, map(np.asarray, results), strict=True))
+        return known[v]
+
+    found = [value(v) for v in wanted]
+    return None if any(v is None for v in found) else found  # type: ignore[return-value]

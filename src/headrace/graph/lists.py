@@ -1,0 +1,101 @@
+"""Lists that live in one step, tensor arrays and stacks, as the compiler sees them.
+
+In: a node of an op on a list. Out: a `ListUse`, or None where native code has no place for it: a
+size, a type or a shape that isn't known, rows that aren't the whole list in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.core.shapes import all_known
+from headrace.graph.lowering import COMPILED, Anchor, Site
+
+__all__ = [
+    "ARRAY",
+    "GATHER",
+    "GRADIENT",
+    "POP",
+    "PUSH",
+    "READ",
+    "SCATTER",
+    "SIZE",
+    "STACK",
+    "WRITE",
+    "ListUse",
+]
+
+
+@dataclass(frozen=True)
+class ListUse:
+    """What an op does to the list behind its first input, or that it makes.
+
+    operands: the inputs that are data. Of a new array: its size, the shape of its rows and whether
+    reading clears them. source: of a gradient's array, whose it is.
+    """
+
+    kind: str
+    operands: tuple[int, ...] = ()
+    dtype: str = ""
+    size: int = 0
+    row: tuple[int, ...] = ()
+    clears: bool = False
+    source: str = ""
+    direction: str = "forward"
+
+    @property
+    def makes(self) -> bool:
+        """Whether the op makes a list."""
+        return self.kind in ("array", "stack")
+
+
+def _array(site: Site) -> ListUse | None:
+    attrs, size = site.attrs, site.constant_input(0)
+    dtype, shape = attrs["dtype"].name, attrs["element_shape"].sizes
+    row = None if shape is None else all_known(shape)
+    if size is None or row is None or attrs["dynamic_size"] or dtype not in COMPILED:
+        return None
+    if size.ndim or size < 1 or 0 in row:
+        return None
+    return ListUse("array", (), dtype, int(size), tuple(row), attrs["clear_after_read"])
+
+
+def _simple(kind: str, *operands: int) -> Anchor:
+    return Anchor("list", lambda site: ListUse(kind, operands))
+
+
+def _all_rows(kind: str, *operands: int) -> Anchor:
+    """An op on rows that must be all rows in order: how many there are, the builder checks."""
+
+    def describe(site: Site) -> ListUse | None:
+        indices = site.constant_input(1)
+        if indices is None or indices.ndim != 1 or not np.array_equal(indices, range(len(indices))):
+            return None
+        return ListUse(kind, operands, size=len(indices))
+
+    return Anchor("list", describe)
+
+
+def _stack(site: Site) -> ListUse | None:
+    limit, dtype = site.constant_input(0), site.attrs["elem_type"].name
+    unlimited = limit is not None and not limit.ndim and limit < 0
+    return ListUse("stack", (), dtype) if unlimited and dtype in COMPILED else None
+
+
+def _gradient(site: Any) -> ListUse:
+    return ListUse("gradient", (1,), source=site.attrs["source"])
+
+
+ARRAY = Anchor("list", _array)
+STACK = Anchor("list", _stack)
+GRADIENT = Anchor("list", _gradient)
+WRITE = _simple("write", 1, 2, 3)
+READ = _simple("read", 1, 2)
+SIZE = _simple("size", 1)
+PUSH = _simple("push", 1)
+POP = _simple("pop")
+SCATTER = _all_rows("scatter", 2, 3)
+GATHER = _all_rows("gather", 2)
