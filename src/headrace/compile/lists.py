@@ -233,7 +233,7 @@ _BUILDERS = {
 
 
 def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
-    """The nodes that make and use lists, in groups that share some."""
+    """The nodes that make and use lists, in groups that share some; each in order."""
     group: dict[Any, list[Any]] = {}
     for node in nodes:
         for value in (*node.inputs, *node.outputs):
@@ -244,7 +244,9 @@ def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
             if one is not two:
                 one += two
                 group.update(dict.fromkeys(two, one))
-    return list({id(members): members for members in group.values()}.values())
+    position = {n: i for i, n in enumerate(nodes)}
+    found = {id(members): members for members in group.values()}.values()
+    return [sorted(members, key=lambda n: position.get(n, -1)) for members in found]
 
 
 def lists_fit(nodes: Sequence[Node]) -> bool:
@@ -254,7 +256,7 @@ def lists_fit(nodes: Sequence[Node]) -> bool:
 
 def _fit(nodes: Sequence[Node], known: dict[Value, list[Any]]) -> bool:
     """The same from `known` lists: [size, row's shape], of a stack without a size."""
-    for node in sorted(nodes, key=lambda n: 0 if _makes(n) else 1):
+    for node in nodes:
         use = node.geometry
         if isinstance(use, ListUse) and not _use_fits(node, use, known):
             return False
@@ -265,10 +267,6 @@ def _fit(nodes: Sequence[Node], known: dict[Value, list[Any]]) -> bool:
             if not _fit(part.nodes, inner):
                 return False
     return True
-
-
-def _makes(node: Node) -> bool:
-    return isinstance(node.geometry, ListUse) and node.geometry.makes
 
 
 def _use_fits(node: Node, use: ListUse, known: dict[Value, list[Any]]) -> bool:
