@@ -253,7 +253,7 @@ class _Instance:
         self._patches[:, 1] = address(self._table) + 8 * self._patches[:, 1]
 
         self._bound = [
-            c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, 0)
+            c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, _target(c))
             for c, f in zip(plan.calls, cluster._functions, strict=True)
         ]
         self.calls = np.array(
@@ -290,11 +290,20 @@ class _Instance:
 
 
 def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
-    """Divide calls into runs (kind, first, end): jumps and what lies between them and their
-    targets; in that, foreign calls, small ones at either side of team kernels, and what is left:
-    one parallel region each. A jump's `end` is the number of the run that it leads to.
+    """Divide calls into runs (kind, first, end): foreign calls, small ones at either side of team
+    kernels, and what is left: one parallel region each. A loop or branch stays in one run, unless
+    something foreign is in it: then each of its jumps is a run by itself, whose `end` is the number
+    of the run that it leads to.
     """
-    jumps = {i: c.kernel.target for i, c in enumerate(calls) if _kind(c) == team.JUMP}
+    kinds = [_kind(c) for c in calls]
+    jumps: dict[int, int] = {}
+    for first, end in _spans(calls):
+        if team.FOREIGN in kinds[first:end]:
+            own = (i for i in range(first, end) if kinds[i] == team.JUMP)
+            jumps.update({i: calls[i].kernel.target for i in own})
+        else:
+            kind = team.TEAM if team.TEAM in kinds[first:end] else team.ALONE
+            kinds[first:end] = [kind] * (end - first)
     cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
     result: list[tuple[int, int, int]] = []
     numbers: dict[int, int] = {}
@@ -303,14 +312,29 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
         if first in jumps:
             result.append((team.JUMP, first, jumps[first]))
         else:
-            result += _runs(calls, first, end)
+            result += _runs(kinds, first, end)
     numbers[len(calls)] = len(result)
     return [(k, a, numbers[b] if k == team.JUMP else b) for k, a, b in result]
 
 
-def _runs(calls: Sequence[Call], first: int, stop: int) -> list[tuple[int, int, int]]:
-    """The runs of calls [first, stop), none of which is a jump."""
-    kinds = {i: _kind(calls[i]) for i in range(first, stop)}
+def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
+    """What the calls jump over, back or ahead, as ranges that don't overlap."""
+    found: list[tuple[int, int]] = []
+    for i, call in enumerate(calls):
+        if _kind(call) == team.JUMP:
+            target = call.kernel.target
+            found.append((min(i, target), max(i + 1, target)))
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(found):
+        if merged and first < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, int]]:
+    """The runs of calls [first, stop) of these kinds, none of which is a jump."""
     result: list[tuple[int, int, int]] = []
 
     def add(kind: int, first: int, end: int) -> None:
@@ -343,9 +367,14 @@ def _kind(call: Call) -> int:
     return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
 
 
+def _target(call: Call) -> int:
+    """Where a jump leads to; 0 for kernels."""
+    return call.kernel.target if isinstance(call.kernel, Jump) else 0
+
+
 def _flags(call: Call) -> int:
     if isinstance(call.kernel, Jump):
-        return 0 if call.kernel.conditional else team.ALWAYS
+        return team.JUMPS | (0 if call.kernel.conditional else team.ALWAYS)
     alone = team.ON_MASTER if _kind(call) == team.ALONE else 0
     return alone | (team.NEEDS_BARRIER if call.barrier else 0)
 

@@ -3,20 +3,24 @@ of its parts, with jumps between them.
 
 A part is built like a region of its own, among the buffers and calls of the plan around it: what it
 is given are buffers, and so is what it makes. A loop's variables have a buffer each for the whole
-loop; an iteration makes their next values elsewhere and copies them there at its end. What a loop
+loop; an iteration makes their next values in place where nobody needs the old ones any more, else
+beside, and copies them at its end. What a loop
 needs once, such as a matrix packed for its products, is made before it begins (see Builder.early).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from headrace.compile.build import Builder, Operand
 from headrace.compile.fuse import Group, Space, fuse
+from headrace.compile.kernels.gemm import Gemm
+from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
 from headrace.compile.lists import Rows, pushes, trip_count
+from headrace.compile.plan import Call
 from headrace.compile.region import Region
 from headrace.graph.dataflow import Dataflow, Value, is_local
 from headrace.graph.lowering import row_major
@@ -58,8 +62,9 @@ def build_while(builder: Builder, group: Group) -> None:
         (flag,) = _splice(builder, cond, given)
         assert flag is not None
         leave = builder.jump(flag)
+        first = len(builder.calls)
         following = _splice(builder, body, given)
-        _set(builder, variables, following)
+        _set(builder, variables, _in_place(builder, first, variables, following))
         builder.jump(target=start)
         builder.land(leave)
 
@@ -95,14 +100,74 @@ def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> li
     return [None if is_undefined(v.producer) else child.whole(v) for v in part.fetches]
 
 
+def _in_place(
+    builder: Builder, first: int, places: Sequence[_Place], buffers: Sequence[int | None]
+) -> list[int | None]:
+    """Where a variable isn't read any more when its next value is made, make that in its place.
+    `first` is the body's first call. Returns the buffers of the next values.
+    """
+    given = {p.buffer for p in places}
+    made = list(buffers)
+    for place, buffer in zip(places, buffers, strict=True):
+        if buffer is None or buffer in given or buffer not in made:
+            continue
+        if place.buffer in buffers:  # as it is now, it's another variable's next value
+            continue
+        if not _can_replace(builder, first, place.buffer, buffer):
+            continue
+        for i in range(first, len(builder.calls)):
+            call = builder.calls[i]
+            if buffer in call.buffers:
+                moved = tuple(place.buffer if b == buffer else b for b in call.buffers)
+                builder.calls[i] = replace(call, buffers=moved)
+        made = [place.buffer if b == buffer else b for b in made]
+    return made
+
+
+def _can_replace(builder: Builder, first: int, variable: int, made: int) -> bool:
+    """Whether `made`, which a call of the body makes, may lie where `variable` does."""
+    calls = builder.calls[first:]
+    writers = [i for i, c in enumerate(calls) if made in _written(c)]
+    touched = [i for i, c in enumerate(calls) if variable in c.buffers]
+    same = builder.buffers[made].size == builder.buffers[variable].size
+    if builder.buffers[made].kind != "arena" or len(writers) != 1 or not same:
+        return False
+    (writer,) = writers
+    readers = [i for i, c in enumerate(calls) if made in c.buffers]
+    if readers[0] != writer or any(i > writer for i in touched):
+        return False
+    return writer not in touched or _is_elementwise(calls[writer], variable, made)
+
+
+def _written(call: Call) -> list[int]:
+    names = zip(call.kernel.arguments, call.buffers, strict=True)
+    return [b for name, b in names if name.startswith(("out:", "inout:"))]
+
+
+def _is_elementwise(call: Call, read: int, written: int) -> bool:
+    """Whether a kernel reads each element of one buffer just where it writes it to the other."""
+    kernel = call.kernel
+    if isinstance(kernel, Map):
+        accesses = dict(
+            zip(range(len(call.buffers)), (*kernel.inputs, *kernel.outputs), strict=True)
+        )
+        found = {accesses[i] for i, b in enumerate(call.buffers) if b in (read, written)}
+        return len(found) == 1
+    names = zip(kernel.arguments, call.buffers, strict=True)
+    return isinstance(kernel, Gemm) and all(
+        name.startswith("full") for name, b in names if b == read
+    )
+
+
 def _set(builder: Builder, places: Sequence[_Place], buffers: Sequence[int | None]) -> None:
     """Copy values to their places, as if at once."""
-    taken = {p.buffer for p in places}
+    settled = {p.buffer for p, b in zip(places, buffers, strict=True) if b in (None, p.buffer)}
+    changing = {p.buffer for p in places} - settled
     moves = []
     for place, buffer in zip(places, buffers, strict=True):
         if buffer is None or buffer == place.buffer:
             continue
-        if buffer in taken:  # it may be overwritten before it's read
+        if buffer in changing:  # it may be overwritten before it's read
             aside = _Place(_temporary(builder, place.value), place.value)
             _copy(builder, buffer, aside)
             buffer = aside.buffer

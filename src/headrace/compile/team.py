@@ -9,8 +9,10 @@ where the kernels look for them, lets go of the GIL if the header says so, and r
                               at a barrier before each call that asks for one
     segment of kind ALONE     small kernels, by the calling thread, without a region
     segment of kind FOREIGN   `i64 f(user, args)` by the calling thread; other than 0 is a failure
-    segment of kind JUMP      go on at another segment, of a conditional jump only if its flag is 0;
-                              task counters begin anew, for loops; a fault ends the step
+    segment of kind JUMP      go on at another segment
+
+A jump may also stand among the calls of a segment: then all threads follow it, together. If it has
+a flag, it's followed only when that is 0; task counters begin anew, for loops; a fault ends all.
 
 It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
 plus its position, a foreign call's failure the negative number that it returned); or an exception
@@ -39,6 +41,7 @@ __all__ = [
     "FIRST_ARRAY",
     "FOREIGN",
     "JUMP",
+    "JUMPS",
     "NEEDS_BARRIER",
     "ON_MASTER",
     "TEAM",
@@ -81,7 +84,8 @@ class Header(IntEnum):
 
 
 TEAM, ALONE, FOREIGN, JUMP = range(4)
-NEEDS_BARRIER, ON_MASTER, ALWAYS = 1, 2, 4  # flags of a call; ALWAYS: of a jump without a flag
+# Flags of a call. A jump's `user` is the call that it leads to; ALWAYS: it has no flag to look at.
+NEEDS_BARRIER, ON_MASTER, ALWAYS, JUMPS = 1, 2, 4, 8
 CALL_WORDS = 5
 _FUNCTION, _ARGUMENTS, _FLAGS, _USER, _ENDED = range(CALL_WORDS)
 
@@ -178,9 +182,24 @@ def _walk(module: Module, pause: Function) -> Function:
         f.when(small, by_master, by_all)
         f.when(noting, lambda: f.store(_clock(f), call, _ENDED))
 
+    def jump(number: Reg, call: Reg, flags: Reg) -> Reg:
+        meet(number)
+        taken = _is_taken(f, call, flags)
+        f.when(is_master, lambda: _begin_anew(f, header))
+        f.when(has_others, lambda: f.call(BARRIER, VOID))
+        stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
+        following = f.select(taken, f.load(I64, call, _USER), f.add(number, 1))
+        return f.select(stopped, end, following)
+
     def visit(number: Reg) -> Reg:
         call = _call_record(f, header, number)
         flags = f.load(I64, call, _FLAGS)
+        is_jump = f.icmp("ne", f.and_(flags, JUMPS), 0)
+        return f.when(
+            is_jump, lambda: jump(number, call, flags), lambda: work(number, call, flags)
+        )[0]
+
+    def work(number: Reg, call: Reg, flags: Reg) -> Reg:
         small = f.icmp("ne", f.and_(flags, ON_MASTER), 0)
         wanted = f.icmp("ne", f.and_(flags, NEEDS_BARRIER), 0)
         # One thread that runs small calls has nobody to meet, and no time to look around.
@@ -192,6 +211,34 @@ def _walk(module: Module, pause: Function) -> Function:
 
     f.repeat(lambda number: f.icmp("slt", number, end), visit, [first])
     return f.finish()
+
+
+def _is_taken(f: Function, call: Reg, flags: Reg) -> Reg:
+    """Whether a jump is to be followed."""
+    always = f.icmp("ne", f.and_(flags, ALWAYS), 0)
+    flag = f.load(I8, f.load(PTR, f.load(PTR, call, _ARGUMENTS), 0))
+    return f.or_(always, f.icmp("eq", flag, f.const(0, I8)))
+
+
+def _begin_anew(f: Function, header: Reg) -> None:
+    """By one thread, between two parts of a loop: reset task counters, and end after a fault."""
+    _reset_counters(f, header)
+
+    def end() -> None:
+        _set(f, header, Header.STATUS, FAULTED)
+        _set(f, header, Header.STOP, 0)
+
+    fault = f.load(I64, _get_pointer(f, header, Header.FAULT))
+    f.when(f.icmp("ne", fault, 0), end)
+
+
+def _reset_counters(f: Function, header: Reg) -> None:
+    counters, zero = _get_pointer(f, header, Header.COUNTERS), f.reg(0)
+    f.loop(
+        0,
+        _get(f, header, Header.COUNTER_COUNT),
+        lambda i: f.store(zero, counters, f.mul(i, COUNTER_STRIDE)),
+    )
 
 
 def _region(module: Module, walk: Function) -> Function:
@@ -207,16 +254,7 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
     """step(header): run all segments, on the calling thread and its team."""
     f = module.function("step", [PTR], noalias=False)
     (header,) = f.parameters
-    counters, counter_count = (
-        _get_pointer(f, header, Header.COUNTERS),
-        _get(f, header, Header.COUNTER_COUNT),
-    )
-    zero = f.reg(0)
-
-    def reset_counters() -> None:
-        f.loop(0, counter_count, lambda i: f.store(zero, counters, f.mul(i, COUNTER_STRIDE)))
-
-    reset_counters()
+    _reset_counters(f, header)
     now = _clock(f)
     for word, value in ((Header.STOP, _NEVER), (Header.STATUS, 0)):
         _set(f, header, word, value)
@@ -254,19 +292,11 @@ def _step(module: Module, walk: Function, region: Function, pause: Function) -> 
     def walk_alone() -> None:
         f.call_function(walk, header, 0, 1)
 
-    def end(status: int) -> None:
-        _set(f, header, Header.STATUS, status)
-        _set(f, header, Header.STOP, 0)
-
     def jump(number: Reg, call_number: Reg, target: Reg) -> Reg:
         call = _call_record(f, header, call_number)
-        always = f.icmp("ne", f.and_(f.load(I64, call, _FLAGS), ALWAYS), 0)
-        flag = f.load(I8, f.load(PTR, f.load(PTR, call, _ARGUMENTS), 0))
-        taken = f.or_(always, f.icmp("eq", flag, f.const(0, I8)))
-        reset_counters()
+        taken = _is_taken(f, call, f.load(I64, call, _FLAGS))
         f.call_function(pause, header, call_number)
-        fault = f.load(I64, _get_pointer(f, header, Header.FAULT))
-        f.when(f.icmp("ne", fault, 0), lambda: end(FAULTED))
+        _begin_anew(f, header)
         stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
         return f.select(stopped, count, f.select(taken, target, f.add(number, 1)))
 
