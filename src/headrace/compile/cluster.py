@@ -77,30 +77,15 @@ def cluster(flow: Dataflow) -> Dataflow:
 def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
     """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside."""
     nodes = [n for n in flow.nodes if not _is_free(n)]
-    inside = set(nodes)
-    waiting: dict[Node, int] = {}
-    followers: dict[Node, list[Node]] = {n: [] for n in nodes}
-    bits: dict[Node, int] = {}  # of ops that may wait
-    awaited: dict[Node, int] = {}  # the bits of those that a node comes after
-    for node in nodes:
-        before = {v.producer for v in node.inputs if v.producer in inside}
-        before |= {c for c in node.controls if c in inside}
-        waiting[node] = len(before)
-        awaited[node] = 0
-        for b in before:
-            awaited[node] |= awaited[b] | bits.get(b, 0)  # type: ignore[index]
-        if node.definition.may_wait:
-            bits[node] = 1 << len(bits)
-        for b in before:
-            followers[b].append(node)  # type: ignore[index]
     can = {n: is_lowerable(n) for n in nodes}
     users = list_users(nodes)
     for group in users:
         # Lists that come from outside can't be reached by native code.
         if not all(can.get(n, False) for n in group) or not lists_fit(group):
             can.update(dict.fromkeys(group, False))
+    dependencies = _Dependencies(nodes)
     while True:
-        runs = _runs(nodes, can, dict(waiting), followers)
+        runs = dependencies.runs(can)
         number = {n: i for i, (_, run) in enumerate(runs) for n in run}
         torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
         if not torn:
@@ -109,37 +94,56 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
             can.update(dict.fromkeys(group, False))
 
 
-def _runs(
-    nodes: list[Node],
-    can: dict[Node, bool],
-    waiting: dict[Node, int],
-    followers: dict[Node, list[Node]],
-) -> list[tuple[bool, list[Node]]]:
-    position = {n: i for i, n in enumerate(nodes)}
-    ready: dict[bool, list[Node]] = {True: [], False: []}
-    for node in nodes:
-        if not waiting[node]:
-            ready[can[node]].append(node)
-    runs: list[tuple[bool, list[Node]]] = []
-    while ready[True] or ready[False]:
-        kind = not ready[False]  # what stays outside goes first: it may let more inside
-        taken: list[Node] = []
-        postponed: list[Node] = []
-        after = awaited[ready[kind][-1]]
-        while ready[kind]:
-            node = ready[kind].pop()
-            if kind and awaited[node] != after:
-                postponed.append(node)
-                continue
-            taken.append(node)
-            for follower in followers[node]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    ready[can[follower]].append(follower)
-        ready[kind] += postponed
-        taken.sort(key=position.__getitem__)
-        runs.append((kind, taken))
-    return runs
+class _Dependencies:
+    """Who comes after whom. `_awaited`: which of the ops that may wait a node comes after, as
+    bits: nodes that come after different ones don't wait together.
+    """
+
+    def __init__(self, nodes: list[Node]) -> None:
+        inside = set(nodes)
+        self._position = {n: i for i, n in enumerate(nodes)}
+        self._waiting: dict[Node, int] = {}
+        self._followers: dict[Node, list[Node]] = {n: [] for n in nodes}
+        self._awaited: dict[Node, int] = {}
+        bits: dict[Node, int] = {}
+        for node in nodes:
+            before = {v.producer for v in node.inputs if v.producer in inside}
+            before |= {c for c in node.controls if c in inside}
+            self._waiting[node] = len(before)
+            self._awaited[node] = 0
+            for b in before:
+                self._awaited[node] |= self._awaited[b] | bits.get(b, 0)  # type: ignore[index]
+                self._followers[b].append(node)  # type: ignore[index]
+            if node.definition.may_wait:
+                bits[node] = 1 << len(bits)
+
+    def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
+        """The nodes in runs of those that can be compiled and those that can't."""
+        waiting = dict(self._waiting)
+        ready: dict[bool, list[Node]] = {True: [], False: []}
+        for node, count in waiting.items():
+            if not count:
+                ready[can[node]].append(node)
+        runs: list[tuple[bool, list[Node]]] = []
+        while ready[True] or ready[False]:
+            kind = not ready[False]  # what stays outside goes first: it may let more inside
+            taken: list[Node] = []
+            postponed: list[Node] = []
+            after = self._awaited[ready[kind][-1]]
+            while ready[kind]:
+                node = ready[kind].pop()
+                if kind and self._awaited[node] != after:
+                    postponed.append(node)
+                    continue
+                taken.append(node)
+                for follower in self._followers[node]:
+                    waiting[follower] -= 1
+                    if not waiting[follower]:
+                        ready[can[follower]].append(follower)
+            ready[kind] += postponed
+            taken.sort(key=self._position.__getitem__)
+            runs.append((kind, taken))
+        return runs
 
 
 def _is_free(node: Node) -> bool:

@@ -16,6 +16,7 @@ from math import prod
 
 from headrace.compile.build import Builder, Operand
 from headrace.compile.fuse import Group, Space, fuse
+from headrace.compile.kernels.fully_connected import SmallBatchBackward
 from headrace.compile.kernels.gemm import Gemm
 from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
@@ -154,8 +155,8 @@ def _is_elementwise(call: Call, read: int, written: int) -> bool:
         found = {accesses[i] for i, b in enumerate(call.buffers) if b in (read, written)}
         return len(found) == 1
     names = zip(kernel.arguments, call.buffers, strict=True)
-    return isinstance(kernel, Gemm) and all(
-        name.startswith("full") for name, b in names if b == read
+    return isinstance(kernel, Gemm | SmallBatchBackward) and all(
+        name.removeprefix("w_").startswith("full") for name, b in names if b == read
     )
 
 
