@@ -1,10 +1,11 @@
 """Executable: a Program bound to a session's state. In: values for the feeds. Out: values of the
 fetches.
 
-Where no op steers or waits, the order in which a ready queue would run the instructions does not
-depend on values: it was computed once, by the pipeline, and running is a loop. All other steps, and
-those that stop half-way, have a deadline or are traced, run on `Step`, which counts dependencies.
-Re-entrant: each run has slots of its own.
+Where no op steers, the order in which a ready queue would run the instructions does not depend on
+values: it was computed once, by the pipeline, and running is a loop. Once an op has to wait, the
+step goes on by counting dependencies, on `Step`; so run from the start all steps with ops that
+steer, and those that stop half-way, have a deadline or are traced. Re-entrant: each run has slots
+of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from headrace.core.dtypes import resource
 from headrace.devices.cancellation import Cancellation, active, current
+from headrace.devices.pending import Pending
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.frames import Frames
@@ -25,6 +27,14 @@ from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, take
 from headrace.runtime.step import Step
 
 __all__ = ["Executable"]
+
+
+class _Waits(Exception):
+    """A kernel has returned a Pending: that of instruction `number`."""
+
+    def __init__(self, pending: Pending, number: int) -> None:
+        self.pending = pending
+        self.number = number
 
 
 class Executable:
@@ -39,6 +49,10 @@ class Executable:
         plain = not (program.is_dynamic or program.has_loops)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
+        # Whether only ops that wait make it dynamic: until one does, the fixed order will do.
+        self._straight = not program.has_loops and all(
+            i.op.definition.flow is None for i in program.instructions
+        )
         fed = {t for t, _ in program.feeds}
         self._fetches = [
             (getitem if inner else echo if t in fed else take, slot) for t, slot in program.fetches
@@ -49,13 +63,13 @@ class Executable:
         self._code = [
             (
                 i.op,
-                kernel,
+                _interrupting(kernel, k) if i.op.definition.may_wait else kernel,
                 _gatherer(i.inputs),
                 i.output,
                 i.width if _is_plain(i) else -1,
                 i.frees,
             )
-            for i, kernel in zip(program.instructions, self.kernels, strict=True)
+            for k, (i, kernel) in enumerate(zip(program.instructions, self.kernels, strict=True))
         ]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
@@ -66,7 +80,7 @@ class Executable:
         if self._silent:
             return self._run(feeds)
         if not self._inner:
-            if self.program.is_dynamic:
+            if self.program.is_dynamic and not self._straight:
                 with self.resources.running(Step(self)) as step:
                     return step.run(feeds)
             if self.program.has_loops and current() is None:
@@ -77,7 +91,7 @@ class Executable:
 
     def _run(self, feeds: Sequence[Any]) -> list[Any]:
         slots: list[Any] = [*feeds, *self._blank]
-        op = gather = None
+        op = gather = waits = failed = None
         try:
             for op, kernel, gather, output, width, frees in self._code:
                 result = kernel(*gather(slots))
@@ -92,13 +106,27 @@ class Executable:
             return [get(slots, i) for get, i in self._fetches]
         except ShapesChanged:
             raise
+        except _Waits as found:
+            waits = found
         except Exception as error:
             if op is None:
                 op, gather = self._fetched_op(slots), None
             given = gather(slots) if gather is not None else ()
             fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
             failed = failure(error, op, given, fed)
+        if waits is not None:
+            return self._wait(feeds, slots, waits)
+        assert failed is not None
         raise failed
+
+    def _wait(self, feeds: Sequence[Any], slots: list[Any], waits: _Waits) -> list[Any]:
+        """Go on by counting, where an instruction waits."""
+        try:
+            with self.resources.running(Step(self)) as step:
+                return step.resume(feeds, slots, waits.number, waits.pending)
+        except BaseException as error:
+            waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
+            raise
 
     def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
         """The function that runs a part of a structured operation."""
@@ -122,6 +150,18 @@ def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
         return itemgetter(*slots)
     first = slots[0] if slots else 0
     return itemgetter(slice(first, first + len(slots)))
+
+
+def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """A kernel that leaves the fixed order when it has to wait."""
+
+    def call(*inputs: Any) -> Any:
+        result = kernel(*inputs)
+        if isinstance(result, Pending):
+            raise _Waits(result, number)
+        return result
+
+    return call
 
 
 def _is_silent(instruction: Instruction) -> bool:

@@ -137,6 +137,25 @@ class Step:
         self.run_all()
         return [self.fetch(t, slot) for t, slot in program.fetches]
 
+    def resume(
+        self, feeds: Sequence[Any], slots: Sequence[Any], number: int, pending: Pending
+    ) -> list[Any]:
+        """Go on with a step whose first `number` instructions have run in order, with what they
+        left in the program's slots, and the next of which waits; fetch all.
+        """
+        program, root = self._program, self._root
+        self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
+        for node in self._frames.nodes[:number]:
+            i = node.instruction
+            self._finish(root, node, tuple(slots[i.output : i.output + i.width]), True)
+        waiting = self._frames.nodes[number]
+        begun = {*self._run_nodes, waiting}
+        self._ready = deque(entry for entry in self._ready if entry[1] not in begun)
+        self._waiting[pending] = root, waiting, 0.0
+        pending.then(self._ended)
+        self.run_all()
+        return [self.fetch(t, slot) for t, slot in program.fetches]
+
     def run_all(self) -> None:
         """Run every instruction."""
         self._loop(None)

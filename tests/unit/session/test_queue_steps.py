@@ -41,6 +41,23 @@ def test_a_step_waits_for_another():
         assert outcome[0].tolist() == [1, 2, 3]
 
 
+def test_what_ran_before_a_wait_is_kept_and_not_run_again():
+    queue = tf.FIFOQueue(1, tf.float32, shapes=[()])  # so that some op has to wait in any order
+    x = tf.placeholder(tf.float32, [])
+    total = tf.Variable(0.0)
+    added = tf.assign_add(total, x) + 0.0
+    first = queue.enqueue(added)
+    with tf.control_dependencies([first]):
+        second = queue.enqueue(added * 2)
+    with tf.control_dependencies([added]):
+        moved = queue.dequeue_many(2) + added
+    with tf.Session() as session:
+        session.run(total.initializer)
+        assert session.run([moved, second], {x: 3.0})[0].tolist() == [6, 9]
+        assert session.run([second, moved], {x: 1.0})[1].tolist() == [8, 12]
+        assert session.run(total) == 4
+
+
 def test_ten_thousand_dequeues_wait_in_one_step():
     queue = tf.FIFOQueue(-1, tf.int32, shapes=[()])
     dequeues = [queue.dequeue() for _ in range(10_000)]
