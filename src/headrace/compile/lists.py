@@ -324,8 +324,8 @@ def _count_trips(node: Node) -> int | None:
     deciding = _deciding(cond, body, count)
     if deciding is None:
         return None
-    values = {i: node.inputs[i].constant for i in deciding}
-    if any(v is None for v in values.values()):
+    values = {i: v for i in deciding if (v := node.inputs[i].constant) is not None}
+    if len(values) < len(deciding):
         return None
     for trips in range(_MOST_TRIPS):
         goes_on = _run(cond, values, [cond.fetches[0]])

@@ -73,7 +73,7 @@ def build_while(builder: Builder, group: Group) -> None:
 def build_if(builder: Builder, group: Group) -> None:
     """Jump over the part that isn't taken."""
     node = group.head
-    flag, *given = [_given(builder, v) for v in node.inputs]
+    flag, given = builder.whole(node.inputs[0]), [_given(builder, v) for v in node.inputs[1:]]
     outcomes = [_Place(builder.result(v), v) for v in node.outputs]
     leave = builder.jump(flag)
     _set(builder, outcomes, _splice(builder, node.attrs["then"], given))
