@@ -34,8 +34,10 @@ from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
-from headrace.ops.convert import convert_to_tensor
+from headrace.ops.cond import open_branches, record_branches
+from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
+from headrace.ops.resource_state import handle_data
 from headrace.ops.while_loop import build_loop
 
 __all__ = ["BranchUnit", "LoopUnit", "steering_gradient", "unit_of"]
@@ -131,31 +133,84 @@ class BranchUnit:
 
     def differentiate(self, walk: Any, arrived: dict[Tensor, Any]) -> Gradients:
         """The gradients of what the branches take in, where any comes back."""
-        contexts = self.contexts
         wanted = [t for t in self.inputs if walk.leads_back(t)]
-        grads = {t: convert_to_tensor(g) for t, g in arrived.items()}
         if not wanted:
             return []
+        grads = {t: convert_to_tensor(g) for t, g in arrived.items()}
+        with name_scope("cond_grad"):
+            pred, pivots = open_branches(self.contexts[0].pred)
+            sides = []
+            for forward in reversed(self.contexts):
+                around = CondContext(pred, pivots[forward.branch], forward.branch)
+                with around.entered():
+                    found = _gradients_in(forward, walk, grads, wanted)
+                sides.append(_Side(forward, around, found))
+            record_branches(*(side.context for side in sides))
+            reached = [t for t in wanted if any(t in side.gradients for side in sides)]
+            return [(t, _joined(t, sides[::-1])) for t in reached]
 
-        def gradients_in(context: CondContext) -> list[Tensor]:
-            inner = {t.op._inputs[0]: t for t in _captured(context, Flow.SWITCH)}
-            ends = [(_end(t, context), g) for t, g in grads.items()]
-            found = walk.inside(
-                context,
-                [(t, g) for t, g in ends if t is not None],
-                [inner[t] for t in wanted if t in inner],
-            )
-            return [
-                _missing(t, context)
-                if found.get(inner.get(t)) is None
-                else convert_to_tensor(found[inner[t]])
-                for t in wanted
-            ]
 
-        by_branch = {c.branch: lambda c=c: gradients_in(c) for c in contexts}
-        pred = contexts[0].pred
-        results = b.cond(pred, by_branch[1], by_branch[0], strict=True, name="cond_grad")
-        return list(zip(wanted, results, strict=True))
+class _Side(NamedTuple):
+    """A branch of the backward graph, and what gradients it has made for tensors around the branch
+    that it goes back through.
+    """
+
+    forward: CondContext
+    context: CondContext
+    gradients: dict[Tensor, Any]
+
+    def leave(self, make: Callable[[], list[Any]]) -> list[Tensor]:
+        """Tensors that the branch makes, for the use in a Merge after it."""
+        with self.context.entered():
+            made = [self.context.result(convert_to_tensor(t)) for t in make()]
+        self.context.ExitResult(made)
+        return made
+
+
+def _gradients_in(
+    forward: CondContext, walk: Any, grads: dict[Tensor, Tensor], wanted: list[Tensor]
+) -> dict[Tensor, Any]:
+    """The gradients that one branch has for tensors around it, from those of what came out."""
+    inner = {t.op._inputs[0]: t for t in _captured(forward, Flow.SWITCH)}
+    ends = [(_end(t, forward), g) for t, g in grads.items()]
+    ends = [(t, g) for t, g in ends if t is not None]
+    found = walk.inside(forward, ends, [inner[t] for t in wanted if t in inner])
+    return {t: found[inner[t]] for t in wanted if inner.get(t) in found}
+
+
+def _joined(t: Tensor, sides: Sequence[_Side]) -> Any:
+    """The gradient of a tensor after both branches: rows, if no branch has found it dense."""
+    found = [side.gradients.get(t) for side in sides]
+    rows = [g for g in found if g is not None]
+    if not all(isinstance(g, IndexedSlices) for g in rows):
+        dense = [
+            side.leave(lambda g=g, side=side: [_missing(t, side) if g is None else g])
+            for g, side in zip(found, sides, strict=True)
+        ]
+        return b.merge_op([part for (part,) in dense])[0]
+    dtype = rows[0].indices.dtype if len({g.indices.dtype for g in rows}) == 1 else dtypes.int64
+    parts = [
+        side.leave(lambda g=g: _rows(t, g, rows[0].values, dtype))
+        for g, side in zip(found, sides, strict=True)
+    ]
+    values, indices = (b.merge_op(pair)[0] for pair in zip(*parts, strict=True))
+    shape = None if all(g.dense_shape is None for g in rows) else _shape_of(t)
+    return IndexedSlices(values, indices, shape)
+
+
+def _rows(t: Tensor, gradient: IndexedSlices | None, like: Tensor, dtype: Any) -> list[Tensor]:
+    """The rows of a gradient, and their indices: none if there is no gradient."""
+    if gradient is None:
+        return [_no_rows(t, like), b.zeros([0], dtype)]
+    return [gradient.values, b.cast(gradient.indices, dtype)]
+
+
+def _no_rows(t: Tensor, like: Tensor) -> Tensor:
+    """No rows of the gradient of a tensor, where others are `like` this."""
+    row = like.shape[1:]
+    if row.is_fully_defined():
+        return b.zeros([0, *row.as_list()], like.dtype)
+    return b.zeros(b.concat([[0], _shape_of(t)[1:]], 0), like.dtype)
 
 
 def _captured(context: ControlFlowContext, flow: Flow) -> list[Tensor]:
@@ -179,12 +234,12 @@ def _end(t: Tensor, context: CondContext) -> Tensor | None:
     return None
 
 
-def _missing(t: Tensor, context: CondContext) -> Tensor:
+def _missing(t: Tensor, side: _Side) -> Tensor:
     """Zeros where a branch has no gradient for what it takes in. What only the other branch of an
     earlier cond makes is dead here, and its gradient is not looked at.
     """
     found = output_context(t.op)
-    dead = found is not context.outer_context and isinstance(found, CondContext)
+    dead = found is not side.forward.outer_context and isinstance(found, CondContext)
     return _stand_in(t) if dead else zeros_for(t)
 
 
@@ -206,9 +261,12 @@ def _dense_or_zeros(gradient: Any, like: Tensor) -> Tensor:
 
 def zeros_for(t: Tensor) -> Tensor:
     """Zeros of the gradient of a tensor, or of the variable behind a handle."""
-    state = getattr(t, "_handle_data", None)
-    if state is not None:
-        return b.zeros(state.shape, state.dtype)
+    if t.dtype is dtypes.resource:
+        state = handle_data(t)
+        if state is None:
+            raise ValueError(f"{t.name} has no gradient: nothing is known of what it leads to")
+        known = state.shape.is_fully_defined()
+        return b.zeros(state.shape.as_list() if known else b.variable_shape(t), state.dtype)
     if t.shape.is_fully_defined() and t.dtype is not dtypes.variant:
         return b.zeros(t.shape.as_list(), t.dtype.base_dtype)
     return b.zeros_like(t)
@@ -309,7 +367,7 @@ def _sum_up(backward: Backwards, invariant: Tensor, gradient: Any) -> _Sum:
     values, indices = gradient.values, gradient.indices
     row = values.shape[1:].as_list()
     with _inside(outer.graph, around):
-        no_rows = b.zeros([0, *row], values.dtype)
+        no_rows = _no_rows(outer, values)
         no_indices = b.zeros([0], indices.dtype)
         shape = None if gradient.dense_shape is None else _shape_of(outer)
     rows = add_variable(backward, no_rows, lambda t: b.concat([t, values], 0), [None, *row])
@@ -423,6 +481,7 @@ def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:
         other = BranchUnit(_fork(context), context.outer_context).contexts[1 - context.branch]
         with _inside(graph, other):
             stand_in = _stand_in(value)
+        context.ExitResult([value, stand_in])
         sides = [value, stand_in] if context.branch == 0 else [stand_in, value]
         with _inside(graph, context.outer_context):
             merged = b.merge_op(sides)[0]

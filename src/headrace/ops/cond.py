@@ -14,7 +14,6 @@ import numpy as np
 from headrace.core import nest
 from headrace.core.export import export
 from headrace.graph.contexts import CondContext
-from headrace.graph.default import get_default_graph
 from headrace.graph.inference import constant_value
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
@@ -24,7 +23,7 @@ from headrace.ops.define import b, composed
 from headrace.ops.loop_values import flow_of, like_tensor_arrays, unpack_single
 from headrace.ops.source_ops import identity
 
-__all__ = ["cond", "smart_cond"]
+__all__ = ["cond", "open_branches", "record_branches", "smart_cond"]
 
 
 @composed
@@ -48,30 +47,40 @@ def cond(
     with name_scope(name, "cond", [pred]):
         if isinstance(pred, bool):
             raise TypeError("pred must not be a Python bool")
-        pred = convert_to_tensor(pred)
-        graph = get_default_graph()
-        branches = b.switch_op(pred, pred, name="Switch")
-        pivots = [identity(branches[1], name="switch_t"), identity(branches[0], name="switch_f")]
-        pred = identity(pred, name="pred_id")
-        for t in (branches[0], *pivots, pred):
-            graph.prevent_fetching(t.op)
-        on_true = CondContext(pred, pivots[0], 1)
+        pred, pivots = open_branches(convert_to_tensor(pred))
+        on_true = CondContext(pred, pivots[1], 1)
         true_results, true_flat = _build_branch(on_true, true_fn, "true_fn", strict)
-        on_false = CondContext(pred, pivots[1], 0)
+        on_false = CondContext(pred, pivots[0], 0)
         false_results, false_flat = _build_branch(on_false, false_fn, "false_fn", strict)
         _check_structures(true_results, false_results)
         if not true_flat:
             raise ValueError("true_fn and false_fn must return at least one result.")
         _check_types(true_flat, false_flat)
         merged = [b.merge_op(pair)[0] for pair in zip(false_flat, true_flat, strict=True)]
-        if on_true.outer_context is None:  # inner ones are saved with their outer context
-            graph.add_to_collection(GraphKeys.COND_CONTEXT, on_true)
-            graph.add_to_collection(GraphKeys.COND_CONTEXT, on_false)
+        record_branches(on_true, on_false)
         leaves = nest.flatten(true_results, expand_composites=True)
         packed = nest.pack_sequence_as(
             true_results, like_tensor_arrays(leaves, merged), expand_composites=True
         )
         return packed if strict else unpack_single(packed)
+
+
+def open_branches(pred: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """What branches switch on, and their pivots: of the one for false, then of the one for true."""
+    branches = b.switch_op(pred, pred, name="Switch")
+    on_true = identity(branches[1], name="switch_t")
+    pivots = [identity(branches[0], name="switch_f"), on_true]
+    pred = identity(pred, name="pred_id")
+    for t in (branches[0], *pivots, pred):
+        pred.graph.prevent_fetching(t.op)
+    return pred, pivots
+
+
+def record_branches(*contexts: CondContext) -> None:
+    """Let a MetaGraph have the contexts; inner ones are saved with their outer context."""
+    for context in contexts:
+        if context.outer_context is None:
+            context.graph.add_to_collection(GraphKeys.COND_CONTEXT, context)
 
 
 def _either(new: Any, old: Any, new_name: str, old_name: str) -> Callable[[], Any]:

@@ -273,7 +273,9 @@ class _Paths:
 
     def _find(self, op: Op) -> None:
         flow = op.definition.flow
-        if flow not in (None, Flow.SWITCH, Flow.MERGE):
+        if flow is Flow.TRIGGER:
+            self._check_trigger(op)
+        elif flow not in (None, Flow.SWITCH, Flow.MERGE):
             raise Unraisable(f"'{op.name}' steers on its own")
         path = self._merged(op) if flow is Flow.MERGE else self._together(op)
         if path is not None:
@@ -284,6 +286,12 @@ class _Paths:
             self._tensors[t] = path
             if flow is Flow.SWITCH and path is not None:
                 self._tensors[t] = _under(path, _predicate(op), bool(i))
+
+    def _check_trigger(self, op: Op) -> None:
+        """One that waits for nothing that may be dead is no more than something to wait for."""
+        controls = [self._holder.get(c, c) for c in op._control_inputs]
+        if any(c in self._dead or self.operations.get(c) for c in controls):
+            raise Unraisable(f"'{op.name}' waits for what may be dead")
 
     def _together(self, op: Op) -> Path | None:
         """The path of an operation that needs all its inputs alive."""
@@ -340,8 +348,7 @@ class _Branches:
         self._readers: dict[Tensor, list[Op]] = {}
         for op in operations:
             if op in paths.operations:
-                # To stand in a branch is to read its predicate.
-                for t in (*op._inputs, *(p for p, _ in paths.operations[op])):
+                for t in (*op._inputs, *self._conditions(op)):
                     self._readers.setdefault(t, []).append(op)
 
     def build(self, operations: list[Op], prefix: Path) -> list[Op]:
@@ -356,6 +363,8 @@ class _Branches:
             elif op.definition.flow is Flow.SWITCH:
                 if self._is_settled(op):
                     made.append(self._passed(op))
+            elif op.definition.flow is Flow.TRIGGER:
+                made.append(Structured(PASS, op, (), (), op._control_inputs, [op]))
             else:
                 made.append(op)
         for predicate, group in groups.items():
@@ -369,6 +378,13 @@ class _Branches:
         if op.definition.flow is Flow.MERGE and len(path) == depth:
             path = self._paths.of(op._inputs[0])
         return path[depth][0] if len(path) > depth else None
+
+    def _conditions(self, op: Op) -> list[Tensor]:
+        """The predicates that must be known where an operation stands, outermost first."""
+        path = self._paths.operations[op]
+        if op.definition.flow is Flow.MERGE:
+            path = self._paths.of(op._inputs[0])
+        return [p for p, _ in path]
 
     def _is_settled(self, switch: Op) -> bool:
         """Whether a Switch stands under its own predicate."""
@@ -450,8 +466,7 @@ class _Branches:
         switches: dict[Op, None] = {}
         given: dict[Tensor, None] = {}
         for op in sorted(own, key=lambda op: op.name):
-            deeper = self._paths.operations[op][depth + 1 :]
-            for t in (*op._inputs, *(p for p, _ in deeper)):
+            for t in (*op._inputs, *self._conditions(op)[depth + 1 :]):
                 maker = self._made.get(t)
                 if maker in own:
                     continue

@@ -146,7 +146,7 @@ class _Specialiser:
         inputs = [self._values[t] for t in op._inputs]
         if op.definition is PASS:
             self._values.update(zip(op._outputs, inputs, strict=True))
-            self._waits.update(dict.fromkeys(op.members, ()))
+            self._waits.update(dict.fromkeys(op.members, self._controls(op)))
             return
         if op.definition is CALL:
             self._inline(op, op._attrs["callee"], inputs)
