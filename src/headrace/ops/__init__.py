@@ -58,6 +58,7 @@ from headrace.ops import permuting as permuting
 from headrace.ops import pool_layers as pool_layers
 from headrace.ops import pooling as pooling
 from headrace.ops import positions as positions
+from headrace.ops import proximal_training_ops as proximal_training_ops
 from headrace.ops import python_functions as python_functions
 from headrace.ops import queue_classes as queue_classes
 from headrace.ops import queues as queues
@@ -87,6 +88,7 @@ from headrace.ops import sparse_math as sparse_math
 from headrace.ops import sparse_reductions as sparse_reductions
 from headrace.ops import sparse_segments as sparse_segments
 from headrace.ops import sparse_serial as sparse_serial
+from headrace.ops import sparse_training_ops as sparse_training_ops
 from headrace.ops import special_functions as special_functions
 from headrace.ops import stack as stack
 from headrace.ops import stacking as stacking
@@ -103,6 +105,7 @@ from headrace.ops import tensor_lists as tensor_lists
 from headrace.ops import tensor_serial as tensor_serial
 from headrace.ops import text_data as text_data
 from headrace.ops import training_ops as training_ops
+from headrace.ops import training_step as training_step
 from headrace.ops import transcendental as transcendental
 from headrace.ops import unicode as unicode
 from headrace.ops import uniqueness as uniqueness

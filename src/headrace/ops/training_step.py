@@ -1,0 +1,278 @@
+"""Ops from formulas. In: an Optimizer, the formula of a step. Out: the definitions of its ops, on
+references and on handles, for gradients of whole variables and for gradients of some rows.
+
+A formula maps the old values of variables and the step's numbers to new values, element by
+element, so it serves rows as well. Rows that come several times are taken one after the other.
+All variables of a step are locked while it runs: it happens whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from headrace.core.shapes import TensorShape, show_shape
+from headrace.devices.resources import VariableState
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.lowering import Update
+from headrace.ops.define import define
+from headrace.ops.resource_state import handle_shape, variable_behind
+from headrace.ops.row_groups import row_groups
+from headrace.ops.state import equal_shapes, state_of
+
+__all__ = ["Optimizer", "by_handle", "by_reference", "of_rows"]
+
+_INDICES = "indices"
+# The operands that have the variable's shape (or rows of it); the rest are scalars and indices.
+_ARRAYS_BY_NAME = ("grad", "delta")
+_TYPES = {_INDICES: "Tindices", "global_step": "int64"}  # of operands that aren't T
+_NARROW_OR_WIDE = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
+
+# What TensorFlow's messages call a range, and whether a number is inside.
+RANGES: dict[str, Callable[[Any], bool]] = {
+    "positive": lambda x: x > 0,
+    "non-negative": lambda x: x >= 0,
+    "non-positive": lambda x: x <= 0,
+}
+
+
+class _Arrays:
+    """What a formula computes with where its operands are arrays."""
+
+    sqrt = staticmethod(np.sqrt)
+    abs = staticmethod(np.abs)
+    max = staticmethod(np.maximum)
+    pow = staticmethod(np.power)
+    sign = staticmethod(np.sign)
+    select = staticmethod(np.where)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A formula and what an op's schema says of it: the variables and operands, in its order.
+
+    `limits` maps operands to the range that they must lie in (a key of RANGES). Native code can't
+    refuse a number, so an optimizer with limits is left to the interpreter.
+    """
+
+    formula: Callable[..., Any]
+    variables: Sequence[str]
+    operands: Sequence[str]
+    attributes: str = ""
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_of_rows(self) -> bool:
+        return _INDICES in self.operands
+
+    @property
+    def lower(self) -> Update | None:
+        if self.is_of_rows or self.limits or "global_step" in self.operands:
+            return None
+        return Update(self.formula, variables=len(self.variables))
+
+    def schema(self, variable: str, result: str) -> tuple[str, str]:
+        """The signature, whose variables are of type `variable`, and the attributes."""
+        inputs = [f"{name}: {variable}" for name in self.variables]
+        inputs += [f"{name}: {_TYPES.get(name, 'T')}" for name in self.operands]
+        indices = "; Tindices: {index}" if self.is_of_rows else ""
+        attributes = "T: {numbers}" + indices + "; use_locking: bool = False" + self.attributes
+        return f"{', '.join(inputs)} -> {result}", attributes
+
+
+def of_rows(o: Optimizer) -> Optimizer:
+    """The same step for gradients of some rows, whose numbers follow as `indices`."""
+    operands: list[str] = []
+    for name in o.operands:
+        operands += ["grad", _INDICES] if name in _ARRAYS_BY_NAME else [name]
+    return replace(o, operands=operands)
+
+
+# -- Shapes ----------------------------------------------------------------------------------------
+
+
+def _checked_shapes(o: Optimizer, shapes: Sequence[TensorShape], operands: Any) -> TensorShape:
+    """What the shapes of variables and operands say of the variable's; ValueError if they clash."""
+    shape = shapes[0]
+    for other in shapes[1:]:
+        shape = equal_shapes(shape, other)
+    named = dict(zip(o.operands, operands, strict=True))
+    for name, operand in named.items():
+        if name not in (*_ARRAYS_BY_NAME, _INDICES):
+            operand.with_rank(0)
+        elif name in _ARRAYS_BY_NAME and not o.is_of_rows:
+            shape = equal_shapes(shape, operand)
+    if o.is_of_rows:
+        _check_row_shapes(shape, named["grad"], named[_INDICES])
+    return shape
+
+
+def _check_row_shapes(shape: TensorShape, grad: TensorShape, indices: TensorShape) -> None:
+    indices = indices.with_rank(1)
+    shape.with_rank_at_least(1)
+    if shape.sizes is None or grad.sizes is None:
+        return
+    grad.with_rank_at_least(1)
+    equal_shapes(grad[:1], indices)
+    equal_shapes(grad[1:], shape[1:])
+
+
+# -- Definitions -----------------------------------------------------------------------------------
+
+
+def by_reference(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
+    """Define an optimizer's op on references."""
+    count = len(o.variables)
+
+    @wraps(o.formula)
+    def kernel(*inputs: Any, **attributes: Any) -> VariableState:
+        states = [state_of(ref) for ref in inputs[:count]]
+        _step(o, states, inputs[count:], attributes)
+        return states[0]
+
+    return define(
+        op_type,
+        *o.schema("Ref(T)", "out: Ref(T)"),
+        infer=lambda c, *shapes: _checked_shapes(o, shapes[:count], shapes[count:]),
+        kernel=kernel,
+        gradient=NOT_DIFFERENTIABLE,
+        effect=Effect.WRITES,
+        samples=samples,
+        lower=o.lower,
+    )
+
+
+def by_handle(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
+    """Define an optimizer's op on handles."""
+    count = len(o.variables)
+
+    @wraps(o.formula)
+    def kernel(*inputs: Any, **attributes: Any) -> None:
+        states = [variable_behind(handle) for handle in inputs[:count]]
+        _step(o, states, inputs[count:], attributes)
+
+    def rule(c: Any, *shapes: TensorShape) -> list[TensorShape]:
+        _checked_shapes(o, [handle_shape(c, i) for i in range(count)], shapes[count:])
+        return []
+
+    return define(
+        op_type,
+        *o.schema("resource", ""),
+        infer=rule,
+        kernel=kernel,
+        effect=Effect.WRITES,
+        samples=samples,
+        lower=o.lower,
+    )
+
+
+# -- Running ---------------------------------------------------------------------------------------
+
+
+def _step(
+    o: Optimizer, states: list[VariableState], operands: Sequence[Any], attributes: dict[str, Any]
+) -> None:
+    """Replace the variables' values, or rows of them, by those of one step."""
+    named = dict(zip(o.operands, operands, strict=True))
+    with ExitStack() as locks:
+        # In one order everywhere: two steps that share variables must not wait for each other.
+        for state in sorted(set(states), key=id):
+            locks.enter_context(state.lock)
+        _check_variables(o, [state.read() for state in states])
+        _check_scalars(o, named)
+        if o.is_of_rows:
+            _step_rows(o, states, named, attributes)
+        else:
+            _step_all(o, states, named, attributes)
+
+
+def _step_all(
+    o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    old = [state.read() for state in states]
+    for name in _ARRAYS_BY_NAME:
+        if name in named:
+            _require_shape(name, named[name], old[0])
+    new = o.formula(_Arrays, *old, *_numbers(named, old[0].dtype), **attributes)
+    for state, value in zip(states, new, strict=True):
+        state.value = np.asarray(value)
+
+
+def _step_rows(
+    o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
+) -> None:
+    """Only rows that `indices` name are read and written."""
+    named = {**named}
+    indices, grad = np.asarray(named.pop(_INDICES)), np.asarray(named["grad"])
+    arrays = [state.writable() for state in states]
+    _check_rows(arrays[0], grad, indices)
+    numbers = dict(zip(named, _numbers(named, grad.dtype), strict=True))
+    for found, places in row_groups(indices, math.prod(grad.shape[1:])):
+        rows = [array[found] for array in arrays]
+        for place in places:
+            numbers["grad"] = grad[place]
+            rows = o.formula(_Arrays, *rows, *numbers.values(), **attributes)
+        for array, changed in zip(arrays, rows, strict=True):
+            array[found] = changed
+
+
+def _numbers(named: dict[str, Any], dtype: Any) -> list[Any]:
+    """The operands, in the type that the variables have."""
+    return [np.asarray(x).astype(dtype, copy=False) for x in named.values()]
+
+
+# -- Errors ----------------------------------------------------------------------------------------
+
+
+def _check_variables(o: Optimizer, old: list[np.ndarray]) -> None:
+    var = old[0]
+    if var.dtype not in _NARROW_OR_WIDE:
+        raise TypeError(f"needs floating-point variables, not {var.dtype.name}")
+    for name, slot in zip(o.variables[1:], old[1:], strict=True):
+        if slot.dtype != var.dtype:
+            raise ValueError(f"var is {var.dtype.name}, but {name} is {slot.dtype.name}")
+        _require_shape(name, slot, var)
+
+
+def _check_scalars(o: Optimizer, named: dict[str, Any]) -> None:
+    for name, operand in named.items():
+        if name in (*_ARRAYS_BY_NAME, _INDICES):
+            continue
+        if np.ndim(operand):
+            raise ValueError(f"{name} is not a scalar: {show_shape(np.shape(operand))}")
+        wanted = o.limits.get(name)
+        if wanted is not None and not RANGES[wanted](operand):
+            raise ValueError(f"{name} is not a {wanted} scalar: {operand}")
+
+
+def _check_rows(var: np.ndarray, grad: np.ndarray, indices: np.ndarray) -> None:
+    if not var.ndim:
+        raise ValueError("var must be at least 1 dimensional")
+    if indices.ndim != 1:
+        raise ValueError("indices must be one-dimensional")
+    if grad.ndim != var.ndim or grad.shape[1:] != var.shape[1:]:
+        raise ValueError(
+            f"var and grad must match in all dimensions but the first: {show_shape(var.shape)} "
+            f"{show_shape(grad.shape)}"
+        )
+    if len(grad) != len(indices):
+        raise ValueError("grad must be the same size as indices in the first dimension.")
+    outside = (indices < 0) | (indices >= len(var))
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise ValueError(f"Index {indices[at]} at offset {at} in indices is out of range")
+
+
+def _require_shape(name: str, value: Any, var: np.ndarray) -> None:
+    if np.shape(value) != var.shape:
+        raise ValueError(
+            f"var and {name} do not have the same shape{show_shape(var.shape)} "
+            f"{show_shape(np.shape(value))}"
+        )
