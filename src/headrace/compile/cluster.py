@@ -81,7 +81,8 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
     users = list_users(nodes)
     for group in users:
         # Lists that come from outside can't be reached by native code.
-        if not all(can.get(n, False) for n in group) or not lists_fit(group):
+        fetched = any(is_local(v) and v.producer in group for v in flow.fetches)
+        if fetched or not all(can.get(n, False) for n in group) or not lists_fit(group):
             can.update(dict.fromkeys(group, False))
     dependencies = _Dependencies(nodes)
     while True:

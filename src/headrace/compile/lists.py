@@ -9,6 +9,7 @@ the plan's fault word: the step ends at the next jump, and the interpreter says 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -21,6 +22,7 @@ from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.fuse import Group, Space
 from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
+from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import run_kernel
@@ -194,12 +196,7 @@ def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
 
 def _push(builder: Builder, node: Node, use: ListUse) -> None:
     rows, value = _rows(builder, node), node.inputs[1]
-    if rows.buffer < 0:
-        rows.size, rows.inner = builder.trips(), prod(value.type.sizes or ())
-        rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, node.name)
-    given = builder.whole(value)
-    kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
-    builder.call(kernel, [given, rows.buffer, rows.marks, _fault(builder)], node.name)
+    given = _put(builder, rows, value, node.name)
     if builder.is_needed(node.outputs[0], {node}):
         shape = value.type.sizes or ()
         place = Operand(builder.result(node.outputs[0]), rows.dtype, row_major(shape))
@@ -207,12 +204,37 @@ def _push(builder: Builder, node: Node, use: ListUse) -> None:
 
 
 def _pop(builder: Builder, node: Node, use: ListUse) -> None:
-    rows = _rows(builder, node)
-    if prod(node.outputs[0].type.sizes or ()) != rows.inner:
-        raise ValueError(f"{node.name} takes another shape from a stack than was put there")
+    _take(builder, _rows(builder, node), node.outputs[0], node.name)
+
+
+def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
+    """Save a value on top; returns its buffer."""
+    if rows.buffer < 0:
+        rows.size, rows.inner = builder.trips(), prod(value.type.sizes or ())
+        rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+    given = builder.whole(value)
+    kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
+    builder.call(kernel, [given, rows.buffer, rows.marks, _fault(builder)], name)
+    return given
+
+
+def _take(builder: Builder, rows: Rows, value: Value, name: str) -> None:
+    """Take a value from the top."""
     kernel = TakeRow(rows.size, rows.inner, rows.dtype, "pop")
-    result = builder.result(node.outputs[0])
-    builder.call(kernel, [rows.buffer, rows.marks, result, _fault(builder)], node.name)
+    result = builder.result(value)
+    builder.call(kernel, [rows.buffer, rows.marks, result, _fault(builder)], name)
+
+
+def _append(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    _put(builder, rows, node.inputs[1], node.name)
+    builder.lists[node.outputs[0]] = rows
+
+
+def _remove(builder: Builder, node: Node, use: ListUse) -> None:
+    rows = _rows(builder, node)
+    _take(builder, rows, node.outputs[1], node.name)
+    builder.lists[node.outputs[0]] = rows
 
 
 _BUILDERS = {
@@ -226,6 +248,9 @@ _BUILDERS = {
     "stack": _new_stack,
     "push": _push,
     "pop": _pop,
+    "list": _new_stack,
+    "append": _append,
+    "remove": _remove,
 }
 
 
@@ -250,47 +275,78 @@ def list_users(nodes: Sequence[Node]) -> list[list[Node]]:
 
 
 def lists_fit(nodes: Sequence[Node]) -> bool:
-    """Whether all that goes into lists and comes out of them is of one size for each."""
-    return _fit(nodes, {})
+    """Whether all that goes into lists and comes out of them is of one size for each, and nobody
+    needs a list as it was before something was added or taken.
+    """
+    return _fit(nodes, (), {})
 
 
-def _fit(nodes: Sequence[Node], known: dict[Value, list[Any]]) -> bool:
-    """The same from `known` lists: [size, row's shape], of a stack without a size."""
+def _fit(nodes: Sequence[Node], fetches: Sequence[Value], known: dict[Value, _Known]) -> bool:
+    """The same from `known` lists."""
+    uses = Counter(v for n in nodes for v in n.inputs if v.dtype is dtypes.variant)
+    uses.update(v for v in fetches if v.dtype is dtypes.variant)
+    if any(count > 1 for count in uses.values()):
+        return False
     for node in nodes:
         use = node.geometry
         if isinstance(use, ListUse) and not _use_fits(node, use, known):
             return False
-        for name, part in parts_of(node).items():
-            given = node.inputs[1:] if name in ("then", "otherwise") else node.inputs
-            feeds = zip(part.feeds, given, strict=True)
-            inner = {f.value: known[v] for f, v in feeds if is_local(v) and v in known}
-            if not _fit(part.nodes, inner):
-                return False
+        if parts_of(node) and not _parts_fit(node, known):
+            return False
     return True
 
 
-def _use_fits(node: Node, use: ListUse, known: dict[Value, list[Any]]) -> bool:
+@dataclass
+class _Known:
+    """The size of a list and the shape of its rows, as far as they are known."""
+
+    size: int = 0
+    row: tuple[int, ...] | None = None
+
+
+def _parts_fit(node: Node, known: dict[Value, _Known]) -> bool:
+    """Whether lists fit in the parts of a loop or branch; a loop's come out as they went in."""
+    is_loop = "body" in node.attrs
+    given = node.inputs if is_loop else node.inputs[1:]
+    if not is_loop and any(map(is_local, node.outputs)):
+        return False
+    for part in parts_of(node).values():
+        feeds = zip(part.feeds, given, strict=True)
+        inner = {f.value: known[v] for f, v in feeds if is_local(v) and v in known}
+        if not _fit(part.nodes, part.fetches, inner):
+            return False
+        for value, outer in zip(part.fetches, given, strict=False):
+            if is_local(value) and inner.get(value) is not known.get(outer):
+                return False
+    for i, value in zip(node.attrs.get("results", ()), node.outputs, strict=False):
+        if is_local(value) and given[i] in known:
+            known[value] = known[given[i]]
+    return True
+
+
+def _use_fits(node: Node, use: ListUse, known: dict[Value, _Known]) -> bool:
     if use.makes:
-        row = use.row if use.kind == "array" else None
-        known[node.outputs[0]] = [use.size, row]
+        known[node.outputs[0]] = _Known(use.size, use.row if use.kind == "array" else None)
         return True
     found = known.get(node.inputs[0])
     if found is None:
         return False
-    if use.kind == "gradient":
+    if use.kind in ("gradient", "append", "remove"):
         known[node.outputs[0]] = found
+    if use.kind in ("gradient", "size"):
         return True
-    size, row = found
+    value = _row_of(node, use)
     if use.kind in ("scatter", "gather"):
-        value = node.inputs[2] if use.kind == "scatter" else node.outputs[0]
-        return use.size == size and value.type.sizes == (size, *row)
-    if use.kind == "size":
-        return True
-    value = {"write": 2, "push": 1}.get(use.kind)
-    sizes = (node.outputs[0] if value is None else node.inputs[value]).type.sizes
-    if row is None:  # a stack takes what is pushed first
-        found[1] = row = sizes
-    return sizes == row
+        return use.size == found.size and value.type.sizes == (found.size, *(found.row or ()))
+    if found.row is None:  # a list takes what is put there first
+        found.row = value.type.sizes
+    return value.type.sizes == found.row
+
+
+def _row_of(node: Node, use: ListUse) -> Value:
+    """What goes into a list, or comes out."""
+    given = {"write": 2, "scatter": 2, "push": 1, "append": 1}.get(use.kind)
+    return node.inputs[given] if given is not None else node.outputs[-1]
 
 
 # -- How often a loop runs -------------------------------------------------------------------------
@@ -299,7 +355,7 @@ def _use_fits(node: Node, use: ListUse, known: dict[Value, list[Any]]) -> bool:
 def pushes(flow: Dataflow) -> bool:
     """Whether something in a flow is saved on a stack."""
     for node in flow.nodes:
-        if isinstance(node.geometry, ListUse) and node.geometry.kind == "push":
+        if isinstance(node.geometry, ListUse) and node.geometry.kind in ("push", "append"):
             return True
         if any(pushes(part) for part in parts_of(node).values()):
             return True

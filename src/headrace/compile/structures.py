@@ -51,21 +51,30 @@ def build_while(builder: Builder, group: Group) -> None:
     cond, body, results = (node.attrs[k] for k in ("cond", "body", "results"))
     count = len(body.fetches)
     leaving = dict(zip(results, node.outputs, strict=True))
-    variables = [
-        _Place(builder.result(leaving[i]) if i in leaving else _temporary(builder, v), v)
-        for i, v in enumerate(node.inputs[:count])
-    ]
-    for place, value in zip(variables, node.inputs, strict=False):
-        _copy(builder, builder.whole(value), place)
-    given = [*(p.buffer for p in variables), *(_given(builder, v) for v in node.inputs[count:])]
+    given: list[int | Rows] = []
+    variables: dict[int, _Place] = {}
+    for i, value in enumerate(node.inputs[:count]):
+        if is_local(value):  # a list stays the same, whatever is in it
+            rows = builder.lists[value]
+            given.append(rows)
+            if i in leaving:
+                builder.lists[leaving[i]] = rows
+        else:
+            place = builder.result(leaving[i]) if i in leaving else _temporary(builder, value)
+            variables[i] = _Place(place, value)
+            _copy(builder, builder.whole(value), variables[i])
+            given.append(place)
+    invariants = [_given(builder, v) for v in node.inputs[count:]]
     trips = trip_count(node) if pushes(body) else None
-    with builder.loop([g for g in given[count:] if isinstance(g, int)], trips) as start:
-        (flag,) = _splice(builder, cond, given)
+    with builder.loop([b for b in invariants if isinstance(b, int)], trips) as start:
+        (flag,) = _splice(builder, cond, [*given, *invariants])
         assert flag is not None
         leave = builder.jump(flag)
         first = len(builder.calls)
-        following = _splice(builder, body, given)
-        _set(builder, variables, _in_place(builder, first, variables, following))
+        made = _splice(builder, body, [*given, *invariants])
+        places = list(variables.values())
+        following = _in_place(builder, first, places, [made[i] for i in variables])
+        _set(builder, places, following)
         builder.jump(target=start)
         builder.land(leave)
 
@@ -89,16 +98,19 @@ def _given(builder: Builder, value: Value) -> int | Rows:
 
 
 def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> list[int | None]:
-    """Add the calls of a part whose feeds are these; the buffers of its fetches."""
+    """Add the calls of a part whose feeds are these; the buffers of its fetches, None for lists and
+    for what only the other branch makes.
+    """
     nodes = [n for n in part.nodes if n.constant is None and not is_undefined(n)]
-    fetches = [v for v in part.fetches if not is_undefined(v.producer)]
+    fetches = [v for v in part.fetches if not (is_undefined(v.producer) or is_local(v))]
     region = Region(nodes, list(dict.fromkeys(fetches)))
     blocked = blocked_values(region)
     feeds = [(f.value, g) for f, g in zip(part.feeds, given, strict=True)]
     child = builder.inside(region, blocked, {v: g for v, g in feeds if isinstance(g, int)})
     child.lists.update({v: g for v, g in feeds if not isinstance(g, int)})
     child.add_groups(fuse(region, blocked))
-    return [None if is_undefined(v.producer) else child.whole(v) for v in part.fetches]
+    made = set(fetches)
+    return [child.whole(v) if v in made else None for v in part.fetches]
 
 
 def _in_place(

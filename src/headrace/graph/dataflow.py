@@ -148,7 +148,7 @@ class Value:
 @dataclass(frozen=True, eq=False)
 class Feed:
     """A value that the caller gives. `handle`: what is known of the variable behind a handle.
-    `local`: whether it's a handle of what lives in one step.
+    `local`: whether it stands for what lives in one step.
     """
 
     tensor: Tensor
@@ -287,10 +287,14 @@ def _known(t: ValueType) -> tuple[int, ...]:
 
 
 def is_local(value: Value) -> bool:
-    """Whether a value is a handle of what lives in one step: a tensor array or a stack."""
+    """Whether a value stands for what lives in one step: a list, or the handle of a tensor array or
+    a stack.
+    """
     producer = value.producer
     if isinstance(producer, Feed):
         return producer.local
+    if value.dtype.name == "variant":
+        return True
     return value.dtype.name == "resource" and producer.definition.effect is Effect.LOCAL
 
 

@@ -1,4 +1,4 @@
-"""Lists that live in one step, tensor arrays and stacks, as the compiler sees them.
+"""Lists that live in one step, tensor arrays, stacks and lists, as the compiler sees them.
 
 In: a node of an op on a list. Out: a `ListUse`, or None where native code has no place for it: a
 size, a type or a shape that isn't known, rows that aren't the whole list in order.
@@ -15,12 +15,15 @@ from headrace.core.shapes import all_known
 from headrace.graph.lowering import COMPILED, Anchor, Site
 
 __all__ = [
+    "APPEND",
     "ARRAY",
     "GATHER",
     "GRADIENT",
+    "LIST",
     "POP",
     "PUSH",
     "READ",
+    "REMOVE",
     "SCATTER",
     "SIZE",
     "STACK",
@@ -49,7 +52,7 @@ class ListUse:
     @property
     def makes(self) -> bool:
         """Whether the op makes a list."""
-        return self.kind in ("array", "stack")
+        return self.kind in ("array", "stack", "list")
 
 
 def _array(site: Site) -> ListUse | None:
@@ -85,6 +88,12 @@ def _stack(site: Site) -> ListUse | None:
     return ListUse("stack", (), dtype) if unlimited and dtype in COMPILED else None
 
 
+def _list(site: Site) -> ListUse | None:
+    limit, dtype = site.constant_input(1), site.attrs["element_dtype"].name
+    unlimited = limit is not None and not limit.ndim and limit < 0
+    return ListUse("list", (), dtype) if unlimited and dtype in COMPILED else None
+
+
 def _gradient(site: Any) -> ListUse:
     return ListUse("gradient", (1,), source=site.attrs["source"])
 
@@ -97,5 +106,8 @@ READ = _simple("read", 1, 2)
 SIZE = _simple("size", 1)
 PUSH = _simple("push", 1)
 POP = _simple("pop")
+LIST = Anchor("list", _list)
+APPEND = _simple("append", 1)
+REMOVE = _simple("remove")
 SCATTER = _all_rows("scatter", 2, 3)
 GATHER = _all_rows("gather", 2)

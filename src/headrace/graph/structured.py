@@ -156,7 +156,8 @@ class Structure:
 
 
 def _describe(node: Any) -> Structure:
-    data = [i for i, v in enumerate(node._inputs) if v.dtype is not dtypes.resource]
+    handles = (dtypes.resource, dtypes.variant)
+    data = [i for i, v in enumerate(node._inputs) if v.dtype not in handles]
     return Structure(tuple(data), tuple(parts_of(node).values()))
 
 

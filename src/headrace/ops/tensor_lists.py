@@ -16,6 +16,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -148,6 +149,7 @@ def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
     kernel=_empty_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
+    lower=lists.LIST,
 )
 def empty_tensor_list(element_shape, max_num_elements, element_dtype, name=None):
     """Return a list for elements of a type and a shape (-1: any), `max_num_elements` at most."""
@@ -176,6 +178,7 @@ def _push_gradient(b: Any, op: Any, longer: Any) -> list[Any]:
     kernel=_push_kernel,
     gradient=_push_gradient,
     effect=Effect.LOCAL,
+    lower=lists.APPEND,
 )
 def tensor_list_push_back(input_handle, tensor, name=None):
     """Return a list with one more element."""
@@ -201,6 +204,7 @@ def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
     kernel=_pop_kernel,
     gradient=_pop_gradient,
     effect=Effect.LOCAL,
+    lower=lists.REMOVE,
 )
 def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
     """Return a list without its last element, and that element."""
