@@ -24,7 +24,15 @@ from headrace.core.export import export
 if TYPE_CHECKING:
     from headrace.core.proto import TensorProto
 
-__all__ = ["as_array", "make_ndarray", "make_tensor_proto", "to_array", "to_proto"]
+__all__ = [
+    "as_array",
+    "from_list_proto",
+    "make_ndarray",
+    "make_tensor_proto",
+    "to_array",
+    "to_list_proto",
+    "to_proto",
+]
 
 _MAX_CONTENT_BYTES = 2**31 - 1  # protobuf's limit for one message
 
@@ -123,11 +131,37 @@ def to_proto(
     if encoding.raw and values.size == count > 1:
         result.tensor_content = _content(values)
     else:
-        # tolist() gives Python scalars, which protobuf takes much faster than NumPy's.
-        flat = np.ascontiguousarray(values).reshape(-1)
-        elements = flat if dtype is dtypes.string else flat.view(encoding.bits)
-        getattr(result, encoding.field).extend(elements.tolist())
+        _fill_list(result, values, dtype)
     return result
+
+
+def _fill_list(result: "TensorProto", values: np.ndarray, dtype: DType) -> None:
+    encoding = _ENCODINGS[dtype]
+    # tolist() gives Python scalars, which protobuf takes much faster than NumPy's.
+    flat = np.ascontiguousarray(values).reshape(-1)
+    elements = flat if dtype is dtypes.string else flat.view(encoding.bits)
+    getattr(result, encoding.field).extend(elements.tolist())
+
+
+def to_list_proto(array: np.ndarray) -> "TensorProto":
+    """Encode the bare values, in the list field of their type: the form of V1 checkpoints."""
+    dtype = as_dtype(array.dtype)
+    if dtype not in _ENCODINGS:
+        raise ValueError(f"an array of type {dtype.name} has no form as a TensorProto")
+    result = proto.TensorProto()
+    _fill_list(result, array, dtype)
+    return result
+
+
+def from_list_proto(tensor: "TensorProto", dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Decode what `to_list_proto` encodes; ValueError unless there is one value per element."""
+    encoding = _ENCODINGS.get(dtype)
+    if encoding is None:
+        raise ValueError(f"a TensorProto of type {dtype.name} has no form as an array")
+    flat = _from_list(getattr(tensor, encoding.field), dtype, encoding)
+    if flat.size != math.prod(shape):
+        raise ValueError(f"TensorProto has {flat.size} values for the shape {list(shape)}")
+    return flat.reshape(shape)
 
 
 def _dimensions(shape: Iterable[SupportsIndex]) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ A file appears whole or not at all: it is written beside its place and then move
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.core.export import export
+from headrace.core.files import replace_file
 from headrace.graph.graph import Graph
 
 __all__ = ["read_message", "write_graph", "write_message"]
@@ -41,23 +41,7 @@ def write_message(path: str | os.PathLike[str], message: Any, as_text: bool) -> 
         data = text_format.MessageToString(message).encode()
     else:
         data = message.SerializeToString(deterministic=True)
-    directory, name = os.path.split(os.path.abspath(path))
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    """The process's umask, which mkstemp does not heed; it can be read only by setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+    replace_file(path, data)
 
 
 def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> Message:

@@ -1,0 +1,320 @@
+"""V2 checkpoints. In: named tensors. Out: `prefix.index` and data files; and back.
+
+The index is a table: under the empty key a header with the number of data files, under each name
+an entry with dtype, shape, place and checksum. A tensor that's saved in parts has an entry with
+all the parts, and one per part under a key of its own.
+
+A save takes effect in one step:
+- Where there is no checkpoint at `prefix` yet, by the index, the last file that is moved there.
+- Where there is one, two names can't change at once. So the new files are first all put beside the
+  old ones, as `*.pending`, the index last: from then on the new checkpoint counts. Readers take a
+  pending index before the other, and with it each data file from its pending name if it's there.
+  Then they are moved over the old files, the index last again. Who finds a pending index before
+  a save finishes these moves.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.checkpoint.contents import Checkpoint, Stored
+from headrace.checkpoint.slices import TensorSlice, slice_from_proto, slice_key
+from headrace.checkpoint.table import Table, encode_table
+from headrace.checkpoint.tensor_data import read_array, write_array
+from headrace.core import files, proto
+from headrace.core.dtypes import DType, as_dtype
+from headrace.core.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
+
+__all__ = ["Bundle", "NamedTensor", "bundle_exists", "merge_bundles", "write_bundle"]
+
+_VERSION = 1
+_PENDING = ".pending"
+_SLICE_MARK = b"\0"  # how keys of parts begin
+
+
+class NamedTensor(NamedTuple):
+    """A tensor to save: all of `name`, or the part of it that `part` says."""
+
+    name: str
+    value: np.ndarray
+    shape: tuple[int, ...] | None = None
+    part: TensorSlice | None = None
+
+
+def index_name(prefix: str) -> str:
+    """The file with the index of the bundle at `prefix`."""
+    return f"{prefix}.index"
+
+
+def data_name(prefix: str, shard: int, count: int) -> str:
+    """One of the files with data."""
+    return f"{prefix}.data-{shard:05d}-of-{count:05d}"
+
+
+def bundle_exists(prefix: str) -> bool:
+    """Whether there is a V2 checkpoint at `prefix`."""
+    return os.path.exists(index_name(prefix)) or os.path.exists(index_name(prefix) + _PENDING)
+
+
+def bundle_files(prefix: str) -> list[str]:
+    """The files of a bundle, the index first: without it, there is no checkpoint."""
+    index = index_name(prefix)
+    data = glob.glob(f"{glob.escape(prefix)}.data-?????-of-?????*")
+    data = [name for name in data if name.removesuffix(_PENDING)[-5:].isdecimal()]
+    return [name for name in (index + _PENDING, index) if os.path.exists(name)] + sorted(data)
+
+
+# -- Writing ---------------------------------------------------------------------------------------
+
+
+def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
+    """Save tensors as the bundle at `prefix`, in one data file; the directory is made."""
+    os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
+    finish_pending(prefix)
+    data_path = data_name(prefix, 0, 1)
+    with files.draft(data_path) as data:
+        entries = _write_tensors(data, tensors)
+        data.seal()
+        _commit(prefix, [(data.temporary, data_path)], entries, shards=1)
+
+
+def _write_tensors(data: files.Draft, tensors: Iterable[NamedTensor]) -> dict[bytes, Any]:
+    entries: dict[bytes, Any] = {}
+    offset = 0
+    for tensor in tensors:
+        value = np.asarray(tensor.value)
+        key = _key_of(tensor, value, entries)
+        if key in entries:
+            raise InvalidArgumentError(None, None, f"Adding duplicate key: {tensor.name}")
+        size, crc = write_array(value, data.write)
+        entry: Any = proto.BundleEntryProto(offset=offset, size=size, crc32c=crc)
+        _describe(entry, value, value.shape)
+        entries[key] = entry
+        offset += size
+    return entries
+
+
+def _key_of(tensor: NamedTensor, value: np.ndarray, entries: dict[bytes, Any]) -> bytes:
+    """Where a tensor's entry belongs; a part is added to the entry of the whole, too."""
+    name = tensor.name.encode()
+    if not name or name.startswith(_SLICE_MARK):
+        raise InvalidArgumentError(None, None, f"not a name for a tensor: {tensor.name!r}")
+    if tensor.part is None or tensor.shape is None or tensor.part.covers(tensor.shape):
+        return name
+    whole = entries.get(name)
+    if whole is None:
+        whole = entries[name] = proto.BundleEntryProto()
+        _describe(whole, value, tensor.shape)
+    elif not whole.slices or _shape_of(whole) != tensor.shape:
+        raise InvalidArgumentError(
+            None, None, f"{tensor.name}: slices of {tensor.shape} and of {_shape_of(whole)}"
+        )
+    whole.slices.append(tensor.part.to_proto())
+    return slice_key(tensor.name, tensor.part)
+
+
+def _describe(entry: Any, value: np.ndarray, shape: tuple[int, ...]) -> None:
+    entry.dtype = as_dtype(value.dtype).enum
+    entry.shape.SetInParent()
+    for size in shape:
+        entry.shape.dim.add(size=size)
+
+
+def _commit(
+    prefix: str, data: Sequence[tuple[str, str]], entries: dict[bytes, Any], shards: int
+) -> None:
+    """Move data files, given with their places, and a new index to `prefix`."""
+    header = proto.BundleHeaderProto(num_shards=shards)
+    header.version.producer = _VERSION
+    pairs = [(b"", header), *sorted(entries.items())]
+    encoded = ((key, message.SerializeToString(deterministic=True)) for key, message in pairs)
+    with files.draft(index_name(prefix)) as index:
+        for piece in encode_table(encoded):
+            index.write(piece)
+        index.seal()
+        pending = _PENDING if bundle_exists(prefix) else ""
+        for source, place in data:
+            files.move(source, place + pending)
+        files.sync_directory(prefix)
+        index.publish(index.path + pending)
+    files.sync_directory(prefix)
+    finish_pending(prefix)
+
+
+def finish_pending(prefix: str) -> None:
+    """Finish the moves of a save that has taken effect, if a process died amid them."""
+    index = index_name(prefix)
+    if not os.path.exists(index + _PENDING):
+        return
+    _, shards = _read_index(index + _PENDING)
+    for shard in range(shards):
+        place = data_name(prefix, shard, shards)
+        if os.path.exists(place + _PENDING):
+            files.move(place + _PENDING, place)
+    files.sync_directory(prefix)
+    files.move(index + _PENDING, index)
+    files.sync_directory(prefix)
+
+
+def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bool) -> None:
+    """Make one bundle of several; their data files are moved, not copied.
+
+    With `delete_old_dirs` the directories that the others were in are removed, once empty.
+    """
+    if not prefixes:
+        raise InvalidArgumentError(None, None, "there are no checkpoints to merge")
+    os.makedirs(os.path.dirname(os.path.abspath(destination)), exist_ok=True)
+    finish_pending(destination)
+    parts = [(prefix, *_read_index(index_name(prefix))) for prefix in prefixes]
+    total = sum(count for _, _, count in parts)
+    moves: list[tuple[str, str]] = []
+    entries: dict[bytes, Any] = {}
+    for prefix, found, count in parts:
+        first = len(moves)
+        for shard in range(count):
+            source = data_name(prefix, shard, count)
+            moves.append((source, data_name(destination, len(moves), total)))
+        for key, entry in found.items():
+            _merge_entry(entries, key, entry, first)
+    _commit(destination, moves, entries, total)
+    _remove_sources(prefixes, destination, delete_old_dirs)
+
+
+def _merge_entry(entries: dict[bytes, Any], key: bytes, entry: Any, first: int) -> None:
+    known = entries.get(key)
+    if known is None:
+        if not entry.slices:
+            entry.shard_id += first
+        entries[key] = entry
+    elif known.slices and known.shape == entry.shape and known.dtype == entry.dtype:
+        known.slices.extend(entry.slices)
+    else:
+        raise InvalidArgumentError(
+            None, None, f"Duplicate tensor keyed by {key.decode(errors='replace')} encountered"
+        )
+
+
+def _remove_sources(prefixes: Sequence[str], destination: str, directories: bool) -> None:
+    for prefix in prefixes:
+        if prefix != destination:
+            files.remove(index_name(prefix))
+    if directories:
+        kept = os.path.dirname(os.path.abspath(destination))
+        for directory in {os.path.dirname(os.path.abspath(prefix)) for prefix in prefixes} - {kept}:
+            with suppress(OSError):  # something else is in it
+                os.rmdir(directory)
+
+
+# -- Reading ---------------------------------------------------------------------------------------
+
+
+def _read_index(path: str) -> tuple[dict[bytes, Any], int]:
+    """The entries of an index, and the number of data files."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        with open(path, "rb") as file:
+            table = Table(file.read(), path)
+    except FileNotFoundError:
+        raise NotFoundError(None, None, f"{path}; No such file or directory") from None
+    items = table.items()
+    try:
+        key, value = next(items, (None, b""))
+        if key != b"":
+            raise DataLossError(None, None, f"{path}: the index has no header")
+        header = proto.BundleHeaderProto.FromString(value)
+        entries = {key: proto.BundleEntryProto.FromString(value) for key, value in items}
+    except DecodeError as error:
+        raise DataLossError(None, None, f"{path}: {error}") from None
+    _check_header(header, path)
+    return entries, header.num_shards
+
+
+def _check_header(header: Any, path: str) -> None:
+    if header.endianness != proto.BundleHeaderProto.LITTLE:
+        raise UnimplementedError(None, None, f"{path}: big-endian checkpoints can't be read")
+    if header.version.min_consumer > _VERSION:
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"{path}: its format needs a reader of version {header.version.min_consumer}",
+        )
+    if header.num_shards < 0:
+        raise DataLossError(None, None, f"{path}: it has {header.num_shards} data files")
+
+
+def _shape_of(entry: Any) -> tuple[int, ...]:
+    return tuple(dim.size for dim in entry.shape.dim)
+
+
+class Bundle(Checkpoint):
+    """A V2 checkpoint. State: its entries, and the data files that have been opened."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        index = index_name(prefix)
+        self._pending = os.path.exists(index + _PENDING)
+        self._entries, self._shards = _read_index(index + _PENDING if self._pending else index)
+        self._open = ExitStack()
+        self._files: dict[int, Any] = {}
+        self.stored = dict(self._described())
+
+    def close(self) -> None:
+        self._open.close()
+        self._files.clear()
+
+    def missing(self, name: str) -> str:
+        return f"Key {name} not found in checkpoint"
+
+    def _described(self) -> Iterator[tuple[str, Stored]]:
+        for key, entry in self._entries.items():
+            if key.startswith(_SLICE_MARK):
+                continue
+            shape = _shape_of(entry)
+            if any(size < 0 for size in shape):
+                raise DataLossError(None, None, f"{self.prefix}: a shape with negative sizes")
+            parts = tuple(slice_from_proto(part) for part in entry.slices)
+            yield key.decode(errors="replace"), Stored(self._dtype(entry), shape, parts)
+
+    def _dtype(self, entry: Any) -> DType:
+        try:
+            return DType(entry.dtype)
+        except TypeError as error:
+            raise DataLossError(None, None, f"{self.prefix}: {error}") from None
+
+    def read_part(self, name: str, part: TensorSlice | None) -> np.ndarray:
+        key = name.encode() if part is None else slice_key(name, part)
+        entry = self._entries.get(key)
+        if entry is None:
+            raise DataLossError(None, None, f"{self.prefix}: {name} has no data for slice {part}")
+        file = self._file(entry.shard_id)
+        try:
+            file.seek(entry.offset)
+            return read_array(
+                file.readinto, entry.size, entry.crc32c, self._dtype(entry), _shape_of(entry)
+            )
+        except DataLossError as error:
+            raise DataLossError(None, None, f"{file.name}: {name}: {error.message}") from None
+
+    def _file(self, shard: int) -> Any:
+        if shard not in self._files:
+            path = data_name(self.prefix, shard, self._shards)
+            if self._pending and os.path.exists(path + _PENDING):
+                path += _PENDING
+            try:
+                opened = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by the stack)
+            except FileNotFoundError:
+                raise NotFoundError(None, None, f"{path}; No such file or directory") from None
+            self._files[shard] = self._open.enter_context(opened)
+        return self._files[shard]
