@@ -146,7 +146,13 @@ class Layer:
                     self._regularize_activity(outputs)
                 finally:
                     self._call_inputs = outer
+            self._collect_updates(graph)
         return outputs
+
+    def _collect_updates(self, graph: Any) -> None:
+        """Make the layer's updates known to whoever builds the training step."""
+        kept = graph.get_collection_ref(GraphKeys.UPDATE_OPS)
+        kept += [update for update in self.updates if all(update is not known for known in kept)]
 
     def apply(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the layer."""
@@ -313,6 +319,7 @@ class Layer:
         for update in nest.flatten(updates):
             if callable(update):
                 update = update()
+            update = getattr(update, "op", update)  # of a variable or tensor, what changes it
             self._updates.append((update, bool(_reached([update], sources or []))))
 
     @property
@@ -341,6 +348,10 @@ class Layer:
     def get_config(self) -> dict[str, Any]:
         """Return arguments from which `from_config` makes an equal layer, without its weights."""
         return {"name": self.name, "trainable": self.trainable, "dtype": self.dtype}
+
+    def _arguments(self, *names: str) -> dict[str, Any]:
+        """Arguments that the layer keeps as attributes, for get_config."""
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
