@@ -27,6 +27,9 @@ WITHOUT_SAMPLES |= {"MutexLock"}
 WITHOUT_SAMPLES |= {o for o, d in definitions().items() if d.effect is Effect.LOCAL}
 # Nor is a table's content in its handle: tests/unit/ops/test_tables.py.
 WITHOUT_SAMPLES |= {o for o in definitions() if "Table" in o}
+# What is saved and restored is in files: tests/unit/ops/test_checkpoints.py.
+WITHOUT_SAMPLES |= {"MergeV2Checkpoints", "Restore", "RestoreSlice", "RestoreV2"}
+WITHOUT_SAMPLES |= {"Save", "SaveSlices", "SaveV2"}
 # These call functions, which a graph's library has: tests/unit/gradients/test_functions.py.
 WITHOUT_SAMPLES |= {
     o

@@ -10,6 +10,7 @@ from headrace.ops import block_rnn as block_rnn
 from headrace.ops import broadcasting as broadcasting
 from headrace.ops import case as case
 from headrace.ops import casting as casting
+from headrace.ops import checkpoints as checkpoints
 from headrace.ops import clipping as clipping
 from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers

@@ -1,0 +1,46 @@
+"""Names that a checkpoint doesn't have. In: what was asked for, and what is there. Out: an error
+that says which names are missing, which nobody asked for, and which of those come near.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+
+from headrace.checkpoint.contents import Checkpoint
+from headrace.core.errors import NotFoundError
+
+__all__ = ["require"]
+
+_SHOWN = 10
+
+
+def require(checkpoint: Checkpoint, names: Iterable[str]) -> None:
+    """Check that all of `names` are in a checkpoint; NotFoundError with the whole story if not."""
+    asked = list(dict.fromkeys(names))
+    missing = [name for name in asked if name not in checkpoint.stored]
+    if missing:
+        unused = sorted(set(checkpoint.stored) - set(asked))
+        hint = "\n  ".join(_story(missing, unused))
+        raise NotFoundError(None, None, checkpoint.missing(missing[0]), hint=hint)
+
+
+def _story(missing: Sequence[str], unused: Collection[str]) -> list[str]:
+    lines = [f"missing in the checkpoint: {_some(missing)}"]
+    lines.append(f"in the checkpoint, but not asked for: {_some(unused) or 'nothing'}")
+    for name in missing[:_SHOWN]:
+        if near := _nearest(name, unused):
+            lines.append(f"nearest to {name}: {', '.join(near)}")
+    return lines
+
+
+def _nearest(name: str, others: Collection[str]) -> list[str]:
+    """The most similar names; those that differ by a scope in front come first."""
+    moved = [o for o in others if o.endswith(f"/{name}") or name.endswith(f"/{o}")]
+    close = difflib.get_close_matches(name, others, n=3)
+    return list(dict.fromkeys([*moved, *close]))[:3]
+
+
+def _some(names: Collection[str]) -> str:
+    shown = ", ".join(list(names)[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -1,0 +1,318 @@
+"""Saving and restoring: the ops that tf.train.Saver connects to every variable.
+
+`shape_and_slices` has, per tensor, an empty string or a text such as "4 2 2,2:-": the shape of the
+whole tensor, then start and length per dimension, of which this tensor is a slice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
+from headrace.checkpoint.contents import Checkpoint
+from headrace.checkpoint.names import require
+from headrace.checkpoint.reader import open_checkpoint
+from headrace.checkpoint.slice_files import SliceFiles, write_slice_file
+from headrace.checkpoint.slices import TensorSlice, parse_shape_and_slice
+from headrace.core.dtypes import DType, string
+from headrace.core.errors import InvalidArgumentError, OpError
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.ops import infer
+from headrace.ops.define import define
+from headrace.ops.string_arrays import of_strings, string_array
+
+__all__ = [
+    "merge_v2_checkpoints",
+    "restore",
+    "restore_slice",
+    "restore_v2",
+    "save",
+    "save_slices",
+    "save_v2",
+    "sharded_filename",
+    "sharded_filespec",
+]
+
+
+def _path(value: Any) -> str:
+    found = string_array(value)
+    if found.size != 1:
+        raise InvalidArgumentError(
+            None, None, f"the name of a checkpoint must be one string, got {found.size}"
+        )
+    return os.fsdecode(found.item())
+
+
+def _texts(value: Any) -> list[str]:
+    return [text.decode(errors="surrogateescape") for text in string_array(value).ravel().tolist()]
+
+
+# -- Saving ----------------------------------------------------------------------------------------
+
+
+def _named(
+    names: list[str], specs: list[str], values: Sequence[Any], types: Sequence[DType]
+) -> list[NamedTensor]:
+    """Pair the tensors of a save with their names and places."""
+    if not len(names) == len(specs) == len(values):
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"{len(names)} names and {len(specs)} slices were given for {len(values)} tensors",
+        )
+    found = []
+    for name, spec, value, dtype in zip(names, specs, values, types, strict=True):
+        array = string_array(value) if dtype is string else np.asarray(value)
+        place = parse_shape_and_slice(spec) if spec else ()
+        if place and place[1].lengths != array.shape:
+            raise InvalidArgumentError(
+                None,
+                None,
+                "Slice in shape_and_slice specification does not match the shape of the tensor to "
+                f"save: {spec}, tensor: {list(array.shape)}",
+            )
+        found.append(NamedTensor(name, array, *place))
+    return found
+
+
+def _save_infer(c: Any, prefix: Any, names: Any, specs: Any, tensors: Any) -> None:
+    prefix.with_rank(0)
+    for vector in (names, specs):
+        vector.with_rank(1)
+        if vector.sizes is not None and vector.sizes[0] not in (None, len(tensors)):
+            raise ValueError(f"Dimension must be {len(tensors)} but is {vector.sizes[0]}")
+
+
+def _save_v2_kernel(prefix, tensor_names, shape_and_slices, tensors, *, dtypes):
+    named = _named(_texts(tensor_names), _texts(shape_and_slices), tensors, dtypes)
+    write_bundle(_path(prefix), named)
+
+
+@define(
+    "SaveV2",
+    "prefix: string, tensor_names: string, shape_and_slices: string, tensors: *dtypes ->",
+    "dtypes: list(type) >= 1",
+    infer=_save_infer,
+    kernel=_save_v2_kernel,
+    effect=Effect.WRITES,
+)
+def save_v2(prefix, tensor_names, shape_and_slices, tensors, name=None):
+    """Save tensors, or slices of tensors, as the V2 checkpoint at `prefix`."""
+
+
+def _save_slices_kernel(filename, tensor_names, shapes_and_slices, data, *, T):
+    named = _named(_texts(tensor_names), _texts(shapes_and_slices), data, T)
+    write_slice_file(_path(filename), named)
+
+
+@define(
+    "SaveSlices",
+    "filename: string, tensor_names: string, shapes_and_slices: string, data: *T ->",
+    "T: list(type) >= 1",
+    infer=_save_infer,
+    kernel=_save_slices_kernel,
+    effect=Effect.WRITES,
+)
+def save_slices(filename, tensor_names, shapes_and_slices, data, name=None):
+    """Save tensors, or slices of tensors, as a V1 checkpoint file."""
+
+
+def _save_kernel(filename, tensor_names, data, *, T):
+    names = _texts(tensor_names)
+    write_slice_file(_path(filename), _named(names, [""] * len(names), data, T))
+
+
+@define(
+    "Save",
+    "filename: string, tensor_names: string, data: *T ->",
+    "T: list(type) >= 1",
+    infer=lambda c, filename, names, data: _save_infer(c, filename, names, names, data),
+    kernel=_save_kernel,
+    effect=Effect.WRITES,
+)
+def save(filename, tensor_names, data, name=None):
+    """Save tensors as a V1 checkpoint file."""
+
+
+def _merge_kernel(checkpoint_prefixes, destination_prefix, *, delete_old_dirs):
+    prefixes = [os.fsdecode(p) for p in string_array(checkpoint_prefixes).ravel().tolist()]
+    merge_bundles(prefixes, _path(destination_prefix), delete_old_dirs)
+
+
+def _merge_infer(c: Any, prefixes: Any, destination: Any) -> None:
+    prefixes.with_rank(1)
+    destination.with_rank(0)
+
+
+@define(
+    "MergeV2Checkpoints",
+    "checkpoint_prefixes: string, destination_prefix: string ->",
+    "delete_old_dirs: bool = True",
+    infer=_merge_infer,
+    kernel=_merge_kernel,
+    effect=Effect.WRITES,
+)
+def merge_v2_checkpoints(checkpoint_prefixes, destination_prefix, delete_old_dirs=True, name=None):
+    """Make one V2 checkpoint of several, whose data files are moved."""
+
+
+# -- Restoring -------------------------------------------------------------------------------------
+
+
+def _read(checkpoint: Checkpoint, name: str, spec: str, dtype: DType) -> np.ndarray:
+    stored = checkpoint.find(name)
+    if stored.dtype is not dtype:
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"tensor_name = {name}; expected dtype {dtype.name} does not equal original dtype "
+            f"{stored.dtype.name}",
+        )
+    part: TensorSlice | None = None
+    if spec:
+        shape, part = parse_shape_and_slice(spec)
+        if shape != stored.shape:
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"tensor_name = {name}; shape in shape_and_slice spec {list(shape)} does not match "
+                f"the shape stored in checkpoint: {list(stored.shape)}",
+            )
+    return checkpoint.read(name, part)
+
+
+def _restore_v2_kernel(prefix, tensor_names, shape_and_slices, *, dtypes):
+    names, specs = _texts(tensor_names), _texts(shape_and_slices)
+    if not len(names) == len(specs) == len(dtypes):
+        raise InvalidArgumentError(
+            None,
+            None,
+            f"{len(names)} names and {len(specs)} slices were given for {len(dtypes)} types",
+        )
+    with open_checkpoint(_path(prefix)) as checkpoint:
+        require(checkpoint, names)
+        wanted = zip(names, specs, dtypes, strict=True)
+        return [_read(checkpoint, name, spec, dtype) for name, spec, dtype in wanted]
+
+
+def _slice_sizes(spec: bytes) -> tuple[int, ...] | None:
+    """The shape of what a specification asks for; None if it asks for all."""
+    if not spec:
+        return None
+    try:
+        return parse_shape_and_slice(spec.decode(errors="replace"))[1].lengths
+    except OpError as error:
+        raise ValueError(error.message) from None
+
+
+def _restore_v2_infer(c: Any, prefix: Any, names: Any, specs: Any) -> Any:
+    count = len(c.attrs["dtypes"])
+    _save_infer(c, prefix, names, specs, [None] * count)
+    known = c.value(2)
+    if known is None:
+        return [None] * count
+    return [_slice_sizes(spec) for spec in known.ravel().tolist()]
+
+
+@define(
+    "RestoreV2",
+    "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: *dtypes",
+    "dtypes: list(type) >= 1",
+    infer=_restore_v2_infer,
+    kernel=_restore_v2_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+)
+def restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name=None):
+    """Return tensors, or slices of tensors, of the checkpoint at `prefix`, be it V2 or V1."""
+
+
+def _restore_one(pattern: Any, name: Any, spec: str, dtype: DType) -> np.ndarray:
+    (text,) = _texts(name)
+    with SliceFiles(_path(pattern)) as checkpoint:
+        require(checkpoint, [text])
+        return _read(checkpoint, text, spec, dtype)
+
+
+def _restore_infer(c: Any, pattern: Any, name: Any) -> None:
+    pattern.with_rank(0)
+    name.with_rank(0)
+
+
+@define(
+    "Restore",
+    "file_pattern: string, tensor_name: string -> tensor: dt",
+    "dt: type; preferred_shard: int = -1",
+    infer=_restore_infer,
+    kernel=lambda file_pattern, tensor_name, *, dt: _restore_one(file_pattern, tensor_name, "", dt),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+)
+def restore(file_pattern, tensor_name, dt, preferred_shard=-1, name=None):
+    """Return a tensor of the V1 checkpoint files that match a pattern. The tensor is found in
+    whichever file has it; `preferred_shard` would only say where to look first.
+    """
+
+
+def _restore_slice_kernel(file_pattern, tensor_name, shape_and_slice, *, dt):
+    (spec,) = _texts(shape_and_slice)
+    return _restore_one(file_pattern, tensor_name, spec, dt)
+
+
+def _restore_slice_infer(c: Any, pattern: Any, name: Any, spec: Any) -> Any:
+    for shape in (pattern, name, spec):
+        shape.with_rank(0)
+    known = c.value(2)
+    return None if known is None else _slice_sizes(np.asarray(known, object).item())
+
+
+@define(
+    "RestoreSlice",
+    "file_pattern: string, tensor_name: string, shape_and_slice: string -> tensor: dt",
+    "dt: type; preferred_shard: int = -1",
+    infer=_restore_slice_infer,
+    kernel=_restore_slice_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+)
+def restore_slice(file_pattern, tensor_name, shape_and_slice, dt, preferred_shard=-1, name=None):
+    """Return a slice of a tensor of the V1 checkpoint files that match a pattern."""
+
+
+# -- Names of files --------------------------------------------------------------------------------
+
+
+def _sharded_filename_kernel(basename, shard, num_shards):
+    (base,) = string_array(basename).ravel().tolist()
+    return of_strings([base + b"-%05d-of-%05d" % (int(shard), int(num_shards))], ())
+
+
+@define(
+    "ShardedFilename",
+    "basename: string, shard: int32, num_shards: int32 -> filename: string",
+    infer=infer.scalar,
+    kernel=_sharded_filename_kernel,
+    samples=[Sample(b"model", np.int32(1), np.int32(12))],
+)
+def sharded_filename(basename, shard, num_shards, name=None):
+    """Return "basename-00001-of-00012" for shard 1 of 12."""
+
+
+def _sharded_filespec_kernel(basename, num_shards):
+    (base,) = string_array(basename).ravel().tolist()
+    return of_strings([base + b"-?????-of-%05d" % int(num_shards)], ())
+
+
+@define(
+    "ShardedFilespec",
+    "basename: string, num_shards: int32 -> filename: string",
+    infer=infer.scalar,
+    kernel=_sharded_filespec_kernel,
+    samples=[Sample(b"model", np.int32(12))],
+)
+def sharded_filespec(basename, num_shards, name=None):
+    """Return the pattern that all names of `sharded_filename` match."""
