@@ -109,7 +109,8 @@ def cast_op(x, DstT, Truncate=None, name=None):
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
     """Return a tensor, SparseTensor or IndexedSlices in another type, or itself if it has it."""
     wanted = as_dtype(dtype).base_dtype
-    if isinstance(x, Tensor) and x.dtype == wanted:
+    # A resource variable of that type is one too: it's read where it's used, not here.
+    if (isinstance(x, Tensor) or hasattr(x, "_gradient_source")) and x.dtype == wanted:
         return x
     with name_scope(name, "Cast", [x]) as scope:
         if isinstance(x, SparseTensor):

@@ -97,7 +97,11 @@ class ResourceVariable(Variable):
         graph = self.graph
         with name_scope("IsInitialized"):
             resource_state.var_is_initialized_op(self._handle)
-        with name_scope("Assign") as assign, graph.device(self._handle.device):
+        with (
+            name_scope("Assign") as assign,
+            graph.colocate_with(None, ignore_existing=True),
+            graph.device(self._handle.device),
+        ):
             self._initializer_op = resource_state.assign_variable_op(
                 self._handle, self._initial_value, name=assign
             )

@@ -187,7 +187,8 @@ class VariableScope:
                     )
             initializer = self._initializer if initializer is None else initializer
             return var_store.get_variable(
-                "/".join(part for part in (self._name, name) if part),
+                # "scope/" for an empty name: the variable is called as the scope itself.
+                f"{self._name}/{name}" if self._name else name,
                 shape=shape,
                 dtype=self._dtype if dtype is None else dtype,
                 initializer=initializer,

@@ -154,7 +154,7 @@ class VariableStore:
             if not callable(partitioner):
                 raise ValueError(f"Partitioner must be callable, but received: {partitioner}")
             with name_scope(None):
-                return self._get_partitioned(name, partitioner, *what, settings)
+                return self._get_partitioned(name.rstrip("/"), partitioner, *what, settings)
         if f"{name}/part_0" in self._vars:
             raise ValueError(
                 "No partitioner was provided, but a partitioned version of the variable was found: "

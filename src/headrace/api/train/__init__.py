@@ -15,6 +15,9 @@ from headrace.graph.meta_graph import (
 from headrace.ops.import_meta_graph import (
     import_meta_graph as import_meta_graph,
 )
+from headrace.train.adam import (
+    AdamOptimizer as AdamOptimizer,
+)
 from headrace.train.batching import (
     batch as batch,
     batch_join as batch_join,
@@ -29,6 +32,13 @@ from headrace.train.coordinator import (
     Coordinator as Coordinator,
     LooperThread as LooperThread,
 )
+from headrace.train.global_step import (
+    assert_global_step as assert_global_step,
+    create_global_step as create_global_step,
+    get_global_step as get_global_step,
+    get_or_create_global_step as get_or_create_global_step,
+    global_step as global_step,
+)
 from headrace.train.input_producers import (
     input_producer as input_producer,
     limit_epochs as limit_epochs,
@@ -37,10 +47,24 @@ from headrace.train.input_producers import (
     slice_input_producer as slice_input_producer,
     string_input_producer as string_input_producer,
 )
+from headrace.train.optimizer import (
+    Optimizer as Optimizer,
+)
 from headrace.train.queue_runners import (
     QueueRunner as QueueRunner,
     add_queue_runner as add_queue_runner,
     start_queue_runners as start_queue_runners,
+)
+from headrace.train.step_optimizers import (
+    AdadeltaOptimizer as AdadeltaOptimizer,
+    AdagradDAOptimizer as AdagradDAOptimizer,
+    AdagradOptimizer as AdagradOptimizer,
+    FtrlOptimizer as FtrlOptimizer,
+    GradientDescentOptimizer as GradientDescentOptimizer,
+    MomentumOptimizer as MomentumOptimizer,
+    ProximalAdagradOptimizer as ProximalAdagradOptimizer,
+    ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer,
+    RMSPropOptimizer as RMSPropOptimizer,
 )
 
 if TYPE_CHECKING:
@@ -59,13 +83,29 @@ if TYPE_CHECKING:
     from headrace.core.proto import ServerDef as ServerDef
 
 __all__ = [
+    "AdadeltaOptimizer",
+    "AdagradDAOptimizer",
+    "AdagradOptimizer",
+    "AdamOptimizer",
     "Coordinator",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
     "LooperThread",
+    "MomentumOptimizer",
+    "Optimizer",
+    "ProximalAdagradOptimizer",
+    "ProximalGradientDescentOptimizer",
     "QueueRunner",
+    "RMSPropOptimizer",
     "add_queue_runner",
+    "assert_global_step",
     "batch",
     "batch_join",
+    "create_global_step",
     "export_meta_graph",
+    "get_global_step",
+    "get_or_create_global_step",
+    "global_step",
     "import_meta_graph",
     "input_producer",
     "limit_epochs",

@@ -1,0 +1,95 @@
+"""The global step: the one variable that counts a graph's training steps, in the collection
+GLOBAL_STEP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.graph import Graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor
+from headrace.variables.initializers import Zeros
+from headrace.variables.lookup import get_variable
+from headrace.variables.options import VariableAggregation
+from headrace.variables.variable import Variable
+
+__all__ = [
+    "assert_global_step",
+    "create_global_step",
+    "get_global_step",
+    "get_or_create_global_step",
+    "global_step",
+]
+
+
+@export("train.global_step")
+def global_step(sess: Any, global_step_tensor: Any) -> int:
+    """Return the value of the global step in a session."""
+    return int(sess.run(global_step_tensor))
+
+
+@export("train.get_global_step")
+def get_global_step(graph: Graph | None = None) -> Any:
+    """Return the global step of a graph, the default one by default, or None.
+
+    It's what is in the collection GLOBAL_STEP, or else the tensor "global_step:0".
+    """
+    graph = graph or get_default_graph()
+    collected = graph.get_collection(GraphKeys.GLOBAL_STEP)
+    if len(collected) > 1:
+        raise RuntimeError("Multiple items found in collection GLOBAL_STEP.")
+    if collected:
+        found = collected[0]
+    else:
+        try:
+            found = graph.get_tensor_by_name("global_step:0")
+        except KeyError:
+            return None
+    assert_global_step(found)
+    return found
+
+
+@export("train.create_global_step")
+def create_global_step(graph: Graph | None = None) -> Any:
+    """Make the global step of a graph; ValueError if it has one."""
+    graph = graph or get_default_graph()
+    if get_global_step(graph) is not None:
+        raise ValueError('"global_step" already exists.')
+    with graph.as_default(), graph.name_scope(None):
+        return get_variable(
+            GraphKeys.GLOBAL_STEP,
+            shape=[],
+            dtype=dtypes.int64,
+            initializer=Zeros(),
+            trainable=False,
+            aggregation=VariableAggregation.ONLY_FIRST_REPLICA,
+            collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP],
+        )
+
+
+@export("train.get_or_create_global_step")
+def get_or_create_global_step(graph: Graph | None = None) -> Any:
+    """Return the global step of a graph, made if there is none."""
+    graph = graph or get_default_graph()
+    found = get_global_step(graph)
+    return create_global_step(graph) if found is None else found
+
+
+@export("train.assert_global_step")
+def assert_global_step(global_step_tensor: Any) -> None:
+    """Raise TypeError unless this can be a global step: a variable or tensor, one integer."""
+    if not isinstance(global_step_tensor, Variable | Tensor):
+        raise TypeError(
+            'Existing "global_step" must be a Variable or Tensor: '
+            f"{type(global_step_tensor).__name__}."
+        )
+    dtype = global_step_tensor.dtype.base_dtype
+    if not dtype.is_integer:
+        raise TypeError(f'Existing "global_step" does not have integer type: {dtype.name}')
+    shape = global_step_tensor.shape
+    if shape.ndims not in (0, None):
+        raise TypeError(f'Existing "global_step" is not scalar: {shape}')
