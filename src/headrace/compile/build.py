@@ -110,6 +110,7 @@ class Builder:
         self.start: list[Call] = []  # what runs before all else
         self.lists: dict[Value, Any] = {}  # tensor arrays and stacks, by their handles
         self.fault: int | None = None
+        self.kept: set[int] = set()  # buffers whose contents go from one iteration to the next
         self._outer: Builder | None = None
         self.loops: list[Loop] = []  # those that have ended
         self.around: Loop | None = None  # the innermost that has not
@@ -135,7 +136,7 @@ class Builder:
         """
         part = Builder(region, blocked, self.target, self.threads, self.anchors)
         part.buffers, part.calls, part.loops = self.buffers, self.calls, self.loops
-        part.around, part.start = self.around, self.start
+        part.around, part.start, part.kept = self.around, self.start, self.kept
         part.fault, part._outer = self.fault, self
         part._constants = self._constants
         part._escaping = {region.sources[v].base for v in region.outputs}
@@ -562,18 +563,23 @@ class Builder:
         """Place the arena's buffers by their lifetimes."""
         if self.start:
             self._insert(Loop(0, frozenset(), 1, None, early=self.start))
+        if self.fault is not None:
+            self.land(self.jump())  # where a fault of the last calls is seen
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i, call in enumerate(self.calls):
             for b in call.buffers:
                 first.setdefault(b, i)
                 last[b] = i
+        if self.fault is not None:
+            last[self.fault] = len(self.calls) - 1
         for loop in self.loops:  # what comes in is needed in every iteration, what goes out too
             for b in {b for call in self.calls[loop.start : loop.end] for b in call.buffers}:
-                if first[b] < loop.start:
+                kept = b in self.kept
+                if kept or first[b] < loop.start:
                     last[b] = max(last[b], loop.end - 1)
-                elif last[b] >= loop.end:
-                    first[b] = loop.start
+                if kept or last[b] >= loop.end:
+                    first[b] = min(first[b], loop.start)
         arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in first]
         offsets, total = pack([Lifetime(self.buffers[i].size, first[i], last[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):

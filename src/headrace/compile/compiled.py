@@ -2,7 +2,8 @@
 the region's outputs.
 
 Variables that the region writes are written in place, under their locks, as every update is; a
-variable's array that someone else still holds is copied first (devices.resources). Re-entrant.
+variable's array that someone else still holds is copied first (devices.resources). What a fault
+may leave half done is copied too, for the interpreter to begin anew. Re-entrant.
 """
 
 from __future__ import annotations
@@ -63,12 +64,14 @@ class Compiled:
 
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
+        self.has_loops = plan.has_loops
         self._region = region
         self._cluster = NativeCluster(plan)
         self._inputs = [_expected(v) for v in region.inputs]
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
+        self._undone = sorted(plan.undone)
         self._checks = [
             Check(region.inputs.index(v), limit) for v, limit in region.limits if v in region.inputs
         ]
@@ -110,7 +113,13 @@ class Compiled:
             lock.acquire()
         try:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
-            self._cluster.run(inputs, outputs, arrays)
+            before = [arrays[i].copy() for i in self._undone]
+            try:
+                self._cluster.run(inputs, outputs, arrays)
+            except Fault:  # whoever interprets the step begins where this began
+                for i, array in zip(self._undone, before, strict=True):
+                    np.copyto(arrays[i], array)
+                raise
             for state, array in zip(states, arrays, strict=True):
                 if state.value is None:
                     state.value = array
@@ -147,8 +156,11 @@ def _interpreted(nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[
     return [value(v) for v in wanted]
 
 
-class _Parts:
-    """What the kernel of a structured node asks for."""
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What kernels ask for: that of a new list its name, that of a loop its parts."""
+
+    name: str
 
     @staticmethod
     def bound(part: Dataflow) -> Any:
@@ -174,7 +186,7 @@ class Check:
 def _named(node: Node, operands: list[Any]) -> Any:
     """Run a node's own kernel; an error names the node."""
     try:
-        return bind_kernel(node, _Parts)(*operands)  # type: ignore[arg-type]
+        return bind_kernel(node, _Context(node.name))(*operands)
     except OpError as error:
         if error.op is None:
             error._op = node.origin

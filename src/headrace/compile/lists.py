@@ -75,6 +75,7 @@ def _new_array(builder: Builder, node: Node, use: ListUse) -> None:
 
 def _allocate(builder: Builder, rows: Rows, name: str, zeros: bool = False) -> None:
     rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+    builder.kept.add(rows.buffer)
     if zeros:
         _zero_first(builder, rows.buffer, rows.dtype, rows.size * rows.inner)
     rows.marks = builder.temporary("uint8", rows.size, f"{name}/marks")
@@ -212,6 +213,7 @@ def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
     if rows.buffer < 0:
         rows.size, rows.inner = builder.trips(), prod(value.type.sizes or ())
         rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+        builder.kept.add(rows.buffer)
     given = builder.whole(value)
     kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
     builder.call(kernel, [given, rows.buffer, rows.marks, _fault(builder)], name)

@@ -75,6 +75,28 @@ class Plan:
     arena: int  # bytes
     fault: int | None = None  # the buffer of a word that ends the step when it is not 0
 
+    @property
+    def has_loops(self) -> bool:
+        """Whether some call leads back: the plan may take any time."""
+        return any(isinstance(c.kernel, Jump) and c.kernel.target <= i for i, c in self._numbered)
+
+    @property
+    def undone(self) -> set[int]:
+        """The variables that calls may have written when a fault ends the step."""
+        if self.fault is None:
+            return set()
+        last = max((i for i, c in self._numbered if isinstance(c.kernel, Jump)), default=0)
+        return {
+            self.buffers[b].index
+            for call in self.calls[:last]
+            for name, b in zip(call.kernel.arguments, call.buffers, strict=True)
+            if self.buffers[b].kind == "variable" and name.startswith(("out:", "inout:"))
+        }
+
+    @property
+    def _numbered(self) -> list[tuple[int, Call]]:
+        return list(enumerate(self.calls))
+
     def __str__(self) -> str:
         lines = [f"b{i}: {b}" for i, b in enumerate(self.buffers)]
         for i, c in enumerate(self.calls):

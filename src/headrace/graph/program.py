@@ -66,8 +66,10 @@ def _show_parts(op: Operation | Node) -> list[str]:
     return lines
 
 
-def _parts_loop(op: Operation | Node) -> bool:
-    return any(isinstance(v, Program) and v.has_loops for v in op._attrs.values())
+def _loops(op: Operation | Node) -> bool:
+    parts = (v for v in op._attrs.values() if isinstance(v, Program))
+    native = getattr(op.definition.kernel, "has_loops", False)
+    return "body" in op._attrs or native or any(p.has_loops for p in parts)
 
 
 def _is_dynamic(definition: Definition) -> bool:
@@ -121,7 +123,7 @@ class Program:
     @cached_property
     def has_loops(self) -> bool:
         """Whether some instruction is a loop, or has one inside: it may never end."""
-        return any("body" in i.op._attrs or _parts_loop(i.op) for i in self.instructions)
+        return any(_loops(i.op) for i in self.instructions)
 
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]

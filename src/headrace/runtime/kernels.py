@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.core import errors
 from headrace.core.config import settings
+from headrace.core.dtypes import resource
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
 from headrace.devices.pending import Pending
@@ -105,7 +106,7 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     (value,) = node.outputs
     if value.dtype._is_ref_dtype:
         shape, state_of = value.shape, _variable_or_none
-    elif value._handle_data is not None:
+    elif value.dtype is resource and value._handle_data is not None:
         shape, state_of = value._handle_data.shape, _state_behind
     else:
         return find

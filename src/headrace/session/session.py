@@ -147,10 +147,11 @@ class BaseSession:
         else:
             expanded = self._expand(feed_dict)
             values = [feed_array(t, expanded[t]) for t in plan.feeds]
-        if options is not None or run_metadata is not None or self._timeout:
-            return plan.rebuild(self._run_watched(plan, values, options, run_metadata))
         try:
-            results = plan.run(values)
+            if options is not None or run_metadata is not None or self._timeout:
+                results = self._run_watched(plan, values, options, run_metadata)
+            else:
+                results = plan.run(values)
         except errors.OpError as error:
             failed = error.with_traceback(None)  # what is below is ours; the message tells
         else:
@@ -223,8 +224,9 @@ class BaseSession:
         if options is not None:
             timeout = options.timeout_in_ms or timeout
             recorder = tracing.recorder(options, metadata)
-        deadline = time.monotonic() + timeout / 1e3 if timeout else None
         executable = plan.variants.choose(values)
+        # From here on: that a step is compiled in this run is not the program's fault.
+        deadline = time.monotonic() + timeout / 1e3 if timeout else None
         try:
             return self._observed(executable, values, deadline, recorder)
         except ShapesChanged:
