@@ -277,7 +277,7 @@ class _Walk:
         pairs.
         """
         walk = _Walk(xs, [*self._stops, *stops], self._options, context)
-        ends = [(y, g) for y, g in ends if _carries_gradient(y)]
+        ends = [(y, g) for y, g in ends if y in walk._reached and _carries_gradient(y)]
         for i, (y, gradient) in enumerate(ends):
             walk.start(y, gradient, i)
         walk.run([y for y, _ in ends])

@@ -244,15 +244,13 @@ def _missing(t: Tensor, side: _Side) -> Tensor:
 
 
 def _stand_in(t: Tensor) -> Tensor:
-    """Something in the place of a tensor that isn't looked at: of its shape, if that is known."""
+    """Something in the place of a tensor that isn't looked at: as far as known, of its shape."""
     dtype = t.dtype.base_dtype
     if dtype is dtypes.variant:
         return b.empty_tensor_list(-1, -1, dtype)
     if dtype is dtypes.resource:
         return b.stack_v2(0, dtypes.float32)
-    if t.shape.is_fully_defined():
-        return zeros_for(t)
-    return b.constant("" if dtype is dtypes.string else 0, dtype)
+    return b.zeros([1 if n is None else n for n in t.shape.sizes or ()], dtype)
 
 
 def _dense_or_zeros(gradient: Any, like: Tensor) -> Tensor:

@@ -252,6 +252,7 @@ class _Paths:
         self._tensors: dict[Tensor, Path | None] = {}
         self._holder = _holders(operations)
         self._dead: set[Op] = set()
+        self._here = set(operations)
         for op in operations:
             self._find(op)
         for t in fetches:
@@ -285,7 +286,16 @@ class _Paths:
         for i, t in enumerate(op._outputs):
             self._tensors[t] = path
             if flow is Flow.SWITCH and path is not None:
-                self._tensors[t] = _under(path, _predicate(op), bool(i))
+                self._tensors[t] = _under(path, self.predicate(op), bool(i))
+
+    def predicate(self, switch: Op) -> Tensor:
+        """What decides a Switch: a predicate goes by many names here, each the identity of another,
+        or the same in a branch.
+        """
+        t = switch._inputs[1]
+        while t.op in self._here and _passes(t.op):
+            t = t.op._inputs[0]
+        return t
 
     def _check_trigger(self, op: Op) -> None:
         """One that waits for nothing that may be dead is no more than something to wait for."""
@@ -321,12 +331,11 @@ class _Paths:
         raise Unraisable(f"'{op.name}' merges what does not exclude each other")
 
 
-def _predicate(switch: Op) -> Tensor:
-    """What decides a Switch: a predicate goes by many names, each the identity of another."""
-    t = switch._inputs[1]
-    while isinstance(t.op.definition.lower, Pass) and len(t.op._inputs) == 1:
-        t = t.op._inputs[0]
-    return t
+def _passes(op: Op) -> bool:
+    """Whether an operation gives its first input, if anything."""
+    if op.definition.flow is Flow.SWITCH:
+        return True
+    return isinstance(op.definition.lower, Pass) and len(op._inputs) == 1
 
 
 def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
@@ -388,7 +397,7 @@ class _Branches:
 
     def _is_settled(self, switch: Op) -> bool:
         """Whether a Switch stands under its own predicate."""
-        return _predicate(switch) in dict(self._paths.operations[switch])
+        return self._paths.predicate(switch) in dict(self._paths.operations[switch])
 
     def _passed(self, switch: Op) -> Structured:
         alive = [t for t in switch._outputs if self._paths.is_alive(t)]

@@ -178,3 +178,21 @@ def test_an_endless_loop_can_be_stopped():
             with pytest.raises(tf.errors.DeadlineExceededError):
                 session.run(forever, options=tf.RunOptions(timeout_in_ms=50))
         assert session.run(tf.constant(1) + 1) == 2
+
+
+def test_a_loops_variable_decides_a_branch(monkeypatch):
+    def body(i, on, x):
+        return i + 1, tf.logical_not(on), tf.cond(on, lambda: x * 2.0, lambda: x + 1.0)
+
+    result = tf.while_loop(lambda i, on, x: i < 4, body, (0, True, 3.0))
+    assert raised(*result) == [("_While", [], [("_If", [], [])])]
+    assert both_ways(result[2], monkeypatch=monkeypatch) == 15
+
+
+def test_the_predicate_of_an_inner_branch_decides_one_of_its_gradients(monkeypatch):
+    x = tf.placeholder_with_default(2.0, [])
+    y = tf.cond(x > 1.0, lambda: tf.cond(x < 3.0, lambda: x**3, lambda: x), lambda: -x)
+    for _ in range(2):
+        y = tf.gradients(y, x)[0]
+    assert raised(y)
+    assert both_ways(y, monkeypatch=monkeypatch) == 12
