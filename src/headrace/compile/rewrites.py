@@ -155,6 +155,8 @@ def _outer_product(node: Node) -> Contraction | None:
     rule = node.definition.lower
     if not isinstance(rule, Anchor) or rule.family != "contraction" or node.controls:
         return None
+    if any(v.type.sizes is None for v in node.inputs):
+        return None
     g = node.geometry
     return g if g is not None and not g.batch and g.transpose_x and not g.transpose_y else None
 

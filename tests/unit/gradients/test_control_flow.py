@@ -146,6 +146,20 @@ def test_first_and_second_order(program):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
+def test_shapes_that_only_the_step_knows():
+    x = tf.placeholder(tf.float64, [None])
+
+    def body(i, y):
+        return [tf.cond(i > 0, lambda: tf.sin(y * y) * x, lambda: y * x)]
+
+    first = tf.gradients(steps(3, body, [x])[0], [x])[0]
+    second = tf.gradients(first, [x])[0]
+    point = np.array([0.3, 0.7, 0.2])
+    found = run(second, {x: point})
+    ahead, behind = (run(first, {x: point + d}) for d in (1e-6, -1e-6))
+    np.testing.assert_allclose(found, (ahead - behind) / 2e-6, rtol=1e-5, atol=1e-7)
+
+
 def test_fourth_order():
     x = tf.placeholder(tf.float64, [])
     y = steps(3, lambda i, y: [y * x], [x])[0]  # x to the fourth
