@@ -19,8 +19,10 @@ from headrace.api import keras as keras
 from headrace.api import layers as layers
 from headrace.api import linalg as linalg
 from headrace.api import lookup as lookup
+from headrace.api import losses as losses
 from headrace.api import manip as manip
 from headrace.api import math as math
+from headrace.api import metrics as metrics
 from headrace.api import nest as nest
 from headrace.api import nn as nn
 from headrace.api import python as python
@@ -1026,6 +1028,7 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "lookup",
+    "losses",
     "make_ndarray",
     "make_template",
     "make_tensor_proto",
@@ -1047,6 +1050,7 @@ __all__ = [
     "matrix_triangular_solve",
     "maximum",
     "meshgrid",
+    "metrics",
     "min_max_variable_partitioner",
     "minimum",
     "mod",

@@ -1,0 +1,81 @@
+"""What metrics have in common: variables that count, inputs of one shape, and their results.
+
+A metric is a pair: a value, from what has been counted so far, and an operation that counts a batch
+and returns the value after it. Its variables are local, and in METRIC_VARIABLES.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core.dtypes import float32
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b
+from headrace.variables.options import VariableAggregation, VariableSynchronization
+from headrace.variables.variable import Variable
+
+__all__ = ["aligned", "collect", "metric_variable"]
+
+Metric = tuple[Any, Any]
+
+
+def metric_variable(shape: Any, dtype: Any = float32, name: str | None = None) -> Any:
+    """Return a variable that starts with zeros and isn't saved or trained."""
+    return Variable(
+        lambda: b.zeros(shape, dtype),
+        trainable=False,
+        collections=[GraphKeys.LOCAL_VARIABLES, GraphKeys.METRIC_VARIABLES],
+        name=name,
+        synchronization=VariableSynchronization.ON_READ,
+        aggregation=VariableAggregation.SUM,
+    )
+
+
+def collect(value: Any, update: Any, metrics_collections: Any, updates_collections: Any) -> Metric:
+    """Return a metric, after adding its parts to collections."""
+    graph = get_default_graph()
+    if metrics_collections:
+        graph.add_to_collections(metrics_collections, value)
+    if updates_collections:
+        graph.add_to_collections(updates_collections, update)
+    return value, update
+
+
+def aligned(predictions: Any, labels: Any, weights: Any) -> tuple[Tensor, Any, Any]:
+    """Predictions, labels and weights (both may be None) of one rank: a last dimension of size 1 is
+    taken away where there's one too many, and given to weights that have one too few.
+    """
+    predictions = convert_to_tensor(predictions)
+    if labels is not None:
+        labels, predictions = b.remove_squeezable_dimensions(labels, predictions)
+        predictions.shape.assert_is_compatible_with(labels.shape)
+    if weights is None:
+        return predictions, labels, None
+    weights = convert_to_tensor(weights)
+    rank, wanted = weights.shape.ndims, predictions.shape.ndims
+    if rank == 0:
+        return predictions, labels, weights
+    if rank is not None and wanted is not None:
+        if rank - wanted == 1:
+            weights = b.squeeze(weights, [-1])
+        elif wanted - rank == 1:
+            weights = b.expand_dims(weights, [-1])
+        return predictions, labels, weights
+    return predictions, labels, _aligned_in_step(weights, b.rank(predictions))
+
+
+def _aligned_in_step(weights: Tensor, wanted: Tensor) -> Tensor:
+    """Weights of unknown rank, or for values of unknown rank."""
+    rank = b.rank(weights)
+    extra = rank - wanted
+
+    def fitted() -> Tensor:
+        return b.cond(b.equal(extra, 1), lambda: b.squeeze(weights, [-1]), lambda: widened())
+
+    def widened() -> Tensor:
+        return b.cond(b.equal(extra, -1), lambda: b.expand_dims(weights, [-1]), lambda: weights)
+
+    return b.cond(b.equal(rank, 0), lambda: weights, fitted)

@@ -1,0 +1,98 @@
+"""Weights of values, as losses and metrics take them: a scalar, or a tensor of the values' rank
+whose sizes are the values' or 1. Shapes that are known are checked now, others in the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.graph.operation import Tensor
+from headrace.graph.scoped import control_dependencies
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b, composed
+
+__all__ = ["assert_broadcastable", "broadcast_weights"]
+
+_MESSAGE = "weights can not be broadcast to values."
+
+
+@composed
+def assert_broadcastable(weights: Any, values: Any) -> Any:
+    """Return an operation that fails a step if weights don't fit values; raise ValueError if it's
+    known already that they don't.
+    """
+    with name_scope(None, "assert_broadcastable", (weights, values)) as scope:
+        with name_scope(None, "weights", (weights,)) as inner:
+            weights = convert_to_tensor(weights, name=inner)
+            weights_shape = b.shape(weights, name="shape")
+            weights_rank = b.rank(weights, name="rank")
+        with name_scope(None, "values", (values,)) as inner:
+            values = convert_to_tensor(values, name=inner)
+            values_shape = b.shape(values, name="shape")
+            values_rank = b.rank(values, name="rank")
+        known = _known_to_fit(weights, values)
+        if known is not None:
+            return b.no_op(name=f"static_{known}_check_success")
+        is_scalar = b.equal(0, weights_rank, name="is_scalar")
+        fits = b.cond(
+            is_scalar,
+            lambda: is_scalar,
+            lambda: _sizes_fit(weights_shape, weights_rank, values_shape, values_rank),
+            name="is_valid_shape",
+        )
+        data = [_MESSAGE, "weights.shape=", weights.name, weights_shape]
+        data += ["values.shape=", values.name, values_shape, "is_scalar=", is_scalar]
+        return b.Assert(fits, data, name=scope)
+
+
+def _known_to_fit(weights: Tensor, values: Tensor) -> str | None:
+    """What was checked of the shapes, if they are known; None if they aren't."""
+    rank, expected = weights.shape.ndims, values.shape.ndims
+    if rank == 0:
+        return "scalar"
+    if rank is None or expected is None:
+        return None
+    if rank != expected:
+        raise ValueError(
+            f"{_MESSAGE} values.rank={expected}. weights.rank={rank}. "
+            f"values.shape={values.shape}. weights.shape={weights.shape}."
+        )
+    pairs = list(zip(weights.shape.as_list(), values.shape.as_list(), strict=True))
+    if any(None not in (w, v) and w not in (1, v) for w, v in pairs):
+        raise ValueError(
+            f"{_MESSAGE} Mismatch at dim. values.shape={values.shape}. "
+            f"weights.shape={weights.shape}."
+        )
+    return "dims" if all(w == 1 or None not in (w, v) for w, v in pairs) else None
+
+
+def _sizes_fit(weights: Tensor, weights_rank: Tensor, values: Tensor, values_rank: Tensor) -> Any:
+    """Whether shapes have one rank, and the weights' sizes are 1 or the values'."""
+    with name_scope(None, "has_valid_nonscalar_shape") as scope:
+        same_rank = b.equal(values_rank, weights_rank, name="is_same_rank")
+        return b.cond(
+            same_rank, lambda: _each_size_fits(weights, values), lambda: same_rank, name=scope
+        )
+
+
+def _each_size_fits(weights: Tensor, values: Tensor) -> Tensor:
+    """Whether none of the weights' sizes is missing from the sizes that are allowed there."""
+    with name_scope(None, "has_invalid_dims") as scope:
+        columns = b.expand_dims(values, -1)
+        allowed = b.concat((columns, b.ones_like(columns)), axis=1)
+        missing = b.set_difference(b.expand_dims(weights, -1), allowed)
+        count = b.size_op(missing.values, name="num_invalid_dims")
+        return b.equal(0, count, name=scope)
+
+
+@composed
+def broadcast_weights(weights: Any, values: Any) -> Tensor:
+    """Return weights in the values' shape."""
+    with name_scope(None, "broadcast_weights", (weights, values)) as scope:
+        values = convert_to_tensor(values, name="values")
+        weights = convert_to_tensor(weights, dtype=values.dtype.base_dtype, name="weights")
+        known = values.shape.is_fully_defined() and weights.shape.is_fully_defined()
+        if known and values.shape.as_list() == weights.shape.as_list():
+            return weights
+        with control_dependencies((assert_broadcastable(weights, values),)):
+            return b.multiply(weights, b.ones_like(values), name=scope)
