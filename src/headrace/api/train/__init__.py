@@ -47,6 +47,9 @@ from headrace.train.input_producers import (
     slice_input_producer as slice_input_producer,
     string_input_producer as string_input_producer,
 )
+from headrace.train.moving_averages import (
+    ExponentialMovingAverage as ExponentialMovingAverage,
+)
 from headrace.train.optimizer import (
     Optimizer as Optimizer,
 )
@@ -54,6 +57,18 @@ from headrace.train.queue_runners import (
     QueueRunner as QueueRunner,
     add_queue_runner as add_queue_runner,
     start_queue_runners as start_queue_runners,
+)
+from headrace.train.schedules import (
+    cosine_decay as cosine_decay,
+    cosine_decay_restarts as cosine_decay_restarts,
+    exponential_decay as exponential_decay,
+    inverse_time_decay as inverse_time_decay,
+    linear_cosine_decay as linear_cosine_decay,
+    natural_exp_decay as natural_exp_decay,
+    noisy_linear_cosine_decay as noisy_linear_cosine_decay,
+    piecewise_constant as piecewise_constant,
+    piecewise_constant as piecewise_constant_decay,
+    polynomial_decay as polynomial_decay,
 )
 from headrace.train.step_optimizers import (
     AdadeltaOptimizer as AdadeltaOptimizer,
@@ -88,6 +103,7 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "Coordinator",
+    "ExponentialMovingAverage",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "LooperThread",
@@ -101,19 +117,29 @@ __all__ = [
     "assert_global_step",
     "batch",
     "batch_join",
+    "cosine_decay",
+    "cosine_decay_restarts",
     "create_global_step",
+    "exponential_decay",
     "export_meta_graph",
     "get_global_step",
     "get_or_create_global_step",
     "global_step",
     "import_meta_graph",
     "input_producer",
+    "inverse_time_decay",
     "limit_epochs",
+    "linear_cosine_decay",
     "match_filenames_once",
     "maybe_batch",
     "maybe_batch_join",
     "maybe_shuffle_batch",
     "maybe_shuffle_batch_join",
+    "natural_exp_decay",
+    "noisy_linear_cosine_decay",
+    "piecewise_constant",
+    "piecewise_constant_decay",
+    "polynomial_decay",
     "queue_runner",
     "range_input_producer",
     "shuffle_batch",

@@ -1,0 +1,156 @@
+"""Moving averages of variables and tensors: shadow variables that follow them, often better at
+inference than the last values of a training run.
+
+The average is a slot of what it follows: `<name>/ExponentialMovingAverage`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core import dtypes
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Operation
+from headrace.ops.control import group
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b
+from headrace.train.slots import create_slot, create_zeros_slot
+from headrace.variables.collections import (
+    global_variables,
+    moving_average_variables,
+    trainable_variables,
+)
+from headrace.variables.initializers import Zeros
+from headrace.variables.lookup import get_variable
+from headrace.variables.ref_variable import RefVariable
+from headrace.variables.resource_variable import ResourceVariable
+from headrace.variables.scope import variable_scope
+from headrace.variables.variable import Variable
+
+__all__ = ["ExponentialMovingAverage", "assign_moving_average"]
+
+_FLOATS = (dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.float64)
+
+
+def assign_moving_average(
+    variable: Any, value: Any, decay: Any, zero_debias: bool = True, name: str | None = None
+) -> Any:
+    """Move `variable` toward `value`: variable -= (1 - decay) * (variable - value).
+
+    With `zero_debias`, for a variable that starts as zeros, what is averaged is kept in a variable
+    of its own, and `variable` is that over the sum of the weights so far.
+    """
+    with name_scope(name, "AssignMovingAvg", [variable, value, decay]) as scope:
+        share = convert_to_tensor(1.0 - decay, name="decay")
+        if share.dtype.base_dtype is not variable.dtype.base_dtype:
+            share = b.cast(share, variable.dtype.base_dtype)
+        own_name = scope if variable.dtype._is_ref_dtype else None
+        if zero_debias:
+            return _assign_unbiased(variable, value, share, own_name)
+        return b.assign_sub(variable, (variable - value) * share, name=own_name)
+
+
+def _assign_unbiased(variable: Any, value: Any, share: Any, name: str | None) -> Any:
+    graph = get_default_graph()
+    settings = {
+        "dtype": variable.dtype.base_dtype,
+        "initializer": Zeros(),
+        "trainable": False,
+        "use_resource": isinstance(variable, ResourceVariable),
+    }
+    with (
+        graph.control_dependencies(None),
+        variable_scope(variable.op.name, auxiliary_name_scope=False),
+        graph.colocate_with(variable),
+    ):
+        biased = get_variable("biased", shape=variable.shape, **settings)
+        count = get_variable("local_step", shape=[], **settings)
+    total = b.assign_sub(biased, (biased - value) * share)
+    number = b.assign_add(count, 1.0)
+    return b.assign(variable, total / (1 - b.pow(1.0 - share, number)), name=name)
+
+
+@export("train.ExponentialMovingAverage")
+class ExponentialMovingAverage:
+    """Averages in which old values fade by `decay` per update.
+
+    num_updates  a counter: with it, the decay is at most (1 + n) / (10 + n), to start faster
+    zero_debias  whether averages of tensors, which start as zeros, are corrected for that
+    """
+
+    def __init__(
+        self,
+        decay: Any,
+        num_updates: Any = None,
+        zero_debias: bool = False,
+        name: str = "ExponentialMovingAverage",
+    ) -> None:
+        self._decay = decay
+        self._num_updates = num_updates
+        self._zero_debias = zero_debias
+        self._name = name
+        self._averages: dict[Any, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The last part of the averages' names."""
+        return self._name
+
+    def apply(self, var_list: Any = None) -> Operation:
+        """Return an operation that updates the averages of variables and tensors, all trainable
+        variables by default. The averages are made here.
+        """
+        followed = trainable_variables() if var_list is None else list(var_list)
+        for var in followed:
+            if var.dtype.base_dtype not in _FLOATS:
+                raise TypeError(f"The variables must be half, float, or double: {var.name}")
+            if var not in self._averages:
+                self._averages[var] = self._make_average(var)
+        with name_scope(self._name) as scope:
+            decay = convert_to_tensor(self._decay, name="decay")
+            if self._num_updates is not None:
+                count = b.cast(self._num_updates, dtypes.float32, name="num_updates")
+                decay = b.minimum(decay, (1.0 + count) / (10.0 + count))
+            updates = [self._update(var, decay) for var in followed]
+            return group(*updates, name=scope)
+
+    def _make_average(self, var: Any) -> Any:
+        graph = get_default_graph()
+        with graph.control_dependencies(None):
+            if not isinstance(var, Variable):
+                return create_zeros_slot(var, self._name, colocate_with_primary=False)
+            made = create_slot(var, var.initialized_value(), self._name)
+            graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
+            return made
+
+    def _update(self, var: Any, decay: Any) -> Any:
+        # A reference, not the step's first read of it: what this operation waits for may just
+        # have changed the variable.
+        value = var._ref() if isinstance(var, RefVariable) else var
+        unbiased = self._zero_debias and not isinstance(var, Variable)
+        return assign_moving_average(self._averages[var], value, decay, zero_debias=unbiased)
+
+    def average(self, var: Any) -> Any:
+        """Return the variable that holds the average of `var`, or None."""
+        return self._averages.get(var)
+
+    def average_name(self, var: Any) -> str:
+        """Return the name of the average of `var`, as it is or as it would be."""
+        if var in self._averages:
+            return self._averages[var].op.name
+        return get_default_graph().unique_name(f"{var.op.name}/{self._name}", mark_as_used=False)
+
+    def variables_to_restore(self, moving_avg_variables: Any = None) -> dict[str, Any]:
+        """Return what a Saver is to restore for inference: the averages' names for the variables
+        that have one, else the variables' own.
+        """
+        if moving_avg_variables is None:
+            moving_avg_variables = trainable_variables() + moving_average_variables()
+        averaged = list(dict.fromkeys(moving_avg_variables))
+        found = {self.average_name(v): v for v in averaged}
+        for v in global_variables():
+            if v not in averaged and v.op.name not in found:
+                found[v.op.name] = v
+        return found
