@@ -18,7 +18,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -259,20 +259,14 @@ def _shape_of(entry: Any) -> tuple[int, ...]:
 
 
 class Bundle(Checkpoint):
-    """A V2 checkpoint. State: its entries, and the data files that have been opened."""
+    """A V2 checkpoint: its entries; the data files are opened when they are read."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         index = index_name(prefix)
         self._pending = os.path.exists(index + _PENDING)
         self._entries, self._shards = _read_index(index + _PENDING if self._pending else index)
-        self._open = ExitStack()
-        self._files: dict[int, Any] = {}
         self.stored = dict(self._described())
-
-    def close(self) -> None:
-        self._open.close()
-        self._files.clear()
 
     def missing(self, name: str) -> str:
         return f"Key {name} not found in checkpoint"
@@ -298,23 +292,20 @@ class Bundle(Checkpoint):
         entry = self._entries.get(key)
         if entry is None:
             raise DataLossError(None, None, f"{self.prefix}: {name} has no data for slice {part}")
-        file = self._file(entry.shard_id)
         try:
-            file.seek(entry.offset)
-            return read_array(
-                file.readinto, entry.size, entry.crc32c, self._dtype(entry), _shape_of(entry)
-            )
+            with open(self._path(entry.shard_id), "rb", buffering=0) as file:
+                file.seek(entry.offset)
+                return read_array(
+                    file.readinto, entry.size, entry.crc32c, self._dtype(entry), _shape_of(entry)
+                )
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                None, None, f"{error.filename}; No such file or directory"
+            ) from None
         except DataLossError as error:
-            raise DataLossError(None, None, f"{file.name}: {name}: {error.message}") from None
+            raise DataLossError(None, None, f"{self.prefix}: {name}: {error.message}") from None
 
-    def _file(self, shard: int) -> Any:
-        if shard not in self._files:
-            path = data_name(self.prefix, shard, self._shards)
-            if self._pending and os.path.exists(path + _PENDING):
-                path += _PENDING
-            try:
-                opened = open(path, "rb", buffering=0)  # noqa: SIM115 (closed by the stack)
-            except FileNotFoundError:
-                raise NotFoundError(None, None, f"{path}; No such file or directory") from None
-            self._files[shard] = self._open.enter_context(opened)
-        return self._files[shard]
+    def _path(self, shard: int) -> str:
+        path = data_name(self.prefix, shard, self._shards)
+        pending = self._pending and os.path.exists(path + _PENDING)
+        return path + _PENDING if pending else path

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,7 @@ class Stored:
 class Checkpoint(ABC):
     """A checkpoint that was opened for reading; close it, or use it in a `with` statement."""
 
-    stored: Mapping[str, Stored]
+    stored: dict[str, Stored]
 
     @abstractmethod
     def missing(self, name: str) -> str:
@@ -41,9 +40,9 @@ class Checkpoint(ABC):
     def read_part(self, name: str, part: TensorSlice | None) -> np.ndarray:
         """One part as it was saved; None for a tensor that was saved as a whole."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Free what the reader holds."""
+        """Forget what is in the checkpoint, and free what reading it takes."""
+        self.stored = {}
 
     def __enter__(self) -> Checkpoint:
         return self

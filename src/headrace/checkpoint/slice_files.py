@@ -102,11 +102,12 @@ class SliceFiles(Checkpoint):
                 f"{pattern}",
             )
         self._homes: dict[tuple[str, TensorSlice], Table] = {}
-        self.stored: dict[str, Stored] = {}
+        self.stored = {}
         for path in paths:
             self._add_file(path)
 
     def close(self) -> None:
+        super().close()
         self._homes.clear()  # the maps are freed with the tables
 
     def missing(self, name: str) -> str:

@@ -67,15 +67,15 @@ def _named(
     found = []
     for name, spec, value, dtype in zip(names, specs, values, types, strict=True):
         array = string_array(value) if dtype is string else np.asarray(value)
-        place = parse_shape_and_slice(spec) if spec else ()
-        if place and place[1].lengths != array.shape:
+        shape, part = parse_shape_and_slice(spec) if spec else (None, None)
+        if part is not None and part.lengths != array.shape:
             raise InvalidArgumentError(
                 None,
                 None,
                 "Slice in shape_and_slice specification does not match the shape of the tensor to "
                 f"save: {spec}, tensor: {list(array.shape)}",
             )
-        found.append(NamedTensor(name, array, *place))
+        found.append(NamedTensor(name, array, shape, part))
     return found
 
 

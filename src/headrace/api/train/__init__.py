@@ -28,6 +28,24 @@ from headrace.train.batching import (
     shuffle_batch as shuffle_batch,
     shuffle_batch_join as shuffle_batch_join,
 )
+from headrace.train.checkpoint_init import (
+    init_from_checkpoint as init_from_checkpoint,
+)
+from headrace.train.checkpoint_reader import (
+    CheckpointReader as NewCheckpointReader,
+    list_variables as list_variables,
+    load_checkpoint as load_checkpoint,
+    load_variable as load_variable,
+)
+from headrace.train.checkpoint_state import (
+    checkpoint_exists as checkpoint_exists,
+    generate_checkpoint_state_proto as generate_checkpoint_state_proto,
+    get_checkpoint_mtimes as get_checkpoint_mtimes,
+    get_checkpoint_state as get_checkpoint_state,
+    latest_checkpoint as latest_checkpoint,
+    remove_checkpoint as remove_checkpoint,
+    update_checkpoint_state as update_checkpoint_state,
+)
 from headrace.train.coordinator import (
     Coordinator as Coordinator,
     LooperThread as LooperThread,
@@ -57,6 +75,9 @@ from headrace.train.queue_runners import (
     QueueRunner as QueueRunner,
     add_queue_runner as add_queue_runner,
     start_queue_runners as start_queue_runners,
+)
+from headrace.train.saver import (
+    Saver as Saver,
 )
 from headrace.train.schedules import (
     cosine_decay as cosine_decay,
@@ -108,28 +129,39 @@ __all__ = [
     "GradientDescentOptimizer",
     "LooperThread",
     "MomentumOptimizer",
+    "NewCheckpointReader",
     "Optimizer",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "QueueRunner",
     "RMSPropOptimizer",
+    "Saver",
     "add_queue_runner",
     "assert_global_step",
     "batch",
     "batch_join",
+    "checkpoint_exists",
     "cosine_decay",
     "cosine_decay_restarts",
     "create_global_step",
     "exponential_decay",
     "export_meta_graph",
+    "generate_checkpoint_state_proto",
+    "get_checkpoint_mtimes",
+    "get_checkpoint_state",
     "get_global_step",
     "get_or_create_global_step",
     "global_step",
     "import_meta_graph",
+    "init_from_checkpoint",
     "input_producer",
     "inverse_time_decay",
+    "latest_checkpoint",
     "limit_epochs",
     "linear_cosine_decay",
+    "list_variables",
+    "load_checkpoint",
+    "load_variable",
     "match_filenames_once",
     "maybe_batch",
     "maybe_batch_join",
@@ -142,11 +174,13 @@ __all__ = [
     "polynomial_decay",
     "queue_runner",
     "range_input_producer",
+    "remove_checkpoint",
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
     "start_queue_runners",
     "string_input_producer",
+    "update_checkpoint_state",
     "write_graph",
 ]
 

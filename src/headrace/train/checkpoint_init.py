@@ -1,0 +1,124 @@
+"""Variables that start from a checkpoint. In: which name in the checkpoint is for which variable.
+Out: initializers that restore.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.ops import resource_state, state
+from headrace.ops.checkpoints import restore_v2
+from headrace.train.checkpoint_reader import checkpoint_in, load_checkpoint
+from headrace.variables.partition import PartitionedVariable
+from headrace.variables.resource_variable import ResourceVariable
+from headrace.variables.variable import Variable
+
+__all__ = ["init_from_checkpoint"]
+
+Parts = list[Any]  # a variable, or the parts of a partitioned one
+_HOMES = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.MODEL_VARIABLES)
+
+
+@export("train.init_from_checkpoint")
+def init_from_checkpoint(
+    ckpt_dir_or_file: str | os.PathLike[str], assignment_map: Mapping[str, Any]
+) -> None:
+    """Let the initializers of variables restore them from a checkpoint.
+
+    assignment_map: from names in the checkpoint to variables (also partitioned ones, or lists of
+    their parts) or their names; a scope, `{"old/": "new/"}`, stands for all variables in it, "/"
+    for the whole checkpoint.
+    """
+    prefix = checkpoint_in(ckpt_dir_or_file)
+    shapes = load_checkpoint(prefix).get_variable_to_shape_map()
+    # Sorted: what a name in the graph gets must not depend on the order in the dict.
+    for saved, target in sorted(assignment_map.items(), key=lambda pair: pair[0]):
+        for name, parts in _assignments(saved, target, shapes, prefix):
+            _check_shape(name, parts, shapes[name])
+            for part in parts:
+                _restore_initially(part, prefix, name)
+
+
+def _assignments(
+    saved: str, target: Any, shapes: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Parts]]:
+    """Which name is for which variable, of one entry of the map."""
+    if isinstance(target, str):
+        known = _variables_by_name()
+        if target not in known:
+            yield from _scope_assignments(saved, target, known, shapes, prefix)
+            return
+        parts = known[target]
+    else:
+        parts = list(target) if isinstance(target, PartitionedVariable | list) else [target]
+    if not all(isinstance(part, Variable) for part in parts):
+        raise TypeError(f"assignment_map['{saved}'] is not a variable: {target!r}")
+    if saved not in shapes:
+        raise ValueError(f"Tensor {saved} is not found in {prefix} checkpoint {dict(shapes)}")
+    yield saved, parts
+
+
+def _scope_assignments(
+    saved: str, target: str, known: Mapping[str, Parts], shapes: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Parts]]:
+    scope = target.rstrip("/")
+    if not (saved.endswith("/") and (target.endswith("/") or target == "")):
+        raise ValueError(
+            f"Assignment map with scope only name {scope} should map to scope only {saved}. "
+            "Should be 'scope/': 'other_scope/'."
+        )
+    inside = {n: parts for n, parts in known.items() if not scope or n.startswith(f"{scope}/")}
+    if not inside:
+        raise ValueError(f"There is no variable in the scope {target!r}")
+    for full_name, parts in inside.items():
+        rest = full_name.removeprefix(f"{scope}/") if scope else full_name
+        name = rest if saved == "/" else saved + rest
+        if name not in shapes:
+            raise ValueError(
+                f"Tensor {name} ({rest} in {saved}) is not found in {prefix} checkpoint"
+            )
+        yield name, parts
+
+
+def _variables_by_name() -> dict[str, Parts]:
+    graph = get_default_graph()
+    found: dict[str, Parts] = {}
+    for variable in dict.fromkeys(v for key in _HOMES for v in graph.get_collection(key)):
+        if isinstance(variable, Variable):
+            info = variable._get_save_slice_info()
+            name = variable.op.name if info is None else info.full_name or ""
+            found.setdefault(name, []).append(variable)
+    return found
+
+
+def _check_shape(name: str, parts: Parts, saved: list[int]) -> None:
+    info = parts[0]._get_save_slice_info()
+    shape = parts[0].shape if info is None else info.full_shape
+    if list(shape) != saved if info is not None else not shape.is_compatible_with(saved):
+        raise ValueError(
+            f"Shape of variable {parts[0].name} ({shape}) doesn't match with shape of tensor "
+            f"{name} ({saved}) from checkpoint reader."
+        )
+
+
+def _restore_initially(variable: Any, prefix: str, name: str) -> None:
+    """Replace a variable's initializer by one that restores."""
+    info = variable._get_save_slice_info()
+    spec = "" if info is None else info.spec
+    graph = variable.graph
+    dtype = variable.dtype.base_dtype
+    with graph.as_default(), graph.device(variable.device), graph.device("/device:CPU:0"):
+        (value,) = restore_v2(prefix, [name], [spec], [dtype], name="checkpoint_initializer")
+        value.set_shape(variable.shape)
+    with graph.as_default(), graph.colocate_with(variable.op):
+        if isinstance(variable, ResourceVariable):
+            made = resource_state.assign_variable_op(variable.handle, value)
+        else:
+            made = state.assign_op(variable._as_graph_element(), value).op
+    variable._initializer_op = made
+    variable._initial_value = value

@@ -1,0 +1,235 @@
+"""What savers store. In: variables, in a list or by name. Out: saveable objects, sorted by name.
+
+A saveable has a `name`, an `op` that it stands for, `specs` (tensors to store, each with its own
+name and slice) and `restore(tensors, shapes)`, which gives it back what was stored. Tables bring
+their own; here are those of variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from headrace.core.device import DeviceSpec
+from headrace.core.dtypes import DType
+from headrace.core.shapes import TensorShape, as_shape
+from headrace.graph.default import get_default_graph
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops import resource_state, state
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b
+from headrace.ops.source_ops import identity
+from headrace.variables.partition import PartitionedVariable
+from headrace.variables.resource_variable import ResourceVariable
+from headrace.variables.variable import Variable
+
+__all__ = ["SaveSpec", "SaveableObject", "on_cpu", "saveables_of"]
+
+
+def on_cpu(device: str) -> str:
+    """The CPU of the machine that a device is in."""
+    spec = DeviceSpec.from_string(device)
+    return spec.replace(device_type="CPU", device_index=0).to_string()
+
+
+class SaveSpec:
+    """A tensor to store (or a function that makes it), under which name, as which slice."""
+
+    def __init__(
+        self,
+        tensor: Tensor | Callable[[], Tensor],
+        slice_spec: str,
+        name: str,
+        dtype: DType | None = None,
+        device: str | None = None,
+    ) -> None:
+        self._tensor = tensor
+        self.slice_spec = slice_spec
+        self.name = name
+        self.dtype = _tensor_of(tensor).dtype if dtype is None else dtype
+        self.device = _tensor_of(tensor).device if device is None else device
+
+    @property
+    def tensor(self) -> Tensor:
+        return _tensor_of(self._tensor)
+
+
+def _tensor_of(tensor: Tensor | Callable[[], Tensor]) -> Tensor:
+    return tensor if isinstance(tensor, Tensor) else tensor()
+
+
+class SaveableObject:
+    """Something that is stored as one or several tensors; subclasses say how it's restored."""
+
+    def __init__(self, op: Any, specs: Iterable[Any], name: str) -> None:
+        self.op = op
+        self.specs = list(specs)
+        self.name = name
+
+    @property
+    def device(self) -> str:
+        """Where it lives."""
+        return device_of(self)
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
+        """Return the operation that gives it what was stored; shapes, if not None, come first."""
+        raise NotImplementedError(f"{type(self).__name__} doesn't say how it is restored")
+
+
+def device_of(saveable: Any) -> str:
+    """Where a saveable lives, which need not be one of ours."""
+    spec = saveable.specs[0]
+    return spec.device if hasattr(spec, "device") else spec.tensor.device
+
+
+class _Reference(SaveableObject):
+    """A variable behind a reference."""
+
+    def __init__(self, reference: Tensor, value: Tensor, slice_spec: str, name: str) -> None:
+        dtype = reference.dtype.base_dtype
+        super().__init__(reference, [SaveSpec(value, slice_spec, name, dtype)], name)
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
+        (value,) = restored_tensors
+        if restored_shapes is not None:
+            value = b.reshape(value, restored_shapes[0])
+        check = restored_shapes is None and self.op.shape.is_fully_defined()
+        return state.assign_op(self.op, value, validate_shape=check, use_locking=True)
+
+
+class _Resource(SaveableObject):
+    """A variable behind a handle."""
+
+    def __init__(
+        self, handle: Tensor, shape: TensorShape, value: Any, dtype: DType, spec: str, name: str
+    ) -> None:
+        self._handle, self._shape = handle, shape
+        stored = SaveSpec(value, spec, name, dtype, handle.device)
+        super().__init__(handle, [stored], name)
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
+        (value,) = restored_tensors
+        if restored_shapes is not None:
+            value = b.reshape(value, restored_shapes[0])
+        with get_default_graph().device(self._handle.device):
+            value = identity(value)
+            self._shape.assert_is_compatible_with(value.shape)
+            return resource_state.assign_variable_op(self._handle, value)
+
+
+# -- From variables --------------------------------------------------------------------------------
+
+
+def saveables_of(items: Mapping[str, Any] | Iterable[Any]) -> list[Any]:
+    """The saveables of variables: in a dict, by the names to store them under, or in a list, by
+    their own names.
+    """
+    named = dict(items) if isinstance(items, Mapping) else _by_name(items)
+    found: list[Any] = []
+    seen: set[Any] = set()
+    for name in sorted(named, key=_checked_name):
+        for saveable in _saveables(name, named[name]):
+            if saveable.op in seen:
+                raise ValueError(f"The same saveable will be restored with two names: {name}")
+            seen.add(saveable.op)
+            found.append(saveable)
+    return found
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(
+            "names_to_saveables must be a dict mapping string names to trackable operations. Name "
+            f"is not a string: {name}"
+        )
+    return name
+
+
+def _by_name(items: Any) -> dict[str, Any]:
+    if isinstance(items, str) or not isinstance(items, Iterable):
+        raise TypeError(f"Variables to save should be passed in a dict or a list: {items}")
+    found: dict[str, Any] = {}
+    for item in items:
+        name, value = _name_and_value(item)
+        if isinstance(value, list) and isinstance(found.get(name), list):
+            found[name] += value  # another part
+        elif name in found:
+            raise ValueError(f"At least two variables have the same name: {name}")
+        else:
+            found[name] = value
+    return found
+
+
+def _name_and_value(item: Any) -> tuple[str, Any]:
+    if _is_saveable(item):
+        return item.name, item
+    if isinstance(item, PartitionedVariable):
+        return item.name, list(item)
+    part = item._get_save_slice_info() if isinstance(item, Variable) else None
+    if part is not None:
+        return part.full_name or "", [item]
+    if isinstance(item, Variable) or _is_reference(item):
+        return item.op.name, item
+    raise TypeError(f"Variable to save is not a Variable: {item}")
+
+
+def _saveables(name: str, value: Any) -> list[Any]:
+    if _is_saveable(value):
+        return [value]
+    if isinstance(value, PartitionedVariable | list | tuple):
+        return [_of_part(part, name) for part in value]
+    if isinstance(value, ResourceVariable):
+        read = value._as_graph_element()
+        return [_Resource(value.handle, value.shape, read, value.dtype, "", name)]
+    if isinstance(value, Variable):
+        value = value._as_graph_element()
+    if not _is_reference(value):
+        raise TypeError(
+            "names_to_saveables must be a dict mapping string names to Tensors/Variables. Not a "
+            f"variable: {value}"
+        )
+    return [_Reference(value, value, "", name)]
+
+
+def _of_part(variable: Any, name: str) -> SaveableObject:
+    """One of the variables that a partitioned one consists of."""
+    if not isinstance(variable, Variable):
+        raise ValueError(f"Slices must all be Variables: {variable}")
+    info = variable._get_save_slice_info()
+    if info is None:
+        raise ValueError(f"Slices must all be slices: {variable}")
+    if name != info.full_name:
+        raise ValueError(f"Slices must all be from the same tensor: {name} != {info.full_name}")
+    if isinstance(variable, ResourceVariable):
+        read = _reader(variable)
+        return _Resource(variable.handle, variable.shape, read, variable.dtype, info.spec, name)
+    reference = variable._as_graph_element()
+    return _Reference(reference, convert_to_tensor(variable), info.spec, name)
+
+
+def _reader(variable: ResourceVariable) -> Callable[[], Tensor]:
+    """Reads a variable where it lives, for storing on that machine's CPU."""
+
+    def read() -> Tensor:
+        graph = variable.graph
+        with graph.device(variable.device):
+            value = variable.read_value()
+            with graph.device("/device:CPU:0"):
+                return identity(value)
+
+    return read
+
+
+def _is_saveable(item: Any) -> bool:
+    return hasattr(item, "specs") and hasattr(item, "restore")
+
+
+def _is_reference(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.dtype._is_ref_dtype
+
+
+def static_or_dynamic_shape(spec: Any) -> Any:
+    """The shape that a restored tensor is to get, for savers that reshape."""
+    tensor = spec.tensor
+    shape = as_shape(tensor.shape)
+    return shape if shape.is_fully_defined() else b.shape(tensor)

@@ -1,0 +1,333 @@
+"""tf.train.Saver. In: variables, a session, a prefix. Out: a checkpoint; and back.
+
+A saver is nodes in the graph (made by saver_builder, named by a SaverDef) and, in Python, the list
+of the checkpoints that it has made. A save is, in this order: the checkpoint, whole or not at all;
+the state file that names it; the removal of old checkpoints; the graph beside it.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.core import proto
+from headrace.core.errors import NotFoundError
+from headrace.core.export import export
+from headrace.core.text import as_text
+from headrace.graph import meta_graph
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.proto_functions import register_proto_function
+from headrace.ops.import_meta_graph import register_saver_from_proto
+from headrace.session.session import BaseSession
+from headrace.train.checkpoint_state import (
+    Kept,
+    checkpoint_exists,
+    get_checkpoint_mtimes,
+    meta_graph_filename,
+    write_state,
+)
+from headrace.train.saver_builder import V1, V2, BulkSaverBuilder
+from headrace.variables.slice_info import with_scope, without_scope
+
+__all__ = ["Saver"]
+
+_NAMES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
+
+
+@export("train.Saver")
+class Saver:
+    """Saves variables to checkpoints, and restores them.
+
+    var_list          variables (or other saveable objects) in a list, or a dict by the names to
+                      store them under; None: all that the graph has
+    reshape           restore to the variables' shapes, whatever the shapes in the checkpoint
+    sharded           one data file per device
+    max_to_keep       how many checkpoints to keep, 0 or None for all
+    keep_checkpoint_every_n_hours  of those that would be removed, keep one per so many hours
+    name              the scope of the nodes, "save" by default
+    restore_sequentially  restore one variable after the other
+    saver_def         use the nodes that this names instead of making nodes
+    builder           what makes the nodes, a BulkSaverBuilder by default
+    defer_build       make no nodes before `build`
+    allow_empty       whether there may be nothing to save
+    write_version     SaverDef.V2, or SaverDef.V1 for the older format
+    pad_step_number   write the step with eight digits
+    save_relative_paths  let the state file have paths relative to itself
+    filename          the prefix where none is fed
+    """
+
+    def __init__(
+        self,
+        var_list: Any = None,
+        reshape: bool = False,
+        sharded: bool = False,
+        max_to_keep: int | None = 5,
+        keep_checkpoint_every_n_hours: float = 10000.0,
+        name: str | None = None,
+        restore_sequentially: bool = False,
+        saver_def: Any = None,
+        builder: Any = None,
+        defer_build: bool = False,
+        allow_empty: bool = False,
+        write_version: int = V2,
+        pad_step_number: bool = False,
+        save_relative_paths: bool = False,
+        filename: str | None = None,
+    ) -> None:
+        if defer_build and var_list is not None:
+            raise ValueError(
+                "If `var_list` is provided then build cannot be deferred. Either set "
+                "defer_build=False or var_list=None."
+            )
+        if write_version not in (V1, V2):
+            raise ValueError(
+                f"write_version must be SaverDef.V1 or SaverDef.V2, not {write_version}"
+            )
+        if saver_def is not None and not isinstance(saver_def, proto.SaverDef):
+            raise ValueError(f"saver_def must be a SaverDef: {saver_def!r}")
+        self._var_list = var_list
+        self._reshape = reshape
+        self._sharded = sharded
+        self._max_to_keep = max_to_keep or 0
+        self._every_n_hours = keep_checkpoint_every_n_hours
+        self._name = name
+        self._sequentially = restore_sequentially
+        self._builder = builder
+        self._allow_empty = allow_empty
+        self._version = write_version
+        self._pad_step_number = pad_step_number
+        self._relative = save_relative_paths
+        self._filename = filename
+        self._is_empty = False
+        self._is_built = False
+        self.saver_def: Any = saver_def
+        if not defer_build:
+            self.build()
+
+    def build(self) -> None:
+        """Make the nodes, unless a SaverDef named them."""
+        if self._is_built:
+            return
+        self._is_built = True
+        if self.saver_def is None:
+            self._make_nodes()
+        if self.saver_def is not None:
+            for name in _NAMES:
+                if not getattr(self.saver_def, name):
+                    raise ValueError(f"saver_def must specify the {name}: {self.saver_def}")
+            self._version = self.saver_def.version
+            self._max_to_keep = max(self.saver_def.max_to_keep, 0)
+            self._every_n_hours = self.saver_def.keep_checkpoint_every_n_hours
+        self._kept = Kept(self._max_to_keep, self._every_n_hours)
+
+    def _make_nodes(self) -> None:
+        if self._var_list is None:
+            self._var_list = _all_saveables()
+        if not self._var_list:
+            if not self._allow_empty:
+                raise ValueError("No variables to save")
+            self._is_empty = True
+            return
+        builder = self._builder or BulkSaverBuilder(self._version)
+        self.saver_def = builder.build(
+            self._var_list,
+            reshape=self._reshape,
+            sharded=self._sharded,
+            max_to_keep=self._max_to_keep,
+            keep_checkpoint_every_n_hours=self._every_n_hours,
+            name=self._name,
+            restore_sequentially=self._sequentially,
+            filename=self._filename or "model",
+        )
+
+    # -- Saving ------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        sess: BaseSession,
+        save_path: str | os.PathLike[str],
+        global_step: Any = None,
+        latest_filename: str | None = None,
+        meta_graph_suffix: str = "meta",
+        write_meta_graph: bool = True,
+        write_state: bool = True,
+        strip_default_attrs: bool = False,
+        save_debug_info: bool = False,
+    ) -> str | None:
+        """Save the variables' values in `sess` to `save_path`, or `save_path`-`global_step`; return
+        the prefix to restore from, None if there is nothing to save.
+
+        latest_filename: the state file's name, "checkpoint" by default.
+        """
+        if not self._is_built:
+            raise RuntimeError("`build()` should be called before save if defer_build==True")
+        latest_filename = latest_filename or "checkpoint"
+        if os.path.split(latest_filename)[0]:
+            raise ValueError("'latest_filename' must not contain path components")
+        if not isinstance(sess, BaseSession):
+            raise TypeError(f"'sess' must be a Session; {sess}")
+        prefix = self._prefix(sess, os.fspath(save_path), global_step, latest_filename)
+        path = None
+        if not self._is_empty:
+            feeds = {self.saver_def.filename_tensor_name: prefix}
+            path = as_text(sess.run(self.saver_def.save_tensor_name, feeds))
+            if write_state:
+                self._kept.record(path)
+                self._write_state(os.path.dirname(prefix), path, latest_filename)
+                self._kept.remove_old(self._version, meta_graph_suffix)
+        if write_meta_graph:
+            os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
+            with sess.graph.as_default():
+                self.export_meta_graph(
+                    meta_graph_filename(prefix, meta_graph_suffix),
+                    strip_default_attrs=strip_default_attrs,
+                    save_debug_info=save_debug_info,
+                )
+        return path
+
+    def _prefix(self, sess: Any, save_path: str, global_step: Any, latest_filename: str) -> str:
+        if global_step is not None:
+            if not isinstance(global_step, numbers.Integral):
+                global_step = sess.run(global_step)
+            step = int(global_step)
+            return f"{save_path}-{step:08d}" if self._pad_step_number else f"{save_path}-{step}"
+        if os.path.basename(save_path) == latest_filename and not self._sharded:
+            raise ValueError(
+                f"'latest_filename' collides with 'save_path': '{latest_filename}' and "
+                f"'{save_path}'"
+            )
+        return save_path
+
+    def _write_state(self, directory: str, path: str, latest_filename: str) -> None:
+        paths = self.last_checkpoints
+        if os.path.isabs(directory):  # what is relative there would be taken as seen from it
+            paths = [os.path.abspath(p) for p in paths]
+        write_state(directory, path, paths, latest_filename, relative=self._relative)
+
+    # -- Restoring ---------------------------------------------------------------------------------
+
+    def restore(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
+        """Give the variables in `sess` the values of the checkpoint at `save_path`.
+
+        NotFoundError, where the checkpoint lacks names, says which, and which others it has.
+        """
+        if self._is_empty:
+            return
+        if not self._is_built:
+            raise RuntimeError("`build()` should be called before restore if defer_build==True")
+        if save_path is None:
+            raise ValueError("Can't load save_path when it is None.")
+        prefix = os.fspath(save_path)
+        if not checkpoint_exists(prefix):
+            raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
+        try:
+            sess.run(self.saver_def.restore_op_name, {self.saver_def.filename_tensor_name: prefix})
+        except NotFoundError as error:
+            raise NotFoundError(
+                error.node_def,
+                error.op,
+                f"Restoring from checkpoint {prefix} failed: {error.message}",
+                hint=error.hint,
+            ) from None
+
+    # -- The checkpoints so far --------------------------------------------------------------------
+
+    @property
+    def last_checkpoints(self) -> list[str]:
+        """The prefixes of the checkpoints that are kept, oldest first."""
+        return [path for path, _ in self._kept.last]
+
+    def set_last_checkpoints(self, last_checkpoints: Sequence[str]) -> None:
+        """Take over the checkpoints of another saver, as if they were as old as time."""
+        self.set_last_checkpoints_with_time([(path, float("nan")) for path in last_checkpoints])
+
+    def set_last_checkpoints_with_time(
+        self, last_checkpoints_with_time: Sequence[tuple[str, float]]
+    ) -> None:
+        """Take over the checkpoints of another saver, with the seconds when they were made."""
+        if not isinstance(last_checkpoints_with_time, list | tuple):
+            raise TypeError(f"expected a list of checkpoints, got {last_checkpoints_with_time!r}")
+        self._kept.last = list(last_checkpoints_with_time)
+
+    def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
+        """Take over those of the given checkpoints that still exist, as after a restart."""
+        existing = [path for path in checkpoint_paths if checkpoint_exists(path)]
+        self.set_last_checkpoints_with_time(
+            list(zip(existing, get_checkpoint_mtimes(existing), strict=True))
+        )
+
+    # -- As a message ------------------------------------------------------------------------------
+
+    def as_saver_def(self) -> Any:
+        """Return the SaverDef."""
+        return self.saver_def
+
+    def to_proto(self, export_scope: str | None = None) -> Any:
+        """Return the SaverDef, or None if the saver's nodes lie outside of `export_scope`."""
+        if export_scope is None or self.saver_def is None:
+            return self.saver_def
+        found = proto.SaverDef()
+        found.CopyFrom(self.saver_def)
+        for field in _NAMES:
+            name = getattr(found, field)
+            if not name.startswith(export_scope):
+                return None
+            setattr(found, field, without_scope(name, export_scope))
+        return found
+
+    @staticmethod
+    def from_proto(saver_def: Any, import_scope: str | None = None) -> Saver:
+        """Return a saver that uses the nodes of a SaverDef, imported under `import_scope`."""
+        moved = proto.SaverDef()
+        moved.CopyFrom(saver_def)
+        for field in _NAMES:
+            setattr(moved, field, with_scope(getattr(moved, field), import_scope))
+        return Saver(saver_def=moved, name=import_scope)
+
+    def export_meta_graph(
+        self,
+        filename: str | os.PathLike[str] | None = None,
+        collection_list: Any = None,
+        as_text: bool = False,
+        export_scope: str | None = None,
+        clear_devices: bool = False,
+        clear_extraneous_savers: bool = False,
+        strip_default_attrs: bool = False,
+        save_debug_info: bool = False,
+    ) -> Any:
+        """Return the default graph and this saver as a MetaGraphDef; write it to `filename`, if
+        given.
+        """
+        return meta_graph.export_meta_graph(
+            filename=filename,
+            saver_def=self.saver_def,
+            collection_list=collection_list,
+            as_text=as_text,
+            export_scope=export_scope,
+            clear_devices=clear_devices,
+            clear_extraneous_savers=clear_extraneous_savers,
+            strip_default_attrs=strip_default_attrs,
+            save_debug_info=save_debug_info,
+        )
+
+
+def _all_saveables(scope: str | None = None) -> list[Any]:
+    graph = get_default_graph()
+    keys = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.SAVEABLE_OBJECTS)
+    return [item for key in keys for item in graph.get_collection(key, scope)]
+
+
+def _from_meta_graph(saver_def: Any, import_scope: str | None) -> Saver | None:
+    """The saver of an imported graph: its own, or a new one, or None if there's nothing to save."""
+    if saver_def is not None:
+        return Saver.from_proto(saver_def, import_scope)
+    return Saver() if _all_saveables(import_scope) else None
+
+
+register_saver_from_proto(_from_meta_graph)
+register_proto_function(
+    GraphKeys.SAVERS, "SaverDef", to_proto=Saver.to_proto, from_proto=Saver.from_proto
+)

@@ -1,0 +1,225 @@
+"""tf.train.Saver: what is saved, what is kept, what is restored."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.ops.tables import MutableHashTable
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def started():
+    session = tf.Session()
+    session.run(tf.global_variables_initializer())
+    return session
+
+
+def variables(use_resource=False):
+    with tf.device("/cpu:0"):
+        tf.get_variable("a", [2, 3], use_resource=use_resource)
+    tf.get_variable("n", initializer=7, use_resource=use_resource)
+    tf.get_variable(
+        "p", [5, 2], partitioner=tf.fixed_size_partitioner(2), use_resource=use_resource
+    )
+    return tf.global_variables()
+
+
+OPTIONS = [{}, {"sharded": True}, {"restore_sequentially": True}, {"reshape": True}]
+OPTIONS += [{"write_version": 1}, {"write_version": 1, "sharded": True}]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_round_trip(tmp_path, options, use_resource):
+    kept = variables(use_resource)
+    saver = tf.train.Saver(**options)
+    with started() as session:
+        values = session.run(kept)
+        path = saver.save(session, str(tmp_path / "model"), global_step=3)
+    with tf.Session() as session:
+        saver.restore(session, path)
+        restored = session.run(kept)
+    assert all(np.array_equal(x, y) for x, y in zip(values, restored, strict=True))
+    assert tf.train.latest_checkpoint(str(tmp_path)) == path
+    assert tf.train.checkpoint_exists(path)
+    whole = tf.train.load_variable(path, "p")
+    assert np.array_equal(whole, np.concatenate(values[2:]))
+    assert tf.train.list_variables(path) == [("a", [2, 3]), ("n", []), ("p", [5, 2])]
+
+
+def test_old_checkpoints_go(tmp_path):
+    tf.Variable(1.0, name="v")
+    saver = tf.train.Saver(max_to_keep=2)
+    with started() as session:
+        paths = [saver.save(session, str(tmp_path / "m"), step) for step in range(4)]
+    assert saver.last_checkpoints == paths[2:]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert state.model_checkpoint_path == paths[3]
+    assert list(state.all_model_checkpoint_paths) == paths[2:]
+    names = {p.name for p in tmp_path.iterdir()}
+    files = [f"m-{i}.{end}" for i in (2, 3) for end in ("index", "meta", "data-00000-of-00001")]
+    assert names == {"checkpoint", *files}
+
+
+def test_some_are_kept_for_good(tmp_path):
+    tf.Variable(1.0)
+    saver = tf.train.Saver(max_to_keep=1, keep_checkpoint_every_n_hours=1e-12)
+    with started() as session:
+        paths = [saver.save(session, str(tmp_path / "m"), step) for step in range(3)]
+    assert all(map(tf.train.checkpoint_exists, paths))
+
+
+def test_a_restarted_program_goes_on(tmp_path):
+    v = tf.Variable(1.0)
+    with started() as session:
+        first = tf.train.Saver(max_to_keep=2)
+        for step in range(2):
+            first.save(session, str(tmp_path / "m"), step)
+        state = tf.train.get_checkpoint_state(str(tmp_path))
+        second = tf.train.Saver(max_to_keep=2)
+        lost = str(tmp_path / "lost")
+        second.recover_last_checkpoints([*state.all_model_checkpoint_paths, lost])
+        second.save(session, str(tmp_path / "m"), 2)
+        assert [p[-1] for p in second.last_checkpoints] == ["1", "2"]
+        assert not tf.train.checkpoint_exists(str(tmp_path / "m-0"))
+        session.run(v.assign(5.0))
+        second.restore(session, tf.train.latest_checkpoint(str(tmp_path)))
+        assert session.run(v) == 1.0
+
+
+def test_names_of_steps_and_relative_paths(tmp_path):
+    tf.Variable(1.0)
+    step = tf.Variable(12, name="step", trainable=False)
+    saver = tf.train.Saver(pad_step_number=True, save_relative_paths=True)
+    with started() as session:
+        path = saver.save(session, str(tmp_path / "m"), step, write_meta_graph=False)
+    assert path.endswith("m-00000012")
+    assert 'model_checkpoint_path: "m-00000012"' in (tmp_path / "checkpoint").read_text()
+    moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}_moved")
+    assert tf.train.latest_checkpoint(moved) == str(moved / "m-00000012")
+
+
+def test_names_of_ones_own_and_a_subset(tmp_path):
+    a, b = tf.Variable(1.0, name="a"), tf.Variable(2.0, name="b")
+    path = str(tmp_path / "m")
+    with started() as session:
+        tf.train.Saver({"x": a}).save(session, path)
+        assert tf.train.list_variables(path) == [("x", [])]
+        tf.train.Saver({"x": b}).restore(session, path)
+        assert session.run(b) == 1.0
+
+
+def test_tables_are_saved(tmp_path):
+    table = MutableHashTable(tf.string, tf.int64, -1, name="table")
+    fill = table.insert(["a", "b"], np.array([1, 2], np.int64))
+    saver = tf.train.Saver()
+    with tf.Session() as session:
+        session.run(fill)
+        path = saver.save(session, str(tmp_path / "m"))
+    with tf.Session() as session:
+        saver.restore(session, path)
+        assert session.run(table.lookup(tf.constant(["b", "c"]))).tolist() == [2, -1]
+
+
+def test_the_graph_comes_with_it(tmp_path):
+    variables()
+    with started() as session:
+        a = session.run("a:0")
+        path = tf.train.Saver().save(session, str(tmp_path / "m"))
+    for scope, name in ((None, "a:0"), ("again", "again/a:0")):
+        with tf.Graph().as_default(), tf.Session() as session:
+            saver = tf.train.import_meta_graph(path + ".meta", import_scope=scope)
+            saver.restore(session, path)
+            assert np.array_equal(session.run(name), a)
+
+
+def test_savers_in_a_collection_are_saved():
+    tf.Variable(1.0)
+    saver = tf.train.Saver(name="inner", max_to_keep=3)
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+    message = tf.train.export_meta_graph()
+    with tf.Graph().as_default():
+        tf.train.import_meta_graph(message)
+        (found,) = tf.get_collection(tf.GraphKeys.SAVERS)
+        assert found.saver_def.restore_op_name == "inner/restore_all"
+    assert saver.to_proto("elsewhere") is None
+    assert saver.to_proto("inner").restore_op_name == "restore_all"
+
+
+def test_wrong_names_are_explained(tmp_path):
+    tf.Variable([1.0], name="net/kernel")
+    with started() as session:
+        path = tf.train.Saver().save(session, str(tmp_path / "m"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.Variable([1.0], name="kernel")
+        saver = tf.train.Saver()
+        with pytest.raises(tf.errors.NotFoundError) as error:
+            saver.restore(session, path)
+    text = str(error.value)
+    assert "missing in the checkpoint: kernel" in text and "nearest to kernel: net/kernel" in text
+
+
+def test_other_shapes_need_reshape(tmp_path):
+    tf.get_variable("v", initializer=np.arange(6.0))
+    with started() as session:
+        path = tf.train.Saver().save(session, str(tmp_path / "m"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.get_variable("v", [2, 3], tf.float64)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            tf.train.Saver().restore(session, path)
+        tf.train.Saver(reshape=True).restore(session, path)
+        assert session.run(v).tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_nothing_to_save(tmp_path):
+    with pytest.raises(ValueError, match="No variables to save"):
+        tf.train.Saver()
+    empty = tf.train.Saver(allow_empty=True)
+    with tf.Session() as session:
+        assert empty.save(session, str(tmp_path / "m")) is None
+        assert empty.restore(session, str(tmp_path / "m")) is None
+
+
+def test_deferred(tmp_path):
+    tf.Variable(1.0)
+    saver = tf.train.Saver(defer_build=True)
+    with started() as session:
+        with pytest.raises(RuntimeError, match="build"):
+            saver.save(session, str(tmp_path / "m"))
+        saver.build()
+        assert saver.save(session, str(tmp_path / "m"))
+
+
+def test_wrong_arguments(tmp_path):
+    v = tf.Variable(1.0, name="v")
+    for bad, kind, message in (
+        ([v, v], ValueError, "At least two variables have the same name: v"),
+        ({"x": v, "y": v}, ValueError, "The same saveable will be restored with two names: y"),
+        ([tf.constant(1)], TypeError, "Variable to save is not a Variable"),
+        ({"x": tf.constant(1)}, TypeError, "Not a variable"),
+        ({1: v}, TypeError, "Name is not a string: 1"),
+        ("v", TypeError, "should be passed in a dict or a list"),
+    ):
+        with pytest.raises(kind, match=message):
+            tf.train.Saver(bad)
+    with pytest.raises(ValueError, match="build cannot be deferred"):
+        tf.train.Saver([v], defer_build=True)
+    saver = tf.train.Saver()
+    with started() as session:
+        for path, latest, kind, message in (
+            ("x", "a/b", ValueError, "must not contain path components"),
+            ("checkpoint", None, ValueError, "collides with 'save_path'"),
+        ):
+            with pytest.raises(kind, match=message):
+                saver.save(session, str(tmp_path / path), latest_filename=latest)
+        with pytest.raises(TypeError, match="must be a Session"):
+            saver.save(None, str(tmp_path / "x"))
+        with pytest.raises(ValueError, match="None"):
+            saver.restore(session, None)
+        with pytest.raises(ValueError, match="not a valid checkpoint"):
+            saver.restore(session, str(tmp_path / "none"))
