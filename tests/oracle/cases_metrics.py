@@ -79,7 +79,7 @@ def updated(tf, build, weights):
     random = np.random.RandomState(0)
     x = tf.constant(random.uniform(0, 1, 6).astype(np.float32))
     y = tf.constant(random.uniform(0, 1, 6).astype(np.float32))
-    options = {} if weights is None else {"weights": weights, "name": "m"}
+    options = {} if weights is None else {"weights": tf.constant(weights), "name": "m"}
     collections = {"metrics_collections": "values", "updates_collections": ["updates"]}
     update = build(tf.metrics, tf, x, y, **options, **collections)[1]
     names = [tf.constant(v.name) for v in tf.get_collection(tf.GraphKeys.METRIC_VARIABLES)]

@@ -1,4 +1,4 @@
-"""Metrics of several classes: mean intersection over union, and the mean of the classes' accuracies."""
+"""Metrics of several classes: mean intersection over union, mean of the classes' accuracies."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = ["mean_iou", "mean_per_class_accuracy"]
 
 
 def _flat(x: Any) -> Tensor:
+    x = convert_to_tensor(x)
     return b.reshape(x, [-1]) if x.shape.ndims != 1 else x
 
 
@@ -41,7 +42,7 @@ def mean_iou(
             _flat(labels),
             _flat(predictions),
             num_classes,
-            weights=None if weights is None else _flat(convert_to_tensor(weights)),
+            weights=None if weights is None else _flat(weights),
             dtype=dtypes.float64,
         )
         update = b.assign_add(total, matrix)
@@ -70,11 +71,11 @@ def mean_per_class_accuracy(
     name: str | None = None,
 ) -> Metric:
     """Return the mean over classes of how often their examples are predicted right; it's 0 for
-    classes that never came.
+    classes that never came. The second result has the accuracy of each class.
     """
     with variable_scope(name, "mean_accuracy", (predictions, labels, weights)):
         labels = b.cast(labels, dtypes.int64)
-        labels, predictions = _flat(labels), _flat(convert_to_tensor(predictions))
+        labels, predictions = _flat(labels), _flat(predictions)
         predictions.shape.assert_is_compatible_with(labels.shape)
         total = metric_variable([num_classes], name="total")
         count = metric_variable([num_classes], name="count")
@@ -83,12 +84,10 @@ def mean_per_class_accuracy(
             predictions = b.cast(predictions, labels.dtype)
         correct = b.cast(b.equal(predictions, labels), dtypes.float32)
         if weights is not None:
-            weights = b.cast(_flat(convert_to_tensor(weights)), dtypes.float32)
+            weights = b.cast(_flat(weights), dtypes.float32)
             correct, ones = correct * weights, ones * weights
         new_total = b.scatter_add(total, labels, correct)
         new_count = b.scatter_add(count, labels, ones)
         value = b.reduce_mean(b.div_no_nan(total, b.maximum(count, 0)), name="mean_accuracy")
-        update = b.reduce_mean(
-            b.div_no_nan(new_total, b.maximum(new_count, 0)), name="update_mean_accuracy"
-        )
+        update = b.div_no_nan(new_total, b.maximum(new_count, 0), name="update_op")
         return collect(value, update, metrics_collections, updates_collections)

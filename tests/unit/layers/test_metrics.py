@@ -1,0 +1,82 @@
+"""Metrics: values over several batches, and what they refuse."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def over(batches, build):
+    """The value before, and the updates and the value after, batches of (labels, predictions)."""
+    x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+    value, update = build(x, y)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        first = session.run(value)
+        updates = [session.run(update, {x: labels, y: p}) for labels, p in batches]
+        return first, updates, session.run(value)
+
+
+BATCHES = [([1, 0, 1], [0.9, 0.2, 0.4]), ([0], [0.7]), ([1, 1], [0.6, 0.1])]
+LABELS = np.concatenate([b[0] for b in BATCHES])
+PREDICTIONS = np.concatenate([b[1] for b in BATCHES])
+SAID = PREDICTIONS > 0.5
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda x, y: tf.metrics.mean(y), PREDICTIONS.mean()),
+        (lambda x, y: tf.metrics.accuracy(x, tf.round(y)), (LABELS == SAID).mean()),
+        (
+            lambda x, y: tf.metrics.root_mean_squared_error(x, y),
+            np.sqrt(((LABELS - PREDICTIONS) ** 2).mean()),
+        ),
+        (lambda x, y: tf.metrics.precision(x, y > 0.5), 2 / 3),
+        (lambda x, y: tf.metrics.recall(x, y > 0.5), 2 / 4),
+        (lambda x, y: tf.metrics.true_negatives(x, y > 0.5), 1),
+        (lambda x, y: tf.metrics.false_positives_at_thresholds(x, y, [0.1, 0.5]), [2, 1]),
+        (lambda x, y: tf.metrics.auc(x, y), 4 / 8),
+    ],
+)
+def test_value_counts_all_batches(build, expected):
+    first, updates, value = over(BATCHES, build)
+    assert not np.any(first) or first.shape == ()
+    np.testing.assert_allclose(updates[-1], expected, rtol=1e-4)
+    np.testing.assert_array_equal(value, updates[-1])
+
+
+def test_mean_iou_leaves_out_classes_that_never_came():
+    iou, update = tf.metrics.mean_iou([0, 1, 1, 0], [0, 1, 0, 0], num_classes=3)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        assert session.run(iou) == 0
+        np.testing.assert_array_equal(session.run(update), [[2, 0, 0], [1, 1, 0], [0, 0, 0]])
+        assert session.run(iou) == pytest.approx((2 / 3 + 1 / 2) / 2)
+
+
+def test_predictions_must_be_probabilities():
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"must be in \[0, 1\]"):
+        over([([1, 0], [0.5, 1.5])], tf.metrics.auc)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda m, x: m.accuracy(x, tf.zeros([3])), "are incompatible"),
+        (lambda m, x: m.mean(x, weights=tf.zeros([3])), "can not be broadcast"),
+        (lambda m, x: m.auc(x, x, curve="X"), "curve must be either ROC or PR"),
+        (lambda m, x: m.auc(x, x, summation_method="x"), "Invalid summation_method"),
+        (lambda m, x: m.auc(x, x, thresholds=[2.0]), "thresholds must be in"),
+        (lambda m, x: m.sensitivity_at_specificity(x, x, 2.0), r"in the range \[0, 1\]"),
+    ],
+)
+def test_refuses(build, message):
+    with pytest.raises(ValueError, match=message):
+        build(tf.metrics, tf.zeros([2]))
