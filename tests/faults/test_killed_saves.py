@@ -21,3 +21,7 @@ def run(module):
 
 def test_bundles_are_whole_or_absent():
     assert run("killed_bundles") > 200
+
+
+def test_a_program_always_goes_on_from_the_latest_checkpoint():
+    assert run("killed_savers") > 100

@@ -40,22 +40,17 @@ class SaveSpec:
         tensor: Tensor | Callable[[], Tensor],
         slice_spec: str,
         name: str,
-        dtype: DType | None = None,
-        device: str | None = None,
+        dtype: DType,
     ) -> None:
         self._tensor = tensor
         self.slice_spec = slice_spec
         self.name = name
-        self.dtype = _tensor_of(tensor).dtype if dtype is None else dtype
-        self.device = _tensor_of(tensor).device if device is None else device
+        self.dtype = dtype
 
     @property
     def tensor(self) -> Tensor:
-        return _tensor_of(self._tensor)
-
-
-def _tensor_of(tensor: Tensor | Callable[[], Tensor]) -> Tensor:
-    return tensor if isinstance(tensor, Tensor) else tensor()
+        """The tensor; a function makes a new one each time."""
+        return self._tensor if isinstance(self._tensor, Tensor) else self._tensor()
 
 
 class SaveableObject:
@@ -66,20 +61,9 @@ class SaveableObject:
         self.specs = list(specs)
         self.name = name
 
-    @property
-    def device(self) -> str:
-        """Where it lives."""
-        return device_of(self)
-
     def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
         """Return the operation that gives it what was stored; shapes, if not None, come first."""
         raise NotImplementedError(f"{type(self).__name__} doesn't say how it is restored")
-
-
-def device_of(saveable: Any) -> str:
-    """Where a saveable lives, which need not be one of ours."""
-    spec = saveable.specs[0]
-    return spec.device if hasattr(spec, "device") else spec.tensor.device
 
 
 class _Reference(SaveableObject):
@@ -104,8 +88,7 @@ class _Resource(SaveableObject):
         self, handle: Tensor, shape: TensorShape, value: Any, dtype: DType, spec: str, name: str
     ) -> None:
         self._handle, self._shape = handle, shape
-        stored = SaveSpec(value, spec, name, dtype, handle.device)
-        super().__init__(handle, [stored], name)
+        super().__init__(handle, [SaveSpec(value, spec, name, dtype)], name)
 
     def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
         (value,) = restored_tensors

@@ -20,7 +20,7 @@ from headrace.ops.control import group, with_dependencies
 from headrace.ops.convert import constant, name_scope
 from headrace.ops.define import b
 from headrace.ops.source_ops import identity, placeholder_with_default
-from headrace.train.saveables import device_of, on_cpu, saveables_of, static_or_dynamic_shape
+from headrace.train.saveables import on_cpu, saveables_of, static_or_dynamic_shape
 
 __all__ = ["BulkSaverBuilder"]
 
@@ -165,5 +165,6 @@ class BulkSaverBuilder:
 def _by_device(saveables: Sequence[Any]) -> list[tuple[str, list[Any]]]:
     found: dict[str, list[Any]] = {}
     for saveable in saveables:
-        found.setdefault(canonical_name(device_of(saveable)), []).append(saveable)
+        device = canonical_name(saveable.specs[0].tensor.device)
+        found.setdefault(device, []).append(saveable)
     return sorted(found.items())
