@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.composite import SparseTensor
@@ -16,7 +17,14 @@ from headrace.ops.define import b, composed, define
 from headrace.ops.losses import is_zero
 from headrace.ops.samples import r
 
-__all__ = ["collapse_repeated", "ctc_beam_search_decoder", "ctc_greedy_decoder", "ctc_loss"]
+__all__ = [
+    "collapse_repeated",
+    "ctc_beam_search_decoder",
+    "ctc_greedy_decoder",
+    "ctc_loss",
+    "ctc_loss_v2",
+    "ctc_unique_labels",
+]
 
 
 # ---- loss --------------------------------------------------------------------------------------
@@ -113,6 +121,54 @@ def ctc_loss(
         ignore_longer_outputs_than_inputs=ignore_longer_outputs_than_inputs,
     )
     return loss
+
+
+@composed
+@export("nn.ctc_loss_v2")
+def ctc_loss_v2(
+    labels: Any,
+    logits: Any,
+    label_length: Any,
+    logit_length: Any,
+    logits_time_major: bool = True,
+    unique: Any = None,
+    blank_index: int | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """Return minus the log probability of each sequence's labels: dense ones [batch, time], of
+    which the first `label_length` count, or sparse ones, which need no length.
+
+    blank_index: the class that is the blank, counted from the end if negative; 0 if None, which
+    sparse labels don't allow. unique: what `ctc_unique_labels` gives for dense labels; the loss
+    needs it no longer, and only checks that it is such a pair.
+    """
+    is_sparse = isinstance(labels, SparseTensor)
+    if is_sparse and blank_index is None:
+        raise ValueError("blank_index must be given when using SparseTensor labels.")
+    if unique is not None and len(unique) != 2:
+        raise ValueError(f"unique must be the pair that ctc_unique_labels returns: {unique!r}")
+    with name_scope(name, "ctc_loss", [logits, label_length, logit_length]):
+        logits = convert_to_tensor(logits, name="logits")
+        if not is_sparse:
+            labels = _sparse_labels(labels, label_length)
+        classes = logits.shape[-1].value
+        if classes is None:
+            raise ValueError(f"the number of classes must be known: logits have {logits.shape}")
+        blank = (blank_index or 0) % classes
+        kept = [i for i in range(classes) if i != blank]
+        logits = b.gather(logits, [*kept, blank], axis=2)  # where CTCLoss has the blank
+        values = labels.values
+        values = b.where(b.less(values, blank), values, values - 1)
+        labels = SparseTensor(labels.indices, values, labels.dense_shape)
+        return ctc_loss(labels, logits, logit_length, time_major=logits_time_major)
+
+
+def _sparse_labels(labels: Any, lengths: Any) -> SparseTensor:
+    """The first labels of each row, as many as its length says."""
+    labels = convert_to_tensor(labels, name="labels")
+    used = b.where(b.sequence_mask(lengths, maxlen=_size(labels, 1)))
+    values = b.cast(b.gather_nd(labels, used), "int32")
+    return SparseTensor(used, values, b.shape(labels, out_type="int64"))
 
 
 # ---- decoders ----------------------------------------------------------------------------------
@@ -246,3 +302,24 @@ def collapse_repeated(
         )
         collapsed = b.reshape(flat, [_size(labels, 0), longest])
         return collapsed, b.cast(lengths, seq_length.dtype)
+
+
+@composed
+@export("nn.ctc_unique_labels")
+def ctc_unique_labels(labels: Any, name: str | None = None) -> tuple[Tensor, Tensor]:
+    """Return the different labels in each row of dense labels [batch, time], in order and followed
+    by zeros, and where in them each label is.
+    """
+    with name_scope(name, "ctc_unique_labels", [labels]):
+        labels = convert_to_tensor(labels, name="labels")
+        time = _size(labels, 1)
+        same = b.equal(b.expand_dims(labels, 2), b.expand_dims(labels, 1))
+        first = b.argmax(b.cast(same, "int32"), axis=2, output_type=dtypes.int64)
+        is_new = b.equal(first, b.cast(b.range(time), "int64"))
+        rank = b.cumsum(b.cast(is_new, "int64"), axis=1) - 1
+        at_first = b.one_hot(first, time, dtype=dtypes.int64)
+        places = b.reduce_sum(at_first * b.expand_dims(rank, 1), axis=2)
+        nowhere = b.zeros_like(rank) - 1
+        at_rank = b.one_hot(b.where(is_new, rank, nowhere), time, dtype=labels.dtype)
+        found = b.reduce_sum(at_rank * b.expand_dims(labels, 2), axis=1)
+        return b.cast(found, "int64"), b.cast(places, "int32")

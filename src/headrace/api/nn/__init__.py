@@ -62,6 +62,8 @@ from headrace.ops.ctc import (
     ctc_beam_search_decoder_v2 as ctc_beam_search_decoder_v2,
     ctc_greedy_decoder as ctc_greedy_decoder,
     ctc_loss as ctc_loss,
+    ctc_loss_v2 as ctc_loss_v2,
+    ctc_unique_labels as ctc_unique_labels,
 )
 from headrace.ops.dropout import (
     dropout as dropout,
@@ -175,6 +177,8 @@ __all__ = [
     "ctc_beam_search_decoder_v2",
     "ctc_greedy_decoder",
     "ctc_loss",
+    "ctc_loss_v2",
+    "ctc_unique_labels",
     "depth_to_space",
     "depthwise_conv2d",
     "depthwise_conv2d_backprop_filter",
