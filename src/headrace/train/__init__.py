@@ -1,6 +1,8 @@
 """Training: threads that feed queues, and what trains on them."""
 
+from headrace.train import accumulation as accumulation
 from headrace.train import adam as adam
+from headrace.train import adam_family as adam_family
 from headrace.train import batching as batching
 from headrace.train import checkpoint_init as checkpoint_init
 from headrace.train import checkpoint_reader as checkpoint_reader

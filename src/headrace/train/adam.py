@@ -27,6 +27,8 @@ class AdamOptimizer(Optimizer):
     ("v").
     """
 
+    _use_nesterov = False
+
     def __init__(
         self,
         learning_rate: Any = 0.001,
@@ -83,7 +85,13 @@ class AdamOptimizer(Optimizer):
         numbers = (*numbers, self._beta1_t, self._beta2_t, self._epsilon_t)
         dtype = var.dtype.base_dtype
         scalars = [b.cast(x, dtype) for x in numbers]
-        return apply(*variables, *scalars, grad, use_locking=self._use_locking)
+        return apply(
+            *variables,
+            *scalars,
+            grad,
+            use_locking=self._use_locking,
+            use_nesterov=self._use_nesterov,
+        )
 
     def _apply_sparse(self, grad: IndexedSlices, var: Any) -> Operation:
         def add(slot: Any, indices: Any, rows: Any) -> Any:
@@ -107,23 +115,31 @@ class AdamOptimizer(Optimizer):
 
         `add(slot, indices, rows)` returns the slot's value with the rows added.
         """
+        rate, beta1, beta2, epsilon = self._scalars(var)
+        rows = grad * (1 - beta1)
+        m = self._faded(self.get_slot(var, "m"), beta1, indices, rows, add)
+        rows = grad * grad * (1 - beta2)
+        v = self._faded(self.get_slot(var, "v"), beta2, indices, rows, add)
+        root = b.sqrt(v)
+        moved = b.assign_sub(var, rate * m / (root + epsilon), use_locking=self._use_locking)
+        return group(moved, m, v)
+
+    def _scalars(self, var: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The corrected learning rate, beta1, beta2 and epsilon, in the type of a variable."""
         dtype = var.dtype.base_dtype
         beta1_power, beta2_power = (b.cast(p, dtype) for p in self._get_beta_accumulators())
         lr, beta1, beta2, epsilon = (
             b.cast(x, dtype) for x in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         )
-        rate = lr * b.sqrt(1 - beta2_power) / (1 - beta1_power)
-        means = []
-        for slot_name, beta, new in (("m", beta1, lambda: grad), ("v", beta2, lambda: grad * grad)):
-            slot = self.get_slot(var, slot_name)
-            rows = new() * (1 - beta)
-            faded = b.assign(slot, slot * beta, use_locking=self._use_locking)
-            with get_default_graph().control_dependencies([faded.op]):
-                means.append(add(slot, indices, rows))
-        m, v = means
-        root = b.sqrt(v)
-        moved = b.assign_sub(var, rate * m / (root + epsilon), use_locking=self._use_locking)
-        return group(moved, m, v)
+        return lr * b.sqrt(1 - beta2_power) / (1 - beta1_power), beta1, beta2, epsilon
+
+    def _faded(
+        self, slot: Any, beta: Tensor, indices: Tensor, rows: Tensor, add: Callable[..., Any]
+    ) -> Any:
+        """A slot's value after all of it has faded by `beta` and `rows` were added."""
+        faded = b.assign(slot, slot * beta, use_locking=self._use_locking)
+        with get_default_graph().control_dependencies([faded.op]):
+            return add(slot, indices, rows)
 
     def _finish(self, update_ops: list[Any], name_scope: str) -> Operation:
         graph = get_default_graph()
