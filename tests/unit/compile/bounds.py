@@ -16,6 +16,7 @@ from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import gemm
+from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.pooling import MaxPool, MaxPoolGradient
 from headrace.compile.kernels.reductions import Reduce
@@ -117,6 +118,19 @@ def loops() -> None:
             x, y = Access("float32", strides), Access("float32", (1,))
             spec = Reduce(kept, reduced, same, ("sum",), same, (x,), (), (y,))
             run(spec, [12 * n, 4 * kept[0]])
+
+
+def rows() -> None:
+    """All indices are 0, as memory is at first; a stack is empty when it's popped."""
+    for n in (1, 3, 17, 1025):
+        row, flag = 4 * n, 8
+        for how in ("set", "add"):
+            run(PutRow(1, n, "float32", how), [row, 4, row, 1, flag])
+        for how in ("get", "clear", "sum"):
+            run(TakeRow(1, n, "float32", how), [row, 4, 1, row, flag])
+        run(PutRow(1, n, "float32", "push"), [row, row, 8, flag])
+        run(TakeRow(1, n, "float32", "pop"), [row, 8, row, flag])
+        run(CheckMarks(n, 1), [n, flag])
 
 
 if __name__ == "__main__":

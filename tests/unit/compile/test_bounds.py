@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-SPECS = ("products", "small_batches", "winograd", "pointwise_convolutions", "pools", "loops")
+SPECS = (
+    "products",
+    "small_batches",
+    "winograd",
+    "pointwise_convolutions",
+    "pools",
+    "loops",
+    "rows",
+)
 
 
 @pytest.mark.parametrize("family", SPECS)
