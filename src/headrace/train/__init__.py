@@ -9,6 +9,7 @@ from headrace.train import checkpoint_reader as checkpoint_reader
 from headrace.train import coordinator as coordinator
 from headrace.train import global_step as global_step
 from headrace.train import input_producers as input_producers
+from headrace.train import loss_scale as loss_scale
 from headrace.train import moving_averages as moving_averages
 from headrace.train import optimizer as optimizer
 from headrace.train import queue_runners as queue_runners
