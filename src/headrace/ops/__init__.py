@@ -8,6 +8,7 @@ from headrace.ops import barriers as barriers
 from headrace.ops import bitwise as bitwise
 from headrace.ops import block_rnn as block_rnn
 from headrace.ops import broadcasting as broadcasting
+from headrace.ops import candidate_sampling as candidate_sampling
 from headrace.ops import case as case
 from headrace.ops import casting as casting
 from headrace.ops import checkpoints as checkpoints
@@ -69,6 +70,7 @@ from headrace.ops import raw as raw
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
 from headrace.ops import resource_state as resource_state
+from headrace.ops import sampled_losses as sampled_losses
 from headrace.ops import scatter as scatter
 from headrace.ops import scattering as scattering
 from headrace.ops import segments as segments

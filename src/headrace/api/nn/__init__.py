@@ -29,6 +29,14 @@ from headrace.ops.activations import (
     softplus as softplus,
     softsign as softsign,
 )
+from headrace.ops.candidate_sampling import (
+    all_candidate_sampler as all_candidate_sampler,
+    compute_accidental_hits as compute_accidental_hits,
+    fixed_unigram_candidate_sampler as fixed_unigram_candidate_sampler,
+    learned_unigram_candidate_sampler as learned_unigram_candidate_sampler,
+    log_uniform_candidate_sampler as log_uniform_candidate_sampler,
+    uniform_candidate_sampler as uniform_candidate_sampler,
+)
 from headrace.ops.conv_layers import (
     atrous_conv2d as atrous_conv2d,
     conv1d as conv1d,
@@ -128,6 +136,10 @@ from headrace.ops.rearranging import (
     space_to_batch as space_to_batch,
     space_to_depth as space_to_depth,
 )
+from headrace.ops.sampled_losses import (
+    nce_loss as nce_loss,
+    sampled_softmax_loss as sampled_softmax_loss,
+)
 from headrace.ops.softmax import (
     log_softmax as log_softmax,
     softmax as softmax,
@@ -148,6 +160,7 @@ from headrace.ops.window_arguments import (
 )
 
 __all__ = [
+    "all_candidate_sampler",
     "atrous_conv2d",
     "atrous_conv2d_transpose",
     "avg_pool",
@@ -160,6 +173,7 @@ __all__ = [
     "bias_add",
     "bidirectional_dynamic_rnn",
     "collapse_repeated",
+    "compute_accidental_hits",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
@@ -193,6 +207,7 @@ __all__ = [
     "embedding_lookup",
     "embedding_lookup_sparse",
     "erosion2d",
+    "fixed_unigram_candidate_sampler",
     "fractional_avg_pool",
     "fractional_max_pool",
     "fused_batch_norm",
@@ -200,9 +215,11 @@ __all__ = [
     "l2_loss",
     "l2_normalize",
     "leaky_relu",
+    "learned_unigram_candidate_sampler",
     "local_response_normalization",
     "log_poisson_loss",
     "log_softmax",
+    "log_uniform_candidate_sampler",
     "lrn",
     "max_pool",
     "max_pool1d",
@@ -211,6 +228,7 @@ __all__ = [
     "max_pool_v2",
     "max_pool_with_argmax",
     "moments",
+    "nce_loss",
     "normalize_moments",
     "pool",
     "raw_rnn",
@@ -219,6 +237,7 @@ __all__ = [
     "relu_layer",
     "rnn_cell",
     "safe_embedding_lookup_sparse",
+    "sampled_softmax_loss",
     "selu",
     "separable_conv2d",
     "sigmoid",
@@ -238,6 +257,7 @@ __all__ = [
     "swish",
     "tanh",
     "top_k",
+    "uniform_candidate_sampler",
     "weighted_cross_entropy_with_logits",
     "weighted_moments",
     "with_space_to_batch",
