@@ -1,5 +1,6 @@
 """Layers: functions of tensors that own their variables. `base` is what all of them are;
-`recurrent` has the cells and the loops that run them over time.
+`recurrent` has the cells and the loops that run them over time; `losses` and `metrics` say how good
+the outcome is.
 """
 
 from headrace.layers import base as base
