@@ -27,6 +27,7 @@ from headrace.ops.string_arrays import of_strings, string_array
 
 __all__ = [
     "merge_v2_checkpoints",
+    "named_tensors",
     "restore",
     "restore_slice",
     "restore_v2",
@@ -54,10 +55,11 @@ def _texts(value: Any) -> list[str]:
 # -- Saving ----------------------------------------------------------------------------------------
 
 
-def _named(
-    names: list[str], specs: list[str], values: Sequence[Any], types: Sequence[DType]
+def named_tensors(
+    tensor_names: Any, shape_and_slices: Any, values: Sequence[Any], types: Sequence[DType]
 ) -> list[NamedTensor]:
     """Pair the tensors of a save with their names and places."""
+    names, specs = _texts(tensor_names), _texts(shape_and_slices)
     if not len(names) == len(specs) == len(values):
         raise InvalidArgumentError(
             None,
@@ -88,8 +90,7 @@ def _save_infer(c: Any, prefix: Any, names: Any, specs: Any, tensors: Any) -> No
 
 
 def _save_v2_kernel(prefix, tensor_names, shape_and_slices, tensors, *, dtypes):
-    named = _named(_texts(tensor_names), _texts(shape_and_slices), tensors, dtypes)
-    write_bundle(_path(prefix), named)
+    write_bundle(_path(prefix), named_tensors(tensor_names, shape_and_slices, tensors, dtypes))
 
 
 @define(
@@ -105,8 +106,7 @@ def save_v2(prefix, tensor_names, shape_and_slices, tensors, name=None):
 
 
 def _save_slices_kernel(filename, tensor_names, shapes_and_slices, data, *, T):
-    named = _named(_texts(tensor_names), _texts(shapes_and_slices), data, T)
-    write_slice_file(_path(filename), named)
+    write_slice_file(_path(filename), named_tensors(tensor_names, shapes_and_slices, data, T))
 
 
 @define(
@@ -122,8 +122,8 @@ def save_slices(filename, tensor_names, shapes_and_slices, data, name=None):
 
 
 def _save_kernel(filename, tensor_names, data, *, T):
-    names = _texts(tensor_names)
-    write_slice_file(_path(filename), _named(names, [""] * len(names), data, T))
+    whole = of_strings([b""] * len(data), (len(data),))
+    write_slice_file(_path(filename), named_tensors(tensor_names, whole, data, T))
 
 
 @define(

@@ -3,6 +3,9 @@
 A saver is nodes in the graph (made by saver_builder, named by a SaverDef) and, in Python, the list
 of the checkpoints that it has made. A save is, in this order: the checkpoint, whole or not at all;
 the state file that names it; the removal of old checkpoints; the graph beside it.
+
+An asynchronous saver only takes the values in the caller's thread, in one step, and does the rest
+in another. Taking the values copies them, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.checkpoint.bundle import write_bundle
 from headrace.core import proto
 from headrace.core.errors import NotFoundError
 from headrace.core.export import export
@@ -20,8 +24,10 @@ from headrace.graph import meta_graph
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.proto_functions import register_proto_function
+from headrace.ops.checkpoints import named_tensors
 from headrace.ops.import_meta_graph import register_saver_from_proto
 from headrace.session.session import BaseSession
+from headrace.train.background import Background
 from headrace.train.checkpoint_state import (
     Kept,
     checkpoint_exists,
@@ -57,6 +63,8 @@ class Saver:
     pad_step_number   write the step with eight digits
     save_relative_paths  let the state file have paths relative to itself
     filename          the prefix where none is fed
+    asynchronous      (not TensorFlow's) let `save` return when the values are taken; `wait` waits
+                      for the files, as does the next save. For one V2 file.
     """
 
     def __init__(
@@ -76,7 +84,11 @@ class Saver:
         pad_step_number: bool = False,
         save_relative_paths: bool = False,
         filename: str | None = None,
+        *,
+        asynchronous: bool = False,
     ) -> None:
+        if asynchronous and (sharded or write_version != V2):
+            raise ValueError("an asynchronous saver writes V2 checkpoints that aren't sharded")
         if defer_build and var_list is not None:
             raise ValueError(
                 "If `var_list` is provided then build cannot be deferred. Either set "
@@ -101,6 +113,7 @@ class Saver:
         self._pad_step_number = pad_step_number
         self._relative = save_relative_paths
         self._filename = filename
+        self._background = Background() if asynchronous else None
         self._is_empty = False
         self._is_built = False
         self.saver_def: Any = saver_def
@@ -172,12 +185,14 @@ class Saver:
         prefix = self._prefix(sess, os.fspath(save_path), global_step, latest_filename)
         path = None
         if not self._is_empty:
-            feeds = {self.saver_def.filename_tensor_name: prefix}
-            path = as_text(sess.run(self.saver_def.save_tensor_name, feeds))
-            if write_state:
-                self._kept.record(path)
-                self._write_state(os.path.dirname(prefix), path, latest_filename)
-                self._kept.remove_old(self._version, meta_graph_suffix)
+            suffix = meta_graph_suffix if write_state else None
+            if self._background is not None:
+                self._save_later(self._background, sess, prefix, latest_filename, suffix)
+                path = prefix
+            else:
+                feeds = {self.saver_def.filename_tensor_name: prefix}
+                path = as_text(sess.run(self.saver_def.save_tensor_name, feeds))
+                self._account(prefix, path, latest_filename, suffix)
         if write_meta_graph:
             os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
             with sess.graph.as_default():
@@ -187,6 +202,36 @@ class Saver:
                     save_debug_info=save_debug_info,
                 )
         return path
+
+    def _account(self, prefix: str, path: str, latest_filename: str, suffix: str | None) -> None:
+        """After a checkpoint is whole: the state file, then the removal of old ones."""
+        if suffix is not None:
+            self._kept.record(path)
+            self._write_state(os.path.dirname(prefix), path, latest_filename)
+            self._kept.remove_old(self._version, suffix)
+
+    def _save_later(
+        self,
+        background: Background,
+        sess: BaseSession,
+        prefix: str,
+        latest_filename: str,
+        suffix: str | None,
+    ) -> None:
+        background.wait()
+        (save,) = sess.graph.get_tensor_by_name(self.saver_def.save_tensor_name).op.control_inputs
+        names, slices, *values = sess.run(list(save.inputs[1:]))
+
+        def write() -> None:
+            write_bundle(prefix, named_tensors(names, slices, values, save._attrs["dtypes"]))
+            self._account(prefix, prefix, latest_filename, suffix)
+
+        background.start(write)
+
+    def wait(self) -> None:
+        """Wait until the last asynchronous save is on the disk; raise the error if it failed."""
+        if self._background is not None:
+            self._background.wait()
 
     def _prefix(self, sess: Any, save_path: str, global_step: Any, latest_filename: str) -> str:
         if global_step is not None:
