@@ -93,7 +93,7 @@ def register(name, build, weights, graph):
 
     function.__name__ = name
     function.__module__ = __name__
-    case(function, graph=graph, imports=False)
+    case(function, graph=graph)
 
 
 WEIGHTS = [1.0, 0.0, 2.0, 0.5, 1.0, 3.0]
@@ -103,22 +103,22 @@ for _name, _build in list(EXACT.items()) + list(EQUAL.items()):
         register(_name + "_weighted", _build, WEIGHTS, _name in EXACT)
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def weights_of_one_dimension_less(tf):
     return tf.metrics.mean(tf.constant([[1.0], [2.0]]), weights=tf.constant([1.0, 3.0]))[1]
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def weights_of_one_dimension_more(tf):
     return tf.metrics.mean(tf.constant([1.0, 2.0]), weights=tf.constant([[1.0], [3.0]]))[1]
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def weights_of_unknown_rank(tf):
     weights = tf.placeholder_with_default(tf.constant([1.0, 3.0]), None)
     return tf.metrics.mean(tf.constant([[1.0], [2.0]]), weights=weights)[1]
 
 
-@case(graph=False, imports=False)
+@case(graph=False)
 def labels_of_one_dimension_more(tf):
     return tf.metrics.accuracy(tf.constant([[1], [2]]), tf.constant([1, 3]))[1]
