@@ -16,7 +16,7 @@ from dataclasses import replace
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
-from headrace.compile.lists import list_users, lists_fit, pushes, trip_count
+from headrace.compile.lists import list_use, list_users, lists_fit, pushes, trip_count
 from headrace.compile.region import (
     Region,
     constant_of,
@@ -37,7 +37,6 @@ from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace.graph.definition import Definition, Effect
-from headrace.graph.lists import ListUse
 from headrace.graph.lowering import (
     COMPILED,
     Anchor,
@@ -204,7 +203,8 @@ def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
         effect = node.definition.effect
         if effect not in (Effect.PURE, Effect.LOCAL) or checked or _is_narrow(node):
             return False
-        if isinstance(node.geometry, ListUse) and node.geometry.makes:
+        use = list_use(node)
+        if use is not None and use.makes:
             return False
         if not is_lowerable(node, families):
             return False

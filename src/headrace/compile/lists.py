@@ -26,12 +26,12 @@ from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import run_kernel
-from headrace.graph.lists import ListUse
-from headrace.graph.lowering import row_major
+from headrace.graph.lists import ListUse, row_given, row_taken
+from headrace.graph.lowering import Anchor, row_major
 from headrace.graph.pointwise import record
 from headrace.graph.structured import parts_of
 
-__all__ = ["Rows", "build_list", "list_users", "lists_fit", "pushes", "trip_count"]
+__all__ = ["Rows", "build_list", "list_use", "list_users", "lists_fit", "pushes", "trip_count"]
 
 _MOST_TRIPS = 4096
 
@@ -52,6 +52,12 @@ class Rows:
     twins: dict[str, Rows] = field(default_factory=dict)
 
 
+def list_use(node: Node) -> ListUse | None:
+    """What a node does to a list; None for nodes that have nothing to do with lists."""
+    rule = node.definition.lower
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "list" else None
+
+
 def build_list(builder: Builder, group: Group) -> None:
     """Add the calls of one op on a list."""
     node = group.head
@@ -67,7 +73,8 @@ def _rows(builder: Builder, node: Node) -> Rows:
 
 
 def _new_array(builder: Builder, node: Node, use: ListUse) -> None:
-    rows = Rows(use.size, prod(use.row), use.dtype, clears=use.clears)
+    row = _shapes[node]
+    rows = Rows(use.size, prod(row), use.dtype, clears=use.clears)
     _allocate(builder, rows, node.name)
     builder.lists[node.outputs[0]] = rows
     _pass_flow(builder, None, node.outputs[1])
@@ -280,7 +287,21 @@ def lists_fit(nodes: Sequence[Node]) -> bool:
     """Whether all that goes into lists and comes out of them is of one size for each, and nobody
     needs a list as it was before something was added or taken.
     """
-    return _fit(nodes, (), {})
+    known: dict[Value, _Known] = {}
+    if not _fit(nodes, (), known):
+        return False
+    for node in nodes:
+        use = list_use(node)
+        if use is not None and use.makes:
+            row = known[node.outputs[0]].row
+            if row is None or 0 in row:
+                return False
+            _shapes[node] = row
+    return True
+
+
+# The shape of the rows of a list, by the node that makes it.
+_shapes: WeakKeyDictionary[Node, tuple[int, ...]] = WeakKeyDictionary()
 
 
 def _fit(nodes: Sequence[Node], fetches: Sequence[Value], known: dict[Value, _Known]) -> bool:
@@ -290,8 +311,8 @@ def _fit(nodes: Sequence[Node], fetches: Sequence[Value], known: dict[Value, _Kn
     if any(count > 1 for count in uses.values()):
         return False
     for node in nodes:
-        use = node.geometry
-        if isinstance(use, ListUse) and not _use_fits(node, use, known):
+        use = list_use(node)
+        if use is not None and not _use_fits(node, use, known):
             return False
         if parts_of(node) and not _parts_fit(node, known):
             return False
@@ -328,7 +349,7 @@ def _parts_fit(node: Node, known: dict[Value, _Known]) -> bool:
 
 def _use_fits(node: Node, use: ListUse, known: dict[Value, _Known]) -> bool:
     if use.makes:
-        known[node.outputs[0]] = _Known(use.size, use.row if use.kind == "array" else None)
+        known[node.outputs[0]] = _Known(use.size, use.row)
         return True
     found = known.get(node.inputs[0])
     if found is None:
@@ -337,18 +358,16 @@ def _use_fits(node: Node, use: ListUse, known: dict[Value, _Known]) -> bool:
         known[node.outputs[0]] = found
     if use.kind in ("gradient", "size"):
         return True
-    value = _row_of(node, use)
-    if use.kind in ("scatter", "gather"):
-        return use.size == found.size and value.type.sizes == (found.size, *(found.row or ()))
+    given, taken = row_given(node.definition), row_taken(node.definition)
+    at = given or taken
+    assert at is not None
+    sizes = (node.inputs if given else node.outputs)[at.index].type.sizes or ()
+    if at.stacked and (use.size != found.size or sizes[:1] != (found.size,)):
+        return False
+    row = sizes[1:] if at.stacked else sizes
     if found.row is None:  # a list takes what is put there first
-        found.row = value.type.sizes
-    return value.type.sizes == found.row
-
-
-def _row_of(node: Node, use: ListUse) -> Value:
-    """What goes into a list, or comes out."""
-    given = {"write": 2, "scatter": 2, "push": 1, "append": 1}.get(use.kind)
-    return node.inputs[given] if given is not None else node.outputs[-1]
+        found.row = row
+    return row == found.row
 
 
 # -- How often a loop runs -------------------------------------------------------------------------
@@ -357,7 +376,8 @@ def _row_of(node: Node, use: ListUse) -> Value:
 def pushes(flow: Dataflow) -> bool:
     """Whether something in a flow is saved on a stack."""
     for node in flow.nodes:
-        if isinstance(node.geometry, ListUse) and node.geometry.kind in ("push", "append"):
+        use = list_use(node)
+        if use is not None and use.kind in ("push", "append"):
             return True
         if any(pushes(part) for part in parts_of(node).values()):
             return True

@@ -7,11 +7,12 @@ size, a type or a shape that isn't known, rows that aren't the whole list in ord
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headrace.core.shapes import all_known
+from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import COMPILED, Anchor, Site
 
 __all__ = [
@@ -29,6 +30,9 @@ __all__ = [
     "STACK",
     "WRITE",
     "ListUse",
+    "passes_on",
+    "row_given",
+    "row_taken",
 ]
 
 
@@ -36,15 +40,16 @@ __all__ = [
 class ListUse:
     """What an op does to the list behind its first input, or that it makes.
 
-    operands: the inputs that are data. Of a new array: its size, the shape of its rows and whether
-    reading clears them. source: of a gradient's array, whose it is.
+    operands: the inputs that are data. Of a new array: its size, the shape of its rows (None if
+    only what is written tells) and whether reading clears them. source: of a gradient's array,
+    whose it is.
     """
 
     kind: str
     operands: tuple[int, ...] = ()
     dtype: str = ""
     size: int = 0
-    row: tuple[int, ...] = ()
+    row: tuple[int, ...] | None = None
     clears: bool = False
     source: str = ""
     direction: str = "forward"
@@ -58,12 +63,11 @@ class ListUse:
 def _array(site: Site) -> ListUse | None:
     attrs, size = site.attrs, site.constant_input(0)
     dtype, shape = attrs["dtype"].name, attrs["element_shape"].sizes
-    row = None if shape is None else all_known(shape)
-    if size is None or row is None or attrs["dynamic_size"] or dtype not in COMPILED:
+    known = None if shape is None else all_known(shape)
+    if size is None or attrs["dynamic_size"] or dtype not in COMPILED or size.ndim or size < 1:
         return None
-    if size.ndim or size < 1 or 0 in row:
-        return None
-    return ListUse("array", (), dtype, int(size), tuple(row), attrs["clear_after_read"])
+    row = None if known is None else tuple(known)
+    return ListUse("array", (), dtype, int(size), row, attrs["clear_after_read"])
 
 
 def _simple(kind: str, *operands: int) -> Anchor:
@@ -111,3 +115,31 @@ APPEND = _simple("append", 1)
 REMOVE = _simple("remove")
 SCATTER = _all_rows("scatter", 2, 3)
 GATHER = _all_rows("gather", 2)
+
+
+class Row(NamedTuple):
+    """Where an op on a list has the row that goes in or comes out; `stacked`: it has several."""
+
+    index: int
+    stacked: bool = False
+
+
+_GIVEN = {WRITE: Row(2), SCATTER: Row(2, True), PUSH: Row(1), APPEND: Row(1)}
+_TAKEN = {READ: Row(0), GATHER: Row(0, True), POP: Row(0), REMOVE: Row(1)}
+
+
+def row_given(definition: Definition) -> Row | None:
+    """The input that goes into a list; None if none does."""
+    return _GIVEN.get(definition.lower) if definition.effect is Effect.LOCAL else None
+
+
+def row_taken(definition: Definition) -> Row | None:
+    """The output that comes out of a list; None if none does."""
+    return _TAKEN.get(definition.lower) if definition.effect is Effect.LOCAL else None
+
+
+def passes_on(definition: Definition) -> bool:
+    """Whether what an op gives is the list that it was given, or one with rows of the same shape;
+    otherwise it's a new one.
+    """
+    return definition.lower in (APPEND, REMOVE, GRADIENT)

@@ -23,6 +23,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
+from headrace.graph.lists import passes_on, row_given, row_taken
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 from headrace.graph.structured import (
@@ -50,7 +51,40 @@ def specialise(step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> Dat
     """Settle the types of `step` for feeds of these shapes (None: not known)."""
     types = [_feed_type(t, shape) for t, shape in zip(step.feeds, shapes, strict=True)]
     feeds = [Feed(t, type) for t, type in zip(step.feeds, types, strict=True)]
-    return _Specialiser(step, feeds).flow()
+    rows = _Rows()
+    while True:
+        try:
+            return _Specialiser(step, feeds, rows).flow()
+        except _Varying as found:
+            rows = _Rows({*rows.varying, found.maker})
+
+
+class _Varying(Exception):
+    """A list has rows of different shapes."""
+
+    def __init__(self, maker: Any) -> None:
+        super().__init__(maker)
+        self.maker = maker
+
+
+class _Rows:
+    """What is known of the rows of lists, tensor arrays and stacks, by who made them: what goes in
+    comes out again. `varying`: those whose rows have several shapes.
+    """
+
+    def __init__(self, varying: Iterable[Any] = ()) -> None:
+        self.varying = frozenset(varying)
+        self._shapes: dict[Any, TensorShape] = {}
+
+    def give(self, maker: Any, shape: TensorShape) -> None:
+        if maker in self.varying:
+            return
+        known = self._shapes.setdefault(maker, shape)
+        if known.sizes != shape.sizes:
+            raise _Varying(maker)
+
+    def take(self, maker: Any) -> TensorShape:
+        return self._shapes.get(maker, _UNKNOWN)
 
 
 class _Specialiser:
@@ -59,10 +93,17 @@ class _Specialiser:
     """
 
     def __init__(
-        self, step: StepGraph, feeds: Sequence[Feed], known: Mapping[Tensor, Value] | None = None
+        self,
+        step: StepGraph,
+        feeds: Sequence[Feed],
+        rows: _Rows,
+        known: Mapping[Tensor, Value] | None = None,
+        makers: Mapping[Value, Any] | None = None,
     ) -> None:
-        """known: constants of the step around it."""
+        """known: constants of the step around it; makers: who made the lists that it's fed."""
         self._step = step
+        self._rows = rows
+        self._makers: dict[Value, Any] = dict(makers or {})
         self._feeds = tuple(feeds)
         self._values: dict[Tensor, Value] = {f.tensor: f.value for f in self._feeds}
         self._waits: dict[Operation, tuple[Node, ...]] = {}
@@ -134,6 +175,7 @@ class _Specialiser:
             node = node.moved(node.inputs, tuple(dict.fromkeys([*node.controls, *added])))
         self._order.add(node)
         self._made.append(node)
+        self._note_lists(node)
         reshapes = node.definition.reshapes
         if reshapes is not None and reshapes(node):
             for value in filter(carries_state, node.inputs):
@@ -219,14 +261,16 @@ class _Specialiser:
         """A part of a structured operation for these values, which have other types where `types`
         says so; it holds those that are constant.
         """
-        feeds, known = [], {}
+        feeds, known, makers = [], {}, {}
         for i, (tensor, value) in enumerate(zip(step.feeds, values, strict=True)):
             if value.constant is not None and i >= len(types):
                 known[tensor] = value
             else:
                 type = types[i] if i < len(types) else value.type
                 feeds.append(Feed(tensor, type, handle_data(value), is_local(value)))
-        return _Specialiser(step, feeds, known).flow()
+                if value in self._makers:
+                    makers[feeds[-1].value] = self._makers[value]
+        return _Specialiser(step, feeds, self._rows, known, makers).flow()
 
     def _structured(
         self,
@@ -285,17 +329,51 @@ class _Specialiser:
             shapes = inferred_shapes(node)
         except ShapeError:
             shapes = [_UNKNOWN] * len(node.types)
-        if node.definition.effect is Effect.LOCAL:  # what is in a list, only who uses it knows
-            static = [t.shape for t in node.types]
-            pairs = zip(shapes, static, strict=True)
-            shapes = [
-                s if s.is_fully_defined() or not p.is_fully_defined() else p for s, p in pairs
-            ]
+        if node.definition.effect is Effect.LOCAL:
+            shapes = self._with_row(node, shapes)
         types = tuple([_typed(t, shape) for t, shape in zip(node.types, shapes, strict=True)])
         if types != node.types:
             node = replace(node, types=types)
         values = evaluate(node, _SMALL)
         return node if values is None else is_known(node, values)
+
+    def _with_row(self, node: Node, shapes: list[TensorShape]) -> list[TensorShape]:
+        """The shapes of an op on a list: what comes out is like what went in."""
+        maker = self._maker(node)
+        if maker is None:
+            return shapes
+        given, taken = row_given(node.definition), row_taken(node.definition)
+        if given is not None:
+            shape = node.inputs[given.index].shape
+            if shape.is_fully_defined():
+                self._rows.give(maker, shape[1:] if given.stacked else shape)
+        elif taken is not None and not shapes[taken.index].is_fully_defined():
+            row, (count, *_) = self._rows.take(maker), (*(shapes[taken.index].sizes or ()), None)
+            if row.sizes is not None:
+                shape = TensorShape.of((count, *row.sizes)) if taken.stacked else row
+                shapes = [shape if i == taken.index else s for i, s in enumerate(shapes)]
+        return shapes
+
+    def _maker(self, node: Node) -> Any:
+        """Who made the list that a node works on, if that is known."""
+        return self._makers.get(node.inputs[0]) if node.inputs else None
+
+    def _note_lists(self, node: Node) -> None:
+        """Remember who made the lists that a node gives. Of a list that was kept in a list, nothing
+        is known.
+        """
+        results = node.attrs.get("results")
+        for i, value in enumerate(node.outputs):
+            if not is_local(value):
+                continue
+            if results is not None:
+                maker = self._makers.get(node.inputs[results[i]])
+            elif row_taken(node.definition) == (i, False):
+                maker = None
+            else:
+                maker = self._maker(node) if passes_on(node.definition) else node.origin
+            if maker is not None:
+                self._makers[value] = maker
 
     def _promised(self, tensor: Tensor, value: Value) -> Value:
         """The value of `tensor`, through a check if its static shape says more than the rules."""
