@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.compile.barriers import with_barriers
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.fuse import Group, Space, program_of
 from headrace.compile.kernels.maps import Map
@@ -584,7 +585,8 @@ class Builder:
         offsets, total = pack([Lifetime(self.buffers[i].size, first[i], last[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):
             self.buffers[i] = replace(self.buffers[i], offset=offset)
-        return Plan(tuple(self.buffers), tuple(self.calls), total, self.fault)
+        calls = with_barriers(self.calls, self.buffers)
+        return Plan(tuple(self.buffers), tuple(calls), total, self.fault)
 
 
 # -- Groups without anchors ------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class Compiled:
         self.has_loops = plan.has_loops
         self._region = region
         self._cluster = NativeCluster(plan)
+        self.has_loops = plan.has_loops
         self._inputs = [_expected(v) for v in region.inputs]
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)

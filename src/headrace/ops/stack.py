@@ -17,11 +17,10 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
-from headrace.graph.operation import Tensor
 from headrace.ops import infer
-from headrace.ops.define import b, composed, define
+from headrace.ops.define import define
 
-__all__ = ["StackState", "gradient_stack"]
+__all__ = ["StackState"]
 
 _HANDLE = TensorShape.of((2,))  # as TensorFlow has it
 
@@ -181,32 +180,3 @@ def stack_close_v2(handle, name=None):
 @_close("StackClose", "Ref(string)")
 def stack_close_v1(handle, name=None):
     """Forget the values of a stack before the step ends, as older graphs do."""
-
-
-# -- Gradients -------------------------------------------------------------------------------------
-
-
-@composed
-def gradient_stack(handle: Tensor) -> Tensor:
-    """The handle of the twin of a stack: where the tf.gradients that is being made keeps the
-    gradients of what is popped until what was pushed is differentiated.
-
-    The gradient of a pop is a push of it on the twin, that of a push is a pop from there; since
-    what is popped last was pushed first, they meet. `handle` must be the stack's own: who has one
-    that was passed into a loop passes the twin into the loop likewise.
-    """
-    stack = handle.op
-    graph = stack.graph
-    source = graph.scope.gradient_source
-    with graph._lock:
-        twins = graph.__dict__.setdefault("_gradient_stacks", {})
-        if (stack, source) not in twins:
-            with (
-                graph.as_default(),
-                graph.name_scope(f"{source}/" if source else None),
-                graph.control_dependencies(None),
-                graph.colocate_with(stack),
-            ):
-                dtype = stack._attrs["elem_type"]
-                twins[stack, source] = b.stack_v2(-1, dtype, name=f"{stack.name}_gradients")
-        return twins[stack, source]

@@ -29,7 +29,6 @@ from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
-from headrace.optimize.stacks import use_stacks
 from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.schedule import schedule, schedule_as_is
 from headrace.place.constraints import place
@@ -84,7 +83,6 @@ PASSES: list[Pass] = [
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
     Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
     Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
-    Pass("optimise", "stacks", lambda f, o: use_stacks(f), verify_dataflow),
     Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
     Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_dataflow),

@@ -152,17 +152,3 @@ def test_mistakes_with_stacks():
             session.run(b.stack_pop_v2(empty, "float32"))
         with pytest.raises(tf.errors.InvalidArgumentError, match="Must have type float32"):
             session.run(b.stack_push_v2(empty, 1))
-
-
-def test_a_stack_has_one_twin_for_each_call_of_gradients():
-    handle = b.stack_v2(-1, "float32", name="saved")
-    scope = handle.graph.scope
-    twins = []
-    for scope.gradient_source in ("gradients", "gradients", "gradients_1"):
-        twins.append(b.gradient_stack(handle))
-    assert twins[0] is twins[1] is not twins[2]
-    assert [t.op.name for t in twins[1:]] == [
-        "gradients/saved_gradients",
-        "gradients_1/saved_gradients",
-    ]
-    assert twins[0].op.type == "StackV2"
