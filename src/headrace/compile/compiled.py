@@ -64,7 +64,6 @@ class Compiled:
 
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
-        self.has_loops = plan.has_loops
         self._region = region
         self._cluster = NativeCluster(plan)
         self.has_loops = plan.has_loops

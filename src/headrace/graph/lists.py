@@ -30,7 +30,7 @@ __all__ = [
     "STACK",
     "WRITE",
     "ListUse",
-    "passes_on",
+    "makes",
     "row_given",
     "row_taken",
 ]
@@ -124,8 +124,8 @@ class Row(NamedTuple):
     stacked: bool = False
 
 
-_GIVEN = {WRITE: Row(2), SCATTER: Row(2, True), PUSH: Row(1), APPEND: Row(1)}
-_TAKEN = {READ: Row(0), GATHER: Row(0, True), POP: Row(0), REMOVE: Row(1)}
+_GIVEN: dict[Any, Row] = {WRITE: Row(2), SCATTER: Row(2, True), PUSH: Row(1), APPEND: Row(1)}
+_TAKEN: dict[Any, Row] = {READ: Row(0), GATHER: Row(0, True), POP: Row(0), REMOVE: Row(1)}
 
 
 def row_given(definition: Definition) -> Row | None:
@@ -138,8 +138,8 @@ def row_taken(definition: Definition) -> Row | None:
     return _TAKEN.get(definition.lower) if definition.effect is Effect.LOCAL else None
 
 
-def passes_on(definition: Definition) -> bool:
-    """Whether what an op gives is the list that it was given, or one with rows of the same shape;
-    otherwise it's a new one.
+def makes(definition: Definition) -> bool:
+    """Whether the list that an op gives is a new one: otherwise it's the one that it was given, or
+    one with rows of the same shape.
     """
-    return definition.lower in (APPEND, REMOVE, GRADIENT)
+    return definition.effect is Effect.LOCAL and definition.lower not in (APPEND, REMOVE, GRADIENT)

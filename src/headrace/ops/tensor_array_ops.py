@@ -18,6 +18,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.tensor_arrays import TensorArrayState
 from headrace.graph import lists
+from headrace.graph.dataflow import Node
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.inference import constant_value
 from headrace.ops import infer
@@ -102,9 +103,11 @@ def tensor_array_v3(
 
 
 def _size_fold(op):
-    """The size of an array that was made with it, and doesn't grow."""
+    """The size of an array that was made with it, and doesn't grow; as in TensorFlow, the client's
+    graph doesn't know it.
+    """
     maker = op._inputs[0].op
-    if getattr(maker, "type", "") != "TensorArrayV3" or maker._attrs["dynamic_size"]:
+    if not isinstance(maker, Node) or maker.type != "TensorArrayV3" or maker.attrs["dynamic_size"]:
         return None
     size = constant_value(maker._inputs[0])
     return None if size is None or np.ndim(size) else [np.int32(size)]

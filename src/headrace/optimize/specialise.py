@@ -23,7 +23,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
-from headrace.graph.lists import passes_on, row_given, row_taken
+from headrace.graph.lists import makes, row_given, row_taken
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 from headrace.graph.structured import (
@@ -73,15 +73,20 @@ class _Rows:
     """
 
     def __init__(self, varying: Iterable[Any] = ()) -> None:
-        self.varying = frozenset(varying)
+        self.varying = set(varying)
         self._shapes: dict[Any, TensorShape] = {}
 
     def give(self, maker: Any, shape: TensorShape) -> None:
+        """Note the shape of a row that goes into a list."""
         if maker in self.varying:
             return
-        known = self._shapes.setdefault(maker, shape)
-        if known.sizes != shape.sizes:
-            raise _Varying(maker)
+        known = self._shapes.get(maker)
+        if known is not None and known.sizes != shape.sizes:
+            raise _Varying(maker)  # somebody may have relied on it
+        if shape.is_fully_defined():
+            self._shapes[maker] = shape
+        else:
+            self.varying.add(maker)
 
     def take(self, maker: Any) -> TensorShape:
         return self._shapes.get(maker, _UNKNOWN)
@@ -345,8 +350,7 @@ class _Specialiser:
         given, taken = row_given(node.definition), row_taken(node.definition)
         if given is not None:
             shape = node.inputs[given.index].shape
-            if shape.is_fully_defined():
-                self._rows.give(maker, shape[1:] if given.stacked else shape)
+            self._rows.give(maker, shape[1:] if given.stacked else shape)
         elif taken is not None and not shapes[taken.index].is_fully_defined():
             row, (count, *_) = self._rows.take(maker), (*(shapes[taken.index].sizes or ()), None)
             if row.sizes is not None:
@@ -371,7 +375,7 @@ class _Specialiser:
             elif row_taken(node.definition) == (i, False):
                 maker = None
             else:
-                maker = self._maker(node) if passes_on(node.definition) else node.origin
+                maker = node.origin if makes(node.definition) else self._maker(node)
             if maker is not None:
                 self._makers[value] = maker
 
