@@ -52,7 +52,6 @@ class ListUse:
     row: tuple[int, ...] | None = None
     clears: bool = False
     source: str = ""
-    direction: str = "forward"
 
     @property
     def makes(self) -> bool:

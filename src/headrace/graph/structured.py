@@ -152,7 +152,6 @@ class Structure:
 
     operands: tuple[int, ...]
     parts: tuple[Any, ...]
-    direction: str = "forward"
 
 
 def _describe(node: Any) -> Structure:

@@ -19,7 +19,7 @@ from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, 
 from headrace.compile.target import SIZES
 from headrace.graph.pointwise import Pointwise, record
 
-__all__ = ["CheckIndices", "GatherRows", "ScatterRows"]
+__all__ = ["CheckIndices", "GatherRows", "ScatterRows", "along", "lanes_of", "load_index"]
 
 # Rows of so many elements are divided among the threads by columns.
 WIDE = 512
@@ -83,7 +83,7 @@ class GatherRows:
         def row(r: Reg) -> None:
             table = f.div(r, self.count)  # of batch and outer together
             at = f.add(f.mul(f.div(table, self.outer), self.count), f.rem(r, self.count))
-            index = _index(f, self.index_dtype, indices, at)
+            index = load_index(f, self.index_dtype, indices, at)
             source = f.mul(f.add(f.mul(table, self.size), index), self.inner)
             copy_row(
                 f,
@@ -151,7 +151,7 @@ class ScatterRows:
         change = _CHANGES[self.how](self._sum_dtype)
 
         def update(i: Reg) -> None:
-            row = _index(f, self.index_dtype, indices, i)
+            row = load_index(f, self.index_dtype, indices, i)
             mine = f.and_(f.icmp("sge", row, top), f.icmp("slt", row, bottom))
             f.when(mine, lambda: self._change(f, change, sums, row, updates, i, first, last))
 
@@ -172,7 +172,7 @@ class ScatterRows:
                 f, _raw(value.type), f.splat(value, lanes), target, f.add(base, j), mask=mask
             )
 
-        _along(f, _lanes(f, self._sum_dtype), first, last, self.inner, vector)
+        along(f, lanes_of(f, self._sum_dtype), first, last, self.inner, vector)
 
     def _change(
         self, f: Function, change: Pointwise, target: Reg, row: Reg, updates: Reg, i: Reg,
@@ -189,7 +189,7 @@ class ScatterRows:
             (made,) = emit_pointwise(f, change, [old, new])
             store_value(f, self._sum_dtype, made, target, f.add(here, j), mask=mask)
 
-        _along(f, _lanes(f, self._sum_dtype), first, last, self.inner, vector)
+        along(f, lanes_of(f, self._sum_dtype), first, last, self.inner, vector)
 
     def _round(
         self, f: Function, sums: Reg, target: Reg, row: Reg, first: Operand, last: Operand
@@ -200,7 +200,7 @@ class ScatterRows:
             value = load_value(f, self._sum_dtype, lanes, sums, f.add(base, j), mask=mask)
             store_value(f, self.dtype, value, target, f.add(base, j), mask=mask)
 
-        _along(f, _lanes(f, self._sum_dtype), first, last, self.inner, vector)
+        along(f, lanes_of(f, self._sum_dtype), first, last, self.inner, vector)
 
 
 def _binary(opcode: str) -> Callable[[str], Pointwise]:
@@ -226,18 +226,18 @@ def _raw(type: Type) -> str:
             "double": "float64", "half": "int16"}[type.element]  # fmt: skip
 
 
-def _lanes(f: Function, dtype: str) -> int:
+def lanes_of(f: Function, dtype: str) -> int:
     return min(f.target.lanes(dtype), 16)
 
 
-def _index(f: Function, dtype: str, indices: Reg, at: Operand) -> Reg:
+def load_index(f: Function, dtype: str, indices: Reg, at: Operand) -> Reg:
     value = f.load(memory_type(dtype), indices, at)
     if value.type == I64:
         return value
     return f.convert("zext" if dtype.startswith("u") else "sext", value, I64)
 
 
-def _along(
+def along(
     f: Function,
     lanes: int,
     first: Operand,
@@ -278,7 +278,7 @@ def copy_row(f: Function, type: Type, target: Reg, source: Reg, count: int) -> N
         value = load_value(f, dtype, lanes, source, j, mask=mask)
         store_value(f, dtype, value, target, j, mask=mask)
 
-    _along(f, _lanes(f, dtype), 0, count, count, vector)
+    along(f, lanes_of(f, dtype), 0, count, count, vector)
 
 
 def _checked(team: Team, check: CheckIndices, indices: Reg, status: Reg) -> Reg:

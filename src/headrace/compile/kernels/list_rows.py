@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import I8, I64, Function, Operand, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.gathers import _along, _index, _lanes
+from headrace.compile.kernels.gathers import along, lanes_of, load_index
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value
 from headrace.graph.pointwise import record
 
@@ -42,7 +42,7 @@ class _Row:
         team.f.when(team.f.icmp("eq", team.f.reg(team.thread), 0), body)  # type: ignore[arg-type]
 
     def _shared(self, team: Team) -> tuple[Operand, Operand]:
-        return team.share(self.inner, _lanes(team.f, self.dtype))
+        return team.share(self.inner, lanes_of(team.f, self.dtype))
 
 
 def _at(f: Function, number: Reg, rows: int, inner: int) -> tuple[Reg, Reg]:
@@ -67,7 +67,7 @@ class PutRow(_Row):
         f = team.f
         value, *rest, place, fault = team.args
         target, index = rest[-1], rest[0]
-        number = f.load(I64, place) if self.how == "push" else _index(f, "int32", index, 0)
+        number = f.load(I64, place) if self.how == "push" else load_index(f, "int32", index, 0)
         good, start = _at(f, number, self.rows, self.inner)
         if self.how == "set":
             mark = f.load(I8, place, f.select(good, number, 0))
@@ -82,7 +82,7 @@ class PutRow(_Row):
                 (new,) = emit_pointwise(f, total, [old, new])
             store_value(f, self.dtype, new, target, f.add(start, j), mask=mask)
 
-        f.when(good, lambda: _along(f, _lanes(f, self.dtype), first, last, self.inner, vector))
+        f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
 
         def note() -> None:
             if self.how == "push":
@@ -111,7 +111,7 @@ class TakeRow(_Row):
         if self.how == "pop":
             number = f.sub(f.load(I64, place), 1)
         else:
-            number = _index(f, "int32", rest[0], 0)
+            number = load_index(f, "int32", rest[0], 0)
         good, start = _at(f, number, self.rows, self.inner)
         if self.how in ("get", "clear"):
             mark = f.load(I8, place, f.select(good, number, 0))
@@ -122,7 +122,7 @@ class TakeRow(_Row):
             taken = load_value(f, self.dtype, lanes, source, f.add(start, j), mask=mask)
             store_value(f, self.dtype, taken, value, j, mask=mask)
 
-        f.when(good, lambda: _along(f, _lanes(f, self.dtype), first, last, self.inner, vector))
+        f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
 
         def note() -> None:
             if self.how == "pop":
