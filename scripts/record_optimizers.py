@@ -18,15 +18,14 @@ sys.path.insert(0, ROOT)
 
 import tensorflow as tf  # noqa: E402
 
-from tests.unit.train.optimizer_runs import OPTIMIZERS, train  # noqa: E402
+from tests.unit.train.optimizer_runs import runs, train  # noqa: E402
 
 
 def main():
     found = {}
-    for name in sorted(OPTIMIZERS):
-        for use_resource in (False, True):
-            key = name + ("_resource" if use_resource else "_ref")
-            found[key] = train(tf, name, use_resource)
+    for name, use_resource in runs():
+        key = name + ("_resource" if use_resource else "_ref")
+        found[key] = train(tf, name, use_resource)
     path = os.path.join(ROOT, "tests", "fixtures", "optimizers.json.gz")
     with open(path, "wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed:
         packed.write(json.dumps(found).encode())

@@ -7,9 +7,11 @@ from headrace.layers import base as base
 from headrace.layers import conv_transposes as conv_transposes
 from headrace.layers import convolutional as convolutional
 from headrace.layers import core as core
+from headrace.layers import fan_initializers as fan_initializers
 from headrace.layers import losses as losses
 from headrace.layers import metrics as metrics
 from headrace.layers import normalization as normalization
 from headrace.layers import pooling as pooling
 from headrace.layers import recurrent as recurrent
+from headrace.layers import regularizers as regularizers
 from headrace.layers import separable as separable

@@ -78,6 +78,7 @@ from headrace.ops import selecting as selecting
 from headrace.ops import session_handles as session_handles
 from headrace.ops import sets as sets
 from headrace.ops import shapes as shapes
+from headrace.ops import sign_training_ops as sign_training_ops
 from headrace.ops import signal as signal
 from headrace.ops import slicing as slicing
 from headrace.ops import softmax as softmax

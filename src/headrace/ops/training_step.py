@@ -51,6 +51,7 @@ class _Arrays:
     max = staticmethod(np.maximum)
     pow = staticmethod(np.power)
     sign = staticmethod(np.sign)
+    exp = staticmethod(np.exp)
     select = staticmethod(np.where)
 
 

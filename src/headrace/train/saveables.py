@@ -23,7 +23,7 @@ from headrace.variables.partition import PartitionedVariable
 from headrace.variables.resource_variable import ResourceVariable
 from headrace.variables.variable import Variable
 
-__all__ = ["SaveSpec", "SaveableObject", "on_cpu", "saveables_of"]
+__all__ = ["SaveSpec", "SaveableObject", "by_name", "name_and_value", "on_cpu", "saveables_of"]
 
 
 def on_cpu(device: str) -> str:
@@ -107,7 +107,7 @@ def saveables_of(items: Mapping[str, Any] | Iterable[Any]) -> list[Any]:
     """The saveables of variables: in a dict, by the names to store them under, or in a list, by
     their own names.
     """
-    named = dict(items) if isinstance(items, Mapping) else _by_name(items)
+    named = dict(items) if isinstance(items, Mapping) else by_name(items)
     found: list[Any] = []
     seen: set[Any] = set()
     for name in sorted(named, key=_checked_name):
@@ -128,12 +128,13 @@ def _checked_name(name: Any) -> str:
     return name
 
 
-def _by_name(items: Any) -> dict[str, Any]:
+def by_name(items: Any) -> dict[str, Any]:
+    """Variables by the names that they are stored under; parts of one, in a list."""
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise TypeError(f"Variables to save should be passed in a dict or a list: {items}")
     found: dict[str, Any] = {}
     for item in items:
-        name, value = _name_and_value(item)
+        name, value = name_and_value(item)
         if isinstance(value, list) and isinstance(found.get(name), list):
             found[name] += value  # another part
         elif name in found:
@@ -143,7 +144,8 @@ def _by_name(items: Any) -> dict[str, Any]:
     return found
 
 
-def _name_and_value(item: Any) -> tuple[str, Any]:
+def name_and_value(item: Any) -> tuple[str, Any]:
+    """The name that a variable is stored under, and the variable, or a list of its parts."""
     if _is_saveable(item):
         return item.name, item
     if isinstance(item, PartitionedVariable):
@@ -160,7 +162,9 @@ def _saveables(name: str, value: Any) -> list[Any]:
     if _is_saveable(value):
         return [value]
     if isinstance(value, PartitionedVariable | list | tuple):
-        return [_of_part(part, name) for part in value]
+        parts = [_of_part(part, name) for part in value]
+        _check_same_whole(value)
+        return parts
     if isinstance(value, ResourceVariable):
         read = value._as_graph_element()
         return [_Resource(value.handle, value.shape, read, value.dtype, "", name)]
@@ -181,13 +185,18 @@ def _of_part(variable: Any, name: str) -> SaveableObject:
     info = variable._get_save_slice_info()
     if info is None:
         raise ValueError(f"Slices must all be slices: {variable}")
-    if name != info.full_name:
-        raise ValueError(f"Slices must all be from the same tensor: {name} != {info.full_name}")
     if isinstance(variable, ResourceVariable):
         read = _reader(variable)
         return _Resource(variable.handle, variable.shape, read, variable.dtype, info.spec, name)
     reference = variable._as_graph_element()
     return _Reference(reference, convert_to_tensor(variable), info.spec, name)
+
+
+def _check_same_whole(parts: Iterable[Any]) -> None:
+    names = [part._get_save_slice_info().full_name for part in parts]
+    for name in names:
+        if name != names[0]:
+            raise ValueError(f"Slices must all be from the same tensor: {names[0]} != {name}")
 
 
 def _reader(variable: ResourceVariable) -> Callable[[], Tensor]:

@@ -7,7 +7,7 @@ rate's type.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.core.dtypes import int32, int64
@@ -22,6 +22,7 @@ __all__ = [
     "exponential_decay",
     "inverse_time_decay",
     "linear_cosine_decay",
+    "linear_warmup",
     "natural_exp_decay",
     "noisy_linear_cosine_decay",
     "piecewise_constant",
@@ -292,3 +293,40 @@ def _waves(
     turns = 2.0 * periods * part
     cosine = 0.5 * (1.0 + b.cos(b.constant(math.pi, dtype=rate.dtype) * turns))
     return b.multiply(rate, (alpha + linear) * cosine + beta, name=scope)
+
+
+# -- Warm-up ---------------------------------------------------------------------------------------
+
+
+@export("train.linear_warmup")
+def linear_warmup(
+    learning_rate: float | Tensor | Callable[[Tensor], Any],
+    global_step: Any,
+    warmup_steps: Any,
+    start: Any = 0.0,
+    name: str | None = None,
+) -> Tensor:
+    """Begin with start * learning_rate and reach learning_rate in `warmup_steps`, on a line.
+
+    learning_rate    a number; a tensor, such as a schedule's; or a function of the steps since the
+                     end of the warm-up (0 during it) that returns either
+    global_step      a variable, a tensor or a number
+
+    Headrace's own: TensorFlow 1.15 has none. A schedule after a warm-up:
+
+        rate = tf.train.linear_warmup(
+            lambda step: tf.train.cosine_decay(0.1, step, 9000), global_step, 1000)
+    """
+    if isinstance(warmup_steps, int | float) and warmup_steps < 0:
+        raise ValueError(f"warmup_steps must not be negative: {warmup_steps}")
+    with name_scope(name, "LinearWarmup", [global_step, warmup_steps, start]) as scope:
+        step = convert_to_tensor(_present(global_step))
+        end = b.cast(warmup_steps, step.dtype.base_dtype)
+        if callable(learning_rate):
+            learning_rate = learning_rate(b.maximum(step - end, b.zeros_like(step)))
+        rate = convert_to_tensor(learning_rate, name="learning_rate")
+        dtype = rate.dtype.base_dtype
+        start = b.cast(start, dtype)
+        passed = b.div_no_nan(b.cast(step, dtype), b.cast(end, dtype))
+        share = b.where(b.less(step, end), start + (1 - start) * passed, b.ones_like(passed))
+        return b.multiply(rate, share, name=scope)

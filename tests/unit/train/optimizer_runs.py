@@ -26,6 +26,39 @@ OPTIMIZERS = {
     "ProximalGradientDescent": lambda t, step: t.ProximalGradientDescentOptimizer(0.2, **PENALTIES),
 }
 
+# Of tf.contrib.opt; their numbers are TensorFlow's, their nodes have other names.
+CONTRIB = {
+    "AdaMax": lambda tf, step: tf.contrib.opt.AdaMaxOptimizer(0.02),
+    "Nadam": lambda tf, step: tf.contrib.opt.NadamOptimizer(0.02),
+    "LazyAdam": lambda tf, step: tf.contrib.opt.LazyAdamOptimizer(0.02),
+    "LARS": lambda tf, step: tf.contrib.opt.LARSOptimizer(
+        0.2, weight_decay=0.01, eeta=0.02, skip_list=["bias"]
+    ),
+    "LARSNesterov": lambda tf, step: tf.contrib.opt.LARSOptimizer(
+        0.2, eeta=0.02, epsilon=1e-5, use_nesterov=True
+    ),
+    "AddSign": lambda tf, step: tf.contrib.opt.AddSignOptimizer(0.05),
+    "AddSignDecay": lambda tf, step: tf.contrib.opt.AddSignOptimizer(
+        0.05, 0.5, 0.8, lambda step: 1.0 / (1.0 + tf.cast(step, tf.float32))
+    ),
+    "PowerSign": lambda tf, step: tf.contrib.opt.PowerSignOptimizer(0.05),
+    "MovingAverage": lambda tf, step: tf.contrib.opt.MovingAverageOptimizer(
+        tf.train.MomentumOptimizer(0.05, 0.8), 0.9
+    ),
+    "VariableClipping": lambda tf, step: tf.contrib.opt.VariableClippingOptimizer(
+        tf.train.AdagradOptimizer(0.1),
+        {v: [1] for v in tf.trainable_variables() if v.op.name == "layer/w"},
+        0.9,
+    ),
+}
+DENSE_ONLY = {"AddSign", "AddSignDecay", "PowerSign"}  # on handles, in TensorFlow
+
+
+def runs():
+    """(name, use_resource) of every run."""
+    every = sorted(OPTIMIZERS) + sorted(CONTRIB)
+    return [(n, r) for n in every for r in (False, True) if not (r and n in DENSE_ONLY)]
+
 
 def train(tf, name, use_resource):
     """Returns the nodes that aren't gradients', the losses, and all variables after training."""
@@ -42,7 +75,7 @@ def train(tf, name, use_resource):
         out = tf.tanh(tf.matmul(tf.gather(table, ids), w) + bias)
         loss = tf.reduce_mean(tf.square(out - target))
         step = tf.train.get_or_create_global_step()
-        optimizer = OPTIMIZERS[name](tf.train, step)
+        optimizer = CONTRIB[name](tf, step) if name in CONTRIB else OPTIMIZERS[name](tf.train, step)
         minimize = optimizer.minimize(loss, global_step=step)
         names = [op.name for op in graph.get_operations() if not op.name.startswith("gradients/")]
         losses = []

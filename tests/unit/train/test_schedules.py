@@ -121,3 +121,35 @@ def test_names_to_restore():
 def test_only_floats_are_averaged():
     with pytest.raises(TypeError, match="must be half, float, or double"):
         tf.train.ExponentialMovingAverage(0.5).apply([tf.Variable(1)])
+
+
+@pytest.mark.parametrize("kind", ["int", "tensor", "ref", "resource"])
+def test_warmup_takes_any_step(kind):
+    step = {
+        "int": lambda: 3,
+        "tensor": lambda: tf.constant(3, tf.int64),
+        "ref": lambda: tf.Variable(3, use_resource=False),
+        "resource": lambda: tf.Variable(3, use_resource=True),
+    }[kind]()
+    assert run(tf.train.linear_warmup(2.0, step, 4)) == 1.5
+
+
+def test_a_schedule_starts_when_the_warmup_ends():
+    step = tf.placeholder(tf.int64, [])
+    rate = tf.train.linear_warmup(
+        lambda since: tf.train.polynomial_decay(8.0, since, 4, 0.0), step, 4, start=0.5
+    )
+    with tf.Session() as session:
+        found = [session.run(rate, {step: i}) for i in range(9)]
+    assert found == [4, 5, 6, 7, 8, 6, 4, 2, 0]
+
+
+def test_warmup_scales_a_tensor():
+    step = tf.constant(5)
+    assert run(tf.train.linear_warmup(tf.constant(3.0, tf.float64), step, 10)) == 1.5
+    assert run(tf.train.linear_warmup(3.0, step, 0)) == 3.0
+
+
+def test_warmup_refuses_negative_steps():
+    with pytest.raises(ValueError, match="warmup_steps must not be negative: -1"):
+        tf.train.linear_warmup(0.1, 0, -1)

@@ -15,14 +15,34 @@ from headrace.train.adam_family import (
     NadamOptimizer as NadamOptimizer,
     extend_with_decoupled_weight_decay as extend_with_decoupled_weight_decay,
 )
+from headrace.train.layerwise import (
+    LAMBOptimizer as LAMBOptimizer,
+    LARSOptimizer as LARSOptimizer,
+)
+from headrace.train.sign_optimizers import (
+    AddSignOptimizer as AddSignOptimizer,
+    PowerSignOptimizer as PowerSignOptimizer,
+)
+from headrace.train.wrappers import (
+    MovingAverageOptimizer as MovingAverageOptimizer,
+    VariableClippingOptimizer as VariableClippingOptimizer,
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
+)
 
 __all__ = [
     "AccumulatingOptimizer",
     "AdaMaxOptimizer",
     "AdamWOptimizer",
+    "AddSignOptimizer",
     "DecoupledWeightDecayExtension",
+    "LAMBOptimizer",
+    "LARSOptimizer",
     "LazyAdamOptimizer",
     "MomentumWOptimizer",
+    "MovingAverageOptimizer",
     "NadamOptimizer",
+    "PowerSignOptimizer",
+    "VariableClippingOptimizer",
+    "clip_gradients_by_global_norm",
     "extend_with_decoupled_weight_decay",
 ]
