@@ -25,3 +25,7 @@ def test_bundles_are_whole_or_absent():
 
 def test_a_program_always_goes_on_from_the_latest_checkpoint():
     assert run("killed_savers") > 100
+
+
+def test_a_program_ends_as_if_it_had_never_died():
+    assert run("killed_training") > 20

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -40,6 +42,8 @@ __all__ = ["Bundle", "NamedTensor", "bundle_exists", "merge_bundles", "write_bun
 
 _VERSION = 1
 _PENDING = ".pending"
+_PARTS = re.compile(r".*_temp_[0-9a-f]{32}")  # a sharded save's own directory
+_ABANDONED = 24 * 3600.0  # seconds without a change
 _SLICE_MARK = b"\0"  # how keys of parts begin
 
 
@@ -80,7 +84,9 @@ def bundle_files(prefix: str) -> list[str]:
 
 def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
     """Save tensors as the bundle at `prefix`, in one data file; the directory is made."""
-    os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
+    directory = os.path.dirname(os.path.abspath(prefix))
+    os.makedirs(directory, exist_ok=True)
+    files.remove_abandoned_drafts(directory)
     finish_pending(prefix)
     data_path = data_name(prefix, 0, 1)
     with files.draft(data_path) as data:
@@ -174,7 +180,10 @@ def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bo
     """
     if not prefixes:
         raise InvalidArgumentError(None, None, "there are no checkpoints to merge")
-    os.makedirs(os.path.dirname(os.path.abspath(destination)), exist_ok=True)
+    directory = os.path.dirname(os.path.abspath(destination))
+    os.makedirs(directory, exist_ok=True)
+    files.remove_abandoned_drafts(directory)
+    _remove_abandoned_parts(directory)
     finish_pending(destination)
     parts = [(prefix, *_read_index(index_name(prefix))) for prefix in prefixes]
     total = sum(count for _, _, count in parts)
@@ -189,6 +198,22 @@ def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bo
             _merge_entry(entries, key, entry, first)
     _commit(destination, moves, entries, total)
     _remove_sources(prefixes, destination, delete_old_dirs)
+
+
+def _remove_abandoned_parts(directory: str) -> None:
+    """Remove the directories of parts that nobody has touched for a day: a sharded save has died
+    before it could merge them.
+    """
+    for entry in os.scandir(directory):
+        if _PARTS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+            with suppress(OSError):  # another process was faster, or it's not ours to remove
+                inside = list(os.scandir(entry.path))
+                newest = max(e.stat().st_mtime for e in (entry, *inside))
+                ours = all(part.name.startswith("part-") for part in inside)
+                if ours and time.time() - newest > _ABANDONED:
+                    for part in inside:
+                        files.remove(part.path)
+                    files.remove_directory(entry.path)
 
 
 def _merge_entry(entries: dict[bytes, Any], key: bytes, entry: Any, first: int) -> None:
@@ -213,7 +238,7 @@ def _remove_sources(prefixes: Sequence[str], destination: str, directories: bool
         kept = os.path.dirname(os.path.abspath(destination))
         for directory in {os.path.dirname(os.path.abspath(prefix)) for prefix in prefixes} - {kept}:
             with suppress(OSError):  # something else is in it
-                os.rmdir(directory)
+                files.remove_directory(directory)
 
 
 # -- Reading ---------------------------------------------------------------------------------------

@@ -64,7 +64,10 @@ def _stack(values: Sequence[Any], dtype: DType) -> np.ndarray:
         return np.array(values, dtype.numpy)
     batch = np.empty((len(values), *shape), object)
     for i, value in enumerate(values):
-        batch[i] = value
+        if isinstance(value, np.ndarray):
+            batch[i, ...] = value  # what is in it, also if it's an array of one
+        else:
+            batch[i] = value
     return batch
 
 

@@ -17,14 +17,17 @@ import itertools
 import sys
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from headrace.core.shapes import TensorShape
 from headrace.devices.batches import pad_together, stack
 from headrace.devices.pending import Pending
+from headrace.devices.resumable import Resumable, pack, unpack
 
 __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "Queue", "RandomShuffleQueue"]
 
@@ -194,7 +197,7 @@ class _Close(_Waiter):
         return _OVER
 
 
-class Queue:
+class Queue(Resumable):
     """A queue whose kind says in what order elements leave it.
 
     types: of the components. shapes: of them, None if nothing is known. capacity: the most elements
@@ -239,6 +242,10 @@ class Queue:
     def available(self) -> int:
         """How many elements may be taken."""
         return len(self.elements)
+
+    def in_order(self) -> list[Element]:
+        """The elements, such that putting them in this order makes an equal queue."""
+        return list(self.elements)
 
     def batch(self, elements: list[Element]) -> list[Any]:
         """The components of several elements, each as one array; without the lock."""
@@ -323,6 +330,44 @@ class Queue:
     def size(self) -> int:
         """How many elements it holds."""
         return len(self.elements)
+
+    # -- Going on in another process ---------------------------------------------------------------
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """The elements, those that wait for room, and whether it's closed or is to be."""
+        with self._lock:
+            # What the first taker has got so far is as good as there.
+            taken = [e for w in self._taking.values() if isinstance(w, _Dequeue) for e in w.taken]
+            elements, waiting, closed = [*taken, *self.in_order()], [], self.closed
+            for waiter in self._adding.values():
+                if isinstance(waiter, _Enqueue):
+                    waiting += waiter.elements[waiter.position :]
+                else:
+                    closed = True
+        found = {f"elements/{k}": v for k, v in pack(elements, self.types).items()}
+        found |= {f"waiting/{k}": v for k, v in pack(waiting, self.types).items()}
+        return found | {"closed": np.array(closed)}
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        """Hold what was saved, and let what waited for room wait again, before all others."""
+
+        def part(name: str) -> list[Element]:
+            start = f"{name}/"
+            found = {k.removeprefix(start): v for k, v in saved.items() if k.startswith(start)}
+            return unpack(found, self.types)
+
+        elements, waiting = part("elements"), part("waiting")
+        with self._lock:
+            self.elements.clear()
+            self.put(elements)
+            self.closed = False
+            lines = [_Enqueue(self, waiting)] if waiting else []
+            lines += [_Close(self)] if saved["closed"] else []
+            self._adding = OrderedDict([(w, w) for w in (*lines, *self._adding.values())])
+            ended = self._serve()
+        _tell(ended)
+
+    # -- Inside ------------------------------------------------------------------------------------
 
     def forget(self, pending: Pending) -> None:
         """Drop a waiter that was cancelled; others may go on now."""
@@ -415,22 +460,20 @@ class PaddingFIFOQueue(FIFOQueue):
 class RandomShuffleQueue(Queue):
     """Random elements leave first; at least `keep` stay until the queue is closed.
 
-    draw: gives random integers in [0, 2^32). seeds: what it was made from.
+    draws: `draws.next()` gives random integers in [0, 2^32). seeds: what it was made from.
     """
 
     kind = "RandomShuffleQueue"
 
-    def __init__(
-        self, *args: Any, keep: int, seeds: tuple[int, int], draw: Callable[[], int]
-    ) -> None:
+    def __init__(self, *args: Any, keep: int, seeds: tuple[int, int], draws: Any) -> None:
         super().__init__(*args)
         self.elements: list[Element] = []
         self.keep = keep
         self.seeds = seeds
-        self._draw = draw
+        self._draws = draws
 
     def take(self, count: int) -> list[Element]:
-        elements, draw, taken = self.elements, self._draw, []
+        elements, draw, taken = self.elements, self._draws.next, []
         for _ in range(count):
             place = draw() % len(elements)
             taken.append(elements[place])
@@ -445,6 +488,16 @@ class RandomShuffleQueue(Queue):
     def available(self) -> int:
         return len(self.elements) - (0 if self.closed else self.keep)
 
+    def saved(self) -> dict[str, np.ndarray]:
+        found = super().saved()
+        with self._lock:
+            return found | self._draws.saved()
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        with self._lock:
+            self._draws.resume(saved)
+        super().resume(saved)
+
 
 class PriorityQueue(Queue):
     """The smallest first component leaves first; of equal ones, the one that came first."""
@@ -456,6 +509,9 @@ class PriorityQueue(Queue):
         self.elements: list[tuple[int, int, Element]] = []
         self._arrivals = itertools.count()
         self._returns = itertools.count(-1, -1)
+
+    def in_order(self) -> list[Element]:
+        return [element for *_, element in sorted(self.elements, key=lambda entry: entry[:2])]
 
     def put(self, elements: Iterable[Element]) -> None:
         for element in elements:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +23,8 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape
 from headrace.devices.blocks import private_copy
+from headrace.devices.gate import Gate
+from headrace.devices.resumable import Resumable
 
 __all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
 
@@ -45,7 +47,7 @@ def _references_when_alone() -> tuple[int, int]:
     return holder._references(), holder._base_references()
 
 
-class VariableState:
+class VariableState(Resumable):
     """The value of one variable: an array, None before it is initialised. `lock` guards it."""
 
     __slots__ = ("__weakref__", "dtype", "lock", "name", "shape", "value")
@@ -119,6 +121,14 @@ class VariableState:
             else:
                 self.value = private_copy(np.asarray(value))
 
+    def saved(self) -> dict[str, np.ndarray]:
+        with self.lock:
+            return {} if self.value is None else {"value": np.array(self.value)}
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        if "value" in saved:
+            self.assign(saved["value"])
+
     def __repr__(self) -> str:
         return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"
 
@@ -166,7 +176,9 @@ class Resources:
 
     def __init__(self, functions: Any = None) -> None:
         self.functions = functions  # runs the functions that kernels call
+        self.gate = Gate()
         self._own: dict[str, Any] = {}
+        self._resumed: dict[str, Mapping[str, np.ndarray]] = {}  # for what isn't there yet
         self._lock = threading.RLock()
         self._steps: set[Any] = set()
         self._closed: BaseException | None = None
@@ -205,7 +217,12 @@ class Resources:
         found = self._container(container).get(name)
         if found is None:
             with self._lock:
-                found = self._container(container).setdefault(name, make())
+                found = self._container(container).get(name)
+                if found is None:
+                    found = make()
+                    if not container and isinstance(found, Resumable) and name in self._resumed:
+                        found.resume(self._resumed.pop(name))
+                    self._container(container)[name] = found
         return _checked(found, container, name, kind)
 
     def lookup(self, container: str, name: str, kind: type[Resource]) -> Resource:
@@ -225,6 +242,38 @@ class Resources:
     def delete(self, container: str, name: str) -> bool:
         """Remove a resource; False if it wasn't there."""
         return self._container(container).pop(name, None) is not None
+
+    # -- Going on in another process ---------------------------------------------------------------
+
+    def saved(self, variables: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
+        """What a restarted program needs of the session's own container: generators, samplers,
+        queues, and of the variables those that are named.
+        """
+        with self._lock:
+            found = {name: dict(arrays) for name, arrays in self._resumed.items()}
+            own = dict(self._own)
+        for name, state in own.items():
+            wanted = name in variables or not isinstance(state, VariableState)
+            if wanted and isinstance(state, Resumable):
+                found[name] = state.saved()
+        return found
+
+    def resume(self, saved: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Go on from what `saved` returned; what isn't there yet does when it's made."""
+        with self._lock:
+            for name, arrays in saved.items():
+                state = self._own.get(name)
+                if state is None:
+                    self._resumed[name] = arrays
+                elif isinstance(state, Resumable):
+                    state.resume(arrays)
+
+    def sleepers(self) -> set[int]:
+        """The threads whose steps wait, with nothing yet to go on with."""
+        with self._lock:
+            steps = list(self._steps)
+        found = (step.sleeper() for step in steps if hasattr(step, "sleeper"))
+        return {thread for thread in found if thread is not None}
 
 
 def _checked(found: Any, container: str, name: str, kind: type[Resource]) -> Resource:

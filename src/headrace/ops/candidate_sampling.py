@@ -7,12 +7,14 @@ counts of the true classes, expected counts of the candidates). What is drawn is
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.resumable import Resumable
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import candidates, infer
@@ -134,13 +136,26 @@ def all_candidate_sampler_op(
 # -- Samplers of unigrams --------------------------------------------------------------------------
 
 
-class _Learned:
+class _Learned(Resumable):
     """How often each class was a true one so far, plus one; behind a lock, as steps share it."""
 
     def __init__(self, size: int, seeds: tuple[int, int]) -> None:
         self.lock = threading.Lock()
         self.weights = np.ones(size, np.int64)
         self.random = PhiloxState(*seeds)
+
+    def saved(self) -> dict[str, np.ndarray]:
+        with self.lock:
+            return self.random.saved() | {"weights": self.weights.copy()}
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        if saved["weights"].shape != self.weights.shape:
+            raise ValueError(
+                f"{len(saved['weights'])} classes were saved, the sampler has {len(self.weights)}"
+            )
+        with self.lock:
+            self.random.resume(saved)
+            self.weights = saved["weights"].copy()
 
 
 def _learned(true_classes, *, num_true, num_sampled, unique, range_max, seed, seed2, ctx):
@@ -182,12 +197,18 @@ def thread_unsafe_unigram_candidate_sampler_op(
     """Return what LearnedUnigramCandidateSampler returns."""
 
 
-class _Fixed:
+class _Fixed(Resumable):
     """The distribution that the attributes give, made once, and a generator."""
 
     def __init__(self, distribution: Distribution, seeds: tuple[int, int]) -> None:
         self.distribution = distribution
         self.random = PhiloxState(*seeds)
+
+    def saved(self) -> dict[str, np.ndarray]:
+        return self.random.saved()
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        self.random.resume(saved)
 
 
 def _fixed_distribution(

@@ -21,13 +21,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
+
+from headrace.devices.resumable import Resumable
 
 SAMPLES_PER_OUTPUT = 256
 
@@ -85,7 +87,7 @@ class Stream(NamedTuple):
         return Stream(key, high << 64 | low)
 
 
-class PhiloxState:
+class PhiloxState(Resumable):
     """The generator of one stateful random op: where its next call starts to draw.
 
     `seed` becomes the key and `seed2` the upper half of the counter. Both zero means "not seeded":
@@ -107,6 +109,14 @@ class PhiloxState:
             start = self._next
             self._next = start.skip(samples)
         return start
+
+    def saved(self) -> dict[str, np.ndarray]:
+        with self._lock:
+            return {"stream": self._next.words()}
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        with self._lock:
+            self._next = Stream.of_words(saved["stream"])
 
     def get_state(self) -> tuple[int, int]:
         """The state as (key, counter), unsigned integers of 64 and 128 bits."""

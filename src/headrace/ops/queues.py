@@ -6,7 +6,7 @@ references to strings. An enqueue or dequeue that can't be done at once gives a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from headrace.devices.queues import (
     RandomShuffleQueue,
 )
 from headrace.devices.resources import ResourceHandle
+from headrace.devices.resumable import Resumable
 from headrace.graph.definition import Effect, Sample
 from headrace.ops import infer
 from headrace.ops.philox import PhiloxState, words
@@ -130,7 +131,7 @@ def _shuffle_kernel(
         place,
         keep=keep,
         seeds=seeds,
-        draw=_draws(seed, seed2).__next__,
+        draws=_Draws(seed, seed2),
     )
     if shared_name:
         queue = handle.get()
@@ -151,11 +152,35 @@ def _shuffle_kernel(
     return handle
 
 
-def _draws(seed: int, seed2: int) -> Iterator[int]:
-    """Random words, those that TensorFlow draws from these seeds."""
-    state = PhiloxState(seed, seed2)
-    while True:
-        yield from words(state.reserve(_DRAWN_AT_ONCE), _DRAWN_AT_ONCE).ravel().tolist()
+class _Draws(Resumable):
+    """Random words, those that TensorFlow draws from these seeds.
+
+    State: a generator, where the words that it gave last begin, and how many of them are used.
+    """
+
+    def __init__(self, seed: int, seed2: int) -> None:
+        self._random = PhiloxState(seed, seed2)
+        self._begin(0)
+
+    def _begin(self, used: int) -> None:
+        self._start, self._used = self._random.saved(), 0
+        self.next = self._words().__next__
+        for _ in range(used):
+            self.next()
+
+    def _words(self) -> Iterator[int]:
+        while True:
+            self._start = self._random.saved()
+            drawn = words(self._random.reserve(_DRAWN_AT_ONCE), _DRAWN_AT_ONCE).ravel().tolist()
+            for self._used, word in enumerate(drawn, 1):
+                yield word
+
+    def saved(self) -> dict[str, np.ndarray]:
+        return self._start | {"used": np.array(self._used, np.int64)}
+
+    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
+        self._random.resume(saved)
+        self._begin(int(saved["used"]))
 
 
 _TYPES = "component_types: list(type) >= 1; shapes: list(shape) >= 0 = []; capacity: int = -1"

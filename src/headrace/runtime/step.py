@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Condition, Timer
+from threading import Condition, Timer, get_ident
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,7 @@ class Step:
         self._waiting: dict[Pending, tuple[_Iteration, Node, float]] = {}
         self._over: deque[Pending] = deque()  # those that other threads have ended
         self._changed = Condition()
+        self._sleeper: int | None = None
         self._cancellation = Cancellation()
         self._root = root = _Run(frames.root, None).iterations[0]
         for slot, value in frames.constants.items():
@@ -408,11 +409,17 @@ class Step:
             self._over.append(pending)
             self._changed.notify()
 
+    def sleeper(self) -> int | None:
+        """The thread that sleeps until something comes, if nothing has."""
+        with self._changed:
+            return None if self._over else self._sleeper
+
     def _take_over(self) -> None:
         """Take the results of Pendings that are over; sleep if there are none."""
         patience = settings().quiet_seconds
         quiet = time.monotonic() + patience if patience else float("inf")
         with self._changed:
+            self._sleeper = get_ident()
             while not self._over and self._cancellation.error is None:
                 now = time.monotonic()
                 if self._deadline is not None and now > self._deadline:
@@ -423,6 +430,7 @@ class Step:
                     quiet = float("inf")
                 until = min(quiet, float("inf") if self._deadline is None else self._deadline)
                 self._changed.wait(None if until == float("inf") else max(0.0, until - now))
+            self._sleeper = None
         self._cancellation.check()
         if not self._over:
             _, node, _ = next(iter(self._waiting.values()))

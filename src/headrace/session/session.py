@@ -31,6 +31,8 @@ from headrace.variables.variable import Variable
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
 
+Signature = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+
 _SEQUENCES = (list, tuple)
 _MOST_PLANS = 1024  # A loop that makes new fetches must not keep every plan it ever needed.
 
@@ -74,6 +76,7 @@ class BaseSession:
         self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
+        self._expected: dict[Signature, list[Any]] = {}
         self._lock = threading.Lock()
         self._growth = GrowthWatch()
         self._partial: dict[str, _PartialRun] = {}
@@ -191,7 +194,25 @@ class BaseSession:
     def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
         watch = tracing.log_placement if self._log_placement else None
         step = prepare(wanted.tensors, wanted.targets, feeds, self._options, watch)
-        return Variants(step, self._options, self._resources)
+        expected = self._expected.get(_signature(wanted, feeds), ())
+        return Variants(step, self._options, self._resources, expected)
+
+    # -- Going on in another process (see session.resuming) ----------------------------------------
+
+    def _seen_steps(self) -> list[Any]:
+        """The steps that have run: the names of tensors, targets and feeds, and shapes of feeds."""
+        with self._lock:
+            plans = {id(plan.variants): plan for plan in self._plans.values()}.values()
+        seen = dict(self._expected)
+        for plan in plans:
+            seen[_signature(plan.fetches, plan.feeds)] = sorted(plan.variants.seen(), key=str)
+        return [[*signature, shapes] for signature, shapes in seen.items()]
+
+    def _expect_steps(self, steps: Iterable[Any]) -> None:
+        """Take steps as seen that another process has seen."""
+        for tensors, targets, feeds, shapes in steps:
+            known = {tuple(map(tuple, shape)) for shape in shapes}
+            self._expected[tuple(tensors), tuple(targets), tuple(feeds)] = sorted(known, key=str)
 
     def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
         """Resolve the keys of a feed_dict to tensors of this graph."""
@@ -397,6 +418,15 @@ class _PartialRun:
                 f"Fetch can't be computed from the feeds that have been fed so far: it needs "
                 f"{', '.join(t.name for t in missing)}",
             )
+
+
+def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
+    """A step by the names of what it computes, runs and is fed with."""
+    return (
+        tuple(t.name for t in wanted.tensors),
+        tuple(op.name for op in wanted.targets),
+        tuple(t.name for t in feeds),
+    )
 
 
 def _is_stable(key: Any) -> bool:

@@ -1,7 +1,8 @@
 """The executables of one plan. In: the values of the feeds. Out: the executable for their shapes.
 
 The first run with new shapes specialises the step, up to a limit per plan; past it, and after a
-variable was found to have another shape than was declared, the step runs as it is. A step that is
+variable was found to have another shape than was declared, the step runs as it is. Shapes that were
+seen before the program was restarted are `_expected`: they count, and are no news. A step that is
 to be compiled runs on the interpreter until then (see pipeline.tiers): it's in `_waiting` so long,
 and then, as all whose executable won't change any more, in `_settled`.
 """
@@ -9,6 +10,7 @@ and then, as all whose executable won't change any more, in `_settled`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,13 @@ Shapes = tuple[Any, ...]
 class Variants:
     """The executables of a prepared step, by the shapes of its feeds."""
 
-    def __init__(self, step: StepGraph, options: Options, resources: Resources) -> None:
+    def __init__(
+        self,
+        step: StepGraph,
+        options: Options,
+        resources: Resources,
+        expected: Iterable[Shapes] = (),
+    ) -> None:
         self._step = step
         self._options = options
         self._resources = resources
@@ -42,6 +50,7 @@ class Variants:
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
         self._limit = options.specialisations
+        self._expected = set(expected)
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
 
@@ -61,6 +70,11 @@ class Variants:
         """The executable for these values."""
         key = tuple([values[i].shape for i in self._varying])
         return self._settled.get(key) or self._settle(key, values)
+
+    def seen(self) -> set[Shapes]:
+        """The shapes that the step has run with."""
+        with self._lock:
+            return self._expected | self._settled.keys() | self._waiting.keys()
 
     def as_is(self) -> Executable:
         """The executable for any values."""
@@ -83,7 +97,8 @@ class Variants:
                 return self._settled[key]
             waiting = self._waiting.get(key)
             if waiting is None:
-                if len(self._settled) + len(self._waiting) >= self._limit:
+                known = self._expected | self._settled.keys() | self._waiting.keys()
+                if len(known | {key}) > self._limit:
                     return self.as_is()
                 return self._first(key, values)
         if not self._compiling.acquire(blocking=False):
@@ -108,6 +123,8 @@ class Variants:
             self._limit = 0  # control flow that only the primitives can express
             return self.as_is()
         when = compile_at(flow, self._options.jit)
+        if when is not None and key in self._expected:
+            when = 1
         if when == 1:
             self._settled[key] = executable = self._compiled(flow)
             return executable

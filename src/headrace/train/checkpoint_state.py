@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.checkpoint.bundle import bundle_exists, bundle_files, finish_pending, index_name
+from headrace.checkpoint.session_files import remove_session_file
 from headrace.core import proto
 from headrace.core.export import export
 from headrace.core.files import remove, replace_file
@@ -202,6 +203,7 @@ def remove_checkpoint(
     is_v2 = checkpoint_format_version == _V2
     for path in bundle_files(checkpoint_prefix) if is_v2 else _v1_files(checkpoint_prefix):
         remove(path)
+    remove_session_file(checkpoint_prefix)
     remove(meta_graph_filename(checkpoint_prefix, meta_graph_suffix))
 
 

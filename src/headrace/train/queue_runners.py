@@ -21,6 +21,7 @@ from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.queue_classes import QueueBase
+from headrace.session.resuming import gate
 from headrace.session.session import BaseSession
 from headrace.train.coordinator import Coordinator
 
@@ -149,10 +150,11 @@ class QueueRunner:
         """Enqueue until the input or the coordinator ends."""
         finished = False
         try:
-            enqueue = sess.make_callable(enqueue_op)
+            enqueue, entrance = sess.make_callable(enqueue_op), gate(sess)
             while coord is None or not coord.should_stop():
                 try:
-                    enqueue()
+                    with entrance:
+                        enqueue()
                 except self._closed_types:
                     finished = True
                     if self._ended(sess):

@@ -10,12 +10,14 @@ in another. Taking the values copies them, at the speed of memory.
 
 from __future__ import annotations
 
+import logging
 import numbers
 import os
 from collections.abc import Sequence
 from typing import Any
 
 from headrace.checkpoint.bundle import write_bundle
+from headrace.checkpoint.session_files import read_session_file, write_session_file
 from headrace.core import proto
 from headrace.core.errors import NotFoundError
 from headrace.core.export import export
@@ -26,6 +28,7 @@ from headrace.graph.keys import GraphKeys
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.checkpoints import named_tensors
 from headrace.ops.import_meta_graph import register_saver_from_proto
+from headrace.session.resuming import resume_state, saved_state
 from headrace.session.session import BaseSession
 from headrace.train.background import Background
 from headrace.train.checkpoint_state import (
@@ -39,6 +42,8 @@ from headrace.train.saver_builder import V1, V2, BulkSaverBuilder
 from headrace.variables.slice_info import with_scope, without_scope
 
 __all__ = ["Saver"]
+
+_log = logging.getLogger("headrace")
 
 _NAMES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
 
@@ -65,6 +70,10 @@ class Saver:
     filename          the prefix where none is fed
     asynchronous      (not TensorFlow's) let `save` return when the values are taken; `wait` waits
                       for the files, as does the next save. For one V2 file.
+    exact_resume      (not TensorFlow's) keep the session's other state too, beside the checkpoint:
+                      random generators, samplers, queues, local variables. A restarted program
+                      that restores it goes on as if it had never stopped, bit for bit (see
+                      `session.resuming`). For V2.
     """
 
     def __init__(
@@ -86,7 +95,10 @@ class Saver:
         filename: str | None = None,
         *,
         asynchronous: bool = False,
+        exact_resume: bool = False,
     ) -> None:
+        if exact_resume and write_version != V2:
+            raise ValueError("exact_resume needs V2 checkpoints")
         if asynchronous and (sharded or write_version != V2):
             raise ValueError("an asynchronous saver writes V2 checkpoints that aren't sharded")
         if defer_build and var_list is not None:
@@ -114,6 +126,7 @@ class Saver:
         self._relative = save_relative_paths
         self._filename = filename
         self._background = Background() if asynchronous else None
+        self._exact = exact_resume
         self._is_empty = False
         self._is_built = False
         self.saver_def: Any = saver_def
@@ -190,9 +203,10 @@ class Saver:
                 self._save_later(self._background, sess, prefix, latest_filename, suffix)
                 path = prefix
             else:
+                session_state = saved_state(sess) if self._exact else {}
                 feeds = {self.saver_def.filename_tensor_name: prefix}
                 path = as_text(sess.run(self.saver_def.save_tensor_name, feeds))
-                self._account(prefix, path, latest_filename, suffix)
+                self._account(prefix, path, session_state, latest_filename, suffix)
         if write_meta_graph:
             os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
             with sess.graph.as_default():
@@ -203,8 +217,19 @@ class Saver:
                 )
         return path
 
-    def _account(self, prefix: str, path: str, latest_filename: str, suffix: str | None) -> None:
-        """After a checkpoint is whole: the state file, then the removal of old ones."""
+    def _account(
+        self,
+        prefix: str,
+        path: str,
+        session_state: dict[str, Any],
+        latest_filename: str,
+        suffix: str | None,
+    ) -> None:
+        """After a checkpoint is whole: what belongs beside it, the state file, then the removal of
+        old ones.
+        """
+        if session_state:
+            write_session_file(prefix, session_state)
         if suffix is not None:
             self._kept.record(path)
             self._write_state(os.path.dirname(prefix), path, latest_filename)
@@ -221,10 +246,11 @@ class Saver:
         background.wait()
         (save,) = sess.graph.get_tensor_by_name(self.saver_def.save_tensor_name).op.control_inputs
         names, slices, *values = sess.run(list(save.inputs[1:]))
+        session_state = saved_state(sess) if self._exact else {}
 
         def write() -> None:
             write_bundle(prefix, named_tensors(names, slices, values, save._attrs["dtypes"]))
-            self._account(prefix, prefix, latest_filename, suffix)
+            self._account(prefix, prefix, session_state, latest_filename, suffix)
 
         background.start(write)
 
@@ -277,6 +303,23 @@ class Saver:
                 f"Restoring from checkpoint {prefix} failed: {error.message}",
                 hint=error.hint,
             ) from None
+        if self._exact:
+            self.resume(sess, prefix)
+
+    def resume(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
+        """Give `sess` the state that `exact_resume` keeps beside the variables, if there is any.
+
+        `restore` does it. It's to be done again where local variables are initialised afterwards:
+        the epochs of an input producer are counted in one.
+        """
+        try:
+            resume_state(sess, read_session_file(os.fspath(save_path)))
+        except NotFoundError as error:
+            _log.warning(
+                "%s: random generators and queues start anew, so that training won't go on bit for "
+                "bit",
+                error.message,
+            )
 
     # -- The checkpoints so far --------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_priorities_survive_being_given_back():
 
 def test_shuffled_elements_are_the_same_elements():
     words = iter(np.random.default_rng(0).integers(0, 2**32, 1000).tolist())
-    queue = RandomShuffleQueue("q", *SCALAR, -1, keep=3, seeds=(0, 0), draw=words.__next__)
+    draws = SimpleNamespace(next=words.__next__)
+    queue = RandomShuffleQueue("q", *SCALAR, -1, keep=3, seeds=(0, 0), draws=draws)
     queue.enqueue_many([element(n) for n in range(20)])
     first = queue.dequeue_many(17)[0].tolist()
     waiter = queue.dequeue()
@@ -193,3 +195,60 @@ def test_cancelling_against_filling_loses_nothing():
                 taken += waiter.result()[0].tolist()
         taken += [int(queue.dequeue()[0]) for _ in range(queue.size())]
     assert sorted(taken) == list(range(2 * rounds))
+
+
+# -- Going on in another process -------------------------------------------------------------------
+
+
+def again(queue):
+    """A queue like it, in the state that it was saved in."""
+    twin = type(queue)("twin", queue.types, queue.shapes, queue.given_capacity)
+    twin.resume(queue.saved())
+    return twin
+
+
+def test_what_waits_for_room_is_saved_too():
+    queue = fifo(capacity=2)
+    queue.enqueue_many([element(n) for n in range(4)])
+    queue.enqueue(element(4))
+    queue.close(False)
+    twin = again(queue)
+    assert [int(twin.dequeue()[0]) for _ in range(5)] == list(range(5))
+    with pytest.raises(errors.OutOfRangeError):
+        twin.dequeue()
+    assert queue.size() == 2 and [int(queue.dequeue()[0]) for _ in range(5)] == list(range(5))
+
+
+def test_what_a_waiter_has_got_so_far_is_saved():
+    queue = fifo()
+    taker = queue.dequeue_many(3)
+    queue.enqueue_many([element(1), element(2)])
+    assert drained(again(queue)) == [1, 2]
+    queue.enqueue(element(3))
+    assert taker.result()[0].tolist() == [1, 2, 3]
+
+
+def test_elements_of_many_shapes_and_priorities_are_saved():
+    queue = PriorityQueue("q", (dtypes.int64, dtypes.string), None, -1)
+    texts = [np.array([b"a", b""], object), np.array(b"b", object), np.array([], object)]
+    for priority, text in zip((2, 1, 1), texts, strict=True):
+        queue.enqueue((np.int64(priority), text))
+    twin = again(queue)
+    found = [twin.dequeue()[1].tolist() for _ in range(3)]
+    assert found == [b"b", [], [b"a", b""]]
+
+
+def test_a_damaged_state_is_refused():
+    queue = fifo()
+    queue.enqueue_many([element(1), element(2)])
+    saved = queue.saved()
+    saved["elements/count"] = np.array(3)
+    with pytest.raises(errors.DataLossError):
+        queue.resume(saved)
+
+
+def test_batches_of_strings_that_came_one_by_one():
+    queue = FIFOQueue("q", (dtypes.string,), (TensorShape(()),), -1)
+    for text in (b"a", b"b"):
+        queue.enqueue((np.array(text, object),))
+    assert queue.dequeue_many(2)[0].tolist() == [b"a", b"b"]

@@ -1,0 +1,83 @@
+"""The file beside a checkpoint with a session's other state. In: arrays by name. Out: a file that
+belongs to one checkpoint; and back.
+
+`PREFIX.session` is a table (as a checkpoint's index is) of TensorProtos, and the checksum of the
+index of the checkpoint that it belongs to. It's written after the checkpoint and before the state
+file that names it. A process that dies in between leaves a checkpoint that is whole, but without
+its session: if that takes the place of an older one, the checksum tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from headrace.checkpoint.bundle import finish_pending, index_name
+from headrace.checkpoint.checksum import masked
+from headrace.checkpoint.table import Table, encode_table
+from headrace.core import files, proto
+from headrace.core.errors import DataLossError, NotFoundError
+from headrace.core.tensor_proto import to_array, to_proto
+
+__all__ = ["read_session_file", "remove_session_file", "session_name", "write_session_file"]
+
+_OWNER = b""  # the key of the checkpoint's checksum; names of arrays aren't empty
+
+
+def session_name(prefix: str) -> str:
+    """The file that belongs to the checkpoint at `prefix`."""
+    return f"{prefix}.session"
+
+
+def write_session_file(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Keep arrays beside the V2 checkpoint at `prefix`."""
+    encoded = {_OWNER: to_proto(np.array(_checksum(prefix), np.int64))}
+    encoded |= {name.encode(): to_proto(array) for name, array in arrays.items()}
+    pairs = ((key, message.SerializeToString()) for key, message in sorted(encoded.items()))
+    with files.draft(session_name(prefix)) as made:
+        for piece in encode_table(pairs):
+            made.write(piece)
+        made.seal()
+        made.publish()
+    files.sync_directory(prefix)
+
+
+def read_session_file(prefix: str) -> dict[str, np.ndarray]:
+    """What was kept beside the V2 checkpoint at `prefix`; NotFoundError if there is nothing, or
+    what there is belonged to a checkpoint that was there before.
+    """
+    path = session_name(prefix)
+    try:
+        with open(path, "rb") as file:
+            table = Table(file.read(), path)
+    except FileNotFoundError:
+        raise NotFoundError(None, None, f"{path}; No such file or directory") from None
+    arrays = {key: _decode(value, path) for key, value in table.items()}
+    owner = arrays.pop(_OWNER, None)
+    if owner is None or owner.shape:
+        raise DataLossError(None, None, f"{path}: it doesn't say which checkpoint it belongs to")
+    if int(owner) != _checksum(prefix):
+        raise NotFoundError(None, None, f"{path} belongs to an earlier checkpoint of that name")
+    return {key.decode(errors="replace"): array for key, array in arrays.items()}
+
+
+def remove_session_file(prefix: str) -> None:
+    """Remove what was kept, if anything was."""
+    files.remove(session_name(prefix))
+
+
+def _checksum(prefix: str) -> int:
+    """The checksum of a checkpoint's index, which has the checksums of all its tensors."""
+    finish_pending(prefix)
+    with open(index_name(prefix), "rb") as file:
+        return masked(file.read())
+
+
+def _decode(value: bytes, path: str) -> np.ndarray:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return to_array(proto.TensorProto.FromString(value))
+    except (DecodeError, ValueError, TypeError) as error:
+        raise DataLossError(None, None, f"{path}: {error}") from None

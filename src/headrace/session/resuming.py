@@ -1,0 +1,74 @@
+"""What a session needs beside its variables to go on in another process. In: a session. Out: arrays
+by name; and back.
+
+That is the state of random generators, samplers and queues, the local variables (epochs are counted
+in one), and which steps have run: a step is interpreted first and compiled when it comes back, and
+the two may differ in the last bit. While the state is taken, the threads of queue runners are
+held up where none is amid a step. Only the session's own container counts: what is in named ones
+belongs to the process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from headrace.core.errors import DataLossError
+from headrace.graph.keys import GraphKeys
+from headrace.session.session import BaseSession
+
+__all__ = ["gate", "resume_state", "saved_state"]
+
+_log = logging.getLogger("headrace")
+
+_STEPS = "steps"
+_PATIENCE = 30.0  # seconds for the queue runners to come to rest
+
+
+def gate(session: BaseSession) -> AbstractContextManager:
+    """What a thread that fills queues goes through with each of its steps."""
+    return session._resources.gate
+
+
+def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
+    """The state of a session, but for the variables that checkpoints hold; empty if there is none.
+
+    Call it between the steps that change it: it only waits for queue runners.
+    """
+    resources = session._resources
+    local = session.graph.get_collection(GraphKeys.LOCAL_VARIABLES)
+    with resources.gate.shut(resources.sleepers, _PATIENCE) as quiet:
+        if not quiet:
+            _log.warning(
+                "a queue runner's step takes more than %g s: what it works at isn't saved, and a "
+                "restarted program won't see it again",
+                _PATIENCE,
+            )
+        saved = resources.saved({variable.op.name for variable in local})
+    found = {
+        f"{name}|{part}": array for name, parts in saved.items() for part, array in parts.items()
+    }
+    if found:
+        steps = [json.dumps(step) for step in session._seen_steps()]
+        found[f"|{_STEPS}"] = np.array([step.encode() for step in steps], object)
+    return found
+
+
+def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
+    """Let a session go on from what `saved_state` returned."""
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in saved.items():
+        name, _, part = key.rpartition("|")
+        parts.setdefault(name, {})[part] = array
+    steps = parts.pop("", {}).get(_STEPS, ())
+    try:
+        session._expect_steps([json.loads(step) for step in steps])
+        session._resources.resume(parts)
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataLossError(
+            None, None, f"the saved state of the session doesn't fit this graph: {error}"
+        ) from None
