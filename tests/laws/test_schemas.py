@@ -10,6 +10,7 @@ import pytest
 
 from headrace.core import dtypes, proto
 from headrace.core.shapes import TensorShape
+from headrace.core.tensor_proto import to_array
 from headrace.graph.definition import Effect, definitions
 from headrace.graph.schema import MISSING
 
@@ -75,6 +76,8 @@ def _plain(item, kind):
         return dtypes.as_dtype(item)
     if kind == "shape":
         return repr(TensorShape(item))
+    if kind == "tensor":
+        return repr(to_array(item))
     return item
 
 
@@ -93,7 +96,7 @@ def test_schema_is_tensorflows(op_type):
         assert attribute.kind == wanted.type, wanted.name
         assert attribute.minimum == (wanted.minimum if wanted.has_minimum else None), wanted.name
         default = attribute.default
-        if attribute.kind == "shape" and default is not MISSING:
+        if attribute.kind in ("shape", "tensor") and default is not MISSING:
             default = repr(default)
         has_default = wanted.HasField("default_value")
         found = plain(wanted.default_value, wanted.type) if has_default else MISSING

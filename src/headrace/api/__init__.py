@@ -26,6 +26,7 @@ from headrace.api import metrics as metrics
 from headrace.api import nest as nest
 from headrace.api import nn as nn
 from headrace.api import python as python
+from headrace.api import python_io as python_io
 from headrace.api import queue as queue
 from headrace.api import random as random
 from headrace.api import sets as sets
@@ -1086,6 +1087,7 @@ __all__ = [
     "py_func",
     "py_function",
     "python",
+    "python_io",
     "qint16",
     "qint32",
     "qint8",

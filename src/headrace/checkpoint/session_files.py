@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from headrace.checkpoint.bundle import finish_pending, index_name
-from headrace.checkpoint.checksum import masked
+from headrace.core.checksum import masked
 from headrace.checkpoint.table import Table, encode_table
 from headrace.core import files, proto
 from headrace.core.errors import DataLossError, NotFoundError

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from headrace.checkpoint.checksum import masked
+from headrace.core.checksum import masked
 from headrace.core.errors import DataLossError, UnimplementedError
 
 __all__ = ["Table", "encode_table", "read_varint", "varint"]

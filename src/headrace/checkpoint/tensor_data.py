@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.checkpoint.checksum import extend, mask
+from headrace.core.checksum import extend, mask
 from headrace.checkpoint.table import read_varint, varint
 from headrace.core import dtypes
 from headrace.core.dtypes import DType

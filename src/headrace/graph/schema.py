@@ -7,7 +7,8 @@ The text is `inputs -> outputs` and `attributes`, for example
 An argument's type is a dtype name, a type attribute (`T`), `N*T` (a list of N tensors of one type),
 `*T` (a list of tensors whose types are the list attribute T) or `Ref(...)` of one of these. An
 attribute is `name: kind`, with `{a|b}` for a choice among dtypes (or `{'A'|'B'}` among strings),
-`list{...}` for a list of such, `>= n` for a minimum and `= value` for a default.
+`list{...}` for a list of such, `>= n` for a minimum and `= value` for a default (of a tensor, with
+its type: `uint8[255, 0]`).
 
 Invariant: the schema of an op equals TensorFlow 1.15's OpDef of that name, which is what makes
 GraphDefs interchangeable.
@@ -237,6 +238,11 @@ def _parse_default(kind: str, text: str) -> Any:
         return tuple(dtypes.as_dtype(s.strip()) for s in text.strip("[]").split(",") if s.strip())
     if kind == "shape":
         return TensorShape(None) if text == "<unknown>" else TensorShape(ast.literal_eval(text))
+    if kind == "tensor":
+        name, _, elements = text.partition("[")
+        array = np.array(ast.literal_eval(f"[{elements}"), dtypes.as_dtype(name).numpy)
+        array.flags.writeable = False  # as every tensor that is an attribute
+        return array
     value = ast.literal_eval(text)
     if kind == "float":
         return float(np.float32(value))  # what a GraphDef can hold

@@ -101,6 +101,7 @@ from headrace.ops import state as state
 from headrace.ops import statistics as statistics
 from headrace.ops import strings as strings
 from headrace.ops import summaries as summaries
+from headrace.ops import summary_functions as summary_functions
 from headrace.ops import table_ops as table_ops
 from headrace.ops import tables as tables
 from headrace.ops import tensor_array as tensor_array

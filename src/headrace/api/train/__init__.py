@@ -16,6 +16,9 @@ from headrace.graph.meta_graph import (
 from headrace.ops.import_meta_graph import (
     import_meta_graph as import_meta_graph,
 )
+from headrace.summary.reader import (
+    summary_iterator as summary_iterator,
+)
 from headrace.train.adam import (
     AdamOptimizer as AdamOptimizer,
 )
@@ -184,6 +187,7 @@ __all__ = [
     "slice_input_producer",
     "start_queue_runners",
     "string_input_producer",
+    "summary_iterator",
     "update_checkpoint_state",
     "write_graph",
 ]

@@ -1,4 +1,4 @@
-"""CRC-32C as checkpoints keep it. In: bytes. Out: masked checksums.
+"""CRC-32C as checkpoints and files of records keep it. In: bytes. Out: masked checksums.
 
 A checksum over data that holds checksums would be weak, so stored ones are rotated and offset.
 """

@@ -1,0 +1,48 @@
+"""What the system says about files, in the terms of core/errors. In: an OSError. Out: the error of
+TensorFlow's tree that stands for its number.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.core import errors
+
+__all__ = ["as_file_error", "file_errors"]
+
+_CLASSES: dict[int | None, Any] = {
+    errno.ENOENT: errors.NotFoundError,
+    errno.ENOTDIR: errors.FailedPreconditionError,
+    errno.EISDIR: errors.FailedPreconditionError,
+    errno.ENOTEMPTY: errors.FailedPreconditionError,
+    errno.EEXIST: errors.AlreadyExistsError,
+    errno.EACCES: errors.PermissionDeniedError,
+    errno.EPERM: errors.PermissionDeniedError,
+    errno.EROFS: errors.PermissionDeniedError,
+    errno.EINVAL: errors.InvalidArgumentError,
+    errno.ENAMETOOLONG: errors.InvalidArgumentError,
+    errno.ENOSPC: errors.ResourceExhaustedError,
+    errno.EDQUOT: errors.ResourceExhaustedError,
+    errno.EMFILE: errors.ResourceExhaustedError,
+    errno.ENFILE: errors.ResourceExhaustedError,
+    errno.EFBIG: errors.OutOfRangeError,
+}
+
+
+def as_file_error(path: str | os.PathLike[str], error: OSError) -> errors.OpError:
+    """The error that says `path; No such file or directory`, or whatever it was."""
+    kind = _CLASSES.get(error.errno, errors.UnknownError)
+    return kind(None, None, f"{os.fspath(path)}; {error.strerror or error}")
+
+
+@contextmanager
+def file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Inside, an OSError becomes an error about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise as_file_error(path, error) from error

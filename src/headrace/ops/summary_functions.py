@@ -1,0 +1,199 @@
+"""`tf.summary.scalar` and the rest: summaries with a name, in a collection of the graph.
+
+The tag of a summary is the name of its operation, with its scopes; a `family` stands before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.core import dtypes, proto
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.mode import executing_eagerly
+from headrace.graph.operation import Tensor
+from headrace.ops import summaries
+from headrace.ops.convert import convert_to_tensor, name_scope
+
+__all__ = [
+    "audio",
+    "get_summary_description",
+    "histogram",
+    "image",
+    "merge",
+    "merge_all",
+    "scalar",
+    "tensor_summary",
+    "text",
+]
+
+_log = logging.getLogger("headrace")
+
+_INVALID = re.compile(r"[^-/\w.]")
+
+
+def _clean(name: str | None) -> str | None:
+    """A name as an operation may have it."""
+    if name is None:
+        return None
+    cleaned = _INVALID.sub("_", name).lstrip("/")
+    if cleaned != name:
+        _log.info("Summary name %s is illegal; using %s instead.", name, cleaned)
+    return cleaned
+
+
+@contextmanager
+def _scope(
+    name: str | None, family: str | None, values: list[Any], default: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """The tag and the scope of a summary."""
+    name, family = _clean(name), _clean(family)
+    with name_scope(name if family is None else f"{family}/{name}", default, values) as scope:
+        tag = scope.rstrip("/")
+        yield tag if family is None else f"{family}/{tag}", scope
+
+
+def _collected(
+    summary: Tensor,
+    collections: Iterable[str] | None,
+    default: tuple[str, ...] = (GraphKeys.SUMMARIES,),
+) -> Tensor:
+    for key in default if collections is None else collections:
+        get_default_graph().add_to_collection(key, summary)
+    return summary
+
+
+@export("summary.scalar")
+def scalar(
+    name: str, tensor: Any, collections: Iterable[str] | None = None, family: str | None = None
+) -> Tensor:
+    """Return a summary of one number: a curve over the steps."""
+    with _scope(name, family, [tensor]) as (tag, scope):
+        return _collected(summaries.scalar_summary(tag, tensor, name=scope), collections)
+
+
+@export("summary.histogram")
+def histogram(
+    name: str, values: Any, collections: Iterable[str] | None = None, family: str | None = None
+) -> Tensor:
+    """Return a summary of how numbers are distributed; they must be finite."""
+    with _scope(name, family, [values], "HistogramSummary") as (tag, scope):
+        return _collected(summaries.histogram_summary(tag, values, name=scope), collections)
+
+
+@export("summary.image")
+def image(
+    name: str,
+    tensor: Any,
+    max_outputs: int = 3,
+    collections: Iterable[str] | None = None,
+    family: str | None = None,
+) -> Tensor:
+    """Return a summary of the first `max_outputs` of a batch of images: [batch, height, width, 1
+    (grey), 3 (colours) or 4 (and opacity)].
+
+    uint8 is taken as it is, other types are scaled, each image for itself.
+    """
+    with _scope(name, family, [tensor]) as (tag, scope):
+        made = summaries.image_summary(tag, tensor, max_images=max_outputs, name=scope)
+        return _collected(made, collections)
+
+
+@export("summary.audio")
+def audio(
+    name: str,
+    tensor: Any,
+    sample_rate: Any,
+    max_outputs: int = 3,
+    collections: Iterable[str] | None = None,
+    family: str | None = None,
+) -> Tensor:
+    """Return a summary of the first `max_outputs` of a batch of sounds: [batch, frames] or [batch,
+    frames, channels], within [-1, 1].
+    """
+    with _scope(name, family, [tensor]) as (tag, scope):
+        rate = convert_to_tensor(sample_rate, dtypes.float32, name="sample_rate")
+        made = summaries.audio_summary_v2(tag, tensor, rate, max_outputs=max_outputs, name=scope)
+        return _collected(made, collections)
+
+
+@export("summary.text")
+def text(name: str, tensor: Any, collections: Iterable[str] | None = None) -> Tensor:
+    """Return a summary of strings, which TensorBoard shows as Markdown."""
+    if tensor.dtype != dtypes.string:
+        raise ValueError(
+            f"Expected tensor {tensor.name} to have dtype string, got {tensor.dtype!r}"
+        )
+    plugin = proto.SummaryMetadata.PluginData(plugin_name="text")
+    metadata = proto.SummaryMetadata(plugin_data=plugin)
+    return tensor_summary(name, tensor, collections=collections, summary_metadata=metadata)
+
+
+@export("summary.tensor_summary")
+def tensor_summary(
+    name: str,
+    tensor: Any,
+    summary_description: str | None = None,
+    collections: Iterable[str] | None = None,
+    summary_metadata: Any = None,
+    family: str | None = None,
+    display_name: str | None = None,
+) -> Tensor:
+    """Return a summary that holds a whole tensor, and says what it is in its metadata."""
+    metadata = proto.SummaryMetadata()
+    if summary_metadata is not None:
+        metadata.CopyFrom(summary_metadata)
+    if summary_description is not None:
+        metadata.summary_description = summary_description
+    if display_name is not None:
+        metadata.display_name = display_name
+    with _scope(name, family, [tensor]) as (tag, scope):
+        made = summaries.tensor_summary_v2(tag, tensor, metadata.SerializeToString(), name=scope)
+        return _collected(made, collections)
+
+
+def _refuse_eager() -> None:
+    if executing_eagerly():
+        raise RuntimeError(
+            "Merging tf.summary.* ops is not compatible with eager execution. Use "
+            "tf.contrib.summary instead."
+        )
+
+
+@export("summary.merge")
+def merge(
+    inputs: Iterable[Any], collections: Iterable[str] | None = None, name: str | None = None
+) -> Tensor:
+    """Return one summary with the values of all `inputs`, whose tags must differ."""
+    _refuse_eager()
+    inputs = list(inputs)
+    name = _clean(name)
+    with name_scope(name, "Merge", inputs):
+        return _collected(summaries.merge_summary(inputs, name=name), collections, ())
+
+
+@export("summary.merge_all")
+def merge_all(
+    key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
+) -> Tensor | None:
+    """Return one summary of all those in a collection, in `scope` if it's given; None if there is
+    none.
+    """
+    _refuse_eager()
+    found = get_default_graph().get_collection(key, scope)
+    return merge(found, name=name) if found else None
+
+
+@export("summary.get_summary_description")
+def get_summary_description(node_def: Any) -> Any:
+    """Return the SummaryDescription in the `description` of a TensorSummary's NodeDef."""
+    from google.protobuf import json_format  # loaded when it's first needed, as all of protobuf
+
+    if node_def.op != summaries.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
+        raise ValueError(f"Can't get_summary_description on {node_def.op}")
+    return json_format.Parse(node_def.attr["description"].s, proto.SummaryDescription())
