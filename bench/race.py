@@ -29,8 +29,9 @@ HEADRACE = "headrace"
 PYTHONS = {"torch": "BENCH_TORCH_PYTHON", "tf": "BENCH_TF2_PYTHON", "jax": "BENCH_TORCH_PYTHON"}
 # A contender that compiles for longer than this has no time, in seconds.
 PATIENCE = 900
-# Short steps are taken many at a time: about this many seconds for a contender in a round.
-SHARE = 0.3
+# Short steps are taken many at a time: about this many seconds for a contender in a round. Long ones
+# are taken two at a time: after a pause the first finds its caches cold and some of its pages gone.
+SHARE, LEAST = 0.3, 2
 
 
 @dataclass
@@ -106,9 +107,9 @@ class Contender:
 
     def round(self) -> None:
         """Take a share of steps."""
-        count = 1
+        count = LEAST
         if self.track.seconds:
-            count = max(1, min(1000, int(SHARE / self.track.best)))
+            count = max(LEAST, min(1000, int(SHARE / self.track.best)))
         self.track.seconds += self.run(count)
 
     def close(self) -> None:
