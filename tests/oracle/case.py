@@ -9,11 +9,12 @@ under TensorFlow and keeps results and graphs.
 CASES = {}
 
 
-def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, imports=True):
+def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, imports=True, tables=False):
     """Register a case.
 
     graph: whether our nodes must equal TensorFlow's. imports: whether TensorFlow's graph can run
-    here (not if it branches with Switch and Merge). feeds: {tensor name: value}.
+    here (not if it branches with Switch and Merge). feeds: {tensor name: value}. tables: whether
+    lookup tables have to be initialized before the step.
     """
 
     def register(f):
@@ -23,6 +24,7 @@ def case(function=None, graph=True, feeds=None, rtol=1e-5, atol=1e-6, imports=Tr
             "build": f,
             "graph": graph,
             "imports": imports,
+            "tables": tables,
             "feeds": feeds or {},
             "rtol": rtol,
             "atol": atol,
@@ -60,5 +62,7 @@ def run(tf, entry):
             initializers = [v.initializer for v in tf.global_variables() + tf.local_variables()]
             for initializer in initializers:
                 session.run(initializer)
+            if entry["tables"]:
+                session.run(tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS))
             values = session.run(leaves, entry["feeds"])
     return names, values, definition

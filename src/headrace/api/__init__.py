@@ -11,6 +11,8 @@ from headrace.api import contrib as contrib
 from headrace.api import debugging as debugging
 from headrace.api import dtypes as dtypes
 from headrace.api import errors as errors
+from headrace.api import estimator as estimator
+from headrace.api import feature_column as feature_column
 from headrace.api import graph_util as graph_util
 from headrace.api import image as image
 from headrace.api import initializers as initializers
@@ -306,6 +308,14 @@ from headrace.ops.elementwise import (
     sign as sign,
     sqrt as sqrt,
     square as square,
+)
+from headrace.ops.examples import (
+    FixedLenFeature as FixedLenFeature,
+    FixedLenSequenceFeature as FixedLenSequenceFeature,
+    SparseFeature as SparseFeature,
+    VarLenFeature as VarLenFeature,
+    parse_example as parse_example,
+    parse_single_example as parse_single_example,
 )
 from headrace.ops.fft import (
     fft as fft,
@@ -765,6 +775,8 @@ __all__ = [
     "DeviceSpec",
     "Dimension",
     "FIFOQueue",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
     "GIT_VERSION",
     "GRAPH_DEF_VERSION",
     "GRAPH_DEF_VERSION_MIN_CONSUMER",
@@ -786,6 +798,7 @@ __all__ = [
     "RegisterGradient",
     "Session",
     "SparseConditionalAccumulator",
+    "SparseFeature",
     "SparseTensor",
     "SparseTensorValue",
     "Tensor",
@@ -794,6 +807,7 @@ __all__ = [
     "TensorSpec",
     "UnconnectedGradients",
     "VERSION",
+    "VarLenFeature",
     "Variable",
     "VariableAggregation",
     "VariableScope",
@@ -929,6 +943,7 @@ __all__ = [
     "erf",
     "erfc",
     "errors",
+    "estimator",
     "executing_eagerly",
     "exp",
     "expand_dims",
@@ -936,6 +951,7 @@ __all__ = [
     "extract_image_patches",
     "extract_volume_patches",
     "eye",
+    "feature_column",
     "fft",
     "fft2d",
     "fft3d",
@@ -1078,6 +1094,8 @@ __all__ = [
     "orthogonal_initializer",
     "pad",
     "parallel_stack",
+    "parse_example",
+    "parse_single_example",
     "parse_tensor",
     "placeholder",
     "placeholder_with_default",

@@ -12,6 +12,14 @@ from headrace.core.records import (
 from headrace.graph.graph_io import (
     write_graph as write_graph,
 )
+from headrace.ops.examples import (
+    FixedLenFeature as FixedLenFeature,
+    FixedLenSequenceFeature as FixedLenSequenceFeature,
+    SparseFeature as SparseFeature,
+    VarLenFeature as VarLenFeature,
+    parse_example as parse_example,
+    parse_single_example as parse_single_example,
+)
 from headrace.ops.files import (
     matching_files as matching_files,
 )
@@ -42,13 +50,17 @@ from headrace.train.input_producers import (
 )
 
 __all__ = [
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
     "PaddingFIFOQueue",
     "PriorityQueue",
     "QueueBase",
     "RandomShuffleQueue",
+    "SparseFeature",
     "TFRecordCompressionType",
     "TFRecordOptions",
     "TFRecordWriter",
+    "VarLenFeature",
     "decode_base64",
     "decode_compressed",
     "decode_csv",
@@ -57,6 +69,8 @@ __all__ = [
     "encode_base64",
     "match_filenames_once",
     "matching_files",
+    "parse_example",
+    "parse_single_example",
     "parse_tensor",
     "serialize_many_sparse",
     "serialize_sparse",

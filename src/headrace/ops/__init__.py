@@ -34,6 +34,7 @@ from headrace.ops import division as division
 from headrace.ops import dropout as dropout
 from headrace.ops import elementwise as elementwise
 from headrace.ops import embedding as embedding
+from headrace.ops import examples as examples
 from headrace.ops import fft as fft
 from headrace.ops import files as files
 from headrace.ops import filling as filling
