@@ -60,14 +60,12 @@ def test_epilogues():
     assert error(plain(y), np.maximum(e.y + bias + other, 0)) < 1e-6
 
 
-def test_the_filter_and_the_bias_are_updated_in_place():
+def test_the_filter_is_updated_in_place():
     e = example(2, 9, 7, 32, 48)
     sgd = Epilogue(record(lambda e, d, w: w - d * 0.5, ["float32"] * 2), ("full",))
-    spec = Conv1x1BackwardFilter(e.geometry, sgd, sgd)
-    w, bias = placed(e.w), placed(np.linspace(-1, 1, 48))
-    run_kernel(spec, [blocked(e.x), blocked(e.dy), w, w, bias, bias])
+    w = placed(e.w)
+    run_kernel(Conv1x1BackwardFilter(e.geometry, sgd), [blocked(e.x), blocked(e.dy), w, w])
     assert error(w, e.w - 0.5 * e.dw) < 1e-6
-    assert error(bias, np.linspace(-1, 1, 48) - 0.5 * e.dy.sum((0, 1, 2))) < 1e-6
 
 
 @pytest.mark.parametrize(

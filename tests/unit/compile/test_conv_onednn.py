@@ -99,16 +99,13 @@ def test_photographs_become_blocked_images():
     e = Example(PHOTOGRAPHS)
     make = functools.partial(OneDnnConvolution, geometry=PHOTOGRAPHS, source="nhwc")
     bias = np.linspace(-3, 3, 32)
-    y, dw, db = empty(e.dy, "nChw16c"), room(*e.w.shape), room(32)
+    y, dw = empty(e.dy, "nChw16c"), room(*e.w.shape)
     spec = make("forward", bias=True, relu=True)
     assert spec.arguments == ("x", "w", "bias", "out:y")
     run(spec, [placed(e.x), placed(e.w), placed(bias), y], 2)
     assert error(plain(y), np.maximum(e.y + bias, 0)) < 1e-6
-    spec = make("backward_filter", bias=True)
-    assert spec.arguments == ("x", "dy", "out:dw", "out:dbias")
-    run(spec, [placed(e.x), blocked(e.dy), dw, db], 2)
+    run(make("backward_filter"), [placed(e.x), blocked(e.dy), dw], 2)
     assert error(dw, e.dw) < 1e-6
-    assert error(db, e.dy.sum((0, 1, 2))) < 1e-6
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import Fused, named
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_product import (
     OUTER,
@@ -187,14 +187,10 @@ def _group(count: int, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Conv1x1BackwardFilter:
-    """dw = epilogue(x^T dy), summed over all pixels, [channels, filters].
-
-    `bias`: an epilogue on the sum of dy over all but the channels, if that is wanted too.
-    """
+    """dw = epilogue(x^T dy), summed over all pixels, [channels, filters]."""
 
     geometry: Geometry
     epilogue: Epilogue = NOTHING
-    bias: Epilogue | None = None
 
     counters = 1
 
@@ -203,8 +199,7 @@ class Conv1x1BackwardFilter:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        bias = named("bias", self.bias) if self.bias is not None else ()
-        return ("x", "dy", *self.epilogue.arguments, *bias)
+        return ("x", "dy", *self.epilogue.arguments)
 
     def scratch(self, threads: int) -> int:
         return 4 * self.geometry.channels * padded(self.geometry.filters)
@@ -243,8 +238,6 @@ class _FilterGradient:
             self._store((c, end_c, k, end_k))
 
         team.claim(0, -(-self.channels // tall) * columns, task)
-        if self.spec.bias is not None:
-            self._bias(self.spec.bias)
 
     def _sum(self, part: tuple[Operand, ...]) -> None:
         """Add up a slice over all pixels, as many at once as the first-level cache holds."""
@@ -312,30 +305,6 @@ class _FilterGradient:
             f.loop(c, end_c, row)
 
         f.loop(k, end_k, column, step=BLOCK)
-
-    def _bias(self, epilogue: Epilogue) -> None:
-        f, g = self.f, self.spec.geometry
-        first = 2 + len(self.spec.epilogue.arguments)
-        start, stop = self.team.share(self.filters, BLOCK)
-
-        def column(k: Reg) -> None:
-            planes = f.offset(self.team.args[1], f.mul(f.div(k, BLOCK), self.plane))
-
-            def image(n: Reg, total: Reg) -> Reg:
-                pixels = f.offset(planes, f.mul(n, self.filters // BLOCK * self.plane))
-                (own,) = f.loop(
-                    0,
-                    self.plane,
-                    lambda i, total: f.fadd(total, f.load(_VECTOR, pixels, i)),
-                    [f.const(0.0, _VECTOR)],
-                    step=BLOCK,
-                )
-                return f.fadd(total, own)
-
-            (total,) = f.loop(0, g.batch, image, [f.const(0.0, _VECTOR)])
-            Fused(f, f.parameters[0], first, epilogue, k).store(total, k)
-
-        f.loop(start, stop, column, step=BLOCK)
 
 
 def _slices(channels: int, filters: int) -> tuple[int, int]:

@@ -13,17 +13,9 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.pointwise import load_value, store_value, to_vector
 
-__all__ = ["LARGE", "Fused", "named"]
+__all__ = ["LARGE", "Fused"]
 
 LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
-
-
-def named(prefix: str, epilogue: Epilogue) -> tuple[str, ...]:
-    """The epilogue's arguments, told from those of a kernel's other epilogue by a prefix."""
-    return tuple(
-        f"out:{prefix}_{name[4:]}" if name.startswith("out:") else f"{prefix}_{name}"
-        for name in epilogue.arguments
-    )
 
 
 class Fused:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.compile.emit import F32, I8, PTR, Function, Operand, Reg
+from headrace.compile.emit import F32, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import Fused, named
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_few import Band, check_few
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 
@@ -23,27 +23,19 @@ _VECTOR = F32.of(BLOCK)
 
 @dataclass(frozen=True, slots=True)
 class FewChannelsBackwardFilter:
-    """dw = epilogue(the filter's gradient), HWIO. Arguments: x, dy, (argmax,) the epilogue's.
-
-    bias: an epilogue on the sum of dy over all but the channels, if that is wanted too
-    pooled: dy is the gradient after a max-pool of 2 x 2 with stride 2, whose `argmax` follows it
-    """
+    """dw = epilogue(the filter's gradient), HWIO. Arguments: x, dy, the epilogue's."""
 
     geometry: Geometry
     epilogue: Epilogue = NOTHING
-    bias: Epilogue | None = None
-    pooled: bool = False
 
     counters = 0
 
     def __post_init__(self) -> None:
-        check_few(self.geometry, self.pooled)
+        check_few(self.geometry, pool=False)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        bias = named("bias", self.bias) if self.bias is not None else ()
-        given = ("x", "dy", "argmax") if self.pooled else ("x", "dy")
-        return (*given, *self.epilogue.arguments, *bias)
+        return ("x", "dy", *self.epilogue.arguments)
 
     @property
     def _taps(self) -> int:
@@ -52,18 +44,13 @@ class FewChannelsBackwardFilter:
 
     @property
     def _sums(self) -> int:
-        """Elements of a thread's sums: of each of the window's, and of dy itself."""
-        return (self._taps + 1) * self.geometry.filters
-
-    @property
-    def _rows(self) -> int:
-        """Elements of the two rows of dy that a thread makes of a pooled one."""
-        return 2 * self.geometry.out_width * self.geometry.filters if self.pooled else 0
+        """Elements of a thread's sums."""
+        return self._taps * self.geometry.filters
 
     @property
     def _own(self) -> int:
         """Elements of a thread's memory."""
-        return self._sums + self._rows + Band(self.geometry).size
+        return self._sums + Band(self.geometry).size
 
     def scratch(self, threads: int) -> int:
         return 4 * threads * self._own
@@ -80,11 +67,10 @@ class _Emitter:
         self.band = Band(spec.geometry)
         f, g = team.f, spec.geometry
         self.sums = f.offset(team.scratch, f.mul(team.thread, spec._own))
-        self.rows = f.offset(self.sums, spec._sums)
-        self.buffer = f.offset(self.rows, spec._rows)
+        self.buffer = f.offset(self.sums, spec._sums)
         self.line = g.kernel[1] * g.channels  # elements of a window's row
         self.together, self.vectors = _shape(team, self.line, g.filters // BLOCK)
-        self.plane = (2 if spec.pooled else g.out_height) * g.out_width * BLOCK
+        self.plane = g.out_height * g.out_width * BLOCK
 
     def emit(self) -> None:
         f, team, g = self.f, self.team, self.geometry
@@ -111,37 +97,10 @@ class _Emitter:
         self._finish()
 
     def _gradient_row(self, image: Operand, y: Reg) -> Reg:
-        """Where a row of dy is; a pooled one is first unfolded."""
+        """Where a row of dy is."""
         f, g = self.f, self.geometry
-        if not self.spec.pooled:
-            start = f.mul(image, g.filters // BLOCK * self.plane)
-            return f.offset(self.team.args[1], f.add(start, f.mul(y, g.out_width * BLOCK)))
-        f.when(f.icmp("eq", f.rem(y, 2), 0), lambda: self._unfold(image, f.div(y, 2)))
-        return f.offset(self.rows, f.mul(f.rem(y, 2), g.out_width * BLOCK))
-
-    def _unfold(self, image: Operand, y: Operand) -> None:
-        f, g = self.f, self.geometry
-        _, dy, argmax = self.team.args[:3]
-        height, width, line = g.out_height // 2, g.out_width // 2, g.out_width * BLOCK
-        zero = f.const(0.0, _VECTOR)
-
-        def block(b: Reg) -> None:
-            plane = f.add(f.mul(image, g.filters // BLOCK), b)
-            base = f.mul(f.add(f.mul(plane, height), y), width * BLOCK)
-            into = f.offset(self.rows, f.mul(b, self.plane))
-
-            def pixel(x: Reg) -> None:
-                at = f.add(base, f.mul(x, BLOCK))
-                value = f.load(_VECTOR, dy, at)
-                where = f.load(I8.of(BLOCK), f.offset(argmax, at, I8))
-                corner = f.offset(into, f.mul(x, 2 * BLOCK))
-                for tap, place in enumerate((0, BLOCK, line, line + BLOCK)):
-                    taken = f.icmp("eq", where, f.const(tap, I8.of(BLOCK)))
-                    f.store(f.select(taken, value, zero), corner, place)
-
-            f.loop(0, width, pixel)
-
-        f.loop(0, g.filters // BLOCK, block)
+        start = f.mul(image, g.filters // BLOCK * self.plane)
+        return f.offset(self.team.args[1], f.add(start, f.mul(y, g.out_width * BLOCK)))
 
     def _row(self, window: Reg, dy: Reg) -> None:
         """Add a row of output pixels to the sums."""
@@ -167,21 +126,6 @@ class _Emitter:
         f.loop(0, whole, lambda k: panel(k, self.product), step=width)
         if self.tail is not None:
             panel(whole, self.tail)
-        if self.spec.bias is not None:
-            f.loop(0, g.filters, lambda k: self._sum_row(k, dy), step=BLOCK)
-
-    def _sum_row(self, k: Reg, dy: Reg) -> None:
-        f, g = self.f, self.geometry
-        column = f.offset(dy, f.mul(f.div(k, BLOCK), self.plane))
-        into = f.offset(self.sums, f.add(self.spec._taps * g.filters, k))
-        (total,) = f.loop(
-            0,
-            g.out_width * BLOCK,
-            lambda i, total: f.fadd(total, f.load(_VECTOR, column, i)),
-            [f.const(0.0, _VECTOR)],
-            step=BLOCK,
-        )
-        f.store(f.fadd(total, f.load(_VECTOR, into)), into)
 
     def _product_function(self, name: str, vectors: int) -> Function:
         """(x, dy, sums): a few elements of windows times a few vectors, over a row of pixels."""
@@ -210,28 +154,17 @@ class _Emitter:
     def _finish(self) -> None:
         """Add the threads' sums and store them."""
         f, spec, filters = self.f, self.spec, self.geometry.filters
-        given = 3 if spec.pooled else 2
         start, stop = self.team.share(spec._taps)
 
         def tap(t: Reg) -> None:
             def column(k: Reg) -> None:
                 at = f.add(f.mul(t, filters), k)
-                fused = Fused(f, f.parameters[0], given, spec.epilogue, k)
+                fused = Fused(f, f.parameters[0], 2, spec.epilogue, k)
                 fused.store(self._total(at), at)
 
             f.loop(0, filters, column, step=BLOCK)
 
         f.loop(start, stop, tap)
-        if spec.bias is None:
-            return
-        bias, first = spec.bias, given + len(spec.epilogue.arguments)
-        start, stop = self.team.share(filters, BLOCK)
-
-        def last(k: Reg) -> None:
-            total = self._total(f.add(spec._taps * filters, k))
-            Fused(f, f.parameters[0], first, bias, k).store(total, k)
-
-        f.loop(start, stop, last, step=BLOCK)
 
     def _total(self, at: Operand) -> Reg:
         f = self.f

@@ -23,7 +23,7 @@ LAYOUTS = ("nChw16c", "nhwc")
 _ARGUMENTS = {
     "forward": ("x", "w", "bias", "out:y"),
     "backward_data": ("dy", "w", "out:dx"),
-    "backward_filter": ("x", "dy", "out:dw", "out:dbias"),
+    "backward_filter": ("x", "dy", "out:dw"),
 }
 _PRECISIONS = {"float32": c.F32, "bfloat16": c.BF16}
 
@@ -33,7 +33,7 @@ class OneDnnConvolution(Chain):
     """One pass of a convolution: "forward", "backward_data" or "backward_filter".
 
     source: the layout of x and dx, result: that of y and dy
-    bias: forward, that a bias is added; for the filter, that its gradient is computed too
+    bias: forward, that a bias is added
     relu: forward, that max(., 0) is taken of the result
     precision: the type that is multiplied in
     """
@@ -51,10 +51,8 @@ class OneDnnConvolution(Chain):
             raise ValueError(f"a convolution's direction is one of {list(_ARGUMENTS)}")
         if {self.source, self.result} - set(LAYOUTS):
             raise ValueError(f"images are laid out as one of {LAYOUTS}")
-        if self.bias and self.direction == "backward_data":
-            raise ValueError("the input's gradient has no bias")
-        if self.relu and self.direction != "forward":
-            raise ValueError("gradients have no fused relu")
+        if (self.bias or self.relu) and self.direction != "forward":
+            raise ValueError("gradients have no fused bias or relu")
         if self.precision not in _PRECISIONS:
             raise ValueError(f"oneDNN multiplies {list(_PRECISIONS)}, not {self.precision}")
 
@@ -176,7 +174,7 @@ class _Convolution:
             c.CONVOLUTION_DIRECT,
             self.x_in,
             self.w_out,
-            self.bias,
+            None,
             self.y_in,
             *self.window,
             self.forward,
@@ -201,8 +199,6 @@ class _Convolution:
         wanted = {number: b.array(layout) for number, (layout, _) in results.items()}
         for number, (_, query) in results.items():
             arguments[number] = b.as_output(wanted[number], b.query(desc, query))
-        if self.bias is not None and c.ARG_DIFF_WEIGHTS in results:
-            arguments[c.ARG_DIFF_BIAS] = b.array(self.bias)
         b.execute(desc, arguments)
         for number, slot in wanted.items():
             b.deliver(arguments[number], slot)

@@ -4,9 +4,8 @@
 
 All threads first transform a chunk of tiles into shared scratch memory, V of X and Z of dY; then
 each takes points of the a*a and adds V^T Z to its part of dU; and so on, chunk by chunk. At last
-dU is transformed back and goes through the epilogue, which may update the filter in place. The
-bias's gradient, the sum of dY, falls off on the way where it's asked for. Every sum is taken in one
-order, whichever thread does it.
+dU is transformed back and goes through the epilogue, which may update the filter in place. Every
+sum is taken in one order, whichever thread does it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from headrace.compile.emit import I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import Fused, named
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_product import OUTER, channels_at_once, outer_function, padded
 from headrace.compile.kernels.winograd_filter import SKEW
@@ -34,24 +33,19 @@ _CHUNK = 12 << 20, 64 << 20  # bytes of V and Z: what caches may hold, what memo
 
 @dataclass(frozen=True, slots=True)
 class WinogradBackwardFilter:
-    """The gradient of a convolution's filter, through `epilogue`; its shape is the filter's.
-
-    `bias`: an epilogue on the sum of dY over all but the channels, if that is wanted too.
-    """
+    """The gradient of a convolution's filter, through `epilogue`; its shape is the filter's."""
 
     geometry: Geometry
     m: int
     accurate: bool = False
     epilogue: Epilogue = NOTHING
-    bias: Epilogue | None = None
 
     def __post_init__(self) -> None:
         input_tiling(self.geometry, self.m)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        bias = named("bias", self.bias) if self.bias is not None else ()
-        return ("x", "dy", *self.epilogue.arguments, *bias)
+        return ("x", "dy", *self.epilogue.arguments)
 
     @property
     def counters(self) -> int:
@@ -102,8 +96,7 @@ class WinogradBackwardFilter:
         )
 
     def scratch(self, threads: int) -> int:
-        sums = self._runs * self.geometry.filters if self.bias is not None else 0
-        return 4 * (self._points * sum(self._planes) + sums)
+        return 4 * self._points * sum(self._planes)
 
     def emit(self, team: Team) -> None:
         _Emitter(self, team).emit()
@@ -138,7 +131,6 @@ class _Emitter:
         self.v = team.scratch
         self.z = f.offset(self.v, points * self.v_plane)
         self.u = f.offset(self.z, points * self.z_plane)
-        self.sums = f.offset(self.u, points * self.u_plane)
 
     def emit(self) -> None:
         spec, team, f = self.spec, self.team, self.f
@@ -153,7 +145,6 @@ class _Emitter:
             self.matrices.output.transposed,
             self.z_plane,
             _RUN,
-            summing=spec.bias is not None,
         )
         vectors, rest = OUTER // BLOCK, g.filters % OUTER // BLOCK
         self.product = outer_function(team, "product", vectors, OUTER, BLOCK, (0, 0))
@@ -167,8 +158,6 @@ class _Emitter:
 
         f.loop(0, spec._chunks, chunk)
         self._finish()
-        if spec.bias is not None:
-            self._finish_bias(spec.bias)
 
     def _transform_chunk(self, chunk: Reg) -> None:
         f, spec = self.f, self.spec
@@ -186,7 +175,6 @@ class _Emitter:
                 lambda t: f.mul(f.add(start, t), BLOCK),
                 lambda b: f.mul(b, depth * BLOCK),
             )
-            row = f.mul(f.div(first, _RUN), spec.geometry.filters)
             self.of_dy.run(
                 self.team.args[1],
                 first,
@@ -194,7 +182,6 @@ class _Emitter:
                 self.z,
                 lambda t: f.mul(f.add(start, t), OUTER),
                 lambda b: self._panel_place(f.mul(b, BLOCK), depth),
-                f.offset(self.sums, row) if spec.bias is not None else None,
             )
 
         last = f.sub(spec._runs, f.mul(chunk, spec._chunk_runs))
@@ -285,20 +272,3 @@ class _Emitter:
             store,
         )
         return f.finish()
-
-    def _finish_bias(self, epilogue: Epilogue) -> None:
-        f, filters = self.f, self.spec.geometry.filters
-        start, stop = self.team.share(filters, BLOCK)
-        first = 2 + len(self.spec.epilogue.arguments)
-
-        def vector(k: Reg) -> None:
-            column = f.offset(self.sums, k)
-            (total,) = f.loop(
-                0,
-                self.spec._runs,
-                lambda r, sum: f.fadd(sum, f.load(VECTOR, column, f.mul(r, filters))),
-                [f.const(0.0, VECTOR)],
-            )
-            Fused(f, f.parameters[0], first, epilogue, k).store(total, k)
-
-        f.loop(start, stop, vector, step=BLOCK)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
@@ -76,7 +75,7 @@ class TileTransform:
     """M X M^T of every tile of a run, for all blocks of channels.
 
     Element (i, j) of a tile's result is stored at (i * n + j) * `spread`, n the matrix's rows. A
-    run has at most `most` tiles. `summing`: the pixels of the run's tiles are also added up.
+    run has at most `most` tiles.
     """
 
     def __init__(
@@ -87,10 +86,9 @@ class TileTransform:
         matrix: LinearMap,
         spread: int,
         most: int,
-        summing: bool = False,
     ) -> None:
-        self.team, self.tiling, self._summing = team, tiling, summing
-        self._one = _tile_function(team, name, matrix, spread, summing)
+        self.team, self.tiling = team, tiling
+        self._one = _tile_function(team, name, matrix, spread)
         f = team.f
         # Of each tile of the run: its offset, its window's top and left, where its result goes.
         self._places = [f.local(I64, most) for _ in range(4)]
@@ -106,10 +104,9 @@ class TileTransform:
         target: Reg,
         tile_place: Callable[[Reg], Any],
         block_place: Callable[[Reg], Any],
-        sums: Reg | None = None,
     ) -> None:
         """Transform tiles first … first + count; tile t of channel block b goes to target +
-        tile_place(t) + block_place(b), and the block's sum over the run to sums + 16 b.
+        tile_place(t) + block_place(b).
         """
         f, tiling = self.team.f, self.tiling
         self._prepare(first, count, tile_place)
@@ -117,10 +114,7 @@ class TileTransform:
         def block(b: Reg) -> None:
             plane = f.offset(source, f.mul(b, tiling.plane))
             into = f.offset(target, block_place(b))
-            extra = [f.offset(sums, f.mul(b, BLOCK))] if sums is not None else []
-            for total in extra:
-                f.store(f.const(0.0, VECTOR), total)
-            f.loop(0, count, lambda t: self._tile(t, plane, into, extra))
+            f.loop(0, count, lambda t: self._tile(t, plane, into))
 
         f.loop(0, tiling.blocks, block)
 
@@ -137,18 +131,18 @@ class TileTransform:
 
         f.loop(0, count, note)
 
-    def _tile(self, t: Reg, plane: Reg, into: Reg, extra: list[Reg]) -> None:
+    def _tile(self, t: Reg, plane: Reg, into: Reg) -> None:
         f, tiling = self.team.f, self.tiling
         start, top, left, place = (f.load(I64, table, t) for table in self._places)
         source, target = f.offset(plane, start), f.offset(into, place)
         pitch = tiling.width * BLOCK
 
         def direct() -> None:
-            f.call_function(self._one, source, pitch, target, *extra)
+            f.call_function(self._one, source, pitch, target)
 
         def gathered() -> None:
             f.call_function(self._gather, source, top, left, self._edge)
-            f.call_function(self._one, self._edge, tiling.window * BLOCK, target, *extra)
+            f.call_function(self._one, self._edge, tiling.window * BLOCK, target)
 
         if tiling.edges:
             f.when(tiling.inside(f, top, left), direct, gathered)
@@ -156,12 +150,10 @@ class TileTransform:
             direct()
 
 
-def _tile_function(
-    team: Team, name: str, matrix: LinearMap, spread: int, summing: bool
-) -> Function:
-    """(source, elements between its rows, target[, sum]): transform one tile."""
-    f = team.helper(name, [PTR, I64, PTR] + [PTR] * summing)
-    source, pitch, target = f.parameters[:3]
+def _tile_function(team: Team, name: str, matrix: LinearMap, spread: int) -> Function:
+    """(source, elements between its rows, target): transform one tile."""
+    f = team.helper(name, [PTR, I64, PTR])
+    source, pitch, target = f.parameters
     rows = [f.offset(source, f.mul(pitch, i)) for i in range(matrix.inputs)]
 
     def load(i: int, j: int) -> Reg:
@@ -172,10 +164,6 @@ def _tile_function(
             f.store(value, target, (i * matrix.outputs + j) * spread)
 
     two_sided(f, matrix, load, store)
-    if summing:
-        total = f.parameters[3]
-        pixels = [load(i, j) for i in range(matrix.inputs) for j in range(matrix.inputs)]
-        f.store(f.fadd(f.load(VECTOR, total), reduce(f.fadd, pixels)), total)
     return f.finish()
 
 
