@@ -93,6 +93,9 @@ from headrace.core.text import (
     GRAPH_DEF_VERSION_MIN_PRODUCER as GRAPH_DEF_VERSION_MIN_PRODUCER,
     VERSION as VERSION,
 )
+from headrace.eager.python_functions import (
+    py_function as py_function,
+)
 from headrace.gradients.custom import (
     custom_gradient as custom_gradient,
     grad_pass_through as grad_pass_through,
@@ -411,7 +414,6 @@ from headrace.ops.positions import (
 from headrace.ops.python_functions import (
     numpy_function as numpy_function,
     py_func as py_func,
-    py_function as py_function,
 )
 from headrace.ops.queue_classes import (
     FIFOQueue as FIFOQueue,

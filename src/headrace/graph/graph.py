@@ -38,6 +38,10 @@ _VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
 class Graph:
     """A dataflow graph: operations, and tensors that flow between them."""
 
+    executes = False  # whether operations run as they are made (eager.graph)
+    tensor_type: type[Tensor] = Tensor
+    seed: int | None = None
+
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._operations: list[Operation] = []
@@ -54,7 +58,6 @@ class Graph:
         self.queue_runners_started = False
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
-        self.seed: int | None = None
         self.producer = GRAPH_DEF_VERSION
         self.min_consumer = 0  # the oldest reader that understands the graph
         self.bad_consumers: frozenset[int] = frozenset()
@@ -188,6 +191,10 @@ class Graph:
     @property
     def _last_id(self) -> int:
         return len(self._operations)
+
+    def operation_seed(self) -> int:
+        """The seed of a new random operation that isn't given one, where the graph has a seed."""
+        return self._last_id
 
     @property
     def finalized(self) -> bool:

@@ -165,8 +165,11 @@ def _evaluate(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray | 
 
 def _evaluate_op(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray | None:
     op = tensor.op
-    if isinstance(tensor, Value) and (isinstance(op, Feed) or op.constant is not None):
-        return tensor.constant
+    if isinstance(tensor, Value):
+        if isinstance(op, Feed) or op.constant is not None:
+            return tensor.constant
+    elif tensor.held is not None:
+        return tensor.held
     definition = op.definition
     if definition.fold is not None:
         folded = definition.fold(op)

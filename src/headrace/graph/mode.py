@@ -1,16 +1,21 @@
-"""Which of TensorFlow's behaviours is in force: always graphs, and always TF1's."""
+"""Which of TensorFlow's behaviours is in force: always TF1's, and graphs, but for the functions of
+tf.py_function.
+"""
 
 from __future__ import annotations
 
 from headrace.core.export import export
+from headrace.graph.default import get_default_graph
 
 __all__ = ["disable_eager_execution", "disable_v2_behavior", "executing_eagerly"]
 
 
 @export("executing_eagerly")
 def executing_eagerly() -> bool:
-    """Return False: operations are added to a graph, and run by sessions."""
-    return False
+    """Return whether operations run as they are made, as in the functions of tf.py_function; else
+    sessions run them.
+    """
+    return get_default_graph().executes
 
 
 @export("disable_eager_execution")

@@ -75,6 +75,11 @@ class Tensor:
         except ValueError as error:
             raise ValueError(f"set_shape of {self.name}: {error}") from None
 
+    @property
+    def held(self) -> Any:
+        """The value, as an array, of a tensor that has one without any step; else None."""
+        return None
+
     def consumers(self) -> list[Operation]:
         """Return the operations that take this tensor as an input."""
         return list(self._consumers)
@@ -165,7 +170,8 @@ class Operation:
         )
         self.traceback_frames = source.capture()
         self._outputs = [
-            Tensor(self, i, dtype) for i, dtype in enumerate(definition.schema.output_types(attrs))
+            graph.tensor_type(self, i, dtype)
+            for i, dtype in enumerate(definition.schema.output_types(attrs))
         ]
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.core import nest
 from headrace.core.export import export
 from headrace.graph.contexts import CondContext
+from headrace.graph.default import get_default_graph
 from headrace.graph.inference import constant_value
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
@@ -45,6 +46,9 @@ def cond(
     true_fn = _either(true_fn, fn1, "true_fn", "fn1")
     false_fn = _either(false_fn, fn2, "false_fn", "fn2")
     with name_scope(name, "cond", [pred]):
+        if get_default_graph().executes:
+            result = true_fn() if pred else false_fn()
+            return result if strict else unpack_single(result)
         if isinstance(pred, bool):
             raise TypeError("pred must not be a Python bool")
         pred, pivots = open_branches(convert_to_tensor(pred))

@@ -192,8 +192,8 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
     different ones.
     """
     current = get_default_graph()
-    if current.building_function:
-        return current  # which captures what is not its own
+    if current.building_function or current.executes:
+        return current  # which captures what is not its own, or refuses it
     found: Any = None
     for value in inputs:
         for v in value if isinstance(value, list | tuple) else (value,):
@@ -206,6 +206,11 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
                 raise ValueError(
                     f"{v} must be from the same graph as {found}.{made_at(found.op, v.op)}"
                 )
+    if found is not None and found.graph.executes:
+        raise RuntimeError(
+            f"{found!r} has a value of its own, and belongs to no graph that sessions run: use "
+            "tf.constant(tensor.numpy()) to take the value along."
+        )
     return None if found is None else found.graph
 
 

@@ -25,7 +25,6 @@ from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.shapes import reshape, shape_internal
 from headrace.ops.simplify import filled
-from headrace.ops.tensor_lists import TensorList
 
 __all__ = [
     "fill",
@@ -87,7 +86,7 @@ def _filled_lowered(value: int) -> Any:
 
 
 def _zeros_like(x: Any) -> Any:
-    return x.zeros() if isinstance(x, TensorList) else zero_array(np.shape(x), x.dtype)
+    return x.zeros() if hasattr(x, "zeros") else zero_array(np.shape(x), x.dtype)
 
 
 @define(

@@ -1,7 +1,7 @@
 """Python functions as ops. A PyFunc node holds a token; the graph holds the functions by token.
 
 So a graph with Python functions can be run where it was made, and a GraphDef of it can't take the
-functions along.
+functions along. Here are functions of arrays; `eager.python_functions` has those of tensors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.ops import infer
 from headrace.ops.convert import as_array, convert_n_to_tensor
 from headrace.ops.define import composed, define
 
-__all__ = ["numpy_function", "py_func", "py_function"]
+__all__ = ["add_function", "numpy_function", "py_func"]
 
 _ERRORS = [
     (StopIteration, errors.OutOfRangeError),
@@ -32,6 +32,15 @@ _ERRORS = [
 
 
 def _call(inputs, *, token, Tout, op):
+    # Arguments are the function's own: it may write to them and keep them.
+    arguments = [np.array(v) if np.ndim(v) else v for v in inputs]
+    return _outputs(_guarded(op, token, arguments), Tout, token)
+
+
+def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
+    """What the function of a token returns; what it raises gets to the caller of Session.run as the
+    cause of an error that names the op.
+    """
     function = op.graph._py_functions.get(token)
     if function is None:
         raise errors.InvalidArgumentError(
@@ -40,14 +49,13 @@ def _call(inputs, *, token, Tout, op):
             f"callback {token} is not found: a graph that was imported has no Python functions",
         )
     try:
-        # Arguments are the function's own: it may write to them and keep them.
-        results = function(*[np.array(v) if np.ndim(v) else v for v in inputs])
-    except errors.OpError:
-        raise
+        return function(*arguments)
+    except errors.OpError as error:
+        kind: Any = errors.exception_type_from_error_code(error.error_code)
+        raise kind(None, op, f"{type(error).__name__}: {error.message}") from error
     except Exception as error:
         kind = next(k for types, k in _ERRORS if isinstance(error, types))
         raise kind(None, op, f"{type(error).__name__}: {error}") from error
-    return _outputs(results, Tout, token)
 
 
 def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np.ndarray]:
@@ -96,46 +104,44 @@ def py_func_stateless(input, token, Tout, name=None):
     """Call a Python function that depends on its arguments only."""
 
 
-def _no_gradient(b: Any, op: Operation, *grads: Any) -> Any:
-    raise LookupError(
-        f"No gradient defined for operation '{op.name}' (op type: {op.type}): a Python function of "
-        "arrays can't be differentiated. tf.custom_gradient gives it a gradient."
-    )
-
-
 @define(
     "EagerPyFunc",
     "input: *Tin -> output: *Tout",
     "token: string; is_async: bool = False; Tin: list(type) >= 0; Tout: list(type) >= 0",
     infer=infer.unknown,
-    kernel=_call,
-    gradient=_no_gradient,
+    kernel=lambda inputs, *, token, op: _guarded(op, token, inputs),
+    gradient=lambda b, op, *grads: b.py_function_gradients(op, grads),
     effect=Effect.WRITES,
 )
 def eager_py_func(input, token, Tout, is_async=False, name=None):
-    """Call a Python function of tensors' values; it's over when the function returns."""
+    """Call a Python function of tensors that have values; it's over when the function returns."""
 
 
-def _check_callable(func: Any) -> None:
-    if not callable(func):
-        raise ValueError(f"Expected func to be callable, got func of type {type(func)}")
+def add_function(
+    build: Callable[..., Any],
+    function: Callable[..., Any],
+    inp: Sequence[Any],
+    types: Sequence[Any],
+    name: str | None,
+) -> Operation:
+    """Keep a function with the default graph, and add the op that calls it."""
+    graph = get_default_graph()
+    with graph._lock:
+        token = f"pyfunc_{len(graph._py_functions)}"
+        graph._py_functions[token] = function
+    results = build(convert_n_to_tensor(inp), token, types, name=name)
+    return results[0].op if types else graph.get_operations()[-1]
 
 
 def _python_op(
     build: Callable[..., Any], func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: Any
 ) -> Any:
-    """Keep `func` with the graph and add the op that calls it."""
-    _check_callable(func)
-    graph = get_default_graph()
-    with graph._lock:
-        token = f"pyfunc_{len(graph._py_functions)}"
-        graph._py_functions[token] = func
+    if not callable(func):
+        raise ValueError(f"Expected func to be callable, got func of type {type(func)}")
     is_list = isinstance(Tout, list | tuple)
     types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
-    results = build(convert_n_to_tensor(inp), token, types, name=name)
-    if not types:
-        return graph.get_operations()[-1]
-    return results if is_list else results[0]
+    op = add_function(build, func, inp, types, name)
+    return op if not types else op.outputs if is_list else op.outputs[0]
 
 
 @composed
@@ -153,38 +159,6 @@ def py_func(
     the cause.
     """
     return _python_op(py_func_op if stateful else py_func_stateless, func, inp, Tout, name)
-
-
-@composed
-@export("py_function")
-def py_function(
-    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None
-) -> Any:
-    """Return `func(*values of inp)` as tensors of the dtypes `Tout` (one, or a list).
-
-    The function gets NumPy arrays, and returns what can become arrays of these dtypes, or None for
-    no results. Gradients through it need tf.custom_gradient.
-    """
-    _check_callable(func)
-    types = [dtypes.as_dtype(t) for t in (Tout if isinstance(Tout, list | tuple) else [Tout])]
-
-    def call(*values: Any) -> Any:
-        found = func(*values)
-        if found is None:
-            return []
-        listed = found if isinstance(found, list | tuple) else [found]
-        if len(listed) != len(types):
-            return listed
-        return [_as_result(v, t) for v, t in zip(listed, types, strict=True)]
-
-    return _python_op(eager_py_func, call, inp, Tout, name)
-
-
-def _as_result(value: Any, dtype: dtypes.DType) -> np.ndarray:
-    """A Python value as an array of a dtype; an array of another dtype is refused."""
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
-    return as_array(value, dtype)
 
 
 @composed

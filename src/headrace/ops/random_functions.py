@@ -39,7 +39,7 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
     if op_seed is None:
         if graph.seed is None:
             return None, None
-        op_seed = graph._last_id
+        op_seed = graph.operation_seed()
     graph_seed = _DEFAULT_GRAPH_SEED if graph.seed is None else graph.seed
     first, second = (int(s) % _SEED_LIMIT for s in (graph_seed, op_seed))
     # Both zero would mean "not seeded" to the kernels.

@@ -75,7 +75,7 @@ class TensorList:
 
     def zeros(self) -> TensorList:
         """A list like this one, of zeros."""
-        return self._of(v.zeros() if isinstance(v, TensorList) else np.zeros_like(v) for v in self)
+        return self._of(v.zeros() if hasattr(v, "zeros") else np.zeros_like(v) for v in self)
 
     def __add__(self, other: TensorList) -> TensorList:
         """The list of the sums of elements that are in the same place."""

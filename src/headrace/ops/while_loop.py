@@ -23,6 +23,7 @@ from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.loop_values import as_tensors, flow_of, like_tensor_arrays
 from headrace.ops.source_ops import identity
+from headrace.ops.tensor_array import TensorArray
 
 __all__ = ["build_loop", "while_loop"]
 
@@ -65,6 +66,12 @@ def while_loop(
                 given = shape_invariants[0] if alone else shape_invariants
                 shape_invariants = (TensorShape([]), given)
         graph = get_default_graph()
+        if graph.executes:
+            results = _repeat(cond, body, loop_vars)
+            if limit is not None:
+                return results[1]
+            single = len(nest.flatten(results)) == 1 and not return_same_structure
+            return results[0] if single else results
         context = WhileContext(graph, limit, parallel_iterations, back_prop, swap_memory)
         if context.outer_context is None:  # inner ones are saved with their outer context
             graph.add_to_collection(GraphKeys.WHILE_CONTEXT, context)
@@ -96,6 +103,26 @@ def _counted(
         return i + 1, body(values) if alone else body(*values)
 
     return counted_cond, counted_body, (counter, loop_vars[0] if alone else loop_vars)
+
+
+def _repeat(cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any) -> Any:
+    """The loop's variables after it, where operations run as they are made: Python goes round."""
+    values = _converted(loop_vars)
+    while cond(*values):
+        returned = body(*values)
+        if not (nest.is_nested(returned) or hasattr(returned, "components")):
+            returned = [returned]
+        _check_structure(values, returned)
+        values = _converted(returned)
+    return values
+
+
+def _converted(values: Any) -> Any:
+    return nest.map_structure(
+        lambda v: v if isinstance(v, TensorArray) else convert_to_tensor(v),
+        values,
+        expand_composites=True,
+    )
 
 
 def build_loop(

@@ -19,7 +19,7 @@ from headrace.graph.program import Instruction, Program, StepGraph
 from headrace.graph.structured import parts_of
 from headrace.optimize.states import is_source
 
-__all__ = ["schedule", "schedule_as_is"]
+__all__ = ["dereferences", "schedule", "schedule_as_is"]
 
 
 def schedule(flow: Dataflow) -> Program:
@@ -47,7 +47,8 @@ def schedule_as_is(step: StepGraph) -> Program:
         if op.definition.fold is not None and not op._inputs and not op._control_inputs:
             layout.hold(op._outputs, op.definition.fold(op))
         else:
-            layout.run(op, op._inputs, op._control_inputs, op._outputs, _dereferences(op, step))
+            read = dereferences(op, step.feeds)
+            layout.run(op, op._inputs, op._control_inputs, op._outputs, read)
     return layout.program(step.feeds, step.fetches, step.fetches)
 
 
@@ -134,13 +135,13 @@ class _Layout:
         return list(map(tuple, frees))
 
 
-def _dereferences(op: Operation, step: StepGraph) -> tuple[int, ...]:
+def dereferences(op: Operation, feeds: Iterable[Tensor] = ()) -> tuple[int, ...]:
     """The inputs that are references to variables, where the op's schema asks for plain values."""
     if not any(t.dtype._is_ref_dtype for t in op._inputs):
         return ()
     schema = op.definition.schema
     wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]
-    fed = set(step.feeds)
+    fed = set(feeds)
     return tuple(
         i
         for i, (t, wanted) in enumerate(zip(op._inputs, wants_ref, strict=True))

@@ -79,13 +79,16 @@ class NodeContext:
 
 
 def bind(
-    instruction: Instruction, resources: Resources, make: Callable[[Program], Any] | None = None
+    instruction: Instruction,
+    resources: Resources,
+    make: Callable[[Program], Any] | None = None,
+    context_type: type[NodeContext] = NodeContext,
 ) -> Callable[..., Any]:
     """Return the function that runs `instruction` on the values of its input slots; `make` binds
-    the programs inside of a structured one.
+    the programs inside of a structured one, `context_type` is what its kernel gets as `ctx`.
     """
     op = instruction.op
-    context = NodeContext(op, resources, make)
+    context = context_type(op, resources, make)
     run = bind_kernel(op, context)
     if op.definition.native is not None:
         run = _with_native(op, context, run)

@@ -170,7 +170,9 @@ class ResourceVariable(Variable):
         return bool(self.read_value())
 
     def __int__(self) -> int:
-        raise TypeError(f"{self!r} has a value only while a step runs: use eval() or Session.run")
+        if not get_default_graph().executes:
+            raise TypeError(f"{self!r} has a value only in sessions: use eval() or Session.run")
+        return int(self.numpy())
 
     def __copy__(self) -> ResourceVariable:
         return self
@@ -180,9 +182,11 @@ class ResourceVariable(Variable):
             "__deepcopy__() is only available when eager execution is enabled."
         )
 
-    def numpy(self) -> NoReturn:
-        """A variable of a graph has a value only in a session."""
-        raise NotImplementedError("numpy() is only available when eager execution is enabled.")
+    def numpy(self) -> Any:
+        """Return the value, where operations run as they are made; else only sessions have one."""
+        if not get_default_graph().executes:
+            raise NotImplementedError("numpy() is only available when eager execution is enabled.")
+        return self.read_value().numpy()  # type: ignore[attr-defined]  # it's an EagerTensor
 
     # -- Its value ---------------------------------------------------------------------------------
 

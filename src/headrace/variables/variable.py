@@ -68,9 +68,12 @@ def _create(
 
 
 def _default_creator(**settings: Any) -> Variable:
+    graph = get_default_graph()
     use_resource = settings.pop("use_resource")
+    if graph.executes:
+        use_resource = True  # a reference is read once, when it's made
     if use_resource is None:
-        scope = get_default_graph().scope.variable_scope
+        scope = graph.scope.variable_scope
         use_resource = None if scope is None else scope.use_resource
     if use_resource is None:
         use_resource = resource_variables_enabled()

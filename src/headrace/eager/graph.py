@@ -1,0 +1,188 @@
+"""EagerGraph: a graph whose operations run while they are built. In: operations, one by one. Out:
+tensors that have their values.
+
+Building an operation infers its types and shapes as always; then its kernel runs, as the executor
+would run it. What was built is the tape: a gradient is tf.gradients in the same graph, evaluated as
+it's built. Effects happen in the order of the program.
+
+Tensors of other eager graphs (a function may keep some between its calls) come in as values; those
+of graphs that sessions run are refused. State that operations make lives in the graph's own
+resources, and its handles keep it alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.core.dtypes import DType
+from headrace.core.errors import UnimplementedError
+from headrace.devices.cancellation import current
+from headrace.devices.pending import Pending
+from headrace.devices.resources import Resources
+from headrace.eager.context import CONTEXT, EagerNodeContext
+from headrace.eager.tensor import EagerTensor
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor, made_at
+from headrace.graph.program import Instruction
+from headrace.graph.schema import parse_schema
+from headrace.pipeline.schedule import dereferences
+from headrace.runtime.kernels import bind, failure
+
+__all__ = ["EagerGraph"]
+
+_SECONDS_BETWEEN_LOOKS = 0.1  # at the cancellation of the step, while an operation waits
+
+
+def _held_kernel() -> Any:
+    raise AssertionError("a value that is held needs no kernel")
+
+
+HELD = Definition(
+    schema=parse_schema("_EagerValue", "-> output: T", "T: type"),
+    infer=lambda c: None,
+    kernel=_held_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+    doc="A value that came into an eager graph from outside.",
+)
+
+
+class EagerGraph(Graph):
+    """Operations that have run, and their values."""
+
+    executes = True
+    tensor_type = EagerTensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resources = Resources(CONTEXT.functions)
+        self._captured: dict[Tensor, EagerTensor] = {}
+
+    @property
+    def seed(self) -> int | None:  # type: ignore[override]  # of the process, as in TensorFlow
+        return CONTEXT.seed
+
+    @seed.setter
+    def seed(self, seed: int | None) -> None:
+        CONTEXT.seed = seed
+
+    def operation_seed(self) -> int:
+        return CONTEXT.operation_seed()
+
+    def hold(self, value: Any, dtype: DType, like: Tensor | None = None) -> EagerTensor:
+        """A new tensor of this value; what is known of a handle, `like` knows."""
+        with self._swap("controls", []), self._swap("name", ""):
+            name = self.unique_name("value")
+            op = super().add_operation(HELD, (), {"T": dtype.base_dtype}, name)
+        (tensor,) = op._outputs
+        assert isinstance(tensor, EagerTensor)
+        if like is not None:
+            tensor._shape = like._shape
+            known = getattr(like, "_handle_data", None)
+            if known is not None:
+                tensor._handle_data = known  # type: ignore[attr-defined]
+        tensor.fill(value)
+        return tensor
+
+    def capture(self, tensor: Tensor) -> Tensor:
+        """What stands here for a tensor; ValueError if it has no value."""
+        if tensor.op.graph is self:
+            return tensor
+        if not isinstance(tensor, EagerTensor):
+            raise ValueError(
+                f"{tensor} belongs to another graph, and has no value here: pass it (of a "
+                f"variable, its value) in `inp` of tf.py_function.{made_at(tensor.op)}"
+            )
+        if tensor not in self._captured:
+            self._captured[tensor] = self.hold(tensor.value, tensor.dtype, tensor)
+        return self._captured[tensor]
+
+    def add_operation(
+        self,
+        definition: Definition,
+        inputs: Sequence[Tensor],
+        attrs: dict[str, Any],
+        name: str,
+        control_inputs: Iterable[Operation] = (),
+        device: str | None = None,
+    ) -> Operation:
+        """As Graph.add_operation; then run the operation, and give its outputs their values."""
+        if definition.flow is not None:
+            raise UnimplementedError(
+                None,
+                None,
+                f"{definition.op_type} '{name}' steers what a session runs: where operations run "
+                "as they are made, use tf.cond, tf.while_loop or Python",
+            )
+        own = [self.capture(t) for t in inputs]
+        controls = [c for c in control_inputs if c.graph is self]
+        op = super().add_operation(definition, own, attrs, name, controls, device)
+        self._run(op)
+        return op
+
+    def _run(self, op: Operation) -> None:
+        count = len(op._inputs)
+        step = Instruction(
+            op, tuple(range(count)), count, len(op._outputs), (), dereference=dereferences(op)
+        )
+        kernel = bind(step, self.resources, context_type=EagerNodeContext)
+        given = [t.value for t in op._inputs if isinstance(t, EagerTensor)]
+        failed = None
+        try:
+            stop = current()
+            if stop is not None:
+                stop.check()
+            with np.errstate(all="ignore"):
+                result = kernel(*given)
+            if isinstance(result, Pending):
+                result = _wait(result)
+            _fill(op, result)
+        except Exception as error:
+            failed = failure(error, op, given, ())
+        if failed is not None:
+            raise failed
+
+    def forget(self) -> None:
+        """Drop the operations, of which nothing is needed any more. Tensors that somebody holds
+        keep their values. (Operations and tensors refer to each other: without this, the values
+        would be freed only when Python next looks for such circles.)
+        """
+        for op in self._operations:
+            for t in op._outputs:
+                t._consumers = []
+            op._inputs = []
+            op._outputs = []
+            op._control_inputs = []
+        self._operations.clear()
+        self._by_name.clear()
+        self._collections.clear()
+        self._captured.clear()
+        self._gradient_functions.clear()
+        self._py_functions.clear()
+
+
+def _fill(op: Operation, result: Any) -> None:
+    outputs = op._outputs
+    single = len(outputs) == 1 and not op.definition.schema.has_list_outputs
+    results = [result] if single else result if outputs else ()
+    if len(results) != len(outputs):
+        raise RuntimeError(f"{op.type} gave {len(results)} outputs, not {len(outputs)}")
+    for t, value in zip(outputs, results, strict=True):
+        assert isinstance(t, EagerTensor)
+        t.fill(value)
+
+
+def _wait(pending: Pending) -> Any:
+    """What a kernel has promised. The thread waits; the step that it runs for may be cancelled."""
+    over = threading.Event()
+    pending.then(lambda _: over.set())
+    while not over.wait(_SECONDS_BETWEEN_LOOKS):
+        stop = current()
+        if stop is not None and stop.error is not None:
+            pending.cancel(stop.error)
+    return pending.result()
