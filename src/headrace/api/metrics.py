@@ -37,10 +37,20 @@ from headrace.layers.metrics.means import (
     percentage_below as percentage_below,
     root_mean_squared_error as root_mean_squared_error,
 )
+from headrace.layers.metrics.rankings import (
+    average_precision_at_k as average_precision_at_k,
+    average_precision_at_k as sparse_average_precision_at_k,
+    precision_at_k as precision_at_k,
+    precision_at_k as sparse_precision_at_k,
+    precision_at_top_k as precision_at_top_k,
+    recall_at_k as recall_at_k,
+    recall_at_top_k as recall_at_top_k,
+)
 
 __all__ = [
     "accuracy",
     "auc",
+    "average_precision_at_k",
     "false_negatives",
     "false_negatives_at_thresholds",
     "false_positives",
@@ -55,11 +65,17 @@ __all__ = [
     "mean_tensor",
     "percentage_below",
     "precision",
+    "precision_at_k",
     "precision_at_thresholds",
+    "precision_at_top_k",
     "recall",
+    "recall_at_k",
     "recall_at_thresholds",
+    "recall_at_top_k",
     "root_mean_squared_error",
     "sensitivity_at_specificity",
+    "sparse_average_precision_at_k",
+    "sparse_precision_at_k",
     "specificity_at_sensitivity",
     "true_negatives",
     "true_negatives_at_thresholds",

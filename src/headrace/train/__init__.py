@@ -7,6 +7,7 @@ from headrace.train import batching as batching
 from headrace.train import checkpoint_init as checkpoint_init
 from headrace.train import checkpoint_reader as checkpoint_reader
 from headrace.train import coordinator as coordinator
+from headrace.train import external_optimizer as external_optimizer
 from headrace.train import global_step as global_step
 from headrace.train import input_producers as input_producers
 from headrace.train import layerwise as layerwise

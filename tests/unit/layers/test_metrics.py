@@ -78,3 +78,17 @@ def test_predictions_must_be_probabilities():
 def test_refuses(build, message):
     with pytest.raises(ValueError, match=message):
         build(tf.metrics, tf.zeros([2]))
+
+
+def test_average_precision_needs_a_positive_k():
+    with pytest.raises(ValueError, match="Invalid k=0"):
+        tf.metrics.average_precision_at_k(tf.constant([[1]], tf.int64), tf.ones([1, 2]), 0)
+
+
+def test_labels_of_unknown_rank():
+    labels = tf.placeholder(tf.int64)
+    _, update = tf.metrics.recall_at_k(labels, tf.constant([[0.1, 0.9], [0.8, 0.2]]), 1)
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        assert session.run(update, {labels: [1, 1]}) == 0.5
+        assert session.run(update, {labels: [[1], [0]]}) == 0.75

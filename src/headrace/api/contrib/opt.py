@@ -15,6 +15,10 @@ from headrace.train.adam_family import (
     NadamOptimizer as NadamOptimizer,
     extend_with_decoupled_weight_decay as extend_with_decoupled_weight_decay,
 )
+from headrace.train.external_optimizer import (
+    ExternalOptimizerInterface as ExternalOptimizerInterface,
+    ScipyOptimizerInterface as ScipyOptimizerInterface,
+)
 from headrace.train.layerwise import (
     LAMBOptimizer as LAMBOptimizer,
     LARSOptimizer as LARSOptimizer,
@@ -35,6 +39,7 @@ __all__ = [
     "AdamWOptimizer",
     "AddSignOptimizer",
     "DecoupledWeightDecayExtension",
+    "ExternalOptimizerInterface",
     "LAMBOptimizer",
     "LARSOptimizer",
     "LazyAdamOptimizer",
@@ -42,6 +47,7 @@ __all__ = [
     "MovingAverageOptimizer",
     "NadamOptimizer",
     "PowerSignOptimizer",
+    "ScipyOptimizerInterface",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "extend_with_decoupled_weight_decay",

@@ -1,8 +1,10 @@
 """tf.metrics: numbers over many batches. `state` is what they count in; `means`, `confusions` (true
-and false, positives and negatives), `curves` (the same at many thresholds) and `classes`.
+and false, positives and negatives), `curves` (the same at many thresholds), `classes` and
+`rankings` (of the k best).
 """
 
 from headrace.layers.metrics import classes as classes
 from headrace.layers.metrics import confusions as confusions
 from headrace.layers.metrics import curves as curves
 from headrace.layers.metrics import means as means
+from headrace.layers.metrics import rankings as rankings
