@@ -85,3 +85,11 @@ def shapes(tf):
         tf.debugging.assert_shapes([(x, (None, ".")), (y, "1"), (tf.constant(3), ())]),
         tf.debugging.assert_shapes([(x, "*3"), (y, [Ellipsis, 1])], name="inner"),
     )
+
+
+@case
+def checks_of_all_tensors(tf):
+    v = tf.Variable([1.0, 2.0], name="v", use_resource=False)
+    narrow = tf.cast(tf.divide(v, 4.0), tf.bfloat16)  # which isn't checked, nor are references
+    with tf.control_dependencies([tf.add_check_numerics_ops()]):
+        return tf.cast(narrow, tf.float64)

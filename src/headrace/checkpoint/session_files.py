@@ -14,9 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from headrace.checkpoint.bundle import finish_pending, index_name
-from headrace.core.checksum import masked
 from headrace.checkpoint.table import Table, encode_table
 from headrace.core import files, proto
+from headrace.core.checksum import masked
 from headrace.core.errors import DataLossError, NotFoundError
 from headrace.core.tensor_proto import to_array, to_proto
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core.checksum import extend, mask
 from headrace.checkpoint.table import read_varint, varint
 from headrace.core import dtypes
+from headrace.core.checksum import extend, mask
 from headrace.core.dtypes import DType
 from headrace.core.errors import DataLossError, InvalidArgumentError
 

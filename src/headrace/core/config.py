@@ -33,6 +33,8 @@ class Settings:
     quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
     memory_mb: how much working memory a compiled step should do with, in MiB; cheap values are
         computed again rather than kept beyond it. None: all there is (HEADRACE_MEMORY_MB).
+    check_numerics: stop a step at the first operation that makes a NaN or an infinity of finite
+        numbers; steps then run operation by operation (HEADRACE_CHECK_NUMERICS).
     """
 
     dnnl: str | None = None
@@ -46,6 +48,7 @@ class Settings:
     specialisations: int = 8
     quiet_seconds: int = 30
     memory_mb: int | None = None
+    check_numerics: bool = False
 
 
 def read(environment: Mapping[str, str]) -> Settings:
@@ -64,6 +67,7 @@ def read(environment: Mapping[str, str]) -> Settings:
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
         quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
         memory_mb=_count(environment, "HEADRACE_MEMORY_MB", 1),
+        check_numerics=_flag(environment, "HEADRACE_CHECK_NUMERICS"),
     )
 
 

@@ -203,17 +203,24 @@ def verify_tensor_all_finite(t=None, msg=None, name=None, x=None, message=None):
 @composed
 @export("add_check_numerics_ops")
 def add_check_numerics_ops() -> Operation:
-    """Return an operation that checks every floating tensor of the graph, each after those it
-    depends on.
+    """Return an operation that checks every floating tensor of the graph, one after the other in
+    the order in which they were made. ValueError if there are loops or branches: for these,
+    `ConfigProto.experimental.check_numerics` checks every operation of a session.
     """
-    checks: list[Any] = []
+    last: list[Any] = []
     graph = get_default_graph()
     for op in graph.get_operations():
         for output in op.outputs:
-            if output.dtype in (dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bfloat16):
-                with graph.control_dependencies(checks[-1:]):
-                    checks.append(check_numerics(output, message=f"{op.name}:{output.value_index}"))
-    return group(*checks)
+            if output.dtype not in (dtypes.float16, dtypes.float32, dtypes.float64):
+                continue
+            if op._get_control_flow_context() is not None:
+                raise ValueError(
+                    "`tf.add_check_numerics_ops() is not compatible with TensorFlow control flow "
+                    "operations such as `tf.cond()` or `tf.while_loop()`."
+                )
+            with graph.control_dependencies(last):
+                last = [check_numerics(output, message=f"{op.name}:{output.value_index}")]
+    return group(*last)
 
 
 def _now() -> np.float64:

@@ -45,6 +45,7 @@ class Options:
 
     jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
     feed shapes a step is optimised. memory: the bytes that a cluster should do with.
+    check_numerics: whether every operation is checked; steps are then run as they are.
     """
 
     devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
@@ -52,6 +53,7 @@ class Options:
     jit: str = field(default_factory=lambda: settings().jit)
     specialisations: int = field(default_factory=lambda: settings().specialisations)
     memory: int = field(default_factory=working_memory)
+    check_numerics: bool = field(default_factory=lambda: settings().check_numerics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from headrace.runtime.executor import Executable
 from headrace.runtime.kernels import ShapesChanged
+from headrace.runtime.numerics import guarded
 from headrace.runtime.step import Step
 
-__all__ = ["Executable", "ShapesChanged", "Step"]
+__all__ = ["Executable", "ShapesChanged", "Step", "guarded"]

@@ -39,13 +39,21 @@ class _Waits(Exception):
 
 class Executable:
     """A Program ready to run in one session. `inner`: it's part of a structured operation, and its
-    values stay inside the step.
+    values stay inside the step. `guard`: puts something around each kernel.
     """
 
-    def __init__(self, program: Program, resources: Resources, inner: bool = False) -> None:
+    def __init__(
+        self,
+        program: Program,
+        resources: Resources,
+        inner: bool = False,
+        guard: Callable[[Instruction, Callable[..., Any]], Callable[..., Any]] | None = None,
+    ) -> None:
         self.program = program
         self.resources = resources
         self.kernels = [bind(i, resources, self._part) for i in program.instructions]
+        if guard is not None:
+            self.kernels = list(map(guard, program.instructions, self.kernels))
         plain = not (program.is_dynamic or program.has_loops)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner

@@ -4,7 +4,8 @@ what can't be had.
 Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, operation_timeout_in_ms,
 intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
 threads, and the first session that asks decides), graph_options.optimizer_options.global_jit_level
-(OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are); trace_level,
+(OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
+experimental.check_numerics (ours: stop where a NaN or an infinity is made); trace_level,
 timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed
 and memory (thread pools between operations, GPU memory, single rewriters) that change no result.
 """
@@ -44,7 +45,8 @@ def options(config: Any) -> Options:
     asked = config.graph_options.optimizer_options
     jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
     optimised = found.specialisations if asked.opt_level >= 0 else 0
-    return replace(found, jit=jit, specialisations=optimised)
+    checked = found.check_numerics or config.experimental.check_numerics
+    return replace(found, jit=jit, specialisations=optimised, check_numerics=checked)
 
 
 def _jit(level: int) -> str:

@@ -22,7 +22,7 @@ from headrace.graph.operation import Tensor
 from headrace.graph.program import StepGraph
 from headrace.optimize.raising import Unraisable
 from headrace.pipeline import Options, compile_at, finish, finish_as_is, optimise
-from headrace.runtime import Executable, ShapesChanged
+from headrace.runtime import Executable, ShapesChanged, guarded
 
 __all__ = ["Variants"]
 
@@ -49,7 +49,8 @@ class Variants:
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
-        self._limit = options.specialisations
+        # Operations can be checked, and named, only where they are run one by one.
+        self._limit = 0 if options.check_numerics else options.specialisations
         self._expected = set(expected)
         self._lock = threading.Lock()
         self._compiling = threading.Lock()
@@ -79,7 +80,9 @@ class Variants:
     def as_is(self) -> Executable:
         """The executable for any values."""
         if self._as_is is None:
-            self._as_is = Executable(finish_as_is(self._step), self._resources)
+            program = finish_as_is(self._step)
+            guard = guarded if self._options.check_numerics else None
+            self._as_is = Executable(program, self._resources, guard=guard)
         return self._as_is
 
     def despecialise(self) -> Executable:

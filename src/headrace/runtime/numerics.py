@@ -1,0 +1,110 @@
+"""Where numbers go wrong. In: an instruction and its kernel. Out: a kernel that fails where it
+makes a NaN or an infinity of finite numbers, and says what it was given.
+
+An operation that was given a NaN or an infinity may pass it on: only where they begin is told. What
+begins without inputs (a constant, a variable) may be anything. Variables that an operation writes
+count as its inputs, by their values before, and as its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.core.errors import InvalidArgumentError
+from headrace.devices.pending import Pending
+from headrace.devices.resources import ResourceHandle, VariableState
+from headrace.graph.dataflow import origin_of
+from headrace.graph.definition import Effect
+from headrace.graph.program import Instruction
+
+__all__ = ["guarded"]
+
+_ARRAYS = (np.ndarray, np.generic)
+
+
+def guarded(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel, with its numbers checked before and after."""
+    op = origin_of(instruction.op)
+    definition = op.definition
+    steers = definition.flow is not None  # passes on what it gets, or nothing
+    makes = any(_is_inexact(t.dtype) for t in op._outputs)
+    writes = definition.effect is Effect.WRITES
+    if steers or not op._inputs or not (makes or writes):
+        return kernel
+    several = len(op._outputs) > 1 or definition.schema.has_list_outputs
+
+    def run(*values: Any) -> Any:
+        # A variable doesn't write to an array that is held here: these stay what they were.
+        given = list(_numbers(op._inputs, values))
+        result = kernel(*values)
+        if isinstance(result, Pending) or not all(np.isfinite(v).all() for _, v in given):
+            return result
+        results = result if several else (result,) if op._outputs else ()
+        for tensor, value in (*_numbers(op._outputs, results), *_states(op._inputs, values)):
+            if not np.isfinite(value).all():
+                raise _complaint(op, given, tensor, value)
+        return result
+
+    return run
+
+
+def _is_inexact(dtype: Any) -> bool:
+    return dtype.base_dtype.is_floating or dtype.base_dtype.is_complex
+
+
+def _numbers(tensors: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray]]:
+    """Those of the values that are numbers which may be NaN; of variables, what they hold."""
+    for tensor, value in zip(tensors, values, strict=True):
+        if isinstance(value, VariableState | ResourceHandle):
+            value = _held(value)
+        if isinstance(value, _ARRAYS) and value.dtype.kind in "fcV":  # V: bfloat16 and its like
+            yield tensor, np.asarray(value)
+
+
+def _states(tensors: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray]]:
+    """The variables among an operation's inputs, as they are now."""
+    kinds = (VariableState, ResourceHandle)
+    found = [(t, v) for t, v in zip(tensors, values, strict=True) if isinstance(v, kinds)]
+    return _numbers([t for t, _ in found], [v for _, v in found])
+
+
+def _held(source: VariableState | ResourceHandle) -> Any:
+    """What a variable holds; nothing before it's initialised, or if it is no variable."""
+    if isinstance(source, VariableState):
+        return source.value
+    if source.kind is not VariableState or not source.resources.has(source.container, source.name):
+        return None
+    return source.get().value
+
+
+def _complaint(
+    op: Any, given: list[tuple[Any, np.ndarray]], tensor: Any, value: np.ndarray
+) -> InvalidArgumentError:
+    nans, infinities = int(np.isnan(value).sum()), int(np.isinf(value).sum())
+    counts = [f"{n} {what}" for n, what in ((nans, "NaN"), (infinities, "Inf")) if n]
+    among = f"among {value.size} elements" if value.size > 1 else "where a number should be"
+    error = InvalidArgumentError(
+        None, op, f"{op.type} '{op.name}': {' and '.join(counts)} {among}, from finite inputs"
+    )
+    for t, v in given:
+        error.add_detail(f"input  {_describe(t, v)}")
+    error.add_detail(f"output {_describe(tensor, value)}")
+    return error
+
+
+def _describe(tensor: Any, value: np.ndarray) -> str:
+    """A tensor in a line: its shape, the range of its finite numbers, and what else is in it."""
+    shape = ",".join(map(str, value.shape))
+    line = f"{tensor.name} {value.dtype.name}[{shape}]"
+    numbers = np.abs(value) if value.dtype.kind == "c" else value.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if value.size == 1 and finite.size:
+        return f"{line} = {finite.item():.6g}"
+    if finite.size:
+        line += f"  min {finite.min():.6g}  max {finite.max():.6g}"
+        line += f"  zeros {int((finite == 0).sum())}"
+    nans, infinities = int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())
+    return line + (f"  NaN {nans}" if nans else "") + (f"  Inf {infinities}" if infinities else "")
