@@ -63,7 +63,8 @@ class Coordinator:
             joined = self._joined
             if not joined and not self._stop.is_set():
                 if error is not None and self._error is None:
-                    _log.info("Error reported to Coordinator: %s, %s", type(error), error)
+                    told = error if isinstance(ex, tuple) else f"{type(error)}, {error}"
+                    _log.info("Error reported to Coordinator: %s", told)
                     self._error = error
                 self._stop.set()
         if joined and error is not None:

@@ -23,7 +23,10 @@ __all__ = [
     "get_global_step",
     "get_or_create_global_step",
     "global_step",
+    "read_global_step",
 ]
+
+_READ = "global_step_read_op_cache"  # the collection of the one tensor that hooks fetch
 
 
 @export("train.global_step")
@@ -93,3 +96,21 @@ def assert_global_step(global_step_tensor: Any) -> None:
     shape = global_step_tensor.shape
     if shape.ndims not in (0, None):
         raise TypeError(f'Existing "global_step" is not scalar: {shape}')
+
+
+def read_global_step(user: str) -> Tensor:
+    """Return the tensor that all hooks fetch to know the global step, made if there is none. It can
+    be fetched before the variable has a value. RuntimeError, for `user`, without a global step.
+    """
+    graph = get_default_graph()
+    made = graph.get_collection(_READ)
+    if made:
+        return made[0]
+    step = get_global_step(graph)
+    if step is None:
+        raise RuntimeError(f"Global step should be created to use {user}.")
+    with graph.name_scope(None), graph.name_scope(step.op.name + "/"):
+        value = step.initialized_value() if isinstance(step, Variable) else step
+        read = value + 0
+    graph.add_to_collection(_READ, read)
+    return read

@@ -17,8 +17,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.checkpoint.bundle import write_bundle
+<<<<<<< HEAD
 from headrace.checkpoint.session_files import read_session_file, write_session_file
 from headrace.core import proto
+=======
+from headrace.core import log, proto
+>>>>>>> d46f0d4 (train: monitored sessions, supervisors and their hooks; core: tf.logging)
 from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.core.text import as_text
@@ -294,6 +298,7 @@ class Saver:
         prefix = os.fspath(save_path)
         if not checkpoint_exists(prefix):
             raise ValueError(f"The passed save_path is not a valid checkpoint: {prefix}")
+        log.info("Restoring parameters from %s", prefix)
         try:
             sess.run(self.saver_def.restore_op_name, {self.saver_def.filename_tensor_name: prefix})
         except NotFoundError as error:

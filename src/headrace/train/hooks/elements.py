@@ -1,0 +1,31 @@
+"""What hooks are given to look at: tensors, or names of them, of the graph that is being built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.graph.default import get_default_graph
+
+__all__ = ["graph_element"]
+
+
+def graph_element(item: Any) -> Any:
+    """The element of the default graph that a hook is to fetch: the item itself, or by its name.
+
+    A name without ":0" means the only output of an operation.
+    """
+    graph = get_default_graph()
+    if not isinstance(item, str):
+        if getattr(item, "graph", None) is not graph:
+            raise ValueError(
+                f"Passed {item} should have graph attribute that is equal to current graph {graph}."
+            )
+        return item
+    if ":" in item:
+        return graph.as_graph_element(item)
+    element = graph.as_graph_element(f"{item}:0")
+    if len(element.op.outputs) > 1:
+        raise ValueError(
+            f"Name {item} is ambiguous, as this `Operation` has multiple outputs (at least 2)."
+        )
+    return element

@@ -1,0 +1,53 @@
+"""Hooks for what is fed to each run, and for what is run last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.core import errors, log
+from headrace.core.export import export
+from headrace.train.session_run_hook import SessionRunArgs, SessionRunContext, SessionRunHook
+
+__all__ = ["FeedFnHook", "FinalOpsHook"]
+
+
+@export("train.FeedFnHook", "estimator.FeedFnHook")
+class FeedFnHook(SessionRunHook):
+    """Feeds each run what `feed_fn()` returns."""
+
+    def __init__(self, feed_fn: Callable[[], dict[Any, Any]]) -> None:
+        self.feed_fn = feed_fn
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(fetches=None, feed_dict=self.feed_fn())
+
+
+@export("train.FinalOpsHook", "estimator.FinalOpsHook")
+class FinalOpsHook(SessionRunHook):
+    """Runs something at the end of training; its values are then `final_ops_values`."""
+
+    def __init__(self, final_ops: Any, final_ops_feed_dict: dict[Any, Any] | None = None) -> None:
+        self._final_ops = final_ops
+        self._final_ops_feed_dict = final_ops_feed_dict
+        self._final_ops_values: Any = None
+
+    @property
+    def final_ops_values(self) -> Any:
+        return self._final_ops_values
+
+    def end(self, session: Any) -> None:
+        if self._final_ops is None:
+            return
+        try:
+            self._final_ops_values = session.run(
+                self._final_ops, feed_dict=self._final_ops_feed_dict
+            )
+        except (errors.OutOfRangeError, StopIteration) as error:
+            log.warning(
+                "An OutOfRangeError or StopIteration exception is raised by the code in "
+                "FinalOpsHook: the final ops read from an input, which is at its end. They should "
+                "depend on variables only. Error: %s",
+                error,
+            )
+            raise

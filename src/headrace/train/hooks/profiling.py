@@ -1,0 +1,78 @@
+"""The hook that profiles. In: how often. Out: a file `timeline-<step>.json` for chrome://tracing, and
+the run's metadata in the events.
+"""
+
+from __future__ import annotations
+
+import os
+
+from headrace.core import log, proto
+from headrace.core.export import export
+from headrace.core.files import replace_file
+from headrace.session.timeline import Timeline
+from headrace.summary.writer import FileWriterCache
+from headrace.train.global_step import read_global_step
+from headrace.train.hooks.timers import SecondOrStepTimer
+from headrace.train.session_run_hook import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+
+__all__ = ["ProfilerHook"]
+
+
+@export("train.ProfilerHook", "estimator.ProfilerHook")
+class ProfilerHook(SessionRunHook):
+    """Traces a run every `save_steps` steps or `save_secs` seconds, but not the first one.
+
+    output_dir: where the files go. show_dataflow, show_memory: see Timeline.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str = "",
+        show_dataflow: bool = True,
+        show_memory: bool = False,
+    ) -> None:
+        self._output_dir = output_dir
+        self._file_writer = FileWriterCache.get(output_dir)
+        self._show_dataflow = show_dataflow
+        self._show_memory = show_memory
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+
+    def begin(self) -> None:
+        self._next_step: int | None = None
+        self._global_step_tensor = read_global_step("ProfilerHook")
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        self._due = self._next_step is not None and self._timer.should_trigger_for_step(
+            self._next_step
+        )
+        options = None
+        if self._due:
+            options = proto.RunOptions(trace_level=proto.RunOptions.FULL_TRACE)
+        return SessionRunArgs(self._global_step_tensor, options=options)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        stale = run_values.results
+        if self._next_step is None:
+            self._timer.update_last_triggered_step(stale)
+        step = stale + 1
+        if self._due:
+            step = run_context.session.run(self._global_step_tensor)
+            self._timer.update_last_triggered_step(step)
+            self._save(step, run_values.run_metadata)
+        self._next_step = step + 1
+
+    def _save(self, step: int, metadata: proto.RunMetadata) -> None:
+        path = os.path.join(self._output_dir, f"timeline-{step}.json")
+        log.info("Saving timeline for %d into '%s'.", step, path)
+        trace = Timeline(metadata.step_stats).generate_chrome_trace_format(
+            self._show_dataflow, self._show_memory
+        )
+        replace_file(path, trace.encode())
+        self._file_writer.add_run_metadata(metadata, f"step_{step}")

@@ -1,0 +1,122 @@
+"""Hooks that decide whether and when training goes on: up to a step, unless the loss is NaN, from a
+step on.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from headrace.core import log
+from headrace.core.export import export
+from headrace.train.global_step import read_global_step
+from headrace.train.hooks.elements import graph_element
+from headrace.train.session_run_hook import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+
+__all__ = ["GlobalStepWaiterHook", "NanLossDuringTrainingError", "NanTensorHook", "StopAtStepHook"]
+
+_GLANCE = 0.5  # seconds between two looks at the global step
+_FAR = 1000  # steps between two messages while waiting
+
+
+@export("train.StopAtStepHook", "estimator.StopAtStepHook")
+class StopAtStepHook(SessionRunHook):
+    """Stops after `num_steps` further steps, or at the global step `last_step`."""
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        if num_steps is None and last_step is None:
+            raise ValueError("One of num_steps or last_step must be specified.")
+        if num_steps is not None and last_step is not None:
+            raise ValueError("Only one of num_steps or last_step can be specified.")
+        self._num_steps = num_steps
+        self._last_step = last_step
+
+    def begin(self) -> None:
+        self._global_step_tensor = read_global_step("StopAtStepHook")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        if self._last_step is None:  # not so after a recovery: the end stays where it was
+            self._last_step = session.run(self._global_step_tensor) + self._num_steps
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(self._global_step_tensor)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        # The step that was fetched may be that before or that after the training operation.
+        if run_values.results + 1 >= self._last_step:
+            if run_context.session.run(self._global_step_tensor) >= self._last_step:
+                run_context.request_stop()
+
+
+@export("train.NanLossDuringTrainingError", "estimator.NanLossDuringTrainingError")
+class NanLossDuringTrainingError(RuntimeError):
+    """The loss is not a number any more."""
+
+    def __str__(self) -> str:
+        return "NaN loss during training."
+
+
+@export("train.NanTensorHook", "estimator.NanTensorHook")
+class NanTensorHook(SessionRunHook):
+    """Looks at a loss after each step: if it's NaN, raises NanLossDuringTrainingError, or only
+    stops if `fail_on_nan_loss` is false.
+    """
+
+    def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
+        self._loss_tensor = loss_tensor
+        self._fail_on_nan_loss = fail_on_nan_loss
+
+    def begin(self) -> None:
+        self._loss_tensor = graph_element(self._loss_tensor)
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(self._loss_tensor)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if not np.isnan(run_values.results):
+            return
+        message = "Model diverged with loss = NaN."
+        if self._fail_on_nan_loss:
+            log.error(message)
+            raise NanLossDuringTrainingError
+        log.warning(message)
+        run_context.request_stop()
+
+
+@export("train.GlobalStepWaiterHook", "estimator.GlobalStepWaiterHook")
+class GlobalStepWaiterHook(SessionRunHook):
+    """Lets the first run wait until the global step, which others advance, is `wait_until_step`."""
+
+    def __init__(self, wait_until_step: int) -> None:
+        self._wait_until_step = wait_until_step
+
+    def begin(self) -> None:
+        self._started = False
+        self._global_step_tensor = read_global_step("_GlobalStepWaiterHook")
+
+    def before_run(self, run_context: SessionRunContext) -> None:
+        if self._started:
+            return
+        if self._wait_until_step > 0:
+            self._wait(run_context.session, self._wait_until_step)
+        self._started = True
+
+    def _wait(self, session: Any, goal: int) -> None:
+        log.info("Waiting for global step %d before starting training.", goal)
+        told = 0
+        while (step := session.run(self._global_step_tensor)) < goal:
+            if step - told > _FAR:
+                log.info(
+                    "Waiting for global step %d before starting training. Current step is %d.",
+                    goal,
+                    step,
+                )
+                told = step
+            time.sleep(_GLANCE)

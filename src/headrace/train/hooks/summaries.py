@@ -1,0 +1,86 @@
+"""The hook that writes summaries. In: summary operations, and how often. Out: events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.core import proto
+from headrace.core.export import export
+from headrace.summary.writer import FileWriterCache
+from headrace.train.global_step import read_global_step
+from headrace.train.hooks.timers import SecondOrStepTimer
+from headrace.train.scaffold import Scaffold
+from headrace.train.session_run_hook import (
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+
+__all__ = ["SummarySaverHook"]
+
+
+@export("train.SummarySaverHook", "estimator.SummarySaverHook")
+class SummarySaverHook(SessionRunHook):
+    """Writes summaries every `save_steps` steps or `save_secs` seconds.
+
+    summary_writer, or output_dir for the writer of a directory: where they go. summary_op: a tensor
+    or a list of them, or scaffold, for its summary_op.
+    """
+
+    def __init__(
+        self,
+        save_steps: int | None = None,
+        save_secs: float | None = None,
+        output_dir: str | None = None,
+        summary_writer: Any = None,
+        scaffold: Scaffold | None = None,
+        summary_op: Any = None,
+    ) -> None:
+        if (scaffold is None) == (summary_op is None):
+            raise ValueError("Exactly one of scaffold or summary_op must be provided.")
+        self._summary_op = summary_op
+        self._summary_writer = summary_writer
+        self._output_dir = output_dir
+        self._scaffold = scaffold
+        self._timer = SecondOrStepTimer(every_secs=save_secs, every_steps=save_steps)
+
+    def begin(self) -> None:
+        if self._summary_writer is None and self._output_dir:
+            self._summary_writer = FileWriterCache.get(self._output_dir)
+        self._next_step: int | None = None
+        self._global_step_tensor = read_global_step("SummarySaverHook")
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        self._due = self._next_step is None or self._timer.should_trigger_for_step(self._next_step)
+        fetches = {"global_step": self._global_step_tensor}
+        if self._due and (summaries := self._summaries()):
+            fetches["summary"] = summaries
+        return SessionRunArgs(fetches)
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        writer = self._summary_writer
+        if writer is None:
+            return
+        step = run_values.results["global_step"] + 1
+        if self._due:
+            step = run_context.session.run(self._global_step_tensor)
+        if self._next_step is None:
+            writer.add_session_log(proto.SessionLog(status=proto.SessionLog.START), step)
+        if self._due:
+            self._timer.update_last_triggered_step(step)
+            for summary in run_values.results.get("summary", ()):
+                writer.add_summary(summary, step)
+        self._next_step = step + 1
+
+    def end(self, session: Any = None) -> None:
+        if self._summary_writer is not None:
+            self._summary_writer.flush()
+
+    def _summaries(self) -> list[Any]:
+        found = self._summary_op
+        if found is None and self._scaffold is not None:
+            found = self._scaffold.summary_op
+        if found is None:
+            return []
+        return found if isinstance(found, list) else [found]
