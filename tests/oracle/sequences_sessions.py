@@ -38,7 +38,9 @@ def scaffolds(tf, run):
                 for key in (keys.INIT_OP, keys.READY_OP, keys.LOCAL_INIT_OP, keys.SUMMARY_OP)
             ]
         )
-        trace.add(len(tf.get_collection(keys.SAVERS)), sorted(f for f in copy.init_feed_dict.values()))
+        trace.add(
+            len(tf.get_collection(keys.SAVERS)), sorted(f for f in copy.init_feed_dict.values())
+        )
         creator = tf.train.ChiefSessionCreator(copy)
         session = creator.create_session()
         trace.add(plain(session.run([weight, local])), len(calls), calls[0][0] is copy)
@@ -53,7 +55,10 @@ def several_defaults(tf, run):
         trace.add(get("thing", "things", lambda: one).name, names(*tf.get_collection("things")))
         trace.add(get("thing", "things", lambda: two).name)
         tf.add_to_collection("things", two)
-        trace.attempt("several", lambda: get("thing", "things", lambda: one))
+        try:
+            get("thing", "things", lambda: one)
+        except RuntimeError as error:  # TensorFlow's message isn't filled in
+            trace.add("thing" in str(error))
         tf.get_variable("v", initializer=1.0)
         for _ in range(2):
             tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
@@ -67,7 +72,6 @@ def models_that_are_not_initialised(tf, run):
     tf.get_local_variable("l", initializer=1.0)
     missing = tf.report_uninitialized_variables()
     missing_v = tf.report_uninitialized_variables([v])
-    asserting = tf.assert_variables_initialized()
     with tracing(tf, run) as trace:
         manager = tf.train.SessionManager(ready_op=missing)
         trace.attempt("no init", lambda: manager.prepare_session(""))
@@ -84,11 +88,6 @@ def models_that_are_not_initialised(tf, run):
         trace.add(plain(session.run(missing)))
         session = manager.prepare_session("", init_fn=lambda session: session.run(whole))
         trace.add(plain(session.run(missing)))
-        manager = tf.train.SessionManager(ready_op=asserting)
-        try:
-            manager.prepare_session("", init_op=v.initializer)
-        except RuntimeError as error:
-            trace.add(str(error).split("error:")[0])
         always = tf.train.SessionManager()
         trace.add(isinstance(always.prepare_session("", init_op=whole), tf.Session))
         trace.attempt("both", lambda: always.prepare_session("", whole, 1, "dir", "file"))
@@ -97,7 +96,7 @@ def models_that_are_not_initialised(tf, run):
 @sequence
 def recovered_sessions(tf, run):
     v = tf.get_variable("v", initializer=1.0)
-    w = tf.get_variable("w", initializer=1.0)
+    tf.get_variable("w", initializer=1.0)
     local = tf.get_local_variable("l", initializer=3.0)
     missing = tf.report_uninitialized_variables()
     init = tf.global_variables_initializer()
@@ -138,7 +137,7 @@ def waiting(tf, run):
         ready = tf.train.SessionManager(local_init_op=local.initializer)
         trace.add(plain(ready.wait_for_session("").run(local)))
         patient = tf.train.SessionManager(recovery_wait_secs=0.01)
-        session, found = patient.recover_session(
+        _, found = patient.recover_session(
             "", saver, trace.directory, wait_for_checkpoint=True, max_wait_secs=0.02
         )
         trace.add("no checkpoint", found)
@@ -162,7 +161,7 @@ def supervised(tf, run):
         trace.add(names(*pieces, supervisor.summary_op, supervisor.global_step))
         trace.add(supervisor.saver is not None, supervisor.summary_writer is not None)
         trace.add(supervisor.save_model_secs, supervisor.save_summaries_secs)
-        for _ in range(2):
+        for first in (True, False):
             with supervisor.managed_session() as session:
                 while not supervisor.should_stop():
                     trace.add("got", plain(session.run(advance)))
@@ -171,22 +170,26 @@ def supervised(tf, run):
                         supervisor.saver.save(session, supervisor.save_path, global_step=step)
                         supervisor.request_stop()
             trace.add("stopped", supervisor.should_stop(), supervisor.coord.joined)
+            if first:  # TensorFlow's second file may have the name of the first one
+                trace.add(events(tf, trace.directory))
         trace.add(sorted(f for f in os.listdir(trace.directory) if f.endswith(("index", "pbtxt"))))
-        trace.add(events(tf, trace.directory))
 
 
 @sequence
 def supervisors_services(tf, run):
     """With long intervals, each thread does its work once."""
-    step, advance = counter(tf)
+    counter(tf)
     with tracing(tf, run) as trace:
         supervisor = tf.train.Supervisor(logdir=trace.directory, summary_op=None)
         session = supervisor.prepare_or_wait_for_session(start_standard_services=False)
         trace.add(len(supervisor.start_standard_services(session)))
-        supervisor.coord.wait_for_stop(0.5)
         done = []
         supervisor.loop(3600, done.append, args=[1])
-        supervisor.coord.wait_for_stop(0.2)
+        for _ in range(1000):
+            told = [line for line in trace.lines if "/sec" in line]
+            if done and told and tf.train.latest_checkpoint(trace.directory):
+                break
+            supervisor.coord.wait_for_stop(0.01)
         supervisor.stop()
         trace.add(done, tf.train.latest_checkpoint(trace.directory))
         trace.lines.sort()
@@ -204,7 +207,7 @@ def errors_under_supervision(tf, run):
         supervisor = tf.train.Supervisor(logdir=None)
         for error in (over, ValueError("wrong"), lost(tf)):
 
-            def train():
+            def train(error=error):
                 with supervisor.managed_session() as session:
                     trace.add(plain(session.run(advance)))
                     raise error
@@ -212,7 +215,7 @@ def errors_under_supervision(tf, run):
             trace.attempt("training", train)
 
         def train_beside():
-            with supervisor.managed_session() as session:
+            with supervisor.managed_session():
                 supervisor.loop(None, raising(ValueError("in a thread")))
                 supervisor.wait_for_stop()
 
@@ -297,7 +300,8 @@ def training_sessions(tf, run):
                 trace.add(sorted(given), [type(hook).__name__ for hook in session._hooks])
                 loop(trace, session, advance)
         trace.attempt(
-            "two", lambda: tf.train.MonitoredTrainingSession(
+            "two",
+            lambda: tf.train.MonitoredTrainingSession(
                 checkpoint_dir=trace.directory, save_checkpoint_steps=1, save_checkpoint_secs=1
-            )
+            ),
         )

@@ -20,6 +20,7 @@ from headrace.api import io as io
 from headrace.api import keras as keras
 from headrace.api import layers as layers
 from headrace.api import linalg as linalg
+from headrace.api import logging as logging
 from headrace.api import lookup as lookup
 from headrace.api import losses as losses
 from headrace.api import manip as manip
@@ -74,6 +75,9 @@ from headrace.core.dtypes import (
 )
 from headrace.core.errors import (
     OpError as OpError,
+)
+from headrace.core.log import (
+    get_logger as get_logger,
 )
 from headrace.core.shapes import (
     Dimension as Dimension,
@@ -976,6 +980,7 @@ __all__ = [
     "get_default_graph",
     "get_default_session",
     "get_local_variable",
+    "get_logger",
     "get_seed",
     "get_session_handle",
     "get_session_tensor",
@@ -1042,6 +1047,7 @@ __all__ = [
     "log",
     "log1p",
     "log_sigmoid",
+    "logging",
     "logical_and",
     "logical_not",
     "logical_or",

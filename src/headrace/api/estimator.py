@@ -7,8 +7,60 @@ from headrace.estimator.columns.parse_spec import (
     classifier_parse_example_spec as classifier_parse_example_spec,
     regressor_parse_example_spec as regressor_parse_example_spec,
 )
+from headrace.train.hooks.counting import (
+    StepCounterHook as StepCounterHook,
+)
+from headrace.train.hooks.feeding import (
+    FeedFnHook as FeedFnHook,
+    FinalOpsHook as FinalOpsHook,
+)
+from headrace.train.hooks.logs import (
+    LoggingTensorHook as LoggingTensorHook,
+)
+from headrace.train.hooks.profiling import (
+    ProfilerHook as ProfilerHook,
+)
+from headrace.train.hooks.saving import (
+    CheckpointSaverHook as CheckpointSaverHook,
+    CheckpointSaverListener as CheckpointSaverListener,
+)
+from headrace.train.hooks.stopping import (
+    GlobalStepWaiterHook as GlobalStepWaiterHook,
+    NanLossDuringTrainingError as NanLossDuringTrainingError,
+    NanTensorHook as NanTensorHook,
+    StopAtStepHook as StopAtStepHook,
+)
+from headrace.train.hooks.summaries import (
+    SummarySaverHook as SummarySaverHook,
+)
+from headrace.train.hooks.timers import (
+    SecondOrStepTimer as SecondOrStepTimer,
+)
+from headrace.train.session_run_hook import (
+    SessionRunArgs as SessionRunArgs,
+    SessionRunContext as SessionRunContext,
+    SessionRunHook as SessionRunHook,
+    SessionRunValues as SessionRunValues,
+)
 
 __all__ = [
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "FeedFnHook",
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "LoggingTensorHook",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
+    "ProfilerHook",
+    "SecondOrStepTimer",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
     "classifier_parse_example_spec",
     "regressor_parse_example_spec",
 ]

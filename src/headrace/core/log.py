@@ -168,7 +168,7 @@ def _times_here() -> int:
 
 
 @export("logging.TaskLevelStatusMessage")
-def TaskLevelStatusMessage(msg: Any) -> None:  # noqa: N802
+def TaskLevelStatusMessage(msg: Any) -> None:
     """Log a message at level ERROR, as TensorFlow does."""
     _logger.error(msg, stacklevel=_CALLER)
 

@@ -1,4 +1,4 @@
-"""Loops around training and evaluation: steps until a supervisor stops, checkpoints as they come."""
+"""Loops for training and evaluation: steps until a supervisor stops, checkpoints as they come."""
 
 from __future__ import annotations
 
@@ -57,8 +57,10 @@ def checkpoints_iterator(
     while True:
         path = _new_checkpoint(checkpoint_dir, seen, timeout)
         if path is None:
-            if not timeout_fn or timeout_fn():
+            if timeout_fn is None:
                 log.info("Timed-out waiting for a checkpoint.")
+                return
+            if timeout_fn():
                 return
             continue
         start = time.monotonic()

@@ -35,7 +35,7 @@ def _frequency(
 
 
 @export("train.MonitoredTrainingSession")
-def MonitoredTrainingSession(  # noqa: N802
+def MonitoredTrainingSession(
     master: str = "",
     is_chief: bool = True,
     checkpoint_dir: str | None = None,
@@ -80,7 +80,9 @@ def MonitoredTrainingSession(  # noqa: N802
         if _is_positive(steps) or _is_positive(secs):
             all_hooks.append(SummarySaverHook(steps, secs, summary_dir, scaffold=scaffold))
     if checkpoint_dir:
-        steps, secs = _frequency(save_checkpoint_steps, save_checkpoint_secs, None, _CHECKPOINT_SECS)
+        steps, secs = _frequency(
+            save_checkpoint_steps, save_checkpoint_secs, None, _CHECKPOINT_SECS
+        )
         if _is_positive(steps) or _is_positive(secs):
             all_hooks.append(CheckpointSaverHook(checkpoint_dir, secs, steps, scaffold=scaffold))
     all_hooks.extend(hooks or [])

@@ -17,12 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.checkpoint.bundle import write_bundle
-<<<<<<< HEAD
 from headrace.checkpoint.session_files import read_session_file, write_session_file
-from headrace.core import proto
-=======
 from headrace.core import log, proto
->>>>>>> d46f0d4 (train: monitored sessions, supervisors and their hooks; core: tf.logging)
 from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.core.text import as_text

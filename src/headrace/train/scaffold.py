@@ -18,8 +18,8 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops.control import group, no_op
 from headrace.ops.convert import constant, name_scope
 from headrace.ops.define import b
-from headrace.ops.tables import tables_initializer
 from headrace.ops.summary_functions import merge_all
+from headrace.ops.tables import tables_initializer
 from headrace.train.saver import Saver
 from headrace.variables.collections import (
     global_variables,
@@ -192,8 +192,8 @@ def saver_or_default() -> Saver:
     savers = graph.get_collection(GraphKeys.SAVERS)
     if len(savers) > 1:
         raise RuntimeError(
-            "More than one item in collection SAVERS. Please indicate which one to use by passing "
-            "it to the constructor."
+            f"More than one item in collection {GraphKeys.SAVERS}. Please indicate which one to "
+            "use by passing it to the constructor."
         )
     if savers:
         return savers[0]

@@ -1,6 +1,6 @@
 """Session creators: how a monitored session gets a session, at first and after each failure.
 
-The chief's makes variables' values, from a checkpoint or by initialising; a worker's waits for them.
+The chief's gives variables values, from a checkpoint or by initialising; a worker's waits for them.
 Both finalize their Scaffold, and with it the graph.
 """
 

@@ -95,10 +95,17 @@ class SessionManager:
                 init_fn(session)
         missing = self._run_local_init(session)
         if missing is not None:
-            raise RuntimeError(self._complaint("ready for local_init", init_op, init_fn, missing))
+            raise RuntimeError(
+                "Init operations did not make model ready for local_init.  "
+                f"Init op: {_name(init_op)}, init fn: {init_fn}, error: {missing}"
+            )
         missing = self._lacking(session)
         if missing is not None:
-            raise RuntimeError(self._complaint("ready", init_op, init_fn, missing))
+            raise RuntimeError(
+                "Init operations did not make model ready.  "
+                f"Init op: {_name(init_op)}, init fn: {init_fn}, "
+                f"local_init_op: {_name(self._local_init_op)}, error: {missing}"
+            )
         return session
 
     def recover_session(
@@ -222,14 +229,6 @@ class SessionManager:
     def _lacking(self, session: Session) -> str | None:
         return _missing(self._ready_op, session, "Model not ready")
 
-    def _complaint(self, state: str, init_op: Any, init_fn: Any, missing: str) -> str:
-        op = None if init_op is None else init_op.name
-        local = getattr(self._local_init_op, "name", self._local_init_op)
-        return (
-            f"Init operations did not make model {state}.  Init op: {op}, init fn: {init_fn}, "
-            f"local_init_op: {local}, error: {missing}"
-        )
-
 
 def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
     """What keeps a model from being ready, None if it is ready.
@@ -248,6 +247,11 @@ def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
     if found is None or np.size(found) == 0 or np.asarray(found).dtype == np.int32:
         return None
     return "Variables not initialized: " + ", ".join(as_text(name) for name in np.ravel(found))
+
+
+def _name(op: Any) -> Any:
+    """An operation's name; lists of operations and None as they are."""
+    return getattr(op, "name", op)
 
 
 def _close_quietly(session: Session) -> None:

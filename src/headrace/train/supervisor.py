@@ -23,8 +23,8 @@ from headrace.graph.graph_io import write_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation
 from headrace.ops.control import group
-from headrace.ops.tables import tables_initializer
 from headrace.ops.summary_functions import merge_all
+from headrace.ops.tables import tables_initializer
 from headrace.summary.writer import FileWriter
 from headrace.train.coordinator import Coordinator, LooperThread
 from headrace.train.global_step import get_global_step
@@ -34,7 +34,6 @@ from headrace.train.session_manager import SessionManager
 from headrace.variables.collections import (
     global_variables,
     global_variables_initializer,
-    local_variables,
     local_variables_initializer,
     report_uninitialized_variables,
 )
@@ -96,9 +95,7 @@ class Supervisor:
         self._started_threads: list[threading.Thread] = []
         self._graph_added_to_summary = False
         with self._graph.as_default():
-            self._ready_op = _choose(
-                ready_op, GraphKeys.READY_OP, report_uninitialized_variables
-            )
+            self._ready_op = _choose(ready_op, GraphKeys.READY_OP, report_uninitialized_variables)
             self._ready_for_local_init_op = _choose(
                 ready_for_local_init_op, GraphKeys.READY_FOR_LOCAL_INIT_OP, lambda: None
             )
@@ -142,7 +139,7 @@ class Supervisor:
             self._save_path = os.path.join(self._logdir, checkpoint_basename)
         if summary_writer is Supervisor.USE_DEFAULT:
             summary_writer = FileWriter(self._logdir) if self._logdir else None
-        self._summary_writer = summary_writer if self._is_chief else None
+        self._summary_writer: Any = summary_writer if self._is_chief else None
 
     def _check_devices(self) -> None:
         """Variables that others initialise must have a place that others know, too."""
@@ -292,8 +289,8 @@ class Supervisor:
         """Start the threads that save, summarise and count; returns them."""
         if not self._is_chief:
             raise RuntimeError(
-                "Only chief supervisor can start standard services. Only chief supervisors can "
-                "write events."
+                "Only chief supervisor can start standard services. Because only chief supervisors "
+                "can write events."
             )
         if not self._logdir:
             log.warning("Standard services need a 'logdir' passed to the SessionManager")
@@ -462,14 +459,8 @@ def _choose(given: Any, key: str, make: Callable[[], Any]) -> Any:
     return made
 
 
-def _default_local_init_op() -> Operation | None:
-    graph = get_default_graph()
-    parts = []
-    if local_variables():
-        parts.append(local_variables_initializer())
-    if graph.get_collection(GraphKeys.TABLE_INITIALIZERS):
-        parts.append(tables_initializer())
-    return group(*parts) if parts else None
+def _default_local_init_op() -> Operation:
+    return group(local_variables_initializer(), tables_initializer())
 
 
 def _default_saver() -> Saver | None:

@@ -32,7 +32,7 @@ class WrappedSession:
     """Passes everything on to the session inside, which is None once it's closed."""
 
     def __init__(self, sess: Any) -> None:
-        self._sess = sess
+        self._sess: Any = sess
 
     @property
     def graph(self) -> Any:

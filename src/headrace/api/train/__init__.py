@@ -22,6 +22,10 @@ from headrace.summary.reader import (
 from headrace.train.adam import (
     AdamOptimizer as AdamOptimizer,
 )
+from headrace.train.basic_loops import (
+    basic_train_loop as basic_train_loop,
+    checkpoints_iterator as checkpoints_iterator,
+)
 from headrace.train.batching import (
     batch as batch,
     batch_join as batch_join,
@@ -61,6 +65,35 @@ from headrace.train.global_step import (
     get_or_create_global_step as get_or_create_global_step,
     global_step as global_step,
 )
+from headrace.train.hooks.counting import (
+    StepCounterHook as StepCounterHook,
+)
+from headrace.train.hooks.feeding import (
+    FeedFnHook as FeedFnHook,
+    FinalOpsHook as FinalOpsHook,
+)
+from headrace.train.hooks.logs import (
+    LoggingTensorHook as LoggingTensorHook,
+)
+from headrace.train.hooks.profiling import (
+    ProfilerHook as ProfilerHook,
+)
+from headrace.train.hooks.saving import (
+    CheckpointSaverHook as CheckpointSaverHook,
+    CheckpointSaverListener as CheckpointSaverListener,
+)
+from headrace.train.hooks.stopping import (
+    GlobalStepWaiterHook as GlobalStepWaiterHook,
+    NanLossDuringTrainingError as NanLossDuringTrainingError,
+    NanTensorHook as NanTensorHook,
+    StopAtStepHook as StopAtStepHook,
+)
+from headrace.train.hooks.summaries import (
+    SummarySaverHook as SummarySaverHook,
+)
+from headrace.train.hooks.timers import (
+    SecondOrStepTimer as SecondOrStepTimer,
+)
 from headrace.train.input_producers import (
     input_producer as input_producer,
     limit_epochs as limit_epochs,
@@ -68,6 +101,13 @@ from headrace.train.input_producers import (
     range_input_producer as range_input_producer,
     slice_input_producer as slice_input_producer,
     string_input_producer as string_input_producer,
+)
+from headrace.train.monitored_session import (
+    MonitoredSession as MonitoredSession,
+    SingularMonitoredSession as SingularMonitoredSession,
+)
+from headrace.train.monitored_training import (
+    MonitoredTrainingSession as MonitoredTrainingSession,
 )
 from headrace.train.moving_averages import (
     ExponentialMovingAverage as ExponentialMovingAverage,
@@ -83,6 +123,9 @@ from headrace.train.queue_runners import (
 from headrace.train.saver import (
     Saver as Saver,
 )
+from headrace.train.scaffold import (
+    Scaffold as Scaffold,
+)
 from headrace.train.schedules import (
     cosine_decay as cosine_decay,
     cosine_decay_restarts as cosine_decay_restarts,
@@ -96,6 +139,20 @@ from headrace.train.schedules import (
     piecewise_constant as piecewise_constant_decay,
     polynomial_decay as polynomial_decay,
 )
+from headrace.train.session_creators import (
+    ChiefSessionCreator as ChiefSessionCreator,
+    SessionCreator as SessionCreator,
+    WorkerSessionCreator as WorkerSessionCreator,
+)
+from headrace.train.session_manager import (
+    SessionManager as SessionManager,
+)
+from headrace.train.session_run_hook import (
+    SessionRunArgs as SessionRunArgs,
+    SessionRunContext as SessionRunContext,
+    SessionRunHook as SessionRunHook,
+    SessionRunValues as SessionRunValues,
+)
 from headrace.train.step_optimizers import (
     AdadeltaOptimizer as AdadeltaOptimizer,
     AdagradDAOptimizer as AdagradDAOptimizer,
@@ -106,6 +163,9 @@ from headrace.train.step_optimizers import (
     ProximalAdagradOptimizer as ProximalAdagradOptimizer,
     ProximalGradientDescentOptimizer as ProximalGradientDescentOptimizer,
     RMSPropOptimizer as RMSPropOptimizer,
+)
+from headrace.train.supervisor import (
+    Supervisor as Supervisor,
 )
 
 if TYPE_CHECKING:
@@ -128,24 +188,52 @@ __all__ = [
     "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
+    "CheckpointSaverHook",
+    "CheckpointSaverListener",
+    "ChiefSessionCreator",
     "Coordinator",
     "ExponentialMovingAverage",
+    "FeedFnHook",
+    "FinalOpsHook",
     "FtrlOptimizer",
+    "GlobalStepWaiterHook",
     "GradientDescentOptimizer",
+    "LoggingTensorHook",
     "LooperThread",
     "MomentumOptimizer",
+    "MonitoredSession",
+    "MonitoredTrainingSession",
+    "NanLossDuringTrainingError",
+    "NanTensorHook",
     "NewCheckpointReader",
     "Optimizer",
+    "ProfilerHook",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "QueueRunner",
     "RMSPropOptimizer",
     "Saver",
+    "Scaffold",
+    "SecondOrStepTimer",
+    "SessionCreator",
+    "SessionManager",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "SingularMonitoredSession",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "SummarySaverHook",
+    "Supervisor",
+    "WorkerSessionCreator",
     "add_queue_runner",
     "assert_global_step",
+    "basic_train_loop",
     "batch",
     "batch_join",
     "checkpoint_exists",
+    "checkpoints_iterator",
     "cosine_decay",
     "cosine_decay_restarts",
     "create_global_step",

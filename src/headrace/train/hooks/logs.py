@@ -1,5 +1,5 @@
-"""The hook that logs tensors. In: tensors, and how often. Out: lines such as `loss = 0.5, step = 100
-(0.2 sec)`.
+"""The hook that logs tensors. In: tensors, and how often. Out: lines such as
+`loss = 0.5, step = 100 (0.200 sec)`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The hook that profiles. In: how often. Out: a file `timeline-<step>.json` for chrome://tracing, and
-the run's metadata in the events.
+"""The hook that profiles. In: how often. Out: `timeline-<step>.json` files for chrome://tracing,
+and metadata of runs in the events.
 """
 
 from __future__ import annotations

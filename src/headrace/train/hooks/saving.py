@@ -124,9 +124,7 @@ class CheckpointSaverHook(SessionRunHook):
             listener.before_save(session, step)
         self._get_saver().save(session, self._save_path, global_step=step)
         self._summary_writer.add_session_log(
-            proto.SessionLog(
-                status=proto.SessionLog.CHECKPOINT, checkpoint_path=self._save_path
-            ),
+            proto.SessionLog(status=proto.SessionLog.CHECKPOINT, checkpoint_path=self._save_path),
             step,
         )
         should_stop = False

@@ -12,7 +12,6 @@ import numpy as np
 from headrace.core import log
 from headrace.core.export import export
 from headrace.train.global_step import read_global_step
-from headrace.train.hooks.elements import graph_element
 from headrace.train.session_run_hook import (
     SessionRunArgs,
     SessionRunContext,
@@ -50,9 +49,10 @@ class StopAtStepHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         # The step that was fetched may be that before or that after the training operation.
-        if run_values.results + 1 >= self._last_step:
-            if run_context.session.run(self._global_step_tensor) >= self._last_step:
-                run_context.request_stop()
+        if run_values.results + 1 < self._last_step:
+            return
+        if run_context.session.run(self._global_step_tensor) >= self._last_step:
+            run_context.request_stop()
 
 
 @export("train.NanLossDuringTrainingError", "estimator.NanLossDuringTrainingError")
@@ -72,9 +72,6 @@ class NanTensorHook(SessionRunHook):
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
         self._loss_tensor = loss_tensor
         self._fail_on_nan_loss = fail_on_nan_loss
-
-    def begin(self) -> None:
-        self._loss_tensor = graph_element(self._loss_tensor)
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs(self._loss_tensor)

@@ -53,7 +53,7 @@ class SummarySaverHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         self._due = self._next_step is None or self._timer.should_trigger_for_step(self._next_step)
-        fetches = {"global_step": self._global_step_tensor}
+        fetches: dict[str, Any] = {"global_step": self._global_step_tensor}
         if self._due and (summaries := self._summaries()):
             fetches["summary"] = summaries
         return SessionRunArgs(fetches)

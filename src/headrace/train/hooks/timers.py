@@ -44,7 +44,7 @@ class Timer:
 
 @export("train.SecondOrStepTimer", "estimator.SecondOrStepTimer")
 class SecondOrStepTimer(Timer):
-    """Triggers every `every_secs` seconds or every `every_steps` steps, and never twice at a step."""
+    """Triggers every `every_secs` seconds or `every_steps` steps, and never twice at a step."""
 
     def __init__(self, every_secs: float | None = None, every_steps: int | None = None) -> None:
         if every_secs is None and every_steps is None:
