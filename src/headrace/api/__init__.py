@@ -32,6 +32,7 @@ from headrace.api import python as python
 from headrace.api import python_io as python_io
 from headrace.api import queue as queue
 from headrace.api import random as random
+from headrace.api import saved_model as saved_model
 from headrace.api import sets as sets
 from headrace.api import signal as signal
 from headrace.api import sparse as sparse
@@ -1162,6 +1163,7 @@ __all__ = [
     "round",
     "rsqrt",
     "saturate_cast",
+    "saved_model",
     "scalar_mul",
     "scan",
     "scatter_add",
