@@ -24,7 +24,7 @@ from headrace.core.errors import DataLossError, InvalidArgumentError
 
 __all__ = ["read_array", "write_array"]
 
-_CHUNK = 1 << 20  # bytes per checksum and write: what is checked is still in the cache when written
+_CHUNK = 1 << 22  # bytes per checksum and write
 _MAX_LENGTH_32 = 0xFFFFFFFF
 
 

@@ -23,7 +23,7 @@ from headrace.devices.pending import Pending
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.frames import Frames
-from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, take
+from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, share, take
 from headrace.runtime.step import Step
 
 __all__ = ["Executable"]
@@ -39,7 +39,8 @@ class _Waits(Exception):
 
 class Executable:
     """A Program ready to run in one session. `inner`: it's part of a structured operation, and its
-    values stay inside the step. `guard`: puts something around each kernel.
+    values stay inside the step. `guard`: puts something around each kernel. `sharing`: whoever runs
+    it wants to look at values, not to have them, so that none need be copied.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Executable:
         resources: Resources,
         inner: bool = False,
         guard: Callable[[Instruction, Callable[..., Any]], Callable[..., Any]] | None = None,
+        sharing: bool = False,
     ) -> None:
         self.program = program
         self.resources = resources
@@ -62,8 +64,9 @@ class Executable:
             i.op.definition.flow is None for i in program.instructions
         )
         fed = {t for t, _ in program.feeds}
+        get = getitem if inner else share if sharing else take
         self._fetches = [
-            (getitem if inner else echo if t in fed else take, slot) for t, slot in program.fetches
+            (echo if t in fed and not inner else get, slot) for t, slot in program.fetches
         ]
         self._blank: list[Any] = [None] * (program.slots - len(fed))
         for slot, value in program.constants:

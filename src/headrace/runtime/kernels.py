@@ -30,7 +30,7 @@ from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program
 
-__all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "take", "translate"]
+__all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "share", "take", "translate"]
 
 
 class ShapesChanged(Exception):
@@ -315,6 +315,14 @@ def take(slots: list[Any], index: int) -> Any:
     # Only an array that has memory of its own is known to have no other users than we count.
     private = type(base) is np.ndarray and base.base is None
     return value if private and sys.getrefcount(base) <= _BASE_ALONE else np.array(value)
+
+
+def share(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot as it is: an array that others may hold, and nobody will write
+    while the caller does.
+    """
+    value = slots[index]
+    return value.read() if isinstance(value, VariableState) else value
 
 
 def echo(slots: list[Any], index: int) -> Any:

@@ -49,6 +49,7 @@ class Variants:
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
         self._as_is: Executable | None = None
+        self._shared: Executable | None = None
         # Operations can be checked, and named, only where they are run one by one.
         self._limit = 0 if options.check_numerics else options.specialisations
         self._expected = set(expected)
@@ -84,6 +85,13 @@ class Variants:
             guard = guarded if self._options.check_numerics else None
             self._as_is = Executable(program, self._resources, guard=guard)
         return self._as_is
+
+    def shared(self) -> Executable:
+        """The executable whose results may be shared with variables: for looking at them."""
+        if self._shared is None:
+            program = finish_as_is(self._step)
+            self._shared = Executable(program, self._resources, sharing=True)
+        return self._shared
 
     def despecialise(self) -> Executable:
         """From now on run the step as it is; returns the executable that does."""

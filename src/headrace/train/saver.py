@@ -5,7 +5,7 @@ of the checkpoints that it has made. A save is, in this order: the checkpoint, w
 the state file that names it; the removal of old checkpoints; the graph beside it.
 
 An asynchronous saver only takes the values in the caller's thread, in one step, and does the rest
-in another. Taking the values copies them, at the speed of memory.
+in another. Taking the values copies them, at the speed of memory, to where it put them last time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headrace.ops.checkpoints import named_tensors
 from headrace.ops.import_meta_graph import register_saver_from_proto
 from headrace.session.resuming import resume_state, saved_state
 from headrace.session.session import BaseSession
+from headrace.session.snapshots import Snapshots
 from headrace.train.background import Background
 from headrace.train.checkpoint_state import (
     Kept,
@@ -126,6 +127,7 @@ class Saver:
         self._relative = save_relative_paths
         self._filename = filename
         self._background = Background() if asynchronous else None
+        self._snapshots = Snapshots()
         self._exact = exact_resume
         self._is_empty = False
         self._is_built = False
@@ -245,7 +247,7 @@ class Saver:
     ) -> None:
         background.wait()
         (save,) = sess.graph.get_tensor_by_name(self.saver_def.save_tensor_name).op.control_inputs
-        names, slices, *values = sess.run(list(save.inputs[1:]))
+        names, slices, *values = self._snapshots.take(sess, save.inputs[1:])
         session_state = saved_state(sess) if self._exact else {}
 
         def write() -> None:
