@@ -14,10 +14,12 @@ from headrace.train import hooks as hooks
 from headrace.train import input_producers as input_producers
 from headrace.train import layerwise as layerwise
 from headrace.train import loss_scale as loss_scale
+from headrace.train import magnitudes as magnitudes
 from headrace.train import monitored_session as monitored_session
 from headrace.train import monitored_training as monitored_training
 from headrace.train import moving_averages as moving_averages
 from headrace.train import optimizer as optimizer
+from headrace.train import parameters as parameters
 from headrace.train import queue_runners as queue_runners
 from headrace.train import saved_model as saved_model
 from headrace.train import saver as saver

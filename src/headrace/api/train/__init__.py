@@ -102,6 +102,10 @@ from headrace.train.input_producers import (
     slice_input_producer as slice_input_producer,
     string_input_producer as string_input_producer,
 )
+from headrace.train.magnitudes import (
+    apply_and_summarize as apply_and_summarize,
+    summarize_magnitudes as summarize_magnitudes,
+)
 from headrace.train.monitored_session import (
     MonitoredSession as MonitoredSession,
     SingularMonitoredSession as SingularMonitoredSession,
@@ -114,6 +118,9 @@ from headrace.train.moving_averages import (
 )
 from headrace.train.optimizer import (
     Optimizer as Optimizer,
+)
+from headrace.train.parameters import (
+    count_parameters as count_parameters,
 )
 from headrace.train.queue_runners import (
     QueueRunner as QueueRunner,
@@ -228,6 +235,7 @@ __all__ = [
     "Supervisor",
     "WorkerSessionCreator",
     "add_queue_runner",
+    "apply_and_summarize",
     "assert_global_step",
     "basic_train_loop",
     "batch",
@@ -236,6 +244,7 @@ __all__ = [
     "checkpoints_iterator",
     "cosine_decay",
     "cosine_decay_restarts",
+    "count_parameters",
     "create_global_step",
     "experimental",
     "exponential_decay",
@@ -275,6 +284,7 @@ __all__ = [
     "slice_input_producer",
     "start_queue_runners",
     "string_input_producer",
+    "summarize_magnitudes",
     "summary_iterator",
     "update_checkpoint_state",
     "write_graph",
