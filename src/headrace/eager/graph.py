@@ -127,9 +127,8 @@ class EagerGraph(Graph):
 
     def _run(self, op: Operation) -> None:
         count = len(op._inputs)
-        step = Instruction(
-            op, tuple(range(count)), count, len(op._outputs), (), dereference=dereferences(op)
-        )
+        slots, read = tuple(range(count)), dereferences(op, op._inputs)
+        step = Instruction(op, slots, count, len(op._outputs), (), dereference=read)
         kernel = bind(step, self.resources, context_type=EagerNodeContext)
         given = [t.value for t in op._inputs if isinstance(t, EagerTensor)]
         failed = None

@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
+from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.gradients.gradients import gradients
 from headrace.graph.attributes import FunctionName
@@ -46,6 +47,7 @@ _OPTIONS = {
 }
 
 
+@export("python.framework.function.Defun")
 class Defun:
     """Decorator that makes a function of the graph from a Python function of tensors.
 

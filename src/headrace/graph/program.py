@@ -7,7 +7,7 @@ instruction frees; made from a StepGraph as it is, or from the Dataflow that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,7 +24,8 @@ __all__ = ["Instruction", "Program", "StepGraph"]
 class StepGraph:
     """A step before it's scheduled. `placement` names the device of each operation once placement
     has run. `inner`: it's part of a structured operation (see graph.structured), and may be fed
-    references.
+    references. `rereads` has the inputs of operations that take a reference in place of what was
+    read through it.
     """
 
     operations: tuple[Operation, ...]
@@ -33,6 +34,11 @@ class StepGraph:
     targets: tuple[Operation, ...]
     placement: Mapping[Operation, str] = field(default_factory=dict)
     inner: bool = False
+    rereads: Mapping[Operation, tuple[Tensor, ...]] = field(default_factory=dict)
+
+    def inputs_of(self, op: Operation) -> Sequence[Tensor]:
+        """What an operation takes in this step."""
+        return self.rereads.get(op, op._inputs)
 
     @cached_property
     def steers(self) -> bool:
@@ -47,7 +53,8 @@ class StepGraph:
     def __str__(self) -> str:
         lines = [f"feed  {_show(t)}" for t in self.feeds]
         for op in self.operations:
-            inputs = [t.name for t in op._inputs] + [f"^{c.name}" for c in op._control_inputs]
+            inputs = [t.name for t in self.inputs_of(op)]
+            inputs += [f"^{c.name}" for c in op._control_inputs]
             device = f" on {self.placement[op]}" if op in self.placement else ""
             outputs = ", ".join(_show(t) for t in op._outputs) or op.name
             lines.append(f"{outputs} = {op.type}({', '.join(inputs)}){device}")

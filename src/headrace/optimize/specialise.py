@@ -306,7 +306,7 @@ class _Specialiser:
         """The op's inputs, with a reading of the variable wherever it wants a value and is given a
         reference.
         """
-        inputs = [self._values[t] for t in op._inputs]
+        inputs = [self._values[t] for t in self._step.inputs_of(op)]
         if any(v.dtype._is_ref_dtype for v in inputs):
             schema = op.definition.schema
             wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]

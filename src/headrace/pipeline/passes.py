@@ -21,6 +21,7 @@ from headrace.graph.dataflow import Dataflow, map_parts
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program, StepGraph
 from headrace.graph.verify import verify_dataflow, verify_program, verify_step_graph
+from headrace.optimize.aliases import reread
 from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
@@ -76,6 +77,7 @@ class Pass(NamedTuple):
 
 PASSES: list[Pass] = [
     Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
+    Pass("prepare", "reread", lambda s, o: reread(s), verify_step_graph),
     Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
     # Functions' bodies, loops and branches become operations that hold steps.
     Pass("raise", "inline", lambda s, o: inline(s), verify_step_graph),

@@ -47,8 +47,9 @@ def schedule_as_is(step: StepGraph) -> Program:
         if op.definition.fold is not None and not op._inputs and not op._control_inputs:
             layout.hold(op._outputs, op.definition.fold(op))
         else:
-            read = dereferences(op, step.feeds)
-            layout.run(op, op._inputs, op._control_inputs, op._outputs, read)
+            inputs = step.inputs_of(op)
+            read = dereferences(op, inputs, step.feeds)
+            layout.run(op, inputs, op._control_inputs, op._outputs, read)
     return layout.program(step.feeds, step.fetches, step.fetches)
 
 
@@ -135,15 +136,17 @@ class _Layout:
         return list(map(tuple, frees))
 
 
-def dereferences(op: Operation, feeds: Iterable[Tensor] = ()) -> tuple[int, ...]:
+def dereferences(
+    op: Operation, inputs: Sequence[Tensor], feeds: Iterable[Tensor] = ()
+) -> tuple[int, ...]:
     """The inputs that are references to variables, where the op's schema asks for plain values."""
-    if not any(t.dtype._is_ref_dtype for t in op._inputs):
+    if not any(t.dtype._is_ref_dtype for t in inputs):
         return ()
     schema = op.definition.schema
     wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]
     fed = set(feeds)
     return tuple(
         i
-        for i, (t, wanted) in enumerate(zip(op._inputs, wants_ref, strict=True))
+        for i, (t, wanted) in enumerate(zip(inputs, wants_ref, strict=True))
         if t.dtype._is_ref_dtype and not wanted and t not in fed
     )

@@ -1,0 +1,70 @@
+"""Copies of reference variables that are used after a write."""
+
+import pytest
+
+import headrace as tf
+from headrace.optimize.aliases import reread
+from headrace.optimize.prune import prune
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+@pytest.fixture
+def step():
+    """A variable, its copy, a write after the copy, and a user of the copy after the write."""
+    v = tf.Variable([1.0, 2.0], name="v", use_resource=False)
+    copy = v.value()
+    with tf.control_dependencies([copy]):
+        write = tf.assign_add(v, [3.0, 3.0], name="write")
+    with tf.control_dependencies([write]):
+        user = tf.multiply(copy, 10.0, name="user")
+    return v, copy, write, user
+
+
+def test_a_user_after_a_write_gets_the_reference(step):
+    _, copy, write, user = step
+    before = tf.negative(copy, name="before")
+    found = reread(prune([user, before], [], []))
+    assert found.rereads == {user.op: (write.op.inputs[0], user.op.inputs[1])}
+    assert "user:0 float32[2] = Mul(v:0, user/y:0)" in str(found)
+
+
+def test_nothing_is_read_again_without_a_path_from_a_write(step):
+    _, copy, write, user = step
+    unordered = tf.negative(copy)
+    for fetches, feeds in (([unordered, write], []), ([user], [copy])):
+        plain = prune(fetches, [], feeds)
+        assert reread(plain) is plain
+
+
+def test_a_write_that_gives_other_memory():
+    v = tf.Variable([1.0, 2.0], use_resource=False)
+    copy = v.value()
+    with tf.control_dependencies([tf.assign(v, [3.0], validate_shape=False)]):
+        user = copy * 10.0
+    plain = prune([user], [], [])
+    assert reread(plain) is plain
+
+
+@pytest.mark.parametrize("runs", [1, 4])  # interpreted, then compiled
+def test_steps(step, runs):
+    v, _, _, user = step
+    with tf.Session() as session:
+        session.run(v.initializer)
+        for i in range(runs):
+            assert session.run(user).tolist() == [10 * (4 + 3 * i), 10 * (5 + 3 * i)]
+
+
+def test_steps_as_they_are(step):
+    v, copy, _, user = step
+    fed = tf.placeholder(tf.float32, [])
+    last = user + fed
+    with tf.Session() as session:
+        session.run(v.initializer)
+        handle = session.partial_run_setup([copy, last], [fed])
+        assert session.partial_run(handle, copy).tolist() == [1, 2]
+        assert session.partial_run(handle, last, {fed: 1.0}).tolist() == [41, 51]
