@@ -65,7 +65,7 @@ class Context:
     def functions(self) -> FunctionRuns:
         """Runs functions of graphs for eager operations; prepared once, like a session's."""
         self._resources = Resources()
-        return FunctionRuns(Options(), self._resources)
+        return FunctionRuns(Options, self._resources)
 
 
 CONTEXT = Context()

@@ -56,6 +56,7 @@ class Graph:
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
         self.queue_runners_started = False
+        self.mixed_precision = False  # whether contractions of its steps compute in bfloat16
         self.mutations = 0  # changes to operations that plans may already contain
         self.scope = ScopeState()
         self.producer = GRAPH_DEF_VERSION

@@ -26,6 +26,7 @@ from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
 from headrace.optimize.inlining import inline
+from headrace.optimize.mixed_precision import mix_precision
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
@@ -46,7 +47,8 @@ class Options:
 
     jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
     feed shapes a step is optimised. memory: the bytes that a cluster should do with.
-    check_numerics: whether every operation is checked; steps are then run as they are.
+    check_numerics: whether every operation is checked; steps are then run as they are. mixed:
+    whether contractions compute in bfloat16 (None: as the graph of the step says).
     """
 
     devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
@@ -55,6 +57,7 @@ class Options:
     specialisations: int = field(default_factory=lambda: settings().specialisations)
     memory: int = field(default_factory=working_memory)
     check_numerics: bool = field(default_factory=lambda: settings().check_numerics)
+    mixed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ PASSES: list[Pass] = [
     Pass("raise", "raise", lambda s, o: raise_structure(s), verify_step_graph),
     # Shapes, constants, reads and the order of effects become explicit.
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
+    # Where it's asked for, contractions compute in 16 bits.
+    Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_dataflow),
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
     Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
     Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),

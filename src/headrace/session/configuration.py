@@ -5,6 +5,7 @@ Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, oper
 intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
 threads, and the first session that asks decides), graph_options.optimizer_options.global_jit_level
 (OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
+graph_options.rewrite_options.auto_mixed_precision (ON, OFF; else as the graph says),
 experimental.check_numerics (ours: stop where a NaN or an infinity is made); trace_level,
 timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed
 and memory (thread pools between operations, GPU memory, single rewriters) that change no result.
@@ -17,9 +18,12 @@ from typing import Any
 
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.devices import openmp
+from headrace.graph.graph import Graph
 from headrace.pipeline import Options
 
-__all__ = ["check_run", "options"]
+__all__ = ["check_run", "options", "options_for"]
+
+_MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESSIVE
 
 
 def options(config: Any) -> Options:
@@ -46,7 +50,17 @@ def options(config: Any) -> Options:
     jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
     optimised = found.specialisations if asked.opt_level >= 0 else 0
     checked = found.check_numerics or config.experimental.check_numerics
-    return replace(found, jit=jit, specialisations=optimised, check_numerics=checked)
+    mixed = _MIXED.get(config.graph_options.rewrite_options.auto_mixed_precision)
+    return replace(
+        found, jit=jit, specialisations=optimised, check_numerics=checked, mixed=mixed
+    )
+
+
+def options_for(options: Options, graph: Graph) -> Options:
+    """The options for steps of a graph, which may ask for mixed precision itself."""
+    if options.mixed is None and graph.mixed_precision:
+        return replace(options, mixed=True)
+    return options
 
 
 def _jit(level: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ _DEEPEST = 30  # calls within calls, each some twenty frames of Python
 class FunctionRuns:
     """The prepared functions of one session."""
 
-    def __init__(self, options: Options, resources: Resources) -> None:
+    def __init__(self, options: Callable[[], Options], resources: Resources) -> None:
         self._options = options
         self._resources = weakref.ref(resources)
         self._prepared: weakref.WeakKeyDictionary[Function, Variants] = weakref.WeakKeyDictionary()
@@ -58,10 +58,11 @@ class FunctionRuns:
         with self._lock:
             found = self._prepared.get(function)
             if found is None:
-                step = prepare(function.outputs, function.targets, function.inputs, self._options)
+                options = self._options()
+                step = prepare(function.outputs, function.targets, function.inputs, options)
                 resources = self._resources()
                 assert resources is not None
-                found = self._prepared[function] = Variants(step, self._options, resources)
+                found = self._prepared[function] = Variants(step, options, resources)
             return found
 
 

@@ -19,7 +19,7 @@ from headrace.devices.resources import Resources, reset_containers
 from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.pipeline import prepare
+from headrace.pipeline import Options, prepare
 from headrace.runtime import Executable, ShapesChanged, Step
 from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
@@ -110,7 +110,7 @@ class BaseSession:
 
     def _new_resources(self) -> Resources:
         resources = Resources()
-        resources.functions = FunctionRuns(self._options, resources)
+        resources.functions = FunctionRuns(self._options_for_graph, resources)
         return resources
 
     def as_default(self) -> Any:
@@ -193,9 +193,13 @@ class BaseSession:
 
     def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
         watch = tracing.log_placement if self._log_placement else None
-        step = prepare(wanted.tensors, wanted.targets, feeds, self._options, watch)
+        options = self._options_for_graph()
+        step = prepare(wanted.tensors, wanted.targets, feeds, options, watch)
         expected = self._expected.get(_signature(wanted, feeds), ())
-        return Variants(step, self._options, self._resources, expected)
+        return Variants(step, options, self._resources, expected)
+
+    def _options_for_graph(self) -> Options:
+        return configuration.options_for(self._options, self._graph)
 
     def _look_at(self, tensors: Sequence[Tensor]) -> list[Any]:
         """The values of tensors, as they are in variables where they are: not to be written."""

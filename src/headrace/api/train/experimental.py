@@ -9,10 +9,16 @@ from headrace.train.loss_scale import (
     LossScale as LossScale,
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
+from headrace.train.mixed_precision import (
+    disable_mixed_precision_graph_rewrite as disable_mixed_precision_graph_rewrite,
+    enable_mixed_precision_graph_rewrite as enable_mixed_precision_graph_rewrite,
+)
 
 __all__ = [
     "DynamicLossScale",
     "FixedLossScale",
     "LossScale",
     "MixedPrecisionLossScaleOptimizer",
+    "disable_mixed_precision_graph_rewrite",
+    "enable_mixed_precision_graph_rewrite",
 ]
