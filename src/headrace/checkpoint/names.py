@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace.checkpoint.contents import Checkpoint
 from headrace.core.errors import NotFoundError
 
-__all__ = ["require"]
+__all__ = ["nearest", "require", "story"]
 
 _SHOWN = 10
 
@@ -20,21 +20,22 @@ def require(checkpoint: Checkpoint, names: Iterable[str]) -> None:
     asked = list(dict.fromkeys(names))
     missing = [name for name in asked if name not in checkpoint.stored]
     if missing:
-        unused = sorted(set(checkpoint.stored) - set(asked))
-        hint = "\n  ".join(_story(missing, unused))
+        hint = story(missing, set(checkpoint.stored) - set(asked))
         raise NotFoundError(None, None, checkpoint.missing(missing[0]), hint=hint)
 
 
-def _story(missing: Sequence[str], unused: Collection[str]) -> list[str]:
+def story(missing: Sequence[str], unused: Collection[str]) -> str:
+    """What to say when names are missing in a checkpoint that has others which nobody wants."""
+    unused = sorted(unused)
     lines = [f"missing in the checkpoint: {_some(missing)}"]
     lines.append(f"in the checkpoint, but not asked for: {_some(unused) or 'nothing'}")
     for name in missing[:_SHOWN]:
-        if near := _nearest(name, unused):
+        if near := nearest(name, unused):
             lines.append(f"nearest to {name}: {', '.join(near)}")
-    return lines
+    return "\n  ".join(lines)
 
 
-def _nearest(name: str, others: Collection[str]) -> list[str]:
+def nearest(name: str, others: Collection[str]) -> list[str]:
     """The most similar names; those that differ by a scope in front come first."""
     moved = [o for o in others if o.endswith(f"/{name}") or name.endswith(f"/{o}")]
     close = difflib.get_close_matches(name, others, n=3)

@@ -22,6 +22,7 @@ from headrace.train import moving_averages as moving_averages
 from headrace.train import optimizer as optimizer
 from headrace.train import parameters as parameters
 from headrace.train import queue_runners as queue_runners
+from headrace.train import safetensors as safetensors
 from headrace.train import saved_model as saved_model
 from headrace.train import saver as saver
 from headrace.train import scaffold as scaffold

@@ -5,9 +5,10 @@ Out: initializers that restore.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from headrace.checkpoint.names import nearest, story
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
@@ -59,7 +60,10 @@ def _assignments(
     if not all(isinstance(part, Variable) for part in parts):
         raise TypeError(f"assignment_map['{saved}'] is not a variable: {target!r}")
     if saved not in shapes:
-        raise ValueError(f"Tensor {saved} is not found in {prefix} checkpoint {dict(shapes)}")
+        raise ValueError(
+            f"Tensor {saved} is not found in {prefix} checkpoint {dict(shapes)}"
+            f"{_near(saved, shapes, 'in the checkpoint')}"
+        )
     yield saved, parts
 
 
@@ -74,15 +78,27 @@ def _scope_assignments(
         )
     inside = {n: parts for n, parts in known.items() if not scope or n.startswith(f"{scope}/")}
     if not inside:
-        raise ValueError(f"There is no variable in the scope {target!r}")
-    for full_name, parts in inside.items():
-        rest = full_name.removeprefix(f"{scope}/") if scope else full_name
-        name = rest if saved == "/" else saved + rest
-        if name not in shapes:
-            raise ValueError(
-                f"Tensor {name} ({rest} in {saved}) is not found in {prefix} checkpoint"
-            )
-        yield name, parts
+        scopes = {f"{name.rpartition('/')[0]}/" for name in known if "/" in name}
+        raise ValueError(
+            f"There is no variable in the scope {target!r}{_near(target, scopes, 'in the graph')}"
+        )
+    rests = {name: name.removeprefix(f"{scope}/") if scope else name for name in inside}
+    names = {name: rest if saved == "/" else saved + rest for name, rest in rests.items()}
+    missing = [name for name in names if names[name] not in shapes]
+    if missing:
+        name, rest = names[missing[0]], rests[missing[0]]
+        unused = [n for n in shapes if n not in names.values()]
+        raise ValueError(
+            f"Tensor {name} ({rest} in {saved}) is not found in {prefix} checkpoint\n  "
+            f"{story([names[n] for n in missing], unused)}"
+        )
+    for name, parts in inside.items():
+        yield names[name], parts
+
+
+def _near(name: str, others: Collection[str], where: str) -> str:
+    found = nearest(name, others)
+    return f"\n  nearest to {name} {where}: {', '.join(found)}" if found else ""
 
 
 def _variables_by_name() -> dict[str, Parts]:

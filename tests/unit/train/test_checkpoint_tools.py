@@ -98,3 +98,16 @@ def test_initial_values_that_do_not_fit(saved):
             tf.train.init_from_checkpoint(saved, assignments)
     with pytest.raises(TypeError, match="is not a variable"):
         tf.train.init_from_checkpoint(saved, {"net/a": tf.constant(1.0)})
+
+
+def test_what_comes_near_is_said(saved):
+    tf.get_variable("ned/a", [2])
+    tf.get_variable("ned/c", [2])
+    for assignments, message in (
+        ({"nett/a": "ned/a"}, r"nearest to nett/a in the checkpoint: net/a"),
+        ({"net/": "nedd/"}, r"nearest to nedd/ in the graph: ned/"),
+        ({"net/": "ned/"}, r"missing in the checkpoint: net/c\n.*not asked for: net/b, net/p\n"),
+        ({"net/": "ned/"}, r"nearest to net/c: net/"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tf.train.init_from_checkpoint(saved, assignments)

@@ -127,6 +127,10 @@ from headrace.train.queue_runners import (
     add_queue_runner as add_queue_runner,
     start_queue_runners as start_queue_runners,
 )
+from headrace.train.safetensors import (
+    load_safetensors as load_safetensors,
+    save_safetensors as save_safetensors,
+)
 from headrace.train.saver import (
     Saver as Saver,
 )
@@ -265,6 +269,7 @@ __all__ = [
     "linear_warmup",
     "list_variables",
     "load_checkpoint",
+    "load_safetensors",
     "load_variable",
     "match_filenames_once",
     "maybe_batch",
@@ -279,6 +284,7 @@ __all__ = [
     "queue_runner",
     "range_input_producer",
     "remove_checkpoint",
+    "save_safetensors",
     "shuffle_batch",
     "shuffle_batch_join",
     "slice_input_producer",
