@@ -52,13 +52,13 @@ class _Deadly:
             assert args[0] not in self._dirty, f"{args[0]} was moved before it was on the disk"
 
 
-def survey(action):
-    """Run `action` in children that die at call 1, 2, ...; yield after each death, and once after
-    it came through.
+def survey(action, stride=1):
+    """Run `action` in children that die at call 1, 2, ... (every `stride`th); yield after each
+    death, and once after it came through.
     """
-    last = 0
+    last = 1 - stride
     while True:
-        last += 1
+        last += stride
         child = os.fork()
         if child == 0:
             status = 1

@@ -27,5 +27,9 @@ def test_a_program_always_goes_on_from_the_latest_checkpoint():
     assert run("killed_savers") > 100
 
 
+def test_a_monitored_session_resumes_at_the_latest_checkpoint():
+    assert run("killed_sessions") > 10
+
+
 def test_a_program_ends_as_if_it_had_never_died():
     assert run("killed_training") > 20

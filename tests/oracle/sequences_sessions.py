@@ -277,6 +277,23 @@ def new_checkpoints(tf, run):
 
 
 @sequence
+def the_graph_of_a_training_session(tf, run):
+    """Hooks and scaffold add the operations that they add in TensorFlow."""
+    step, _ = counter(tf)
+    tf.get_local_variable("local", initializer=2.0, use_resource=False)
+    tf.summary.scalar("step", tf.cast(step, tf.float32))
+    with tracing(tf, run) as trace:
+        hooks = [tf.train.StopAtStepHook(1), tf.train.LoggingTensorHook([step], every_n_iter=1)]
+        directory = trace.directory
+        with tf.train.MonitoredTrainingSession(checkpoint_dir=directory, hooks=hooks) as session:
+            for op in session.graph.get_operations():
+                trace.add(op.type, op.name, [i.name for i in op.inputs])
+            kept = {"init_op", "ready_op", "ready_for_local_init_op", "local_init_op"}
+            for key in sorted(kept | {"summary_op", "global_step_read_op_cache"}):
+                trace.add(key, names(*session.graph.get_collection(key)))
+
+
+@sequence
 def training_sessions(tf, run):
     """Which hooks a MonitoredTrainingSession has."""
     _, advance = counter(tf)

@@ -64,14 +64,19 @@ class _CoordinatedCreator:
         self.coord: Coordinator | None = None
 
     def create_session(self) -> CoordinatedSession:
-        self.tf_sess = self._creator.create_session()
+        self.tf_sess = session = self._creator.create_session()
         # The end of the input, too, is for the main thread to see.
-        self.coord = Coordinator(clean_stop_exception_types=[])
-        if get_default_graph().get_collection(GraphKeys.QUEUE_RUNNERS):
-            start_queue_runners(sess=self.tf_sess, coord=self.coord)
-        for hook in self._hooks:
-            hook.after_create_session(self.tf_sess, self.coord)
-        return CoordinatedSession(HookedSession(self.tf_sess, self._hooks), self.coord, self._grace)
+        self.coord = coord = Coordinator(clean_stop_exception_types=[])
+        try:
+            if get_default_graph().get_collection(GraphKeys.QUEUE_RUNNERS):
+                start_queue_runners(sess=session, coord=coord)
+            for hook in self._hooks:
+                hook.after_create_session(session, coord)
+        except BaseException:  # nobody will close this one
+            coord.request_stop()
+            session.close()
+            raise
+        return CoordinatedSession(HookedSession(session, self._hooks), coord, self._grace)
 
 
 class _MonitoredSession:

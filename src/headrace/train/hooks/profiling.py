@@ -58,12 +58,14 @@ class ProfilerHook(SessionRunHook):
         return SessionRunArgs(self._global_step_tensor, options=options)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        stale = run_values.results
-        if self._next_step is None:
-            self._timer.update_last_triggered_step(stale)
-        step = stale + 1
-        if self._due:
-            step = run_context.session.run(self._global_step_tensor)
+        if self._next_step is not None and not self._due:
+            # At most: the step that was fetched may be that before or that after this run.
+            self._next_step = run_values.results + 2
+            return
+        step = run_context.session.run(self._global_step_tensor)
+        if self._next_step is None:  # counted from before the first run
+            self._timer.update_last_triggered_step(step - 1)
+        elif self._timer.should_trigger_for_step(step):
             self._timer.update_last_triggered_step(step)
             self._save(step, run_values.run_metadata)
         self._next_step = step + 1

@@ -53,25 +53,26 @@ class SummarySaverHook(SessionRunHook):
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         self._due = self._next_step is None or self._timer.should_trigger_for_step(self._next_step)
-        fetches: dict[str, Any] = {"global_step": self._global_step_tensor}
-        if self._due and (summaries := self._summaries()):
-            fetches["summary"] = summaries
-        return SessionRunArgs(fetches)
+        if self._due:
+            return SessionRunArgs([self._global_step_tensor, *self._summaries()])
+        return SessionRunArgs(self._global_step_tensor)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         writer = self._summary_writer
         if writer is None:
             return
-        step = run_values.results["global_step"] + 1
-        if self._due:
-            step = run_context.session.run(self._global_step_tensor)
+        if not self._due:
+            # At most: the step that was fetched may be that before or that after this run.
+            self._next_step = run_values.results + 2
+            return
+        step = run_context.session.run(self._global_step_tensor)
         if self._next_step is None:
             writer.add_session_log(proto.SessionLog(status=proto.SessionLog.START), step)
-        if self._due:
-            self._timer.update_last_triggered_step(step)
-            for summary in run_values.results.get("summary", ()):
-                writer.add_summary(summary, step)
         self._next_step = step + 1
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            for summary in run_values.results[1:]:
+                writer.add_summary(summary, step)
 
     def end(self, session: Any = None) -> None:
         if self._summary_writer is not None:
