@@ -15,6 +15,7 @@ from headrace.train import input_producers as input_producers
 from headrace.train import layerwise as layerwise
 from headrace.train import loss_scale as loss_scale
 from headrace.train import magnitudes as magnitudes
+from headrace.train import matching as matching
 from headrace.train import mixed_precision as mixed_precision
 from headrace.train import monitored_session as monitored_session
 from headrace.train import monitored_training as monitored_training

@@ -106,6 +106,9 @@ from headrace.train.magnitudes import (
     apply_and_summarize as apply_and_summarize,
     summarize_magnitudes as summarize_magnitudes,
 )
+from headrace.train.matching import (
+    compare_runs as compare_runs,
+)
 from headrace.train.monitored_session import (
     MonitoredSession as MonitoredSession,
     SingularMonitoredSession as SingularMonitoredSession,
@@ -246,6 +249,7 @@ __all__ = [
     "batch_join",
     "checkpoint_exists",
     "checkpoints_iterator",
+    "compare_runs",
     "cosine_decay",
     "cosine_decay_restarts",
     "count_parameters",
