@@ -56,7 +56,8 @@ def changed_variables(rule):
     """How many of the first inputs an op with this rule changes."""
     if isinstance(rule, Update):
         return rule.variables
-    return 1 if isinstance(rule, Anchor) and rule.family == "scatter" else 0
+    writes = isinstance(rule, Anchor) and rule.family in ("scatter", "row_update")
+    return rule.variables if writes else 0
 
 
 def expected_of(op, arrays):

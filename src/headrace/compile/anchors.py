@@ -40,6 +40,7 @@ FAMILIES: dict[str, Family] = {
     "gather": Family(_always, prepared.build_gather),
     "segment_sum": Family(_always, prepared.build_segment_sum),
     "scatter": Family(_always, prepared.build_scatter),
+    "row_update": Family(_always, prepared.build_row_update),
     "scan": Family(_always, prepared.build_scan),
     "random": Family(prepared.supports_random, prepared.build_random),
     "list": Family(_always, lists.build_list),

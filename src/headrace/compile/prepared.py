@@ -16,7 +16,7 @@ from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.fuse import Group
 from headrace.compile.kernels import recipes
-from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows
+from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
@@ -27,6 +27,7 @@ from headrace.graph.anchors import (
     Gather,
     LocalResponse,
     Random,
+    RowUpdate,
     Scatter,
     SegmentSum,
     Softmax,
@@ -41,6 +42,7 @@ __all__ = [
     "build_local_response",
     "build_random",
     "build_scan",
+    "build_row_update",
     "build_scatter",
     "build_segment_sum",
     "build_softmax",
@@ -178,6 +180,30 @@ def build_scatter(builder: Builder, group: Group) -> None:
     indices, updates = (builder.whole(v) for v in node.inputs[1:3])
     status = builder.temporary("int64", 1, "status")
     builder.call(kernel, [updates, indices, variable, status], node.name)
+
+
+def build_row_update(builder: Builder, group: Group) -> None:
+    """An optimizer's step on rows of a variable and its slots."""
+    node = group.head
+    g: RowUpdate = node.geometry
+    taken = [i for i in g.operands if i not in (g.indices, g.length)]
+    kernel = UpdateRows(
+        g.program,
+        g.variables,
+        taken.index(g.gradient) - g.variables,
+        g.length is not None,
+        g.rows,
+        g.inner,
+        g.count,
+        g.dtype,
+        g.index_dtype,
+    )
+    numbers = [builder.region.variable(v) for v in node.inputs[: g.variables]]
+    targets = [builder.variable(n, g.dtype, g.rows * g.inner) for n in numbers]
+    last = [g.indices] if g.length is None else [g.indices, g.length]
+    operands = [builder.whole(node.inputs[i]) for i in (*taken[g.variables :], *last)]
+    status = builder.temporary("int64", 1, "status")
+    builder.call(kernel, [*targets, *operands, status], node.name)
 
 
 def build_scan(builder: Builder, group: Group) -> None:

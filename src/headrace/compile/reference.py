@@ -150,8 +150,8 @@ def _anchor(node: Node, inputs: Sequence[np.ndarray]) -> Arrays | None:
     if geometry is None:
         return None
     results = run_anchor(geometry, inputs)
-    if rule.family == "scatter":  # the result is the variable's new value
-        return [results[0].reshape(inputs[0].shape)]
+    if rule.family in ("scatter", "row_update"):  # the results are the variables' new values
+        return [x.reshape(inputs[0].shape) for x in results]
     return [x.reshape(s) for x, s in zip(results, node.output_shapes, strict=True)]
 
 

@@ -23,6 +23,7 @@ from headrace.graph.anchors import (
     LocalResponse,
     Pooling,
     Random,
+    RowUpdate,
     Scan,
     Scatter,
     SegmentSum,
@@ -268,6 +269,19 @@ def _scatter(g: Scatter, old: np.ndarray, indices: np.ndarray, updates: np.ndarr
     return [result]
 
 
+def _row_update(g: RowUpdate, *inputs: np.ndarray) -> Arrays:
+    variables = [x.reshape(g.rows, g.inner).copy() for x in inputs[: g.variables]]
+    gradient = inputs[g.gradient].reshape(g.count, g.inner)
+    number = g.count if g.length is None else int(inputs[g.length])
+    taken = [i for i in g.operands[g.variables :] if i not in (g.indices, g.length)]
+    for k, row in enumerate(inputs[g.indices][:number]):
+        given = [gradient[k] if i == g.gradient else inputs[i] for i in taken]
+        made = g.program.evaluate(*(v[row] for v in variables), *given)
+        for variable, new in zip(variables, made, strict=True):
+            variable[row] = new
+    return list(variables)
+
+
 def _scan(g: Scan, x: np.ndarray) -> Arrays:
     lines = _wide(x).reshape(g.outer, g.length, g.inner)
     lines = lines[:, ::-1] if g.reverse else lines
@@ -299,6 +313,7 @@ _RUN: dict[type, Callable[..., Arrays]] = {
     Pooling: _pooling,
     Random: _random,
     Scan: _scan,
+    RowUpdate: _row_update,
     Scatter: _scatter,
     SegmentSum: _segment_sum,
     Softmax: _softmax,

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headrace.graph.anchors import Gather, Pooling, Scatter, SegmentSum, SparseCrossEntropy
+from headrace.graph.anchors import (
+    Gather,
+    Pooling,
+    RowUpdate,
+    Scatter,
+    SegmentSum,
+    SparseCrossEntropy,
+)
 from headrace.graph.dataflow import Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.lowering import (
@@ -242,7 +249,7 @@ def writes_of(node: Node) -> tuple[Value, ...]:
     if isinstance(rule, Update):
         return node.inputs[: rule.variables]
     writes = isinstance(rule, Anchor) and node.definition.effect is Effect.WRITES
-    return node.inputs[:1] if writes else ()
+    return node.inputs[: rule.variables] if writes else ()
 
 
 def limits_of(node: Node) -> list[tuple[Value, int]]:
@@ -254,6 +261,8 @@ def limits_of(node: Node) -> list[tuple[Value, int]]:
         return [(node.inputs[1], geometry.size)]
     if isinstance(geometry, Scatter):
         return [(node.inputs[1], geometry.rows)]
+    if isinstance(geometry, RowUpdate):
+        return [(node.inputs[geometry.indices], geometry.rows)]
     if isinstance(geometry, SegmentSum):
         return [(node.inputs[1], geometry.segments)]
     return []

@@ -12,12 +12,13 @@ it writes anything, and refuses; the op's own kernel then runs, and says what is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from headrace.graph.lowering import COMPILED, Site
-from headrace.graph.pointwise import FLOATS
+from headrace.graph.lowering import COMPILED, Site, recorded
+from headrace.graph.pointwise import FLOATS, Pointwise
 
 __all__ = [
     "BatchNorm",
@@ -28,6 +29,7 @@ __all__ = [
     "LocalResponse",
     "Pooling",
     "Random",
+    "RowUpdate",
     "Scan",
     "Scatter",
     "SegmentSum",
@@ -433,6 +435,61 @@ def scatter(site: Site, how: str) -> Scatter | None:
         return None
     sizes = rows, prod(inner), prod(indices)
     return Scatter(how, *sizes, not updates, dtype, site.input_dtypes[1])
+
+
+@dataclass(frozen=True, slots=True)
+class RowUpdate:
+    """Change rows of the variables [rows, inner] that the first `variables` inputs refer to: for
+    each i in order, their rows indices[i] become what `program` makes of them and of the operands:
+    row i of the gradient [count, inner], and scalars. `gradient` and `indices` are numbers of
+    inputs; `length`, if any, is that of a scalar: how many of the indices count. They are checked
+    before anything is written.
+    """
+
+    program: Pointwise
+    variables: int
+    gradient: int
+    indices: int
+    length: int | None
+    rows: int
+    inner: int
+    count: int
+    dtype: str
+    index_dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return tuple(range(len(self.program.inputs) + 1 + (self.length is not None)))
+
+
+def row_update(
+    site: Site,
+    function: Callable[..., Any],
+    variables: int,
+    gradient: int,
+    indices: int,
+    length: int | None = None,
+) -> RowUpdate | None:
+    """SparseApplyAdagrad and its kin: function(e, *old rows, *operands) -> new rows."""
+    found = [site.variable_type(i) for i in range(variables)]
+    if any(v is None or v != found[0] for v in found):
+        return None
+    dtype, shape = found[0] or ("", ())
+    count = prod(site.input_shapes[indices])
+    if dtype not in FLOATS or not prod(shape) or not count:
+        return None
+    if site.input_shapes[gradient] != (count, *shape[1:]):
+        return None
+    taken = [i for i in range(variables, len(site.input_dtypes)) if i not in (indices, length)]
+    if any(site.input_shapes[i] for i in taken if i != gradient):
+        return None
+    types = [dtype] * variables + [site.input_dtypes[i] for i in taken]
+    program = recorded(function, types, site)
+    if program is None or not COMPILED.issuperset(types):
+        return None
+    sizes = shape[0], prod(shape[1:]), count
+    index_dtype = site.input_dtypes[indices]
+    return RowUpdate(program, variables, gradient, indices, length, *sizes, dtype, index_dtype)
 
 
 # ---- Running sums -------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ __all__ = [
     "broadcast_view",
     "operand_views",
     "pointwise_of",
+    "recorded",
     "reduction_of",
     "row_major",
     "traced",
@@ -227,12 +228,15 @@ class Update:
     the function gets and returns one lane each. It may name attributes, as an Elementwise does.
 
     An op with an output gives the reference, input 0, on. `initializes`: the old value is neither
-    looked at nor need there be one.
+    looked at nor need there be one. `suits`: for which uses of the op the rule is, if not for all.
+    `casts`: scalars may have other types than the variables, which the function casts.
     """
 
     function: Callable[..., Any]
     variables: int = 1
     initializes: bool = False
+    suits: Callable[[Site], bool] | None = None
+    casts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +244,13 @@ class Anchor:
     """An op with kernels of its own in the compiler, by the name of its family.
 
     `describe(site)` returns the family's geometry (a frozen, hashable object or tuple), or None
-    where the compiler shall leave this use to the op's kernel.
+    where the compiler shall leave this use to the op's kernel. `variables`: of an op that writes,
+    how many of the first inputs are references to what it changes.
     """
 
     family: str
     describe: Callable[[Site], Any]
+    variables: int = 1
 
 
 Lowering = Elementwise | Reduce | Move | Join | Pass | Read | Update | Anchor
@@ -291,13 +297,14 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
     types = [site.input_dtypes[i] for i in _operands(rule, site)]
     if not _compiled(*types, *site.output_dtypes) or operand_views(rule, site) is None:
         return None
-    program = _recorded(rule.function, types, site)
+    program = recorded(rule.function, types, site)
     if program is not None and program.output_dtypes != site.output_dtypes:
         raise TypeError(f"a rule gives {program.output_dtypes}, not {site.output_dtypes}")
     return program
 
 
-def _recorded(function: Callable[..., Any], types: Sequence[str], site: Site) -> Pointwise | None:
+def recorded(function: Callable[..., Any], types: Sequence[str], site: Site) -> Pointwise | None:
+    """The program of a rule's function, for operands of these types."""
     keywords = _keywords(function, site)
     return _run(function, types, keywords) if keywords else _run_once(function, tuple(types))
 
@@ -322,15 +329,15 @@ def update_of(rule: Update, site: Site) -> Pointwise | None:
     variables = [site.variable_type(i) for i in range(rule.variables)]
     operands = range(rule.variables, len(site.input_dtypes))
     shapes = {v[1] for v in variables if v is not None}
-    if None in variables or len(shapes) != 1:
+    if None in variables or len(shapes) != 1 or not (rule.suits is None or rule.suits(site)):
         return None
     if any(site.input_shapes[i] not in (*shapes, ()) for i in operands):
         return None
     held = [v[0] for v in variables if v is not None]
     types = held + [site.input_dtypes[i] for i in operands]
-    if not _compiled(*types) or len({*types}) != 1:
+    if not _compiled(*types) or len({*held}) != 1 or (not rule.casts and len({*types}) != 1):
         return None  # variables of another type than the op's are for its kernel to refuse
-    return _recorded(rule.function, types, site)
+    return recorded(rule.function, types, site)
 
 
 def views_of(rule: Move, site: Site) -> tuple[View, ...] | None:
@@ -379,7 +386,7 @@ def reduction_of(rule: Reduce, site: Site) -> Reduction | None:
     if rule.combine.startswith("arg") and (len(axes) != 1 or not shape[axes[0]]):
         return None
     count = prod(shape[d] for d in axes)
-    before = _recorded(rule.before or _same, [dtype], site)
+    before = recorded(rule.before or _same, [dtype], site)
     if before is None:
         return None
     total = "int64" if rule.combine.startswith("arg") else before.output_dtypes[0]

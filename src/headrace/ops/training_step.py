@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any
 
 import ml_dtypes
@@ -20,8 +20,9 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
+from headrace.graph.anchors import RowUpdate, row_update
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Update
+from headrace.graph.lowering import Anchor, Site, Update
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_shape, variable_behind
 from headrace.ops.row_groups import row_groups
@@ -32,7 +33,8 @@ __all__ = ["Optimizer", "by_handle", "by_reference", "of_rows"]
 _INDICES = "indices"
 # The operands that have the variable's shape (or rows of it); the rest are scalars and indices.
 _ARRAYS_BY_NAME = ("grad", "delta")
-_TYPES = {_INDICES: "Tindices", "global_step": "int64"}  # of operands that aren't T
+_STEP = "global_step"
+_TYPES = {_INDICES: "Tindices", _STEP: "int64"}  # of operands that aren't T
 _NARROW_OR_WIDE = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 
 # What TensorFlow's messages call a range, and whether a number is inside.
@@ -60,7 +62,7 @@ class Optimizer:
     """A formula and what an op's schema says of it: the variables and operands, in its order.
 
     `limits` maps operands to the range that they must lie in (a key of RANGES). Native code can't
-    refuse a number, so an optimizer with limits is left to the interpreter.
+    refuse a number, so such an operand has to be known when it's made.
     """
 
     formula: Callable[..., Any]
@@ -74,10 +76,45 @@ class Optimizer:
         return _INDICES in self.operands
 
     @property
-    def lower(self) -> Update | None:
-        if self.is_of_rows or self.limits or "global_step" in self.operands:
+    def lower(self) -> Update | Anchor:
+        count = len(self.variables)
+        if self.is_of_rows:
+            return Anchor("row_update", self._describe_rows, variables=count)
+        return Update(self._for_lanes, count, suits=self._is_allowed, casts=self._has_step)
+
+    @property
+    def _has_step(self) -> bool:
+        return _STEP in self.operands
+
+    def _is_allowed(self, site: Site) -> bool:
+        """Whether all operands that have limits are known to be within."""
+        known = {name: site.constant_input(self._input(name)) for name in self.limits}
+        return all(x is not None and RANGES[self.limits[n]](x) for n, x in known.items())
+
+    def _describe_rows(self, site: Site) -> RowUpdate | None:
+        if not self._is_allowed(site):
             return None
-        return Update(self.formula, variables=len(self.variables))
+        places = (self._input(name) for name in ("grad", _INDICES))
+        return row_update(site, self._for_lanes, len(self.variables), *places)
+
+    def _input(self, name: str) -> int:
+        return len(self.variables) + self.operands.index(name)
+
+    @cached_property
+    def _for_lanes(self) -> Callable[..., Any]:
+        """The formula for lanes: a whole number of steps becomes one of the variables' type."""
+        if not self._has_step:
+            return self.formula
+        taken = [name for name in (*self.variables, *self.operands) if name != _INDICES]
+        at = 1 + taken.index(_STEP)
+
+        @wraps(self.formula)
+        def formula(*arguments: Any, **attributes: Any) -> Any:
+            e, var, *_ = arguments
+            step = e.cast(arguments[at], var.dtype)
+            return self.formula(*arguments[:at], step, *arguments[at + 1 :], **attributes)
+
+        return formula
 
     def schema(self, variable: str, result: str) -> tuple[str, str]:
         """The signature, whose variables are of type `variable`, and the attributes."""

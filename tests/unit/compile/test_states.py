@@ -144,3 +144,36 @@ def test_a_handle_to_nothing_is_not_found():
     assert len(clusters([result], {x: np.ones(8)})) == 1
     with session(jit=True) as run, pytest.raises(tf.errors.NotFoundError, match="nothing"):
         run.run(result, {x: np.ones(8)})
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("size", [3, 600])
+def test_steps_on_rows_are_native(use_resource, size):
+    """Rows that come twice are taken one after the other; other rows aren't touched."""
+    start = np.sin(np.arange(5.0 * size)).reshape(5, size).astype("f4")
+
+    def build():
+        rows = tf.placeholder("int32", [3], name="rows")
+        w = tf.get_variable("w", initializer=start, use_resource=use_resource)
+        accum = tf.get_variable("accum", initializer=start + 2, use_resource=use_resource)
+        grad = tf.gather(w, rows) * 3.0
+        if use_resource:
+            apply = tf.raw_ops.ResourceSparseApplyAdagrad
+            return rows, apply(var=w.handle, accum=accum.handle, lr=0.5, grad=grad, indices=rows)
+        apply = tf.raw_ops.SparseApplyAdagrad
+        return rows, apply(var=w._ref(), accum=accum._ref(), lr=0.5, grad=grad, indices=rows).op
+
+    found = []
+    for jit in (-1, 1):
+        config = tf.ConfigProto()
+        config.graph_options.optimizer_options.global_jit_level = jit
+        with tf.Graph().as_default(), tf.Session(config=config) as session:
+            rows, step = build()
+            session.run(tf.global_variables_initializer())
+            session.run(step, {rows: [4, 1, 4]})
+            found.append(session.run(tf.global_variables()))
+            with pytest.raises(tf.errors.InvalidArgumentError, match="5 is not in \\[0, 5"):
+                session.run(step, {rows: [4, 5, 4]})
+            np.testing.assert_array_equal(session.run(tf.global_variables()), found[-1])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-6)
+    assert (found[1][0][[0, 2, 3]] == start[[0, 2, 3]]).all()

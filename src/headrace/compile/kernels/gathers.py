@@ -8,7 +8,7 @@ columns, if rows are long) of the result for itself and goes over all indices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,15 @@ from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, 
 from headrace.compile.target import SIZES
 from headrace.graph.pointwise import Pointwise, record
 
-__all__ = ["CheckIndices", "GatherRows", "ScatterRows", "along", "lanes_of", "load_index"]
+__all__ = [
+    "CheckIndices",
+    "GatherRows",
+    "ScatterRows",
+    "UpdateRows",
+    "along",
+    "lanes_of",
+    "load_index",
+]
 
 # Rows of so many elements are divided among the threads by columns.
 WIDE = 512
@@ -201,6 +209,90 @@ class ScatterRows:
             store_value(f, self.dtype, value, target, f.add(base, j), mask=mask)
 
         along(f, lanes_of(f, self._sum_dtype), first, last, self.inner, vector)
+
+
+@dataclass(frozen=True)
+class UpdateRows:
+    """For each i in order, rows indices[i] of the targets [rows, inner] become what the program
+    makes of them, of scalars, and of row i of the gradient [count, inner].
+
+    The program's inputs are the targets, then its other operands, of which number `gradient` is
+    the gradient. If `counted`, "length" says how many of the indices count.
+    """
+
+    program: Pointwise
+    targets: int
+    gradient: int
+    counted: bool
+    rows: int
+    inner: int
+    count: int
+    dtype: str
+    index_dtype: str
+
+    counters = 0
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        targets = [f"inout:target{i}" for i in range(self.targets)]
+        operands = [f"operand{i}" for i in range(len(self.program.inputs) - self.targets)]
+        length = ["length"] if self.counted else []
+        return (*targets, *operands, "indices", *length, "inout:status")
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        count = len(self.program.inputs)
+        targets, operands = team.args[: self.targets], list(team.args[self.targets : count])
+        indices, status = team.args[count], team.args[-1]
+        bad = _checked(
+            team, CheckIndices(self.count, self.index_dtype, 0, self.rows), indices, status
+        )
+        last = f.load(I64, team.args[count + 1], 0) if self.counted else self.count
+        f.when(bad, lambda: None, lambda: self._update(team, targets, operands, indices, last))
+
+    def _update(
+        self,
+        team: Team,
+        targets: Sequence[Reg],
+        operands: Sequence[Reg],
+        indices: Reg,
+        count: Operand,
+    ) -> None:
+        f = team.f
+        lanes = lanes_of(f, self.dtype)
+        by_columns = self.inner >= WIDE
+        first, last = team.share(self.inner, 64) if by_columns else (0, self.inner)
+        top, bottom = (0, self.rows) if by_columns else team.share(self.rows)
+        types = self.program.inputs[self.targets :]
+        scalars = [
+            None if k == self.gradient else f.splat(load_value(f, type, 0, x), lanes)
+            for k, (type, x) in enumerate(zip(types, operands, strict=True))
+        ]
+
+        def update(i: Reg) -> None:
+            row = load_index(f, self.index_dtype, indices, i)
+            mine = f.and_(f.icmp("sge", row, top), f.icmp("slt", row, bottom))
+            f.when(mine, lambda: along(f, lanes, first, last, self.inner, change(row, i)))
+
+        def change(row: Reg, i: Reg) -> Callable[[Operand, int, Reg | None], None]:
+            here, there = f.mul(row, self.inner), f.mul(i, self.inner)
+
+            def vector(j: Operand, lanes: int, mask: Reg | None) -> None:
+                at = f.add(here, j)
+                old = [load_value(f, self.dtype, lanes, t, at, mask=mask) for t in targets]
+                pull = operands[self.gradient]
+                step = load_value(f, self.dtype, lanes, pull, f.add(there, j), mask=mask)
+                given = [step if s is None else s for s in scalars]
+                made = emit_pointwise(f, self.program, [*old, *given])
+                for target, new in zip(targets, made, strict=True):
+                    store_value(f, self.dtype, new, target, at, mask=mask)
+
+            return vector
+
+        f.loop(0, count, update)
 
 
 def _binary(opcode: str) -> Callable[[str], Pointwise]:
