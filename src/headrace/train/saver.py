@@ -324,6 +324,11 @@ class Saver:
                 error.message,
             )
 
+    @property
+    def exact_resume(self) -> bool:
+        """Whether the state of the session is kept beside the variables."""
+        return self._exact
+
     # -- The checkpoints so far --------------------------------------------------------------------
 
     @property

@@ -20,6 +20,7 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.session.session import Session
 from headrace.train.checkpoint_state import get_checkpoint_state
+from headrace.train.saver import Saver
 
 __all__ = ["SessionManager"]
 
@@ -84,7 +85,7 @@ class SessionManager:
             max_wait_secs,
             config,
         )
-        if not restored:
+        if restored is None:
             if init_op is None and not init_fn and self._local_init_op is None:
                 raise RuntimeError(
                     "Model is not initialized and no init_op or init_fn or local_init_op was given"
@@ -94,6 +95,7 @@ class SessionManager:
             if init_fn:
                 init_fn(session)
         missing = self._run_local_init(session)
+        _resume(session, saver, restored)
         if missing is not None:
             raise RuntimeError(
                 "Init operations did not make model ready for local_init.  "
@@ -129,8 +131,9 @@ class SessionManager:
             config,
         )
         missing = self._run_local_init(session)
-        if not restored:
+        if restored is None:
             return session, False
+        _resume(session, saver, restored)
         place = checkpoint_dir or checkpoint_filename_with_path
         complaint = "Restoring model from %s did not make model %s: %s"
         if missing is not None:
@@ -182,25 +185,27 @@ class SessionManager:
         wait: bool,
         max_wait_secs: float,
         config: Any,
-    ) -> tuple[Session, bool]:
-        """A new session, and whether a checkpoint was found and restored."""
+    ) -> tuple[Session, str | None]:
+        """A new session, and the checkpoint that was found and restored, or None."""
         session = Session(master, graph=self._graph, config=config)
         if directory and filename:
             raise ValueError(
                 "Can not provide both checkpoint_dir and checkpoint_filename_with_path."
             )
         if not saver or not (directory or filename):
-            return session, False
+            return session, None
+        if isinstance(saver, Saver):
+            saver.wait()  # what it's writing is the latest checkpoint
         if filename:
             saver.restore(session, filename)
-            return session, True
+            return session, filename
         assert directory is not None
         state = self._state(directory, max_wait_secs if wait else 0)
         if state is None:
-            return session, False
+            return session, None
         saver.restore(session, state.model_checkpoint_path)
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
-        return session, True
+        return session, state.model_checkpoint_path
 
     def _state(self, directory: str, max_wait_secs: float) -> Any:
         """The checkpoint state of a directory, for which some time may be waited, or None."""
@@ -247,6 +252,14 @@ def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
     if found is None or np.size(found) == 0 or np.asarray(found).dtype == np.int32:
         return None
     return "Variables not initialized: " + ", ".join(as_text(name) for name in np.ravel(found))
+
+
+def _resume(session: Session, saver: Any, restored: str | None) -> None:
+    """Give local variables, which were initialised after the restoring, what they had, if that was
+    saved.
+    """
+    if restored is not None and isinstance(saver, Saver) and saver.exact_resume:
+        saver.resume(session, restored)
 
 
 def _name(op: Any) -> Any:

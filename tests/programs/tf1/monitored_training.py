@@ -8,7 +8,7 @@ import tempfile
 import numpy as np
 
 
-class Losses(object):
+class Losses:
     """What LoggingTensorHook logs, as numbers."""
 
     def __init__(self):
@@ -16,7 +16,7 @@ class Losses(object):
 
     def __call__(self, values):
         self.lines.append(float(values["loss"]))
-        return "loss %.3f" % values["loss"]
+        return f"loss {values['loss']:.3f}"
 
 
 def model(tf, features, labels):
@@ -77,8 +77,7 @@ def run(tf):
     losses = Losses()
     try:
         for last_step in (6, 14):
-            for numbers in life(tf, directory, last_step, losses):
-                yield numbers
+            yield from life(tf, directory, last_step, losses)
             latest = tf.train.latest_checkpoint(directory)
             yield [int(latest.rpartition("-")[2])]
         yield evaluate(tf, directory)

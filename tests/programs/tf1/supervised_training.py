@@ -64,9 +64,8 @@ def run(tf):
     directory = tempfile.mkdtemp()
     try:
         for last_step in (7, 12):
-            for numbers in life(tf, directory, last_step):
-                yield numbers
-            yield [float(tf.train.latest_checkpoint(directory).endswith("-%d" % last_step))]
+            yield from life(tf, directory, last_step)
+            yield [float(tf.train.latest_checkpoint(directory).endswith(f"-{last_step}"))]
         reader = tf.train.load_checkpoint(directory)
         yield reader.get_tensor("w").ravel()
         yield reader.get_tensor("w/Adagrad").ravel()

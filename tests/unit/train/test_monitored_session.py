@@ -5,6 +5,7 @@ import time
 from collections import namedtuple
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import headrace as tf
@@ -196,3 +197,53 @@ def test_a_worker_begins_at_its_step(shared, monkeypatch):
             session.run(advance)
         worker.join(60)
     assert got == [4]
+
+
+# -- Stopping and going on -------------------------------------------------------------------------
+
+
+def random_walk(directory, last_step, **options):
+    """Train on shuffled data of several epochs, with noise; returns the weight."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        queue = tf.train.range_input_producer(4, num_epochs=5, seed=7)
+        noisy = tf.cast(queue.dequeue(), tf.float64) + tf.random_normal([], dtype=tf.float64)
+        weight = tf.get_variable("weight", initializer=np.float64(0))
+        step = tf.train.get_or_create_global_step()
+        with tf.control_dependencies([weight.assign(weight * 3 + noisy)]):
+            advance = tf.assign_add(step, 1)
+        last = tf.train.FinalOpsHook(weight)
+        session = tf.train.MonitoredTrainingSession(
+            checkpoint_dir=directory,
+            scaffold=tf.train.Scaffold(saver=tf.train.Saver(exact_resume=True, **options)),
+            hooks=[tf.train.StopAtStepHook(last_step=last_step), last],
+            save_checkpoint_steps=100,
+        )
+        with session:
+            while not session.should_stop():
+                session.run(advance)
+        return last.final_ops_values
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_going_on_exactly(tmp_path, asynchronous):
+    whole = random_walk(str(tmp_path / "whole"), 9)
+    pieces = str(tmp_path / "pieces")
+    for last_step in (2, 5, 9):
+        walked = random_walk(pieces, last_step, asynchronous=asynchronous)
+        assert tf.train.latest_checkpoint(pieces).endswith(f"-{last_step}")
+    assert walked == whole
+
+
+def test_threads_that_do_not_end_get_their_time_and_no_more():
+    counter()
+    over = threading.Event()
+
+    class Stubborn(tf.train.SessionRunHook):
+        def after_create_session(self, session, coord):
+            thread = threading.Thread(target=over.wait, daemon=True)
+            coord.register_thread(thread)
+            thread.start()
+
+    tf.train.MonitoredSession(hooks=[Stubborn()], stop_grace_period_secs=0.01).close()
+    over.set()

@@ -83,15 +83,12 @@ class CheckpointSaverHook(SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         step = session.run(self._global_step_tensor)
         graph = get_default_graph()
-        write_graph(graph.as_graph_def(add_shapes=True), self._checkpoint_dir, "graph.pbtxt")
-        saver = self._get_saver()
+        graph_def = graph.as_graph_def(add_shapes=True)
+        write_graph(graph_def, self._checkpoint_dir, "graph.pbtxt")
+        saver_def = getattr(self._get_saver(), "saver_def", None)
         self._summary_writer.add_graph(graph)
         self._summary_writer.add_meta_graph(
-            meta_graph.export_meta_graph(
-                graph=graph,
-                graph_def=graph.as_graph_def(add_shapes=True),
-                saver_def=saver.saver_def,
-            )
+            meta_graph.export_meta_graph(graph=graph, graph_def=graph_def, saver_def=saver_def)
         )
         # A checkpoint from the very beginning: the first failure can't come too early.
         self._save(session, step)
@@ -114,6 +111,8 @@ class CheckpointSaverHook(SessionRunHook):
         last = session.run(self._global_step_tensor)
         if last != self._timer.last_triggered_step():
             self._save(session, last)
+        if isinstance(saver := self._get_saver(), Saver):
+            saver.wait()  # for what an asynchronous one still writes
         for listener in self._listeners:
             listener.end(session, last)
 
