@@ -88,7 +88,7 @@ def training_case(name, resource):
 
     build.__name__ = name + ("_of_resources" if resource else "_of_references")
     build.__module__ = __name__
-    case(build, graph=False)
+    case(build, graph=False)  # gradients have other nodes
 
 
 for _name in sorted(OPTIMIZERS):

@@ -74,7 +74,8 @@ def apply_and_summarize(
     variables = [v for g, v in pairs if g is not None]
     graph = get_default_graph()
     with name_scope(None, "before"):
-        before = [b.identity(v.read_value()) for v in variables]
+        # Products: the identity of a reference is an alias, and would be what the variable is then.
+        before = [b.multiply(v.read_value(), 1) for v in variables]
     with graph.control_dependencies(before):
         train = optimizer.apply_gradients(pairs, global_step=global_step, name=name)
     made: list[Tensor] = []

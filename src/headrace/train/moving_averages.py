@@ -24,7 +24,6 @@ from headrace.variables.collections import (
 )
 from headrace.variables.initializers import Zeros
 from headrace.variables.lookup import get_variable
-from headrace.variables.ref_variable import RefVariable
 from headrace.variables.resource_variable import ResourceVariable
 from headrace.variables.scope import variable_scope
 from headrace.variables.variable import Variable
@@ -126,11 +125,8 @@ class ExponentialMovingAverage:
             return made
 
     def _update(self, var: Any, decay: Any) -> Any:
-        # A reference, not the step's first read of it: what this operation waits for may just
-        # have changed the variable.
-        value = var._ref() if isinstance(var, RefVariable) else var
         unbiased = self._zero_debias and not isinstance(var, Variable)
-        return assign_moving_average(self._averages[var], value, decay, zero_debias=unbiased)
+        return assign_moving_average(self._averages[var], var, decay, zero_debias=unbiased)
 
     def average(self, var: Any) -> Any:
         """Return the variable that holds the average of `var`, or None."""

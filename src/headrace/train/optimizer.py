@@ -199,9 +199,7 @@ class Optimizer:
         if variable.constraint is None:
             return update
         with get_default_graph().control_dependencies([update]):
-            # Not the snapshot, which may be of before the update.
-            updated = variable if by_handle else variable._ref()  # type: ignore[attr-defined]
-            return variable.assign(variable.constraint(updated))  # type: ignore[attr-defined]
+            return variable.assign(variable.constraint(variable))  # type: ignore[attr-defined]
 
     # -- Slots -------------------------------------------------------------------------------------
 

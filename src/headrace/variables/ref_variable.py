@@ -13,6 +13,7 @@ from headrace.ops import state
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b
 from headrace.ops.source_ops import identity
+from headrace.variables.guard import guarded
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.variable import (
     Variable,
@@ -59,7 +60,7 @@ class RefVariable(Variable):
             with name_scope(name, "Variable", values) as scope:
                 make = self._make_from_function if from_function else self._make
                 make(initial_value, dtype, shape, validate_shape, expected_shape, scope)
-                self._make_initializer(validate_shape)
+                self._make_initializer(validate_shape, scope)
                 self._make_snapshot(caching_device)
         self.graph.add_to_collections(joined, self)
 
@@ -90,8 +91,9 @@ class RefVariable(Variable):
         kind = as_dtype(dtype) if dtype is not None else value.dtype
         self._variable: Tensor = state.variable_v2(as_shape(shape), kind.base_dtype, name=scope)
 
-    def _make_initializer(self, validate_shape: bool) -> None:
-        assigned = state.assign_op(self._variable, self._initial_value, validate_shape)
+    def _make_initializer(self, validate_shape: bool, scope: str) -> None:
+        value = guarded(self._initial_value, scope)
+        assigned = state.assign_op(self._variable, value, validate_shape)
         self._initializer_op = assigned.op
 
     def _make_snapshot(self, caching_device: Any) -> None:

@@ -17,6 +17,7 @@ from headrace.ops import resource_state
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 from headrace.ops.source_ops import identity
+from headrace.variables.guard import guarded
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.variable import (
     Variable,
@@ -60,7 +61,7 @@ class ResourceVariable(Variable):
         values = [] if callable(initial_value) else [initial_value]
         with graph.control_dependencies(None), name_scope(name, "Variable", values) as scope:
             self._make(initial_value, dtype, shape, validate_shape, expected_shape, scope)
-            self._make_users(caching_device)
+            self._make_users(caching_device, scope)
         self.graph.add_to_collections(joined, self)
 
     def _make(
@@ -92,7 +93,7 @@ class ResourceVariable(Variable):
                 self._dtype, self._shape, shared_name=shared_name, name=scope
             )
 
-    def _make_users(self, caching_device: Any) -> None:
+    def _make_users(self, caching_device: Any, scope: str) -> None:
         """Make the initializer, the check for it, and the read that sessions fetch."""
         graph = self.graph
         with name_scope("IsInitialized"):
@@ -103,7 +104,7 @@ class ResourceVariable(Variable):
             graph.device(self._handle.device),
         ):
             self._initializer_op = resource_state.assign_variable_op(
-                self._handle, self._initial_value, name=assign
+                self._handle, guarded(self._initial_value, scope), name=assign
             )
         self._cached_value: Tensor | None = None
         with name_scope("Read"):
