@@ -79,6 +79,43 @@ check()
     assert run(code, process.interrupt) == "interrupted"
 
 
+# SIGINT goes to a thread that knows nothing of Python, as those of BLAS and OpenMP, which is what
+# the system may do with it when the main thread is busy or was stopped.
+ELSEWHERE = """
+import ctypes, signal, threading
+mutex, lock = ctypes.create_string_buffer(128), ctypes.CDLL(None).pthread_mutex_lock
+lock(mutex)
+threading.Thread(target=lock, args=[mutex], daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+"""
+
+
+def test_ctrl_c_that_another_thread_gets(run):
+    code = """
+print("running", flush=True)
+try:
+    session.run(loop, {stop: 3.0})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+check()
+"""
+    assert run(ELSEWHERE + code, process.interrupt) == "interrupted"
+
+
+def test_ctrl_c_that_another_thread_gets_while_a_dequeue_waits():
+    code = """
+import headrace as tf
+queue = tf.FIFOQueue(3, [tf.float32])
+session, element = tf.Session(), queue.dequeue()
+print("running", flush=True)
+try:
+    session.run(element)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    assert process.interrupt(ELSEWHERE + code) == "interrupted"
+
+
 def test_a_deadline_of_the_run(run):
     code = """
 try:

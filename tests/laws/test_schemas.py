@@ -33,6 +33,8 @@ EFFECTS_DIFFER = {
     "PyFuncStateless": "a user's function must not be called while a graph is built",
 }
 LISTS = ("EmptyTensorList", "TensorListLength", "TensorListPopBack", "TensorListPushBack")
+ON_ROWS = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
+LISTS += tuple(f"TensorArray{name}V2" for name in ON_ROWS)
 EFFECTS_DIFFER |= dict.fromkeys(LISTS, "a list lives in one step, and is no constant of a graph")
 
 

@@ -22,7 +22,15 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.reductions import Reduce as ReduceKernel
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Call, Jump, Plan
-from headrace.compile.region import BLOCK, Region, Source, constant_of, is_constant, operands_of
+from headrace.compile.region import (
+    BLOCK,
+    Region,
+    Source,
+    constant_of,
+    is_constant,
+    is_reference,
+    operands_of,
+)
 from headrace.compile.spaces import Access
 from headrace.compile.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
@@ -131,18 +139,29 @@ class Builder:
 
     # -- Loops and branches ------------------------------------------------------------------------
 
-    def inside(self, region: Region, blocked: set[Value], given: dict[Value, int]) -> Builder:
-        """A builder for a part of a loop or branch, which adds to this one's plan; its region's
-        inputs are in the buffers `given`.
-        """
+    def inside(self, region: Region, blocked: set[Value]) -> Builder:
+        """A builder for a part of a loop or branch, which adds to this one's plan."""
         part = Builder(region, blocked, self.target, self.threads, self.anchors)
         part.buffers, part.calls, part.loops = self.buffers, self.calls, self.loops
         part.around, part.start, part.kept = self.around, self.start, self.kept
         part.fault, part._outer = self.fault, self
         part._constants = self._constants
         part._escaping = {region.sources[v].base for v in region.outputs}
-        part._places = {(value, False): buffer for value, buffer in given.items()}
         return part
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether what is built is a part of a loop or branch."""
+        return self._outer is not None
+
+    def give(self, value: Value, given: Any) -> None:
+        """Say what a part is given for a value: a buffer, also that of a variable, or a list."""
+        if not isinstance(given, int):
+            self.lists[value] = given
+        elif is_reference(value):
+            self._variables[self.region.variable(value)] = given
+        else:
+            self._places[value, False] = given
 
     def jump(self, flag: int | None = None, target: int = -1) -> int:
         """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
@@ -170,11 +189,14 @@ class Builder:
         finally:
             self.calls = calls
 
-    def trips(self) -> int:
-        """How often what is added now runs at most, in all loops around it together."""
+    def trips(self) -> int | None:
+        """How often what is added now runs at most, in all loops around it together; None if that
+        isn't known.
+        """
         count, loop = 1, self.around
         while loop is not None:
-            assert loop.trips is not None
+            if loop.trips is None:
+                return None
             count, loop = count * max(1, loop.trips), loop.around
         return count
 
@@ -238,6 +260,10 @@ class Builder:
     def temporary(self, dtype: str, count: int, label: str = "") -> int:
         """A buffer in the arena."""
         return self.add("arena", dtype, count, label)
+
+    def growing(self, dtype: str, inner: int, label: str = "") -> int:
+        """The buffer of a list that may have any number of rows of `inner` elements."""
+        return self.add("list", dtype, inner, label, index=len(self.buffers))
 
     def plan_outputs(self, groups: Sequence[Group]) -> None:
         """Results that leave the region whole and plain are made where the caller gets them."""

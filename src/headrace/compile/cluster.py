@@ -16,7 +16,7 @@ from dataclasses import replace
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
-from headrace.compile.lists import list_use, list_users, lists_fit, pushes, trip_count
+from headrace.compile.lists import list_use, list_users, lists_fit
 from headrace.compile.region import (
     Region,
     constant_of,
@@ -35,7 +35,8 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
+from headrace.graph.anchors import Gather
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import (
     COMPILED,
@@ -56,6 +57,8 @@ from headrace.graph.schema import parse_schema
 from headrace.graph.structured import Structure, is_undefined
 
 __all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "rewritten"]
+
+Readers = Mapping[Value, Sequence[Node | None]]
 
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
@@ -120,27 +123,31 @@ class _Dependencies:
     def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
         """The nodes in runs of those that can be compiled and those that can't."""
         waiting = dict(self._waiting)
-        ready: dict[bool, list[Node]] = {True: [], False: []}
+        outside: list[Node] = []
+        inside: dict[int, list[Node]] = {}  # by what they come after
+
+        def is_ready(node: Node) -> None:
+            if can[node]:
+                inside.setdefault(self._awaited[node], []).append(node)
+            else:
+                outside.append(node)
+
         for node, count in waiting.items():
             if not count:
-                ready[can[node]].append(node)
+                is_ready(node)
         runs: list[tuple[bool, list[Node]]] = []
-        while ready[True] or ready[False]:
-            kind = not ready[False]  # what stays outside goes first: it may let more inside
+        while outside or inside:
+            kind = not outside  # what stays outside goes first: it may let more inside
+            after = next(reversed(inside)) if kind else 0
             taken: list[Node] = []
-            postponed: list[Node] = []
-            after = self._awaited[ready[kind][-1]]
-            while ready[kind]:
-                node = ready[kind].pop()
-                if kind and self._awaited[node] != after:
-                    postponed.append(node)
-                    continue
-                taken.append(node)
+            while ready := inside.get(after) if kind else outside:
+                taken.append(node := ready.pop())
                 for follower in self._followers[node]:
                     waiting[follower] -= 1
                     if not waiting[follower]:
-                        ready[can[follower]].append(follower)
-            ready[kind] += postponed
+                        is_ready(follower)
+            if kind:
+                del inside[after]
             taken.sort(key=self._position.__getitem__)
             runs.append((kind, taken))
         return runs
@@ -151,19 +158,23 @@ def _is_free(node: Node) -> bool:
     return node.constant is not None and not node.controls
 
 
-def is_lowerable(node: Node, families: Mapping[str, Family] = FAMILIES) -> bool:
-    """Whether the compiler can do what a node does, with the anchors that it has kernels for."""
+def is_lowerable(
+    node: Node, families: Mapping[str, Family] = FAMILIES, inside: bool = False
+) -> bool:
+    """Whether the compiler can do what a node does, with the anchors that it has kernels for;
+    `inside`: in a part of a loop or branch.
+    """
     rule = node.definition.lower
     if rule is None or node.constant is not None:
         return False
     types = [v.type for v in (*node.inputs, *node.outputs) if not is_reference(v)]
-    if any(t.sizes is None for t in types) or not _has_rule(node, families):
+    if any(t.sizes is None for t in types) or not _has_rule(node, families, inside):
         return False
     data = [*operands_of(node), *(v for v in node.outputs if not is_reference(v))]
     return all(_is_compiled(v.type) or is_local(v) for v in data)
 
 
-def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
+def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
     """Whether a node's rule is for this use of the op."""
     rule = node.definition.lower
     if isinstance(rule, Read | Update) and node.variable_type(0) is None:
@@ -184,37 +195,43 @@ def _has_rule(node: Node, families: Mapping[str, Family]) -> bool:
         if family is None or geometry is None or not family.supports(geometry):
             return False
         if isinstance(geometry, Structure):
-            return all(_is_part(part, families) for part in geometry.parts) and _is_counted(node)
+            known = all(variable_type(v) for v in node.inputs if is_reference(v))
+            return known and all(_is_part(part, families) for part in geometry.parts)
+        if inside and isinstance(geometry, Gather):
+            return True  # its kernel looks at its indices
         return all(_is_given(v, limit) for v, limit in limits_of(node))
     return True
 
 
 def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
     """Whether a part of a loop or branch can be compiled with it: all of it, and nothing in it has
-    to be checked or reserved before.
+    to be checked or reserved before. It may read variables, and writes none.
     """
-    given = [*(f.value for f in part.feeds), *part.fetches]
-    if not all(is_undefined(v.producer) or is_local(v) or _is_compiled(v.type) for v in given):
-        return False
+    given = [f.value for f in part.feeds if not is_reference(f.value)]
+    for value in (*given, *part.fetches):
+        if not (is_undefined(value.producer) or is_local(value) or _is_compiled(value.type)):
+            return False
     for node in part.nodes:
         if node.constant is not None or is_undefined(node):
             continue
-        checked = any(not is_constant(index_base(v)) for v, _ in limits_of(node))
-        effect = node.definition.effect
-        if effect not in (Effect.PURE, Effect.LOCAL) or checked or _is_narrow(node):
+        if not _is_quiet(node) or _is_narrow(node):
             return False
         use = list_use(node)
         if use is not None and use.makes:
             return False
-        if not is_lowerable(node, families):
+        if not is_lowerable(node, families, inside=True):
             return False
     return True
 
 
-def _is_counted(node: Node) -> bool:
-    """Whether it's known how often a loop runs, if it saves something in each iteration."""
-    body = node.attrs.get("body")
-    return body is None or not pushes(body) or trip_count(node) is not None
+def _is_quiet(node: Node) -> bool:
+    """Whether a node of a part changes nothing that others see, and says itself what is wrong."""
+    if isinstance(node.geometry, Structure):
+        return True  # its own parts tell
+    effect, gathers = node.definition.effect, isinstance(node.geometry, Gather)
+    reads = effect is Effect.READS and (gathers or isinstance(node.definition.lower, Read))
+    checked = any(not is_constant(index_base(v)) for v, _ in limits_of(node))
+    return (reads or effect in (Effect.PURE, Effect.LOCAL)) and (gathers or not checked)
 
 
 def _is_narrow(node: Node) -> bool:
@@ -241,20 +258,30 @@ def is_worthwhile(nodes: Sequence[Node]) -> bool:
     return len(working) >= _FEWEST or any(isinstance(n.definition.lower, Anchor) for n in working)
 
 
-def region_of(nodes: list[Node], flow: Dataflow) -> Region:
+def region_of(nodes: list[Node], flow: Dataflow, readers: Readers | None = None) -> Region:
     """The region of a run of nodes; its outputs are what is needed elsewhere."""
     inside = set(nodes)
-    needed = {v for v in flow.fetches if v.producer in inside}
+    readers = readers_of(flow) if readers is None else readers
+
+    def is_output(value: Value) -> bool:
+        return not is_reference(value) and not inside.issuperset(readers.get(value, ()))
+
+    return Region(nodes, [v for n in nodes for v in n.outputs if is_output(v)])
+
+
+def readers_of(flow: Dataflow) -> Readers:
+    """Who reads each value; None for the caller, who fetches it."""
+    readers: dict[Value, list[Node | None]] = {v: [None] for v in flow.fetches}
     for node in flow.nodes:
-        if node not in inside:
-            needed |= {v for v in node.inputs if v.producer in inside}
-    outputs = [v for n in nodes for v in n.outputs if v in needed and not is_reference(v)]
-    return Region(nodes, outputs)
+        for value in node.inputs:
+            readers.setdefault(value, []).append(node)
+    return readers
 
 
 class _Clusterer:
     def __init__(self, flow: Dataflow) -> None:
         self.flow = flow
+        self.readers = readers_of(flow)
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
         self.after: dict[Value, Node] = {}  # references that a cluster has updated
@@ -293,7 +320,7 @@ class _Clusterer:
     def _compile(self, nodes: list[Node]) -> Node | None:
         if not is_worthwhile(nodes):
             return None
-        region = region_of(nodes, self.flow)
+        region = region_of(nodes, self.flow, self.readers)
         try:
             compiled = compile_region(region)
         except Exception as error:

@@ -9,15 +9,19 @@ may leave half done is copied too, for the interpreter to begin anew. Re-entrant
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.build import build
-from headrace.compile.driver import Fault, NativeCluster
+from headrace.compile.driver import Fault, Full, NativeCluster
 from headrace.compile.fuse import fuse
 from headrace.compile.layouts import blocked_values
 from headrace.compile.plan import Plan
@@ -33,8 +37,11 @@ from headrace.devices.resources import ResourceHandle, VariableState
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
+from headrace.graph.structured import Structure
 
 __all__ = ["Compiled", "compile_region", "plan_region"]
+
+_ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
 
 
 def plan_region(
@@ -85,15 +92,18 @@ class Compiled:
         if self._checks and any(c.fails(inputs[c.input]) for c in self._checks):
             return self._interpret(values)  # the op's own kernel says what is wrong
         outputs = [make(shape, dtype) for make, shape, dtype in self._outputs]
-        try:
-            if self._variables:
-                return self._run(values, inputs, outputs)
-            self._cluster.run(inputs, outputs, ())
-        except UnavailableError:
-            return self._interpret(values)  # a forked child, which can't call oneDNN
-        except Fault:
-            return self._interpret(values)  # the ops' own kernels say what is wrong
-        return outputs
+        while True:
+            try:
+                if self._variables:
+                    return self._run(values, inputs, outputs)
+                self._cluster.run(inputs, outputs, ())
+            except UnavailableError:
+                return self._interpret(values)  # a forked child, which can't call oneDNN
+            except Full:
+                continue
+            except Fault:
+                return self._interpret(values)  # the ops' own kernels say what is wrong
+            return outputs
 
     def _run(
         self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray]
@@ -107,11 +117,13 @@ class Compiled:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
             self._cluster.run(inputs, outputs, arrays)
             return outputs
-        # One order for all threads, so that no two wait for each other.
+        # One order for all threads, so that no two wait for each other. Ctrl-C may come after any
+        # call, so that one takes them all, and one gives back those that were taken.
         locks = [s.lock for s in sorted(states, key=id)]
-        for lock in locks:
-            lock.acquire()
+        held: list[bool] = []
+        give_back = partial(deque, map(_RELEASE, compress(locks, held)), 0)
         try:
+            held.extend(map(_ACQUIRE, locks))
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
             before = [arrays[i].copy() for i in self._undone]
             try:
@@ -124,8 +136,7 @@ class Compiled:
                 if state.value is None:
                     state.value = array
         finally:
-            for lock in locks:
-                lock.release()
+            give_back()
         return outputs
 
     def _interpret(self, values: Sequence[Any]) -> list[Any]:
@@ -224,6 +235,7 @@ class _Variable:
         self.dtype = dtype
         self.written = False
         self.initialized = True  # whether it must have a value before
+        self.certain = False  # whether it's read in any case, not only in a loop or branch
         self.op: Any = None
 
     def find(self, reference: Any) -> VariableState:
@@ -231,7 +243,7 @@ class _Variable:
         if not isinstance(reference, ResourceHandle):
             return reference
         if self.initialized:
-            return reference.get()
+            return self._needed(reference.get)
         return reference.resources.get_or_create(
             reference.container,
             reference.name,
@@ -245,18 +257,24 @@ class _Variable:
         """
         if not self.initialized and state.value is None:
             return empty_aligned(self.shape, self.dtype)
-        try:
-            array = state.writable() if self.written else state.read()
-        except OpError as error:
-            if error.op is None:
-                error._op = self.op
-            raise
+        array = self._needed(state.writable if self.written else state.read)
         if array.shape != self.shape or array.dtype != self.dtype:
             raise ValueError(
                 f"variable {state.name} has shape {list(array.shape)}; the graph says "
                 f"{list(self.shape)}"
             )
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+    def _needed(self, get: Callable[[], Any]) -> Any:
+        """What is there if the variable has a value; Fault if perhaps nobody asks for it."""
+        try:
+            return get()
+        except OpError as error:
+            if not self.certain:
+                raise Fault from None
+            if error.op is None:
+                error._op = self.op
+            raise
 
 
 def _variables(region: Region) -> list[_Variable]:
@@ -273,6 +291,7 @@ def _variables(region: Region) -> list[_Variable]:
                 found[number] = _Variable(shape, _numpy(dtype))
                 found[number].op = node.origin
                 found[number].initialized = not (isinstance(rule, Update) and rule.initializes)
+            found[number].certain |= not isinstance(node.geometry, Structure)
             if value in writes_of(node):
                 found[number].written = True
     return [found[i] for i in range(len(found))]

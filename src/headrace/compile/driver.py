@@ -9,6 +9,8 @@ State: the idle instances and, weakly, all that live: one that is lost to an exc
 unlucky moment is simply collected. Invariants: an instance is used by one run at a time; after a
 fork the child's runs have a team of one thread; a step that was cancelled or interrupted leaves
 its outputs and the variables that it writes half-written, and the cluster ready for the next run.
+Lists that grow have in an instance the room that was ever needed: a run that needs more ends with
+`Full`, and whoever wanted it begins anew.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import numpy as np
 from headrace.compile import native, team
 from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
+from headrace.compile.kernels.list_rows import HEADER
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.target import host
 from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
@@ -40,9 +43,11 @@ from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
 from headrace.devices.cancellation import current
 
-__all__ = ["Fault", "NativeCluster", "segments"]
+__all__ = ["Fault", "Full", "NativeCluster", "segments"]
 
 _KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
+_FIRST_ROWS = 16  # of lists that grow, ..
+_GROWTH = 4  # .. each time by this factor
 _HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
 _SIGNAL_TICKS = {"x86_64": 2**29}  # a fifth of a second, about
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
@@ -76,6 +81,7 @@ class NativeCluster:
             sum(e.what.startswith(kind) for e in self._expected)
             for kind in ("input", "output", "variable")
         )
+        self.rows = {i: _FIRST_ROWS for i, b in enumerate(plan.buffers) if b.kind == "list"}
         self._idle: deque[_Instance] = deque()
         self._instances: weakref.WeakSet[_Instance] = weakref.WeakSet()
         self._limit = max(2, os.cpu_count() or 1)
@@ -94,8 +100,8 @@ class NativeCluster:
         """Run one step: read inputs, fill outputs, update variables in place.
 
         ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
-        MemoryError: there is no room for another instance. The current cancellation's error ends it
-        at its next call.
+        MemoryError: there is no room for another instance; Full: a list had too few rows, and will
+        have more in the next run. The current cancellation's error ends it at its next call.
         """
         wanted = self._counts
         if len(inputs) != wanted[0] or len(outputs) != wanted[1] or len(variables) != wanted[2]:
@@ -116,7 +122,7 @@ class NativeCluster:
             if status is not None:
                 if cancellation is not None:
                     cancellation.check()
-                raise _failure(status)
+                raise Full if self._grow(instance) else _failure(status)
         finally:
             if cancellation is not None:
                 instance.words[Header.CANCEL] = instance.zero
@@ -168,7 +174,20 @@ class NativeCluster:
                 finally:
                     self._waiting -= 1
 
+    def _grow(self, instance: _Instance) -> bool:
+        """Let lists have more rows from now on, if those of a run that failed were too few; returns
+        whether that is so.
+        """
+        full = {i: int(words[0]) for i, words in instance.lists.items() if words[1]}
+        with self._changed:
+            for i, rows in full.items():
+                self.rows[i] = max(self.rows[i], rows * _GROWTH)
+        return bool(full)
+
     def _give_back(self, instance: _Instance) -> None:
+        lists = instance.lists
+        if lists and any(words[0] < self.rows[i] for i, words in lists.items()):
+            return  # the next run will need the room that it hasn't
         self._idle.append(instance)
         if self._waiting or len(self._idle) > self._keep:
             with self._changed:
@@ -208,6 +227,10 @@ class Fault(Exception):
     """A kernel found something wrong that the native code has no words for."""
 
 
+class Full(Fault):
+    """A list had no room for another row; from now on it has."""
+
+
 def _failure(status: int) -> Exception:
     if status == team.FAULTED:
         return Fault()
@@ -235,6 +258,8 @@ class _Instance:
         ]
         fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
         fixed |= {i: address(value) for i, value in cluster._constants.items()}
+        self.lists = {i: _list(plan.buffers[i], rows) for i, rows in cluster.rows.items()}
+        fixed |= {i: address(words) for i, words in self.lists.items()}
 
         # One argument table per call, end to end: buffers (0 for the caller's), scratch, counters.
         table: list[int] = []
@@ -287,6 +312,13 @@ class _Instance:
         }.items():
             self.words[word] = value
         self.enter = _method(self.words)
+
+
+def _list(buffer: Buffer, rows: int) -> np.ndarray:
+    """Memory for rows; the words of its header, which keep it alive."""
+    words = block(HEADER + rows * buffer.size)[:HEADER].view(np.int64)
+    words[:2] = rows, 0
+    return words
 
 
 def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:

@@ -31,7 +31,16 @@ from headrace.graph.lowering import Anchor, row_major
 from headrace.graph.pointwise import record
 from headrace.graph.structured import parts_of
 
-__all__ = ["Rows", "build_list", "list_use", "list_users", "lists_fit", "pushes", "trip_count"]
+__all__ = [
+    "Rows",
+    "build_list",
+    "fault_word",
+    "list_use",
+    "list_users",
+    "lists_fit",
+    "pushes",
+    "trip_count",
+]
 
 _MOST_TRIPS = 4096
 
@@ -39,7 +48,8 @@ _MOST_TRIPS = 4096
 @dataclass
 class Rows:
     """The buffers of a list. `marks`: which rows can be read, of an array; how many there are, of a
-    stack, whose rows are allocated when their type is known. `twins`: arrays of gradients.
+    stack, whose rows are allocated when their type is known; its `size` is 0 if nobody knows how
+    many it will have. `twins`: arrays of gradients.
     """
 
     size: int
@@ -97,7 +107,8 @@ def _zero_first(builder: Builder, buffer: int, dtype: str, count: int) -> None:
         builder.map(Space((count,)), program, [], [Operand(buffer, dtype, (1,))], "zeros")
 
 
-def _fault(builder: Builder) -> int:
+def fault_word(builder: Builder) -> int:
+    """The buffer of the word that ends the step when a kernel sets it."""
     if builder.fault is None:
         fault = builder.temporary("int64", 1, "fault")
         _zero_first(builder, fault, "int64", 1)
@@ -120,7 +131,7 @@ def _write(builder: Builder, node: Node, use: ListUse) -> None:
     rows = _rows(builder, node)
     kernel = PutRow(rows.size, rows.inner, rows.dtype, "add" if rows.adds else "set")
     value, index = builder.whole(node.inputs[2]), builder.whole(node.inputs[1])
-    buffers = [value, index, rows.buffer, rows.marks, _fault(builder)]
+    buffers = [value, index, rows.buffer, rows.marks, fault_word(builder)]
     builder.call(kernel, buffers, node.name)
     _pass_flow(builder, node.inputs[3], node.outputs[0])
 
@@ -130,7 +141,7 @@ def _read(builder: Builder, node: Node, use: ListUse) -> None:
     how = "sum" if rows.adds else "clear" if rows.clears else "get"
     kernel = TakeRow(rows.size, rows.inner, rows.dtype, how)
     result = builder.result(node.outputs[0])
-    buffers = [rows.buffer, builder.whole(node.inputs[1]), rows.marks, result, _fault(builder)]
+    buffers = [rows.buffer, builder.whole(node.inputs[1]), rows.marks, result, fault_word(builder)]
     builder.call(kernel, buffers, node.name)
 
 
@@ -165,7 +176,7 @@ def _gather(builder: Builder, node: Node, use: ListUse) -> None:
 
 def _check(builder: Builder, rows: Rows, wanted: int) -> None:
     """Go on only if all rows have been written, or none."""
-    builder.call(CheckMarks(rows.size, wanted), [rows.marks, _fault(builder)], "marks")
+    builder.call(CheckMarks(rows.size, wanted), [rows.marks, fault_word(builder)], "marks")
     builder.land(builder.jump())
 
 
@@ -218,12 +229,16 @@ def _pop(builder: Builder, node: Node, use: ListUse) -> None:
 def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
     """Save a value on top; returns its buffer."""
     if rows.buffer < 0:
-        rows.size, rows.inner = builder.trips(), prod(value.type.sizes or ())
-        rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
-        builder.kept.add(rows.buffer)
+        rows.inner, trips = prod(value.type.sizes or ()), builder.trips()
+        if trips is None:
+            rows.buffer = builder.growing(rows.dtype, rows.inner, name)
+        else:
+            rows.size = trips
+            rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
+            builder.kept.add(rows.buffer)
     given = builder.whole(value)
     kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
-    builder.call(kernel, [given, rows.buffer, rows.marks, _fault(builder)], name)
+    builder.call(kernel, [given, rows.buffer, rows.marks, fault_word(builder)], name)
     return given
 
 
@@ -231,7 +246,7 @@ def _take(builder: Builder, rows: Rows, value: Value, name: str) -> None:
     """Take a value from the top."""
     kernel = TakeRow(rows.size, rows.inner, rows.dtype, "pop")
     result = builder.result(value)
-    builder.call(kernel, [rows.buffer, rows.marks, result, _fault(builder)], name)
+    builder.call(kernel, [rows.buffer, rows.marks, result, fault_word(builder)], name)
 
 
 def _append(builder: Builder, node: Node, use: ListUse) -> None:

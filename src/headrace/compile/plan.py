@@ -5,7 +5,8 @@ numbers in the order of its kernel's `arguments`; its scratch and counters are t
 behind the arena. An "input" buffer is an array that the caller gives, an "output" one that it gets,
 a "variable" the array of a variable (written in place if a call writes it), a "constant" is filled
 once, and "arena" buffers share one block of memory: `offset` was chosen so that buffers that live
-at the same time don't overlap.
+at the same time don't overlap. A "list" has memory of its own for as many rows as it turns out to
+need; its size is that of one row (see kernels.list_rows).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 __all__ = ["Buffer", "Call", "Jump", "Plan"]
 
-KINDS = ("input", "output", "variable", "constant", "arena")
+KINDS = ("input", "output", "variable", "constant", "arena", "list")
 
 
 @dataclass(frozen=True, slots=True)

@@ -406,6 +406,14 @@ def _power_integer(f: Function, x: Reg, y: Reg) -> Reg:
     return f.repeat(more, square, [f.const(1, x.type), x, y])[0]
 
 
+def _floored(f: Function, x: Reg, y: Reg) -> tuple[Reg, Reg]:
+    """x / y rounded down, and what is left of x."""
+    quotient, left = f.wrapping("sdiv", x, y), f.wrapping("srem", x, y)
+    below = f.and_(f.icmp("ne", left, 0), f.icmp("slt", f.xor(left, y), 0))
+    one_less = f.wrapping("sub", quotient, f.const(1, x.type))
+    return f.select(below, one_less, quotient), f.select(below, f.wrapping("add", left, y), left)
+
+
 _INTEGER: dict[str, Code] = {
     "add": _wraps("add"), "sub": _wraps("sub"), "mul": _wraps("mul"), "pow": _power_integer,
     "and": _wraps("and"), "or": _wraps("or"), "xor": _wraps("xor"),
@@ -423,6 +431,8 @@ _CODE: dict[str, dict[str, Code]] = {
         "min": lambda f, x, y: f.select(f.icmp("slt", x, y), x, y),
         "abs": _abs_signed,
         "sign": _sign_signed,
+        "quotient": lambda f, x, y: _floored(f, x, y)[0],
+        "remainder": lambda f, x, y: _floored(f, x, y)[1],
         "lt": _compares("slt"), "le": _compares("sle"),
         "gt": _compares("sgt"), "ge": _compares("sge"),
     },
@@ -432,6 +442,7 @@ _CODE: dict[str, dict[str, Code]] = {
         "min": lambda f, x, y: f.select(f.icmp("ult", x, y), x, y),
         "abs": _same,
         "sign": lambda f, x: f.convert("zext", f.icmp("ne", x, 0), x.type),
+        "quotient": _wraps("udiv"), "remainder": _wraps("urem"),
         "lt": _compares("ult"), "le": _compares("ule"),
         "gt": _compares("ugt"), "ge": _compares("uge"),
     },

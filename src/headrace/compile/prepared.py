@@ -20,6 +20,7 @@ from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRo
 from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
+from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
 from headrace.graph.anchors import (
     BatchNorm,
@@ -155,7 +156,8 @@ def build_gather(builder: Builder, group: Group) -> None:
     else:
         params = builder.whole(node.inputs[0])
     kernel = GatherRows(g.batch, g.outer, g.size, g.count, g.inner, g.dtype, g.index_dtype)
-    status = builder.temporary("int64", 1, "status")
+    inside = builder.is_inside  # there nobody has seen the indices before
+    status = fault_word(builder) if inside else builder.temporary("int64", 1, "status")
     indices = builder.whole(node.inputs[1])
     builder.call(kernel, [params, indices, builder.result(node.outputs[0]), status], node.name)
 

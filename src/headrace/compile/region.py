@@ -138,6 +138,8 @@ class Region:
                     self.copies[value] = self.sources[value]
                     self.sources[value] = Source(value)
         else:
+            for value in filter(is_reference, node.inputs):  # of a loop or branch that reads it
+                self.variable(value)
             for value in node.outputs:
                 self.sources[value] = Source(value)
 

@@ -84,6 +84,7 @@ def positions_of(programs: Sequence[Pointwise], rank: int) -> list[tuple[int, ..
 
 _COSTS = {
     "div": 4, "sqrt": 5, "rsqrt": 9, "exp": 14, "expm1": 16, "log": 22, "log1p": 26, "tanh": 26,
+    "quotient": 8, "remainder": 10,
     "sigmoid": 22, "erf": 34, "sin": 40, "cos": 40, "pow": 60, "atan2": 40, "const": 0, "index": 2,
 }  # fmt: skip
 

@@ -22,8 +22,8 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
 from headrace.compile.lists import Rows, pushes, trip_count
 from headrace.compile.plan import Call
-from headrace.compile.region import Region
-from headrace.graph.dataflow import Dataflow, Value, is_local
+from headrace.compile.region import Region, is_reference
+from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
 from headrace.graph.lowering import row_major
 from headrace.graph.structured import is_undefined
 
@@ -93,8 +93,15 @@ def build_if(builder: Builder, group: Group) -> None:
 
 
 def _given(builder: Builder, value: Value) -> int | Rows:
-    """What a part is given: a buffer, or a list."""
-    return builder.lists[value] if is_local(value) else builder.whole(value)
+    """What a part is given: a buffer, that of a variable if it's given one, or a list."""
+    if is_local(value):
+        return builder.lists[value]
+    if not is_reference(value):
+        return builder.whole(value)
+    described = variable_type(value)
+    assert described is not None, f"{value} was let into a region"
+    dtype, shape = described
+    return builder.variable(builder.region.variable(value), dtype, prod(shape))
 
 
 def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> list[int | None]:
@@ -105,9 +112,9 @@ def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> li
     fetches = [v for v in part.fetches if not (is_undefined(v.producer) or is_local(v))]
     region = Region(nodes, list(dict.fromkeys(fetches)))
     blocked = blocked_values(region)
-    feeds = [(f.value, g) for f, g in zip(part.feeds, given, strict=True)]
-    child = builder.inside(region, blocked, {v: g for v, g in feeds if isinstance(g, int)})
-    child.lists.update({v: g for v, g in feeds if not isinstance(g, int)})
+    child = builder.inside(region, blocked)
+    for feed, buffer in zip(part.feeds, given, strict=True):
+        child.give(feed.value, buffer)
     child.add_groups(fuse(region, blocked))
     made = set(fetches)
     return [child.whole(v) if v in made else None for v in part.fetches]

@@ -3,10 +3,15 @@ raises it at its next look.
 
 Kernels that run long (loops, compiled clusters) look at the cancellation that is `current` in their
 thread; native code looks at its `word`, which is not 0 once it was cancelled.
+
+They also look for Ctrl-C. Up to Python 3.12 the main thread doesn't see a signal that the system
+gave to another thread of the process (one of OpenBLAS's or OpenMP's, say), as long as it neither
+asks nor lets go of the GIL: and what computes with scalars in Python does neither.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +19,9 @@ from contextlib import contextmanager
 import numpy as np
 
 __all__ = ["Cancellation", "active", "current"]
+
+
+_look_at_signals = ctypes.pythonapi.PyErr_CheckSignals
 
 
 class Cancellation:
@@ -29,7 +37,8 @@ class Cancellation:
         self.word[0] = 1
 
     def check(self) -> None:
-        """Raise the error if there is one."""
+        """Raise the error if there is one, or KeyboardInterrupt."""
+        _look_at_signals()
         if self.error is not None:
             raise self.error
 

@@ -37,6 +37,7 @@ __all__ = [
     "origin_of",
     "rewrite",
     "show_constant",
+    "variable_type",
 ]
 
 
@@ -254,15 +255,7 @@ class Node:
 
     def variable_type(self, index: int) -> tuple[str, tuple[int, ...]] | None:
         """The type and shape of the variable that input `index` refers to; None if not known."""
-        value = self.inputs[index]
-        dtype, shape = value.dtype, value.shape
-        if not dtype._is_ref_dtype:
-            found = handle_data(value)
-            if found is None:
-                return None
-            dtype, shape = found.dtype, found.shape
-        sizes = None if shape.sizes is None else all_known(shape.sizes)
-        return None if sizes is None else (dtype.base_dtype.name, tuple(sizes))
+        return variable_type(self.inputs[index])
 
     def __repr__(self) -> str:
         return f"<{self.type} {self.name}>"
@@ -303,6 +296,18 @@ def handle_data(value: Value) -> Any:
     passed = [v for v in value.producer._inputs if v.dtype == value.dtype]
     found = value._handle_data
     return handle_data(passed[0]) if found is None and len(passed) == 1 else found
+
+
+def variable_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
+    """The type and shape of the variable that a value refers to; None if not known."""
+    dtype, shape = value.dtype, value.shape
+    if not dtype._is_ref_dtype:
+        found = handle_data(value)
+        if found is None:
+            return None
+        dtype, shape = found.dtype, found.shape
+    sizes = None if shape.sizes is None else all_known(shape.sizes)
+    return None if sizes is None else (dtype.base_dtype.name, tuple(sizes))
 
 
 def show_constant(value: np.ndarray) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "GATHER",
     "GRADIENT",
     "LIST",
+    "NUMBERS",
     "POP",
     "PUSH",
     "READ",
@@ -34,6 +35,9 @@ __all__ = [
     "row_given",
     "row_taken",
 ]
+
+
+NUMBERS = 1  # which input of an op on several rows has their numbers
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def _all_rows(kind: str, *operands: int) -> Anchor:
     """An op on rows that must be all rows in order: how many there are, the builder checks."""
 
     def describe(site: Site) -> ListUse | None:
-        indices = site.constant_input(1)
+        indices = site.constant_input(NUMBERS)
         if indices is None or indices.ndim != 1 or not np.array_equal(indices, range(len(indices))):
             return None
         return ListUse(kind, operands, size=len(indices))

@@ -53,6 +53,7 @@ from headrace.ops import matrix_functions as matrix_functions
 from headrace.ops import moments as moments
 from headrace.ops import morphology as morphology
 from headrace.ops import normalization as normalization
+from headrace.ops import old_tensor_arrays as old_tensor_arrays
 from headrace.ops import operators as operators
 from headrace.ops import padding as padding
 from headrace.ops import partitioning as partitioning

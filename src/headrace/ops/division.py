@@ -69,6 +69,24 @@ def _div_lowered(e: Any, x: Any, y: Any) -> Any:
     return x / y if x.is_floating else None  # integers: a step must fail where y is 0
 
 
+def _by_constant(opcode: str, x: Any, site: Any) -> Any:
+    """Integers by a constant; None for all else: a step must fail where the divisor is 0."""
+    divisor = None if x.is_floating else site.constant_input(1)
+    if divisor is None or not divisor.size or np.any(divisor != divisor.flat[0]):
+        return None
+    number = int(divisor.flat[0])
+    e = x.recorder
+    return getattr(e, opcode)(x, e.const(number, x.dtype)) if number not in (0, -1) else None
+
+
+def _floor_div_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
+    return e.floor(x / y) if x.is_floating else _by_constant("quotient", x, site)
+
+
+def _floor_mod_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
+    return _by_constant("remainder", x, site)
+
+
 def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.realdiv(dz, b.conj(y))
@@ -125,7 +143,7 @@ def truncatediv(x, y, name=None):
     _floor_div,
     NOT_DIFFERENTIABLE,
     samples=_REAL_SAMPLES,
-    lower=lambda e, x, y: e.floor(x / y) if x.is_floating else None,
+    lower=_floor_div_lowered,
     simplify=neutral(right=lambda y: y.dtype.is_integer and one(y)),
 )
 def floor_div(x, y, name=None):
@@ -133,7 +151,14 @@ def floor_div(x, y, name=None):
 
 
 @export("mod", "floormod", "math.mod", "math.floormod")
-@binary_op("FloorMod", _SIGNED_REALS, _floor_mod, _mod_gradient, samples=_SAMPLES)
+@binary_op(
+    "FloorMod",
+    _SIGNED_REALS,
+    _floor_mod,
+    _mod_gradient,
+    samples=_SAMPLES,
+    lower=_floor_mod_lowered,
+)
 def floormod(x, y, name=None):
     """Return the remainder of x / y rounded down: it has the sign of y."""
 

@@ -25,9 +25,9 @@ from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import HandleData, handle_data
 
-__all__: list[str] = []
+__all__ = ["HANDLE"]
 
-_HANDLE = TensorShape.of((2,))  # as TensorFlow has it, from the times when handles were two strings
+HANDLE = TensorShape.of((2,))  # as TensorFlow has it, from the times when handles were two strings
 
 
 def _define(op_type: str, signature: str, attributes: str = "", **rules: Any) -> Any:
@@ -48,7 +48,7 @@ def _array_infer(c: Any, size: TensorShape) -> list[TensorShape]:
     shape = c.attrs["element_shape"]
     if not c.settled and (shape.is_fully_defined() or c.attrs["identical_element_shapes"]):
         c.op._outputs[0]._handle_data = HandleData(c.attrs["dtype"], shape)
-    return [_HANDLE, infer.SCALAR]
+    return [HANDLE, infer.SCALAR]
 
 
 def _array_kernel(
@@ -346,7 +346,7 @@ def _grad_infer(c: Any, handle: TensorShape, flow: TensorShape, *more: Any) -> l
     if found is not None and not c.settled:
         shape = infer.UNKNOWN if more else found.shape
         c.op._outputs[0]._handle_data = HandleData(found.dtype, shape)
-    return [_HANDLE, infer.SCALAR]
+    return [HANDLE, infer.SCALAR]
 
 
 @_define(

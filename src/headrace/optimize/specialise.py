@@ -23,7 +23,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
-from headrace.graph.lists import makes, row_given, row_taken
+from headrace.graph.lists import NUMBERS, makes, row_given, row_taken
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 from headrace.graph.structured import (
@@ -352,9 +352,9 @@ class _Specialiser:
             shape = node.inputs[given.index].shape
             self._rows.give(maker, shape[1:] if given.stacked else shape)
         elif taken is not None and not shapes[taken.index].is_fully_defined():
-            row, (count, *_) = self._rows.take(maker), (*(shapes[taken.index].sizes or ()), None)
+            row = self._rows.take(maker)
             if row.sizes is not None:
-                shape = TensorShape.of((count, *row.sizes)) if taken.stacked else row
+                shape = node.inputs[NUMBERS].shape.concatenate(row) if taken.stacked else row
                 shapes = [shape if i == taken.index else s for i, s in enumerate(shapes)]
         return shapes
 

@@ -5,6 +5,11 @@ A state is a variable (or another resource), named by its container and name as 
 them, or the world outside (printing, Python functions, checks that may fail). References and
 handles carry the states that they may lead to. Two touches of a state, one of them a write, keep
 the program's order; random ops have a state of their own each, and need no order.
+
+Order must not make a step wait for ever: what a dequeue's element is assigned to may be what is
+read for the enqueue that it waits for. So a node follows an earlier one only if it comes after all
+the ops that may wait which that one comes after; the others are as unordered as they are in
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -72,13 +77,17 @@ def _touched(node: Node, known: dict[Value, frozenset[State]]) -> tuple[frozense
 class Order:
     """The order of effects so far.
 
-    `_writer[s]`: the last node that wrote state s; `_readers[s]`: those that read it since.
+    `_writers[s]`: the nodes that wrote state s, the last one and those that it didn't follow;
+    `_readers[s]`: those that read it and that no writer has followed. `_awaited`: which of the ops
+    that may wait a node comes after, as bits; nodes that come after none aren't there.
     """
 
     def __init__(self) -> None:
-        self._writer: dict[State, Node] = {}
+        self._writers: dict[State, list[Node]] = {}
         self._readers: dict[State, list[Node]] = {}
         self._known: dict[Value, frozenset[State]] = {}
+        self._awaited: dict[Node | Feed, int] = {}
+        self._waiting = 0  # how many ops that may wait there are
 
     def states(self, value: Value) -> frozenset[State]:
         """The states that a reference or handle of a node that was added may lead to."""
@@ -89,26 +98,48 @@ class Order:
         states, writes = _touched(node, self._known)
         found: list[Node] = []
         for state in self._overlapping(states):
-            if state in self._writer:
-                found.append(self._writer[state])
+            found += self._writers.get(state, ())
             if writes:
-                found.extend(self._readers.get(state, ()))
-        return found
+                found += self._readers.get(state, ())
+        return self._followed(found, self._awaited_by(node))
 
     def add(self, node: Node) -> None:
         """Take note of what `node` touches; it's the last so far."""
+        awaited = self._awaited_by(node)
         states, writes = _touched(node, self._known)
         for state in states:
             if writes:
-                self._writer[state] = node
-                self._readers[state] = []
+                for touched in (self._writers, self._readers):
+                    earlier = touched.get(state, [])
+                    done = set(self._followed(earlier, awaited))
+                    touched[state] = [n for n in earlier if n not in done]
+                self._writers[state].append(node)
             else:
                 self._readers.setdefault(state, []).append(node)
         if any(map(carries_state, node.types)):
             for value in node.outputs:
                 self._known[value] = states_of(value, self._known)
+        if node.definition.may_wait:
+            awaited |= 1 << self._waiting
+            self._waiting += 1
+        if awaited:
+            self._awaited[node] = awaited
+
+    def _awaited_by(self, node: Node) -> int:
+        """The ops that may wait before `node`, as bits."""
+        awaited = 0
+        if self._awaited:
+            for before in (*(v.producer for v in node.inputs), *node.controls):
+                awaited |= self._awaited.get(before, 0)
+        return awaited
+
+    def _followed(self, earlier: list[Node], awaited: int) -> list[Node]:
+        """Those of the earlier nodes that one which awaits these ops can follow."""
+        if not self._awaited:
+            return earlier
+        return [n for n in earlier if not self._awaited.get(n, 0) & ~awaited]
 
     def _overlapping(self, states: frozenset[State]) -> Iterable[State]:
         if ANYTHING in states:
-            return dict.fromkeys([*self._writer, *self._readers])
+            return dict.fromkeys([*self._writers, *self._readers])
         return sorted(states, key=str) + [ANYTHING] if states else ()

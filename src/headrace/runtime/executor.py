@@ -126,18 +126,18 @@ class Executable:
             fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
             failed = failure(error, op, given, fed)
         if waits is not None:
-            return self._wait(feeds, slots, waits)
+            try:
+                return self._wait(feeds, slots, waits)
+            except BaseException as error:
+                waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
+                raise
         assert failed is not None
         raise failed
 
     def _wait(self, feeds: Sequence[Any], slots: list[Any], waits: _Waits) -> list[Any]:
         """Go on by counting, where an instruction waits."""
-        try:
-            with self.resources.running(Step(self)) as step:
-                return step.resume(feeds, slots, waits.number, waits.pending)
-        except BaseException as error:
-            waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
-            raise
+        with self.resources.running(Step(self)) as step:
+            return step.resume(feeds, slots, waits.number, waits.pending)
 
     def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
         """The function that runs a part of a structured operation."""
@@ -168,8 +168,13 @@ def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]
 
     def call(*inputs: Any) -> Any:
         result = kernel(*inputs)
-        if isinstance(result, Pending):
-            raise _Waits(result, number)
+        try:
+            if isinstance(result, Pending):
+                raise _Waits(result, number)
+        except KeyboardInterrupt as error:
+            if isinstance(result, Pending):
+                result.cancel(error)
+            raise
         return result
 
     return call

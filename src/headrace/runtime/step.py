@@ -40,6 +40,7 @@ __all__ = ["Observer", "Step"]
 # Called after each kernel with its operation, start and end in seconds, and its results.
 Observer = Callable[[Operation | FlowNode, float, float, list[Any]], None]
 
+_NAP = 1.0  # seconds: so often a thread that waits sees whether Ctrl-C was pressed
 _ARRIVED = -(2**60)  # of a Merge: a live input has come, so that dead ones mean nothing any more
 
 
@@ -108,6 +109,8 @@ class Step:
         self._run_nodes: set[Node] = set()  # of the root frame: those that have run
         self._waiting: dict[Pending, tuple[_Iteration, Node, float]] = {}
         self._over: deque[Pending] = deque()  # those that other threads have ended
+        self._running: Node | None = frames.nodes[0] if frames.nodes else None  # None: it sleeps
+        self._result: Any = None  # of a kernel, until it's known whether that is a Pending
         self._changed = Condition()
         self._sleeper: int | None = None
         self._cancellation = Cancellation()
@@ -160,7 +163,6 @@ class Step:
     def run_all(self) -> None:
         """Run every instruction."""
         self._loop(None)
-        self._check_deadline(None)
 
     def run_until(self, slots: Iterable[int], operations: Iterable[Operation]) -> None:
         """Run what `slots` and `operations` need; their feeds must be there (see `unfed`)."""
@@ -237,22 +239,24 @@ class Step:
         if iteration.dead[node.local] > 0 and not node.outlives_death:
             self._finish(iteration, node, node.dead, False)
             return
-        if self._deadline is not None:
-            self._check_deadline(node.op)
+        self._running = node
         values = iteration.values
         given = [values[s] for s in node.inputs]
         start = time.time() if self._observe is not None else 0.0
         failed = None
         try:
-            result = node.kernel(*given)
+            self._result = result = node.kernel(*given)
         except ShapesChanged:
             raise
         except Exception as error:
             failed = self._failed(error, node, given)
         if failed is not None:
             raise failed
-        if isinstance(result, Pending):
+        waits = isinstance(result, Pending)
+        if waits:
             self._waiting[result] = iteration, node, start
+        self._result = None
+        if waits:
             result.then(self._ended)
         else:
             self._complete(iteration, node, result, start)
@@ -418,23 +422,21 @@ class Step:
         """Take the results of Pendings that are over; sleep if there are none."""
         patience = settings().quiet_seconds
         quiet = time.monotonic() + patience if patience else float("inf")
+        self._running = None
         with self._changed:
             self._sleeper = get_ident()
-            while not self._over and self._cancellation.error is None:
-                now = time.monotonic()
-                if self._deadline is not None and now > self._deadline:
-                    break
-                if now >= quiet:
-                    waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
-                    report_quiet(waiting, patience)
-                    quiet = float("inf")
-                until = min(quiet, float("inf") if self._deadline is None else self._deadline)
-                self._changed.wait(None if until == float("inf") else max(0.0, until - now))
-            self._sleeper = None
+            try:
+                while not self._over:
+                    self._cancellation.check()
+                    now = time.monotonic()
+                    if now >= quiet:
+                        waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
+                        report_quiet(waiting, patience)
+                        quiet = float("inf")
+                    self._changed.wait(min(quiet - now, _NAP))
+            finally:
+                self._sleeper = None
         self._cancellation.check()
-        if not self._over:
-            _, node, _ = next(iter(self._waiting.values()))
-            self._check_deadline(node.op)
         while self._over:
             pending = self._over.popleft()
             iteration, node, start = self._waiting.pop(pending)
@@ -453,8 +455,7 @@ class Step:
         if self._deadline is None:
             yield
             return
-        late = errors.DeadlineExceededError(None, None, "the step's deadline passed")
-        timer = Timer(max(0.0, self._deadline - time.monotonic()), self.cancel, [late])
+        timer = Timer(max(0.0, self._deadline - time.monotonic()), self._be_late)
         timer.daemon = True
         timer.start()
         try:
@@ -462,11 +463,23 @@ class Step:
         finally:
             timer.cancel()
 
+    def _be_late(self) -> None:
+        """In the timer's thread: stop, with an error that names what runs or what waits."""
+        node, happening = self._running, "ran"
+        if node is None:
+            pending, (_, node, _) = next(iter(list(self._waiting.items())))
+            happening = f"waited for {pending.what}"
+        op = origin_of(node.op)
+        message = f"the step's deadline passed while {op.type} '{op.name}' {happening}"
+        self.cancel(errors.DeadlineExceededError(None, op, message))
+
     def _abandon(self) -> None:
         """End what still waits, after a failure; nobody looks at the results."""
         error = errors.CancelledError(None, None, "the step was cancelled")
-        for pending in list(self._waiting):
-            pending.cancel(error)
+        for pending in (*self._waiting, self._result):
+            if isinstance(pending, Pending):
+                pending.cancel(error)
+        self._result = None
         self._waiting.clear()
         self._ready.clear()
         _drop_values(self._root)
@@ -475,14 +488,6 @@ class Step:
         tensors = {slot: t for t, slot in self._program.feeds}
         fed = [(tensors[slot], value) for slot, value in self._fed.items()]
         return failure(error, node.op, given, fed)
-
-    def _check_deadline(self, op: Operation | FlowNode | None) -> None:
-        """Stop if the time is up before `op`, or before the end."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            where = f"before '{op.name}'" if op is not None else "before it ended"
-            raise errors.DeadlineExceededError(
-                None, origin_of(op), f"the step's deadline passed {where}"
-            )
 
 
 def _drop_values(iteration: _Iteration) -> None:

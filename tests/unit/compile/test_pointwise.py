@@ -17,8 +17,9 @@ from tests.unit.compile.probe import Probe, apply
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = ("bool", *INTEGERS, *FLOATS)
+INTEGER_ONLY = ("and", "or", "xor", "not", "quotient", "remainder")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "atan2", "and", "or", "xor",
-          "eq", "ne", "lt", "le", "gt", "ge")  # fmt: skip
+          "eq", "ne", "lt", "le", "gt", "ge", "quotient", "remainder")  # fmt: skip
 FLOAT_ONLY = ("div", "atan2", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "tanh", "sigmoid",
               "erf", "sin", "cos")  # fmt: skip
 
@@ -29,7 +30,7 @@ def has_meaning(opcode: str, dtype: str) -> bool:
         return opcode in ("add", "mul", "max", "min", "and", "or", "xor", "not", "abs", "eq", "ne",
                           "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite")  # fmt: skip
     if dtype in FLOATS:
-        return opcode not in ("and", "or", "xor", "not")
+        return opcode not in INTEGER_ONLY
     return opcode not in FLOAT_ONLY
 
 
@@ -77,6 +78,9 @@ def test_opcode(opcode, dtype):
     inputs = [values(dtype, i) for i in range(count)]
     if opcode == "pow" and dtype in INTEGERS:
         inputs[1] = np.abs(inputs[1]).clip(0, 100)
+    if opcode in ("quotient", "remainder"):  # whose divisors are neither 0 nor -1
+        inputs[1] = np.where(np.isin(inputs[1].astype(np.int64), (0, -1)), 3, inputs[1])
+        inputs[1] = inputs[1].astype(inputs[0].dtype)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         (expected,) = program.evaluate(*inputs)

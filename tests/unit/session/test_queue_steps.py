@@ -98,6 +98,27 @@ def test_a_deadline_leaves_the_queue_as_it_was(container):
     tf.Session.reset("", [container] if container else None)
 
 
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("jit", [-1, 1])
+def test_what_is_enqueued_was_read_before_what_is_dequeued_is_assigned(resource, jit):
+    """In the program the assignment stands first, which must not make the step wait for itself."""
+    queue = tf.FIFOQueue(1, tf.float32, shapes=[()])
+    variable = tf.get_variable("variable", initializer=5.0, use_resource=resource)
+    other = tf.get_variable("other", initializer=1.0, use_resource=resource)
+    before = tf.assign_add(variable, 1.0)
+    moved = tf.assign(variable, queue.dequeue() + 1.0)
+    added = tf.assign_add(other, moved)
+    enqueued = queue.enqueue(variable.read_value() + 1.0 + other.read_value() * 0.0)
+    config = tf.ConfigProto(operation_timeout_in_ms=20_000)
+    config.graph_options.optimizer_options.global_jit_level = jit
+    with tf.Session(config=config) as session:
+        session.run(tf.global_variables_initializer())
+        session.run([before, moved, added, enqueued])
+        assert session.run([variable, other]) == [8.0, 9.0]
+        session.run([moved, enqueued])
+        assert session.run(variable) == 10.0
+
+
 def test_a_failed_step_forgets_its_dequeues():
     queue = tf.FIFOQueue(9, tf.int32, shapes=[()])
     wrong = tf.Assert(tf.constant(False), ["wrong"])

@@ -4,6 +4,9 @@ A list is `rows` rows of `inner` elements. Of a tensor array, `marks` has a byte
 it can be read. Of a stack, `top` is the number of rows that are in use. A number outside of the
 list, a row that is written twice or read without having been written set the word `fault`; the
 kernel then touches no memory that isn't its own, and whoever looks at the word ends the step.
+
+A stack of 0 rows is one that *grows*: before its rows, in a header, stand the number of rows that
+there is room for, and a word that says that they were too few.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from headrace.compile.kernels.gathers import along, lanes_of, load_index
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value
 from headrace.graph.pointwise import record
 
-__all__ = ["CheckMarks", "PutRow", "TakeRow"]
+__all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow"]
+
+HEADER = 64  # bytes before the rows of a list that grows
 
 _SMALL = 1024  # elements: rows of so many are quicker by one thread
 
@@ -41,11 +46,17 @@ class _Row:
         team.barrier()
         team.f.when(team.f.icmp("eq", team.f.reg(team.thread), 0), body)  # type: ignore[arg-type]
 
+    def _memory(self, f: Function, pointer: Reg) -> tuple[Operand, Reg]:
+        """How many rows there is room for, and where they begin."""
+        if self.rows:
+            return self.rows, pointer
+        return f.load(I64, pointer), f.offset(pointer, HEADER // 8, I64)
+
     def _shared(self, team: Team) -> tuple[Operand, Operand]:
         return team.share(self.inner, lanes_of(team.f, self.dtype))
 
 
-def _at(f: Function, number: Reg, rows: int, inner: int) -> tuple[Reg, Reg]:
+def _at(f: Function, number: Reg, rows: Operand, inner: int) -> tuple[Reg, Reg]:
     """Whether a row's number is one, and where the row starts (row 0 if it isn't)."""
     good = f.icmp("ult", number, rows)
     return good, f.mul(f.select(good, number, 0), inner)
@@ -66,9 +77,10 @@ class PutRow(_Row):
     def emit(self, team: Team) -> None:
         f = team.f
         value, *rest, place, fault = team.args
-        target, index = rest[-1], rest[0]
+        index, memory = rest[0], rest[-1]
+        room, target = self._memory(f, memory)
         number = f.load(I64, place) if self.how == "push" else load_index(f, "int32", index, 0)
-        good, start = _at(f, number, self.rows, self.inner)
+        good, start = _at(f, number, room, self.inner)
         if self.how == "set":
             mark = f.load(I8, place, f.select(good, number, 0))
             good = f.and_(good, f.icmp("eq", mark, f.const(0, I8)))
@@ -90,7 +102,12 @@ class PutRow(_Row):
             elif self.how == "set":
                 f.store(f.const(1, I8), place, number)
 
-        self._by_first(team, lambda: f.when(good, note, lambda: f.store(f.const(1, I64), fault)))
+        def fail() -> None:
+            f.store(f.const(1, I64), fault)
+            if not self.rows:
+                f.store(f.const(1, I64), memory, 1)
+
+        self._by_first(team, lambda: f.when(good, note, fail))
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,8 @@ class TakeRow(_Row):
             number = f.sub(f.load(I64, place), 1)
         else:
             number = load_index(f, "int32", rest[0], 0)
-        good, start = _at(f, number, self.rows, self.inner)
+        room, source = self._memory(f, source)
+        good, start = _at(f, number, room, self.inner)
         if self.how in ("get", "clear"):
             mark = f.load(I8, place, f.select(good, number, 0))
             good = f.and_(good, f.icmp("eq", mark, f.const(1, I8)))

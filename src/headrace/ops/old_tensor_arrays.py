@@ -1,0 +1,120 @@
+"""The ops of tensor arrays as old graphs have them: TensorFlow made the first until 0.10, the
+second (V2) until 0.12.
+
+A handle was a reference to a string, later a string; here it's the array itself, as it is for the
+ops of today (tensor_array_ops), whose rules and kernels these share. They are for GraphDefs, and
+have no gradients of their own, as in TensorFlow 1.15; a graph that holds gradients runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.shapes import TensorShape
+from headrace.devices.tensor_arrays import TensorArrayState
+from headrace.graph.definition import NOT_DIFFERENTIABLE, lookup, register
+from headrace.graph.schema import Argument, parse_schema
+from headrace.ops import infer
+from headrace.ops.tensor_array_ops import HANDLE
+
+__all__: list[str] = []
+
+_SHARED = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
+
+
+class _Referenced(TensorArrayState):
+    """An array whose handle is a reference: reading that gives the array."""
+
+    def read(self, index: int | None = None, dtype: Any = None) -> Any:
+        return self if index is None else super().read(index, dtype)
+
+
+def _array_kernel(
+    size, *, ctx, dtype, element_shape, dynamic_size, clear_after_read, tensor_array_name
+):
+    return _Referenced(
+        TensorArrayState.unique_name(tensor_array_name or ctx.name),
+        dtype,
+        int(size),
+        element_shape,
+        grows=dynamic_size,
+        clears=clear_after_read,
+    )
+
+
+def _pack_kernel(array, flow, *, dtype, element_shape):
+    return array.gather(np.arange(array.size, dtype=np.int32), dtype, element_shape)
+
+
+def _unpack_kernel(array, value, flow, *, T):
+    array.scatter(np.arange(len(value), dtype=np.int32), value, T)
+    return flow
+
+
+def _define(op_type: str, signature: str, attributes: str, like: str, **rules: Any) -> None:
+    """Define an op of its own schema that is otherwise like another."""
+    schema = parse_schema(op_type, signature, attributes)
+    register(replace(_plain(like), schema=schema, **rules))
+
+
+def _plain(op_type: str) -> Any:
+    return replace(lookup(op_type), gradient=NOT_DIFFERENTIABLE, lower=None, fold=None)
+
+
+def _older(argument: Argument, is_ref: bool) -> Argument:
+    if argument.dtype is not dtypes.resource:
+        return argument
+    return replace(argument, dtype=dtypes.string, is_ref=is_ref)
+
+
+def _define_version(version: str, is_ref: bool) -> None:
+    handle = "Ref(string)" if is_ref else "string"
+    attributes = (
+        "dtype: type; element_shape: shape = <unknown>; dynamic_size: bool = False; "
+        "clear_after_read: bool = True; tensor_array_name: string = ''"
+    )
+    _define(
+        f"TensorArray{version}",
+        f"size: int32 -> handle: {handle}",
+        attributes,
+        "TensorArrayV3",
+        infer=lambda c, size: [HANDLE],
+        kernel=_array_kernel,
+    )
+    _define(
+        f"TensorArrayGrad{version}",
+        f"handle: string, flow_in: float32 -> grad_handle: {handle}",
+        "source: string",
+        "TensorArrayGradV3",
+        infer=lambda c, handle, flow: [HANDLE],
+        kernel=lambda array, flow, *, source: array.gradient(source),
+    )
+    for name in _SHARED:
+        definition = _plain(f"TensorArray{name}V3")
+        inputs = tuple(_older(a, is_ref) for a in definition.schema.inputs)
+        schema = replace(definition.schema, op_type=f"TensorArray{name}{version}", inputs=inputs)
+        register(replace(definition, schema=schema))
+
+
+_define_version("", is_ref=True)
+_define_version("V2", is_ref=False)
+_define(
+    "TensorArrayPack",
+    "handle: Ref(string), flow_in: float32 -> value: dtype",
+    "dtype: type; element_shape: shape = <unknown>",
+    "TensorArrayGatherV3",
+    infer=lambda c, handle, flow: TensorShape.of((None,)).concatenate(c.attrs["element_shape"]),
+    kernel=_pack_kernel,
+)
+_define(
+    "TensorArrayUnpack",
+    "handle: Ref(string), value: T, flow_in: float32 -> flow_out: float32",
+    "T: type",
+    "TensorArrayScatterV3",
+    infer=lambda c, handle, value, flow: infer.SCALAR,
+    kernel=_unpack_kernel,
+)

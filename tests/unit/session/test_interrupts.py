@@ -1,0 +1,112 @@
+"""Ctrl-C wherever Python may see it in a step: it always comes out of session.run, and the session,
+its locks and queues included, is as good as new.
+"""
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import headrace as tf
+from tests.unit.compile.steps import session
+
+OURS = tuple(str(Path(tf.__file__).parent / r) for r in ("session", "runtime", "graph", "compile"))
+CHECKS = "kernels.py"  # where results are checked, which is done in tests only
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+class Interrupting:
+    """Count where in our files Python could see a signal inside the with-block, which is where a
+    function begins and where a built-in one has ended; at place `number` press Ctrl-C.
+    """
+
+    def __init__(self, number=-1):
+        self.number = number
+        self.places = 0
+
+    def __enter__(self):
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _event(self, frame, event, arg):
+        file = frame.f_code.co_filename
+        if event in ("call", "c_return") and file.startswith(OURS) and not file.endswith(CHECKS):
+            self.places += 1
+            if self.places - 1 == self.number:
+                raise KeyboardInterrupt
+
+
+def interpreted(x, variable, queue):
+    """A structured loop."""
+    return tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y * x), [0, x])[1] + variable
+
+
+def primitives(x, variable, queue):
+    """A loop that can't be raised, since something in it may wait."""
+
+    def body(i, y):
+        with tf.control_dependencies([queue.enqueue(y * x)]):
+            return i + 1, queue.dequeue()
+
+    return tf.while_loop(lambda i, _: i < 2, body, [0, x])[1] + variable
+
+
+def waits(x, variable, queue):
+    element = queue.dequeue()
+    with tf.control_dependencies([queue.enqueue(x * variable)]):
+        return element + 0.0
+
+
+FORMS = {
+    "interpreted": (interpreted, False),
+    "primitives": (primitives, False),
+    "waits": (waits, False),
+    "native": (interpreted, True),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_place(form):
+    make, jit = FORMS[form]
+    x = tf.placeholder(tf.float32, [])
+    variable = tf.get_variable("variable", initializer=1.0)
+    queue = tf.FIFOQueue(1, tf.float32, [[]])
+    step = [make(x, variable, queue), tf.assign_add(variable, 1.0)]
+    left, taken = queue.size(), queue.dequeue()
+    with session(jit) as run:
+        run.run(variable.initializer)
+        wanted = run.run(step, {x: 2.0})
+        with Interrupting() as whole:
+            run.run(step, {x: 2.0})
+        assert whole.places > 50
+
+        def again():
+            if run.run(left):  # what the step that was interrupted has put there
+                run.run(taken)
+            run.run(variable.initializer)
+            return run.run(step, {x: 2.0})
+
+        for number in range(whole.places):
+            with pytest.raises(KeyboardInterrupt), Interrupting(number):
+                run.run(step, {x: 2.0})
+            assert in_thread(again) == wanted, number
+
+
+def in_thread(function):
+    """What a function returns in another thread; None if it takes forever, as one that waits for a
+    lock which nobody will give back.
+    """
+    results = []
+    thread = threading.Thread(target=lambda: results.append(function()), daemon=True)
+    thread.start()
+    thread.join(5)
+    return results[0] if results else None
