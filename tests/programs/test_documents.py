@@ -1,6 +1,8 @@
 """What the documents show is true: README's program runs, the demo learns, forms print as shown."""
 
+import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +43,30 @@ def test_the_examples_print_what_is_shown(document):
     mark = "=" * 20
     printed = run("-c", f"print('{mark}')\n".join(codes)).split(mark + "\n")
     assert printed == shown
+
+
+def without_fractions(lines):
+    """The lines with a mark for each number of many digits: the last ones depend on the machine."""
+    return [re.sub(r" *\d+\.\d{4,}", " #", line).rstrip() for line in lines]
+
+
+def test_the_tools_for_debugging(tmp_path):
+    """The first block is a program; commands look at it. The others are one program."""
+    program, *codes = blocks("docs/debugging.md", "python")
+    (tmp_path / "train.py").write_text(program)
+    main = "import sys; sys.argv[0] = 'headrace'; from headrace.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    options = {"capture_output": True, "text": True, "cwd": tmp_path, "env": environment}
+    for block in blocks("docs/debugging.md", "console"):
+        command, *shown = block.splitlines()
+        words = shlex.split(command.removeprefix("$ headrace "))
+        ran = subprocess.run([sys.executable, "-c", main, *words], **options)
+        assert without_fractions(ran.stdout.splitlines()) == without_fractions(shown), ran.stderr
+    mark = "=" * 20
+    code = "import numpy as np\n\nimport headrace as tf\n\n" + f"print('{mark}')\n".join(codes)
+    (tmp_path / "example.py").write_text(code)
+    ran = subprocess.run([sys.executable, "example.py"], check=True, **options)
+    assert ran.stdout.split(mark + "\n") == blocks("docs/debugging.md", "text")
 
 
 def test_the_forms_of_the_architecture():

@@ -246,7 +246,7 @@ def picture(m: Match, a: str, b: str) -> str:
         f'<text x="60" y="62" fill="#d62728">B  {_escaped(b)}</text>',
         *_panel(m.a[: m.steps], low, high, steps, 80, 170, "#1f77b4", ""),
         *_panel(m.b[: m.steps], low, high, steps, 80, 170, "#d62728", "6 4"),
-        *_axis(f"{high:.4g}", f"{low:.4g}", 80, 170),
+        *_axis(f"{high:.3g}", f"{low:.3g}", 80, 170),
         *_panel(_logs(m), -17.0, 0.0, steps, 290, 90, "#555555", ""),
         *_axis("1", "1e-17", 290, 90),
         '<text x="60" y="282">relative difference</text>',

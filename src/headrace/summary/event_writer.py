@@ -72,6 +72,11 @@ class EventFileWriter:
         """Return the directory of the files."""
         return self._logdir
 
+    @property
+    def path(self) -> str | None:
+        """The file that is written, or was last; None if there is none yet."""
+        return self._file.path
+
     def add_event(self, event: Any) -> None:
         """Let the thread write an event; nothing, after `close`."""
         serialized = event.SerializeToString()
