@@ -37,7 +37,9 @@ def test_the_demo_reads_digits():
     assert "What to try next" in output
 
 
-@pytest.mark.parametrize("document", ["docs/compiler.md", "docs/control_flow.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/compiler.md", "docs/control_flow.md", "docs/training_sessions.md"]
+)
 def test_the_examples_print_what_is_shown(document):
     codes, shown = blocks(document, "python"), blocks(document, "text")
     mark = "=" * 20

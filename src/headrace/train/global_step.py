@@ -108,7 +108,10 @@ def read_global_step(user: str) -> Tensor:
         return made[0]
     step = get_global_step(graph)
     if step is None:
-        raise RuntimeError(f"Global step should be created to use {user}.")
+        raise RuntimeError(
+            f"Global step should be created to use {user}.\n"
+            "  Call tf.train.get_or_create_global_step() while the graph is built."
+        )
     with graph.name_scope(None), graph.name_scope(step.op.name + "/"):
         value = step.initialized_value() if isinstance(step, Variable) else step
         read = value + 0

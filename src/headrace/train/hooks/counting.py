@@ -46,6 +46,9 @@ class StepCounterHook(SessionRunHook):
         self._global_step_tensor = read_global_step("StepCounterHook")
         self._tag = f"{get_global_step().op.name}/sec"
 
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._previous = None  # a restored step may be one that was seen before
+
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs(self._global_step_tensor)
 

@@ -60,7 +60,10 @@ class NanLossDuringTrainingError(RuntimeError):
     """The loss is not a number any more."""
 
     def __str__(self) -> str:
-        return "NaN loss during training."
+        return (
+            "NaN loss during training.\n"
+            "  HEADRACE_CHECK_NUMERICS=1 shows the first operation that makes a NaN."
+        )
 
 
 @export("train.NanTensorHook", "estimator.NanTensorHook")
