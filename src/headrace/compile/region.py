@@ -250,8 +250,9 @@ def writes_of(node: Node) -> tuple[Value, ...]:
     rule = node.definition.lower
     if isinstance(rule, Update):
         return node.inputs[: rule.variables]
-    writes = isinstance(rule, Anchor) and node.definition.effect is Effect.WRITES
-    return node.inputs[: rule.variables] if writes else ()
+    if isinstance(rule, Anchor) and node.definition.effect is Effect.WRITES:
+        return node.inputs[: rule.variables]
+    return ()
 
 
 def limits_of(node: Node) -> list[tuple[Value, int]]:

@@ -472,11 +472,11 @@ def row_update(
 ) -> RowUpdate | None:
     """SparseApplyAdagrad and its kin: function(e, *old rows, *operands) -> new rows."""
     found = [site.variable_type(i) for i in range(variables)]
-    if any(v is None or v != found[0] for v in found):
+    if found[0] is None or any(v != found[0] for v in found):
         return None
-    dtype, shape = found[0] or ("", ())
+    dtype, shape = found[0]
     count = prod(site.input_shapes[indices])
-    if dtype not in FLOATS or not prod(shape) or not count:
+    if dtype not in FLOATS or not shape or not prod(shape) or not count:
         return None
     if site.input_shapes[gradient] != (count, *shape[1:]):
         return None

@@ -16,10 +16,10 @@ from headrace.ops.define import composed, define
 from headrace.ops.row_groups import stable_order
 from headrace.ops.samples import r
 
-__all__ = ["setdiff1d", "unique", "unique_with_counts"]
+__all__ = ["distinct", "setdiff1d", "unique", "unique_with_counts"]
 
 
-def _distinct(x: np.ndarray, axis: int | None, dtype: Any) -> tuple[np.ndarray, ...]:
+def distinct(x: np.ndarray, axis: int | None, dtype: Any) -> tuple[np.ndarray, ...]:
     """The distinct rows along an axis, for each row which one it is, and how often each occurs."""
     keys = widened(x) if x.dtype.kind != "O" else x
     if keys.dtype.hasobject and np.ndim(keys) > 1:
@@ -70,7 +70,7 @@ def _in_order(
 def _of_vector(x: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
     if np.ndim(x) != 1:
         raise ValueError("unique expects a 1D vector.")
-    return _distinct(x, None, out_idx)
+    return distinct(x, None, out_idx)
 
 
 def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
@@ -82,7 +82,7 @@ def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarr
     rank = np.ndim(x)
     if not -rank <= axes[0] < rank:
         raise ValueError(f"axis has to be between {-rank} and {rank - 1}, not {axes[0]}")
-    return _distinct(x, axes[0] % rank, out_idx)
+    return distinct(x, axes[0] % rank, out_idx)
 
 
 def _vector_infer(c: Any, x: TensorShape) -> Any:

@@ -27,6 +27,7 @@ from headrace.optimize.dead import remove_dead
 from headrace.optimize.fold import fold
 from headrace.optimize.inlining import inline
 from headrace.optimize.mixed_precision import mix_precision
+from headrace.optimize.padding import pad_rows
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
@@ -91,6 +92,7 @@ PASSES: list[Pass] = [
     Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_dataflow),
     Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
     Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
+    Pass("optimise", "pad", lambda f, o: pad_rows(f), verify_dataflow),
     Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
     Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
     # Regions become nodes of native code; without the compiler the flow stays as it is.

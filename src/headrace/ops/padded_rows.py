@@ -1,0 +1,136 @@
+"""Ops on the distinct rows of a table, in a form whose sizes are known before a step runs.
+
+An optimizer adds up the gradients of a row that comes several times: distinct rows are found
+(Unique), their gradients summed, and as many rows changed, a number that only the step knows.
+UNIQUE_ROWS finds them too, but gives as many as there were, of which the first `length` count; what
+changes rows has a form that takes this number (`counted`). So such steps can be compiled.
+
+Here stands which op has which part in that; the pass is `optimize.padding`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, wraps
+from typing import Any
+
+import numpy as np
+
+from headrace.core.dtypes import int64
+from headrace.graph.anchors import row_update
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind
+from headrace.graph.lowering import Anchor
+from headrace.graph.schema import Argument, parse_schema
+from headrace.ops.uniqueness import distinct
+
+__all__ = ["UNIQUE_ROWS", "Part", "counted", "part_of"]
+
+
+class Part(enum.Enum):
+    """FINDS: the distinct elements of a list, and for each element which one it is. SUMS: rows by
+    number. TAKES: rows of an array. MAPS: element by element. CHANGES: rows of variables.
+    """
+
+    FINDS = enum.auto()
+    SUMS = enum.auto()
+    TAKES = enum.auto()
+    MAPS = enum.auto()
+    CHANGES = enum.auto()
+
+
+_PARTS = {
+    "Unique": Part.FINDS,
+    "UnsortedSegmentSum": Part.SUMS,
+    "Gather": Part.TAKES,
+    "GatherV2": Part.TAKES,
+}
+_SCATTERS: dict[str, Callable[..., Any]] = {
+    "Update": lambda e, old, new: (new,),
+    "Add": lambda e, old, new: (old + new,),
+    "Sub": lambda e, old, new: (old - new,),
+    "Mul": lambda e, old, new: (old * new,),
+    "Min": lambda e, old, new: (e.min(old, new),),
+    "Max": lambda e, old, new: (e.max(old, new),),
+}
+_OF_ROWS = ("indices", "grad", "updates")  # the inputs that have an element for each row
+
+
+def part_of(definition: Definition) -> Part | None:
+    """An op's part in changes of distinct rows."""
+    found = _PARTS.get(definition.op_type)
+    if found is not None:
+        return found
+    if definition.kind is Kind.ELEMENTWISE and len(definition.schema.outputs) == 1:
+        return Part.MAPS
+    return None if counted(definition) is None else Part.CHANGES
+
+
+def _unique_rows(x: np.ndarray, *, out_idx: Any) -> tuple[np.ndarray, np.ndarray, np.int64]:
+    rows, positions, _ = distinct(x, None, out_idx)
+    padded = np.zeros_like(x)
+    padded[: len(rows)] = rows
+    return padded, positions, np.int64(len(rows))
+
+
+UNIQUE_ROWS = Definition(
+    schema=parse_schema(
+        "_UniqueRows",
+        "x: T -> rows: T, positions: out_idx, length: int64",
+        "T: {index}; out_idx: {index} = int32",
+    ),
+    infer=lambda c, x: [x, x, ()],
+    kernel=_unique_rows,
+    gradient=NOT_DIFFERENTIABLE,
+    doc="Return the distinct elements of x, then zeros; which one each is; and how many there are.",
+)
+
+
+@cache
+def counted(definition: Definition) -> Definition | None:
+    """The form of an op that changes rows whose last input says how many of them to change; None
+    for all other ops.
+    """
+    rule = definition.lower
+    if not isinstance(rule, Anchor) or rule.family not in ("row_update", "scatter"):
+        return None
+    given = definition.schema.inputs
+    schema = replace(
+        definition.schema,
+        op_type=f"_Counted{definition.op_type}",
+        inputs=(*given, Argument("length", int64)),
+    )
+    cut = [i for i, argument in enumerate(given) if argument.name in _OF_ROWS]
+
+    @wraps(definition.kernel)
+    def kernel(*inputs: Any, **attributes: Any) -> Any:
+        *rows, length = inputs
+        for i in cut:
+            if np.ndim(rows[i]):
+                rows[i] = rows[i][:length]
+        return definition.kernel(*rows, **attributes)
+
+    def describe(site: Any) -> Any:
+        plain = replace(site, definition=definition, inputs=site.inputs[:-1])
+        found = _described(plain, definition)
+        return None if found is None else replace(found, length=len(given))
+
+    return replace(
+        definition,
+        schema=schema,
+        infer=lambda c, *shapes: definition.infer(c, *shapes[:-1]),
+        kernel=kernel,
+        lower=Anchor("row_update", describe, rule.variables),
+        samples=(),
+        doc=f"{definition.doc} The last input says of how many rows.",
+    )
+
+
+def _described(site: Any, definition: Definition) -> Any:
+    if site.definition.lower.family == "row_update":
+        return site.geometry
+    how = definition.op_type.removeprefix("Resource").removeprefix("Scatter")
+    if len(site.input_shapes[1]) != 1 or not site.input_shapes[2]:
+        return None
+    return row_update(site, _SCATTERS[how], 1, gradient=2, indices=1)
