@@ -454,7 +454,7 @@ def _choose(given: Any, key: str, make: Callable[[], Any]) -> Any:
     if found:
         return found[0]
     made = make()
-    if made is not None and made not in graph.get_collection(key):
+    if made is not None:
         graph.add_to_collection(key, made)
     return made
 

@@ -97,7 +97,7 @@ class HookedSession(WrappedSession):
         if self.should_stop():
             raise RuntimeError("Run called even after should_stop requested.")
         context = SessionRunContext(SessionRunArgs(fetches, feed_dict), self._sess)
-        options = options or proto.RunOptions()
+        options = _copied(options)
         run_metadata = run_metadata or proto.RunMetadata()
         wanted = _Wanted(fetches)
         feed_dict = self._ask_hooks(context, wanted, feed_dict, options)
@@ -163,6 +163,14 @@ def _check_disjoint(first: Any, second: Any, message: str) -> None:
     common = [key for key in second if key in first]
     if common:
         raise RuntimeError(f"{message} Conflict(s): {common}")
+
+
+def _copied(options: Any) -> Any:
+    """RunOptions that hooks may add to."""
+    copy = proto.RunOptions()
+    if options is not None:
+        copy.CopyFrom(options)
+    return copy
 
 
 def _merge_options(options: Any, more: Any) -> None:

@@ -204,6 +204,8 @@ def test_a_worker_begins_at_its_step(shared, monkeypatch):
 
 def random_walk(directory, last_step, **options):
     """Train on shuffled data of several epochs, with noise; returns the weight."""
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.OFF
     with tf.Graph().as_default():
         tf.set_random_seed(1)
         queue = tf.train.range_input_producer(4, num_epochs=5, seed=7)
@@ -215,6 +217,7 @@ def random_walk(directory, last_step, **options):
         last = tf.train.FinalOpsHook(weight)
         session = tf.train.MonitoredTrainingSession(
             checkpoint_dir=directory,
+            config=config,
             scaffold=tf.train.Scaffold(saver=tf.train.Saver(exact_resume=True, **options)),
             hooks=[tf.train.StopAtStepHook(last_step=last_step), last],
             save_checkpoint_steps=100,
@@ -247,3 +250,18 @@ def test_threads_that_do_not_end_get_their_time_and_no_more():
 
     tf.train.MonitoredSession(hooks=[Stubborn()], stop_grace_period_secs=0.01).close()
     over.set()
+
+
+def test_the_options_of_the_caller_stay_as_they_are():
+    _, advance = counter()
+
+    class Tracing(tf.train.SessionRunHook):
+        def before_run(self, context):
+            level = tf.RunOptions.FULL_TRACE
+            return tf.train.SessionRunArgs(None, options=tf.RunOptions(trace_level=level))
+
+    mine, metadata = tf.RunOptions(timeout_in_ms=60_000), tf.RunMetadata()
+    with tf.train.MonitoredSession(hooks=[Tracing()]) as session:
+        session.run(advance, options=mine, run_metadata=metadata)
+    assert mine == tf.RunOptions(timeout_in_ms=60_000)
+    assert metadata.step_stats.dev_stats
