@@ -400,7 +400,7 @@ def spreads(tf):
     ]
 
 
-@case(graph=False)
+@case
 def fraction_of_zeros(tf):
     return tf.nn.zero_fraction(tf.constant([0.0, 1.0, 0.0, 2.0]))
 

@@ -1,9 +1,11 @@
 """Configuration from outside. In: environment variables. Out: one frozen `Settings`.
 
 Invariant: no other module reads the environment. The variables are read once, at the first call of
-`settings()`; a value that makes no sense is a ValueError that names the variable.
+`settings()`; a value that makes no sense is a ValueError that names the variable. `tf_config` alone
+is read at each call: programs set TF_CONFIG themselves.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,3 +113,15 @@ def _choice(
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}: {value!r}")
     return value
+
+
+def tf_config() -> dict[str, Any]:
+    """What TF_CONFIG says to estimators, as JSON; an empty dict if it isn't set."""
+    text = os.environ.get("TF_CONFIG", "{}")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"TF_CONFIG is not JSON: {error}: {text!r}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"TF_CONFIG has to be a JSON object, but is {text!r}")
+    return found

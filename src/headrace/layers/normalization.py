@@ -145,8 +145,15 @@ class BatchNormalization(Layer):
         )
 
     def _average(self, name: str, shape: list[int], initializer: Any) -> Any:
-        dtype = self._parameter_dtype
-        return self.add_weight(name, shape, dtype, initializer=initializer, trainable=False)
+        """A moving average: whole, also where a scope partitions its variables."""
+        dtype, scope = self._parameter_dtype, self._scope
+        assert scope is not None, "the layer was called, so it has a scope"
+        partitioner = scope.partitioner
+        scope.set_partitioner(None)
+        try:
+            return self.add_weight(name, shape, dtype, initializer=initializer, trainable=False)
+        finally:
+            scope.set_partitioner(partitioner)
 
     def _build_renorm(self, shape: list[int]) -> None:
         start = self.moving_variance_initializer

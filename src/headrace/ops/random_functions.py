@@ -22,7 +22,7 @@ _SEED_LIMIT = 2**31 - 1  # an attribute that GPU kernels may read as int32 holds
 
 
 @export("set_random_seed", "random.set_random_seed")
-def set_random_seed(seed: int) -> None:
+def set_random_seed(seed: int | None) -> None:
     """Set the seed of the default graph, from which ops without a seed of their own get theirs."""
     get_default_graph().seed = seed
 

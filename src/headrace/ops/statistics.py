@@ -111,7 +111,12 @@ def zero_fraction(value: Any, name: str | None = None) -> Tensor:
     with name_scope(name, "zero_fraction", [value]):
         value = convert_to_tensor(value, name="value")
         size = b.size(value, out_type=dtypes.int64)
-        nonzero = _nonzero_count(value, dtypes.int64)
+        # As TensorFlow counts: in 32 bits where they do.
+        nonzero = b.cond(
+            b.less_equal(size, 2**31 - 1),
+            lambda: b.cast(_nonzero_count(value, dtypes.int32), dtypes.int64),
+            lambda: _nonzero_count(value, dtypes.int64),
+        )
         with name_scope("counts_to_fraction"):
             zeros = b.cast(size - nonzero, dtypes.float32)
             fraction = zeros / b.cast(size, dtypes.float32)

@@ -150,7 +150,7 @@ class QueueRunner:
         """Enqueue until the input or the coordinator ends."""
         finished = False
         try:
-            enqueue, entrance = sess.make_callable(enqueue_op), gate(sess)
+            enqueue, entrance = self._enqueuer(sess, enqueue_op), gate(sess)
             while coord is None or not coord.should_stop():
                 try:
                     with entrance:
@@ -170,6 +170,10 @@ class QueueRunner:
         finally:
             if not finished:
                 self._ended(sess)
+
+    def _enqueuer(self, sess: BaseSession, enqueue_op: Any) -> Callable[[], Any]:
+        """What a thread calls again and again."""
+        return sess.make_callable(enqueue_op)
 
     def _ended(self, sess: BaseSession) -> bool:
         """Count a thread's end; returns whether it was the last one."""

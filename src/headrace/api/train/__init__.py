@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.api.train import experimental as experimental
 from headrace.api.train import queue_runner as queue_runner
+from headrace.estimator.warm_start import (
+    warm_start as warm_start,
+)
 from headrace.graph.graph_io import (
     write_graph as write_graph,
 )
@@ -297,6 +300,7 @@ __all__ = [
     "summarize_magnitudes",
     "summary_iterator",
     "update_checkpoint_state",
+    "warm_start",
     "write_graph",
 ]
 

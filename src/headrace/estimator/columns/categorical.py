@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from absl import logging
 
-from headrace.core import dtypes
+from headrace.core import dtypes, log
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.estimator.columns.base import (
@@ -217,7 +216,7 @@ def _count_lines(path: str, key: str) -> int:
         raise ValueError(f"vocabulary_file in {key} does not exist: {path}")
     with open(path, "rb") as file:
         size = sum(1 for _ in file)
-    logging.info(
+    log.info(
         "vocabulary_size = %d in %s is inferred from the number of elements in the "
         "vocabulary_file %s.",
         *(size, key, path),

@@ -14,9 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from absl import logging
-
-from headrace.core import dtypes, proto
+from headrace.core import dtypes, log, proto
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph_io import write_message
@@ -120,7 +118,7 @@ class SavedModelBuilder:
         name = names.SAVED_MODEL_FILENAME_PBTXT if as_text else names.SAVED_MODEL_FILENAME_PB
         path = os.path.join(self._directory, name)
         write_message(path, self._saved, as_text)
-        logging.info("SavedModel written to: %s", path)
+        log.info("SavedModel written to: %s", path)
         return path.encode()
 
     def _add(

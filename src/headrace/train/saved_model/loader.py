@@ -8,9 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from absl import logging
-
-from headrace.core import proto
+from headrace.core import log, proto
 from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
@@ -61,7 +59,7 @@ def load(
     with sess.graph.as_default():
         saver = import_meta_graph(meta_graph, import_scope=import_scope, **saver_kwargs)
         if saver is None:
-            logging.info("The specified SavedModel has no variables; no checkpoints were restored.")
+            log.info("The specified SavedModel has no variables; no checkpoints were restored.")
         else:
             path = os.path.join(export_dir, names.VARIABLES_DIRECTORY, names.VARIABLES_FILENAME)
             saver.restore(sess, path)

@@ -1,0 +1,341 @@
+"""Heads: the end of a model. In: logits, and labels. Out: predictions, loss, training op, metrics.
+
+What all heads do stands in Head; a kind of head says what the predictions are, what the loss of an
+example is, and which metrics there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from headrace.core import dtypes
+from headrace.estimator.canned import metrics
+from headrace.estimator.canned.checks import (
+    checked_labels,
+    checked_logits,
+    checked_range,
+    example_weights,
+)
+from headrace.estimator.mode_keys import ModeKeys
+from headrace.estimator.serving import (
+    ClassificationOutput,
+    ExportOutput,
+    PredictOutput,
+    RegressionOutput,
+)
+from headrace.estimator.spec import EstimatorSpec
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor
+from headrace.layers import losses
+from headrace.layers.losses import Reduction
+from headrace.ops import summary_functions
+from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.define import b
+from headrace.ops.vocabularies import (
+    index_table_from_tensor,
+    index_to_string_table_from_tensor,
+)
+from headrace.train.global_step import get_global_step
+from headrace.train.saved_model.names import DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+__all__ = ["BinaryHead", "Head", "MultiClassHead", "RegressionHead", "classifier_head"]
+
+
+class Loss(NamedTuple):
+    """The loss that is trained on; that of each example; the weights; the labels as numbers."""
+
+    training_loss: Tensor
+    unreduced_loss: Tensor
+    weights: Any
+    processed_labels: Tensor
+
+
+class Head:
+    """The end of a model.
+
+    weight_column: the feature, by name or as a numeric column, that holds weights of examples.
+    loss_reduction: how the losses of a batch become one.
+    """
+
+    logits_dimension: int
+
+    def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM) -> None:
+        if loss_reduction not in Reduction.all() or loss_reduction == Reduction.NONE:
+            raise ValueError(f"Invalid loss_reduction: {loss_reduction}")
+        self._weight_column = weight_column
+        self._reduction = loss_reduction
+
+    # -- What kinds of heads differ in ---------------------------------------------------------
+
+    def _predictions(self, logits: Any) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+    def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
+        raise NotImplementedError
+
+    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+        """The labels as numbers, and the loss of each example."""
+        raise NotImplementedError
+
+    def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
+        raise NotImplementedError
+
+    # -- What all do ---------------------------------------------------------------------------
+
+    def create_loss(self, features: Mapping[str, Any], logits: Any, labels: Any) -> Loss:
+        """The loss of a batch."""
+        logits = convert_to_tensor(logits)
+        numbers, unreduced = self._losses(logits, labels)
+        weights = example_weights(
+            features, self._weight_column, logits, isinstance(self, RegressionHead)
+        )
+        loss = losses.compute_weighted_loss(unreduced, weights, reduction=self._reduction)
+        return Loss(loss, unreduced, weights, numbers)
+
+    def create_estimator_spec(
+        self,
+        features: Mapping[str, Any],
+        mode: str,
+        logits: Any,
+        labels: Any = None,
+        optimizer: Any = None,
+        train_op_fn: Callable[[Tensor], Any] | None = None,
+    ) -> EstimatorSpec:
+        """What a model function returns, given logits; to train, an optimizer or a function from
+        the loss to a training op.
+        """
+        with name_scope(None, "head"):
+            predictions = self._predictions(logits)
+            if mode == ModeKeys.PREDICT:
+                outputs = self._export_outputs(predictions)
+                return EstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
+            logits = predictions.get("logits", predictions.get("predictions"))
+            loss = self.create_loss(features, logits, labels)
+            if mode == ModeKeys.TRAIN:
+                train_op = _train_op(loss.training_loss, optimizer, train_op_fn)
+                mean_loss = self._mean_loss(loss)
+        if mode == ModeKeys.EVAL:
+            return EstimatorSpec(
+                mode,
+                predictions=predictions,
+                loss=loss.training_loss,
+                eval_metric_ops=self._metrics(predictions, loss),
+            )
+        with name_scope(""):
+            summary_functions.scalar("loss", loss.training_loss)
+            if mean_loss is not None:
+                summary_functions.scalar("average_loss", mean_loss)
+        return EstimatorSpec(
+            mode, predictions=predictions, loss=loss.training_loss, train_op=train_op
+        )
+
+    def _mean_loss(self, loss: Loss) -> Tensor | None:
+        if self._reduction != Reduction.SUM:
+            return None
+        total = b.reduce_sum(loss.weights * b.ones_like(loss.unreduced_loss))
+        return loss.training_loss / total
+
+
+def _train_op(loss: Tensor, optimizer: Any, train_op_fn: Callable[[Tensor], Any] | None) -> Any:
+    if (optimizer is None) == (train_op_fn is None):
+        both = "both be None" if optimizer is None else "both be set"
+        raise ValueError(f"train_op_fn and optimizer cannot {both}.")
+    if train_op_fn is not None:
+        train_op = train_op_fn(loss)
+    else:
+        train_op = optimizer.minimize(loss, global_step=get_global_step())
+    updates = get_default_graph().get_collection(GraphKeys.UPDATE_OPS)
+    return b.group(train_op, *updates) if updates else train_op
+
+
+# ---- Classes -------------------------------------------------------------------------------------
+
+
+class _ClassHead(Head):
+    """A head with classes, which may have names (label_vocabulary); labels then are names."""
+
+    def __init__(
+        self,
+        classes: int,
+        weight_column: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = Reduction.SUM,
+    ) -> None:
+        super().__init__(weight_column, loss_reduction)
+        if label_vocabulary is not None and not isinstance(label_vocabulary, list | tuple):
+            raise ValueError(
+                "label_vocabulary should be a list or a tuple. Given type: "
+                f"{type(label_vocabulary)}"
+            )
+        self._classes = classes
+        self._vocabulary: Any = label_vocabulary
+
+    def _all_class_ids(self, logits: Tensor) -> Tensor:
+        batch = b.shape(logits)[0]
+        return b.tile(b.expand_dims(b.range(self._classes), 0), [batch, 1])
+
+    def _all_classes(self, logits: Tensor) -> Tensor:
+        batch = b.shape(logits)[0]
+        names = self._vocabulary or b.as_string(b.range(self._classes))
+        return b.tile(b.expand_dims(names, 0), [batch, 1])
+
+    def _class_names(self, class_ids: Tensor) -> Tensor:
+        if not self._vocabulary:
+            return b.as_string(class_ids, name="str_classes")
+        table = index_to_string_table_from_tensor(self._vocabulary, name="class_string_lookup")
+        return table.lookup(class_ids)
+
+    def _ids_of(self, labels: Tensor) -> Tensor:
+        """Labels as ids, if they are names."""
+        if labels.dtype is not dtypes.string:
+            raise ValueError(
+                "Labels dtype should be string if there is a vocabulary. Instead got "
+                f"{labels.dtype!r}"
+            )
+        table = index_table_from_tensor(tuple(self._vocabulary), name="class_id_lookup")
+        return table.lookup(labels)
+
+    def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
+        scores = predictions["probabilities"]
+        output = ClassificationOutput(scores=scores, classes=self._all_classes(scores))
+        return {
+            DEFAULT_SERVING_SIGNATURE_DEF_KEY: output,
+            "classification": output,
+            "predict": PredictOutput(predictions),
+        }
+
+
+class MultiClassHead(_ClassHead):
+    """One of several classes, by softmax."""
+
+    def __init__(self, n_classes: int, *rest: Any) -> None:
+        if not isinstance(n_classes, int) or n_classes <= 2:
+            raise ValueError(f"n_classes must be > 2: {n_classes}.")
+        super().__init__(n_classes, *rest)
+        self.logits_dimension = n_classes
+
+    def _predictions(self, logits: Any) -> dict[str, Tensor]:
+        logits = checked_logits(logits, self._classes)
+        with name_scope(None, "predictions", (logits,)):
+            all_ids, all_classes = self._all_class_ids(logits), self._all_classes(logits)
+            class_ids = b.expand_dims(b.argmax(logits, axis=-1, name="class_ids"), -1)
+            classes = self._class_names(class_ids)
+            return {
+                "logits": logits,
+                "probabilities": b.softmax(logits, name="probabilities"),
+                "class_ids": class_ids,
+                "classes": classes,
+                "all_class_ids": all_ids,
+                "all_classes": all_classes,
+            }
+
+    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+        ids = checked_labels(labels, logits, 1)
+        if self._vocabulary is not None:
+            ids = self._ids_of(ids)
+        elif not ids.dtype.is_integer:
+            raise ValueError(f"Labels dtype should be integer. Instead got {ids.dtype!r}.")
+        ids = checked_range(ids, self._classes)
+        unreduced = losses.sparse_softmax_cross_entropy(ids, logits, reduction=Reduction.NONE)
+        return ids, b.expand_dims(unreduced, -1)
+
+    def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
+        return metrics.class_metrics(
+            loss.processed_labels, predictions["class_ids"], loss.weights, loss.unreduced_loss
+        )
+
+
+class BinaryHead(_ClassHead):
+    """Yes or no, by one logit."""
+
+    logits_dimension = 1
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(2, *rest)
+
+    def _predictions(self, logits: Any) -> dict[str, Tensor]:
+        with name_scope(None, "predictions", (logits,)):
+            logits = checked_logits(logits, 1)
+            logistic = b.sigmoid(logits, name="logistic")
+            both = b.concat((b.zeros_like(logits), logits), axis=-1, name="two_class_logits")
+            probabilities = b.softmax(both, name="probabilities")
+            class_ids = b.expand_dims(b.argmax(both, axis=-1, name="class_ids"), -1)
+            all_ids, all_classes = self._all_class_ids(logits), self._all_classes(logits)
+            return {
+                "logits": logits,
+                "logistic": logistic,
+                "probabilities": probabilities,
+                "class_ids": class_ids,
+                "classes": self._class_names(class_ids),
+                "all_class_ids": all_ids,
+                "all_classes": all_classes,
+            }
+
+    def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
+        regression = {"regression": RegressionOutput(predictions["logistic"])}
+        return super()._export_outputs(predictions) | regression
+
+    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+        numbers = checked_labels(labels, logits, 1)
+        if self._vocabulary is not None:
+            numbers = self._ids_of(numbers)
+        numbers = checked_range(b.to_float(numbers), 2)
+        return numbers, b.sigmoid_cross_entropy_with_logits(labels=numbers, logits=logits)
+
+    def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
+        return metrics.binary_metrics(
+            loss.processed_labels,
+            predictions["logistic"],
+            predictions["class_ids"],
+            loss.weights,
+            loss.unreduced_loss,
+        )
+
+
+def classifier_head(
+    n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
+) -> Head:
+    """The head of a classifier."""
+    rest = (weight_column, label_vocabulary, loss_reduction)
+    return BinaryHead(*rest) if n_classes == 2 else MultiClassHead(n_classes, *rest)
+
+
+# ---- Numbers -------------------------------------------------------------------------------------
+
+
+class RegressionHead(Head):
+    """Numbers, by the squared error."""
+
+    def __init__(
+        self,
+        label_dimension: int = 1,
+        weight_column: Any = None,
+        loss_reduction: str = Reduction.SUM,
+    ) -> None:
+        super().__init__(weight_column, loss_reduction)
+        if label_dimension < 1:
+            raise ValueError(f"Invalid label_dimension {label_dimension}.")
+        self.logits_dimension = label_dimension
+
+    def _predictions(self, logits: Any) -> dict[str, Tensor]:
+        return {"predictions": checked_logits(logits, self.logits_dimension)}
+
+    def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
+        output = RegressionOutput(predictions["predictions"])
+        return {
+            DEFAULT_SERVING_SIGNATURE_DEF_KEY: output,
+            "regression": output,
+            "predict": PredictOutput(predictions),
+        }
+
+    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+        numbers = b.to_float(checked_labels(labels, logits, self.logits_dimension))
+        unreduced = losses.mean_squared_error(numbers, logits, reduction=Reduction.NONE)
+        return numbers, unreduced
+
+    def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
+        return metrics.number_metrics(
+            loss.processed_labels, predictions["predictions"], loss.weights, loss.unreduced_loss
+        )

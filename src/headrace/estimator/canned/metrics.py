@@ -1,0 +1,77 @@
+"""The metrics of heads, under the names that evaluate() returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.layers.metrics import confusions, curves, means
+from headrace.layers.weights import broadcast_weights
+from headrace.ops.convert import name_scope
+from headrace.ops.define import b
+
+__all__ = ["binary_metrics", "class_metrics", "number_metrics"]
+
+
+def _mean(values: Any, weights: Any, name: str, inner: str) -> Any:
+    with name_scope(name, None, (values, weights)) as scope:
+        values = b.to_float(values, name=inner)
+        return means.mean(values, weights=broadcast_weights(weights, values), name=scope)
+
+
+def _auc(labels: Any, predictions: Any, weights: Any, curve: str, name: str) -> Any:
+    with name_scope(name, None, (predictions, labels, weights)) as scope:
+        predictions = b.to_float(predictions, name="predictions")
+        weights = broadcast_weights(weights, predictions)
+        return curves.auc(labels, predictions, weights=weights, curve=curve, name=scope)
+
+
+def _baseline(labels_mean: Any) -> Any:
+    """How often the more frequent class is right."""
+    with name_scope(None, "accuracy_baseline", labels_mean):
+        value, update = labels_mean
+        return (
+            b.maximum(value, 1.0 - value, name="value"),
+            b.maximum(update, 1 - update, name="update_op"),
+        )
+
+
+def class_metrics(labels: Any, class_ids: Any, weights: Any, losses: Any) -> dict[str, Any]:
+    """Of classes: the average loss, and how often the first choice is right."""
+    with name_scope(None, "metrics", (labels, class_ids, weights, losses)):
+        return {
+            "average_loss": means.mean(losses, weights=weights, name="average_loss"),
+            "accuracy": means.accuracy(labels, class_ids, weights=weights, name="accuracy"),
+        }
+
+
+def binary_metrics(
+    labels: Any, logistic: Any, class_ids: Any, weights: Any, losses: Any
+) -> dict[str, Any]:
+    """Of two classes: what is asked of yes and no, and of the probability of yes."""
+    with name_scope(None, "metrics", (labels, logistic, class_ids, weights, losses)):
+        labels_mean = _mean(labels, weights, "label/mean", "labels")
+
+        def compared(metric: Callable[..., Any], name: str) -> Any:
+            return metric(labels, class_ids, weights=weights, name=name)
+
+        return {
+            "average_loss": means.mean(losses, weights=weights, name="average_loss"),
+            "accuracy": compared(means.accuracy, "accuracy"),
+            "precision": compared(confusions.precision, "precision"),
+            "recall": compared(confusions.recall, "recall"),
+            "prediction/mean": _mean(logistic, weights, "prediction/mean", "predictions"),
+            "label/mean": labels_mean,
+            "accuracy_baseline": _baseline(labels_mean),
+            "auc": _auc(labels, logistic, weights, "ROC", "auc"),
+            "auc_precision_recall": _auc(labels, logistic, weights, "PR", "auc_precision_recall"),
+        }
+
+
+def number_metrics(labels: Any, predicted: Any, weights: Any, losses: Any) -> dict[str, Any]:
+    """Of numbers: the average loss, and the means of predictions and labels."""
+    return {
+        "average_loss": means.mean(losses, weights=weights),
+        "prediction/mean": _mean(predicted, weights, "prediction/mean", "predictions"),
+        "label/mean": means.mean(labels, weights=weights),
+    }

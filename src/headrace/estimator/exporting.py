@@ -1,0 +1,97 @@
+"""Exporting models. In: a model in PREDICT mode, and a checkpoint. Out: a SavedModel, in a
+directory that is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.core import log
+from headrace.core.errors import NotFoundError
+from headrace.estimator.serving import build_signatures
+from headrace.estimator.spec import EstimatorSpec
+from headrace.graph.graph import Graph
+from headrace.graph.keys import GraphKeys
+from headrace.session.session import Session
+from headrace.train.saved_model import names
+from headrace.train.saved_model.builder import SavedModelBuilder
+from headrace.train.saver import Saver
+from headrace.train.scaffold import Scaffold
+
+__all__ = ["export_model"]
+
+_ATTEMPTS = 10
+
+
+def export_model(
+    base: Any,
+    model: Callable[[], tuple[Any, EstimatorSpec]],
+    checkpoint: str,
+    config: Any,
+    assets_extra: Mapping[str, str],
+    as_text: bool,
+    strip_default_attrs: bool,
+) -> bytes:
+    """Export a model: `model` builds it in a graph of its own and returns the receiver of requests
+    and the spec. Returns the directory, which is named by the time.
+    """
+    directory = _new_directory(os.fsdecode(base))
+    parent, name = os.path.split(directory)
+    unfinished = os.path.join(parent, f"temp-{name}")
+    builder = SavedModelBuilder(unfinished)
+    with Graph().as_default() as graph:
+        receiver, spec = model()
+        signatures = build_signatures(receiver, spec.export_outputs or {})
+        saver = spec.scaffold.saver or Saver(sharded=True)
+        local_init_op = spec.scaffold.local_init_op
+        if local_init_op is None:
+            local_init_op = Scaffold.default_local_init_op()
+        with Session(config=config) as session:
+            _restore(saver, session, checkpoint)
+            builder.add_meta_graph_and_variables(
+                session,
+                [names.SERVING],
+                signatures,
+                assets_collection=graph.get_collection(GraphKeys.ASSET_FILEPATHS),
+                main_op=local_init_op,
+                strip_default_attrs=strip_default_attrs,
+                saver=saver,
+            )
+    builder.save(as_text)
+    for name, source in assets_extra.items():
+        target = os.path.join(unfinished, names.EXTRA_ASSETS_DIRECTORY, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        shutil.copyfile(source, target)
+    os.rename(unfinished, directory)
+    return directory.encode()
+
+
+def _restore(saver: Saver, session: Session, checkpoint: str) -> None:
+    try:
+        saver.restore(session, checkpoint)
+    except NotFoundError as error:
+        raise ValueError(
+            "Could not load all requested variables from checkpoint. Please make sure your "
+            "model_fn does not expect variables that were not saved in the checkpoint.\n\n"
+            f"Encountered error while restoring checkpoint from: `{checkpoint}`:\n\n{error}"
+        ) from error
+
+
+def _new_directory(base: str) -> str:
+    """A directory that isn't there yet, named by the seconds since 1970: a later one is newer."""
+    for attempt in range(_ATTEMPTS):
+        directory = os.path.join(base, str(int(time.time())))
+        if not os.path.exists(directory):
+            return directory
+        log.warning(
+            "Directory %s already exists; retrying (attempt %d/%d)",
+            *(directory, attempt + 1, _ATTEMPTS),
+        )
+        time.sleep(1)
+    raise RuntimeError(
+        f"Failed to obtain a unique export directory name after {_ATTEMPTS} attempts."
+    )

@@ -1,0 +1,16 @@
+"""What a model function is called for."""
+
+from __future__ import annotations
+
+from headrace.core.export import export
+
+__all__ = ["ModeKeys"]
+
+
+@export("estimator.ModeKeys")
+class ModeKeys:
+    """The modes that a model_fn is called with."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"

@@ -1,0 +1,147 @@
+"""Starting from another model. In: a checkpoint, and which variables to take from it. Out: those
+variables' initializers restore them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from headrace.core import log
+from headrace.core.errors import UnimplementedError
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.train.checkpoint_init import init_from_checkpoint
+from headrace.train.saved_model import names
+from headrace.variables.partition import PartitionedVariable
+from headrace.variables.variable import Variable
+
+__all__ = ["WarmStartSettings", "warm_start", "warm_start_settings"]
+
+
+class _Fields(NamedTuple):
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any
+    var_name_to_vocab_info: dict[str, Any]
+    var_name_to_prev_var_name: dict[str, str]
+
+
+@export("estimator.WarmStartSettings")
+class WarmStartSettings(_Fields):
+    """What to start from.
+
+    ckpt_to_initialize_from    a checkpoint, or a directory with some
+    vars_to_warm_start         a regular expression, for those trainable variables that it matches
+                               from their names' beginnings ('.*': all); or a list of them, for all
+                               variables; or a list of variables; or None
+    var_name_to_vocab_info     must be empty: tables aren't moved from one vocabulary to another
+    var_name_to_prev_var_name  names in the checkpoint of variables that are called otherwise there
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        ckpt_to_initialize_from: Any,
+        vars_to_warm_start: Any = ".*",
+        var_name_to_vocab_info: Mapping[str, Any] | None = None,
+        var_name_to_prev_var_name: Mapping[str, str] | None = None,
+    ) -> WarmStartSettings:
+        _refuse_vocabularies(var_name_to_vocab_info)
+        if not ckpt_to_initialize_from:
+            raise ValueError("`ckpt_to_initialize_from` MUST be set in WarmStartSettings")
+        return super().__new__(
+            cls,
+            os.fspath(ckpt_to_initialize_from),
+            vars_to_warm_start,
+            {},
+            dict(var_name_to_prev_var_name or {}),
+        )
+
+
+def warm_start_settings(given: Any) -> WarmStartSettings | None:
+    """What an estimator's warm_start_from means: settings, a checkpoint, or a SavedModel."""
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise ValueError(
+            f"warm_start_from must be a string or a WarmStartSettings, instead got {type(given)}"
+        )
+    variables = os.path.join(given, names.VARIABLES_DIRECTORY, names.VARIABLES_FILENAME)
+    if os.path.exists(f"{variables}.index"):
+        log.info("Warm-starting from a SavedModel")
+        return WarmStartSettings(variables)
+    return WarmStartSettings(given)
+
+
+@export("train.warm_start")
+def warm_start(
+    ckpt_to_initialize_from: Any,
+    vars_to_warm_start: Any = ".*",
+    var_name_to_vocab_info: Mapping[str, Any] | None = None,
+    var_name_to_prev_var_name: Mapping[str, str] | None = None,
+) -> None:
+    """Let variables of the default graph start from a checkpoint: see tf.estimator's
+    WarmStartSettings.
+    """
+    _refuse_vocabularies(var_name_to_vocab_info)
+    before = dict(var_name_to_prev_var_name or {})
+    found = _by_name(_chosen(vars_to_warm_start))
+    log.info("Warm-starting from: %s", ckpt_to_initialize_from)
+    for name, parts in found.items():
+        init_from_checkpoint(ckpt_to_initialize_from, {before.pop(name, name): parts})
+    if before:
+        raise ValueError(
+            "You provided the following variables in var_name_to_prev_var_name that were not used: "
+            f"{before}. Perhaps you misspelled them? Here is the list of viable variable names: "
+            f"{sorted(found)}"
+        )
+
+
+def _refuse_vocabularies(vocabularies: Mapping[str, Any] | None) -> None:
+    if vocabularies:
+        raise UnimplementedError(
+            None,
+            None,
+            "var_name_to_vocab_info: rows can't be moved from an old vocabulary to a new one",
+            hint="Make the checkpoint's tables fit the new vocabulary first, and start from that.",
+        )
+
+
+def _chosen(which: Any) -> list[Any]:
+    graph = get_default_graph()
+    if which is None:
+        return []
+    if isinstance(which, str):
+        return graph.get_collection(GraphKeys.TRAINABLE_VARIABLES, which)
+    if not isinstance(which, list):
+        raise ValueError(
+            "If `vars_to_warm_start is a list, it must be all `Variable` or all `str`.  Given "
+            f"types are {type(which)}"
+        )
+    if all(isinstance(item, str) for item in which):
+        everything = graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+        return [v for v in everything if any(re.match(pattern, v.name) for pattern in which)]
+    if not all(isinstance(item, Variable | PartitionedVariable) for item in which):
+        raise ValueError(
+            "If `vars_to_warm_start` is a list, it must be all `Variable` or all `str`.  Given "
+            f"types are {[type(item) for item in which]}"
+        )
+    return [
+        part
+        for item in which
+        for part in (list(item) if isinstance(item, PartitionedVariable) else [item])
+    ]
+
+
+def _by_name(variables: list[Any]) -> dict[str, list[Any]]:
+    """Variables by the names that checkpoints have for them: parts of one are together."""
+    found: dict[str, list[Any]] = {}
+    for variable in variables:
+        info = variable._get_save_slice_info()
+        name = variable.op.name if info is None else info.full_name
+        found.setdefault(name, []).append(variable)
+    return found

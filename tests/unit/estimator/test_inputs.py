@@ -1,0 +1,74 @@
+"""Input functions from arrays: order, epochs, shuffling, and what is wrong."""
+
+import numpy as np
+import pytest
+
+import headrace as tf
+
+numpy_input_fn = tf.estimator.inputs.numpy_input_fn
+
+
+def batches(input_fn):
+    with tf.Graph().as_default():
+        fetched = input_fn()
+        found = []
+        with tf.train.MonitoredSession() as session:
+            while not session.should_stop():
+                found.append(session.run(fetched))
+    return found
+
+
+def test_in_order():
+    x = {"b": np.arange(5), "a": np.arange(10).reshape(5, 2) / 2}
+    found = batches(numpy_input_fn(x, np.arange(5) * 3, batch_size=2, num_epochs=2, shuffle=False))
+    assert [labels.tolist() for _, labels in found] == [[0, 3], [6, 9], [12, 0], [3, 6], [9, 12]]
+    assert found[2][0]["b"].tolist() == [4, 0]
+    assert found[2][0]["a"].tolist() == [[4.0, 4.5], [0.0, 0.5]]
+
+
+def test_shuffled():
+    (first, second) = batches(numpy_input_fn(np.arange(8), batch_size=5, shuffle=True))
+    assert (len(first), len(second)) == (5, 3)
+    assert sorted([*first, *second]) == list(range(8))
+
+
+def test_labels_by_name_and_strings():
+    x = np.array(["one", "two"])
+    ((features, labels),) = batches(
+        numpy_input_fn(x, {"p": np.array([1, 2]), "q": np.array([3.0, 4.0])}, shuffle=False)
+    )
+    assert features.tolist() == [b"one", b"two"]
+    assert {key: value.tolist() for key, value in labels.items()} == {"p": [1, 2], "q": [3.0, 4.0]}
+
+
+def test_several_threads_repeat_epochs():
+    found = batches(numpy_input_fn(np.arange(3), num_epochs=1, shuffle=True, num_threads=2))
+    assert sorted(np.concatenate(found)) == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: numpy_input_fn(np.arange(3)), ValueError, "explicitly set as boolean"),
+        (lambda: numpy_input_fn([1, 2], shuffle=False)(), TypeError, "must be a dict or array"),
+        (lambda: numpy_input_fn({}, shuffle=False)(), ValueError, "cannot be an empty dict"),
+        (
+            lambda: numpy_input_fn(np.arange(3), np.arange(2), shuffle=False)(),
+            ValueError,
+            r"mismatched[\s\S]*Shapes in y: \(2,\)",
+        ),
+        (
+            lambda: numpy_input_fn({"a": np.arange(3)}, {"a": np.arange(3)}, shuffle=False)(),
+            ValueError,
+            "1 duplicate keys",
+        ),
+        (
+            lambda: tf.estimator.inputs.pandas_input_fn(np.arange(3), shuffle=False),
+            TypeError,
+            "must be a pandas DataFrame",
+        ),
+    ],
+)
+def test_mistakes(make, error, message):
+    with tf.Graph().as_default(), pytest.raises(error, match=message):
+        make()
