@@ -156,7 +156,15 @@ def _run(what: str, out: Path, plan: dict[str, Any], python: str | None) -> str:
     if done.returncode:
         last = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
         raise click.ClickException(f"{what} ended with status {done.returncode}:\n{last}")
+    if not out.stat().st_size:
+        raise click.ClickException(f"{what}: {_why_nothing(plan['tensors'])}")
     return str(out)
+
+
+def _why_nothing(tensors: Sequence[str]) -> str:
+    if tensors:
+        return f"no Session.run computed what {', '.join(tensors)} needs; are the names right?"
+    return "no Session.run fetched a floating scalar; name a tensor to follow: --tensor loss"
 
 
 # -- Showing ---------------------------------------------------------------------------------------

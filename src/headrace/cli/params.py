@@ -27,8 +27,8 @@ _BAR = 12  # characters of a bar that stands for everything
 @click.option("--trainable", is_flag=True, help="Only what an optimizer would change.")
 @click.option("--match", default="", metavar="REGEX", help="Only names in which this is found.")
 def command(model: str, depth: int | None, trainable: bool, match: str) -> None:
-    """Count the parameters of MODEL: a checkpoint's prefix or directory, a meta graph (.meta) or a
-    graph (.pb, .pbtxt), whose constants count if it's frozen.
+    """Count the parameters of MODEL: a checkpoint's prefix or directory, a SavedModel, a meta graph
+    (.meta) or a graph (.pb, .pbtxt), whose constants count if it's frozen.
     """
     from headrace.core.errors import OpError
     from headrace.train.parameters import count_parameters

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from headrace.core.errors import OpError
-from headrace.core.file_errors import as_file_error, file_errors
+from headrace.core.file_errors import file_errors
 from headrace.summary.event_file import EventFile
 
 __all__ = ["EventFileWriter"]
@@ -63,7 +63,7 @@ class EventFileWriter:
         self._queue: list[bytes] = []
         self._busy = False
         self._closed = False
-        self._error: OSError | None = None
+        self._error: Exception | None = None
         self._file = EventFile(self._logdir, self._suffix)
         self._thread: threading.Thread | None = None
         self._flush_at = 0.0  # the first events are to be seen at once
@@ -136,13 +136,12 @@ class EventFileWriter:
     def _raise_error(self) -> None:
         error, self._error = self._error, None
         if error is not None:
-            raise as_file_error(self._file.path or self._logdir, error) from error
+            with file_errors(self._file.path or self._logdir):
+                raise error
 
     def _attempt(self, action: Callable[[], None]) -> None:
-        try:
+        with file_errors(self._file.path or self._logdir):
             action()
-        except OSError as error:
-            raise as_file_error(self._file.path or self._logdir, error) from error
 
     # -- The thread
 
@@ -150,7 +149,7 @@ class EventFileWriter:
         while (events := self._take()) is not None:
             try:
                 self._write(events)
-            except OSError as error:
+            except Exception as error:  # whatever it is: a thread that dies would be waited for
                 with self._changed:
                     self._error = error
 

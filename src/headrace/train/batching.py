@@ -16,13 +16,12 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.default import get_default_graph
 from headrace.graph.inference import constant_value
-from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
+from headrace.ops import summary_functions
 from headrace.ops.control import with_dependencies
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 from headrace.ops.queue_classes import FIFOQueue, PaddingFIFOQueue, QueueBase, RandomShuffleQueue
-from headrace.ops.summaries import scalar_summary
 from headrace.train.queue_runners import QueueRunner, add_queue_runner
 
 __all__ = [
@@ -41,9 +40,7 @@ __all__ = [
 def summarize_fraction(name: str, size: Any, capacity: int) -> None:
     """Add a summary of `size` as a fraction of `capacity` to the graph's summaries."""
     fraction = b.cast(size, dtypes.float32) * (1.0 / capacity)
-    with name_scope(name, None, [fraction]) as scope:
-        summary = scalar_summary(scope.rstrip("/"), fraction, name=scope)
-    get_default_graph().add_to_collection(GraphKeys.SUMMARIES, summary)
+    summary_functions.scalar(name, fraction)
 
 
 # -- What goes in ----------------------------------------------------------------------------------

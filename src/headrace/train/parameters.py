@@ -24,6 +24,7 @@ from headrace.graph.graph import Graph
 from headrace.graph.graph_io import read_message
 from headrace.graph.keys import GraphKeys
 from headrace.train.checkpoint_reader import checkpoint_in
+from headrace.train.saved_model.loader import maybe_saved_model_directory, parse_saved_model
 from headrace.variables.variable import Variable
 
 __all__ = ["Parameter", "Scope", "count_parameters"]
@@ -98,7 +99,8 @@ def count_parameters(source: Any = None, trainable: bool = False, match: str = "
 
     source: a list of variables, a Graph (the default graph if None), a GraphDef (its variables, or
     if it's frozen, its floating constants), a MetaGraphDef, or the path of a checkpoint, of a
-    directory with checkpoints, of a MetaGraphDef (.meta) or of a GraphDef (.pb, .pbtxt).
+    directory with checkpoints, of a SavedModel, of a MetaGraphDef (.meta) or of a GraphDef (.pb,
+    .pbtxt).
     trainable: only what an optimizer would change; where nobody knows, ValueError. match: only
     names in which this regular expression is found.
     """
@@ -197,6 +199,8 @@ def _of_meta_graph(meta_graph: Any, trainable: bool) -> list[Parameter]:
 def _of_file(path: str, trainable: bool) -> list[Parameter]:
     if path.endswith(".meta"):
         return _of_meta_graph(read_message(path, proto.MetaGraphDef), trainable)
+    if maybe_saved_model_directory(path):
+        return _of_meta_graph(parse_saved_model(path).meta_graphs[0], trainable)
     if path.endswith((".pb", ".pbtxt")):
         return _of_nodes(read_message(path, proto.GraphDef), trainable)
     return _of_checkpoint(checkpoint_in(path.removesuffix(".index")), trainable)

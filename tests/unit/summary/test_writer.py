@@ -3,6 +3,9 @@
 import errno
 import os
 import re
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -229,6 +232,38 @@ def test_a_forked_child_has_a_file_of_its_own(tmp_path):
         for p in files(tmp_path)
     ]
     assert sorted(by_file) == [[1.0, 2.0], [3.0]]
+
+
+def test_a_killed_process_has_lost_nothing_that_was_flushed(tmp_path):
+    program = """
+import os, signal, sys
+import headrace as tf
+
+writer = tf.summary.FileWriter(sys.argv[1], flush_secs=1000)
+for i in range(100):
+    writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="a", simple_value=i)]), i)
+writer.flush()
+writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="a", simple_value=100)]), 100)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment)
+    assert done.returncode == -signal.SIGKILL
+    assert numbers(tmp_path)[:100] == list(range(100))
+
+
+def test_a_program_that_ends_without_close_writes_all(tmp_path):
+    program = """
+import sys
+import headrace as tf
+
+writer = tf.summary.FileWriter(sys.argv[1], flush_secs=1000)
+for i in range(5):
+    writer.add_summary(tf.Summary(value=[tf.Summary.Value(tag="a", simple_value=i)]), i)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, check=True)
+    assert numbers(tmp_path) == list(range(5))
 
 
 def test_cache(tmp_path):

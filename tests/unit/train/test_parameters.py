@@ -23,6 +23,7 @@ def model(tmp_path):
         with tf.Session() as session:
             session.run(tf.global_variables_initializer())
             tf.train.Saver().save(session, str(tmp_path / "model"), 7)
+            tf.saved_model.simple_save(session, str(tmp_path / "served"), {"x": x}, {"y": y})
             frozen = tf.graph_util.convert_variables_to_constants(
                 session, session.graph_def, [y.op.name]
             )
@@ -55,7 +56,7 @@ def test_slots_stand_beside_their_variables(model):
     assert chosen.count == 3
 
 
-@pytest.mark.parametrize("file", ["", "model-7", "model-7.index", "model-7.meta"])
+@pytest.mark.parametrize("file", ["", "model-7", "model-7.index", "model-7.meta", "served"])
 def test_what_is_on_disk(model, tmp_path, file):
     path = tmp_path / file
     assert tf.train.count_parameters(path).count == 43
