@@ -56,11 +56,11 @@ class _Console(logging.Handler):
     """Writes to whatever stderr is at the time; silent if the program has handlers of its own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if logging.getLogger().handlers:
+        if sys.stderr is None or logging.getLogger().handlers:
             return
         try:
             sys.stderr.write(self.format(record) + "\n")
-        except (OSError, ValueError):  # stderr is closed: there is nowhere to say so
+        except Exception:  # a message that can't be formatted doesn't end a training
             self.handleError(record)
 
     def flush(self) -> None:

@@ -75,3 +75,8 @@ tf.logging.info("once, the program's way")
 def test_lines_go_to_stderr_until_the_program_has_its_own_way():
     said = process.run(SPEAKING).splitlines()
     assert said == ["WARNING:headrace:seen", "INFO:headrace:seen too", "[once, the program's way]"]
+
+
+def test_a_message_that_cannot_be_formatted_ends_nothing():
+    code = "import headrace as tf\ntf.logging.warn('%d', 'text')\nprint('still here')"
+    assert process.run(code) == "still here"
