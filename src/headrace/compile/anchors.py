@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.compile import images, lists, matrices, prepared, structures
 from headrace.compile.build import Builder
-from headrace.compile.fuse import Group
+from headrace.compile.groups import Group
 
 __all__ = ["FAMILIES", "Family"]
 

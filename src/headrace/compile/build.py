@@ -7,8 +7,7 @@ time are part of the programs, other constants are buffers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -16,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from headrace.compile.barriers import with_barriers
+from headrace.compile.calls import Calls
 from headrace.compile.compose import Composer, Ref
-from headrace.compile.fuse import Group, Space, program_of
+from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.kernels.maps import Map
-from headrace.compile.kernels.reductions import Reduce as ReduceKernel
 from headrace.compile.memory import Lifetime, pack
-from headrace.compile.plan import Buffer, Call, Jump, Plan
+from headrace.compile.plan import Buffer, Plan
 from headrace.compile.region import (
-    BLOCK,
     Region,
     Source,
     constant_of,
@@ -32,23 +30,21 @@ from headrace.compile.region import (
     operands_of,
 )
 from headrace.compile.spaces import Access
+from headrace.compile.strides import broadcast, collapse, over, split
 from headrace.compile.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
     Elementwise,
-    Join,
     Update,
     View,
-    assembly_of,
     operand_views,
-    reduction_of,
     row_major,
 )
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["Builder", "Composed", "Operand", "build"]
+__all__ = ["Builder", "Composed", "Operand", "build", "dtype_of"]
 
-AnchorBuilder = Callable[["Builder", Group], None]
+GroupBuilder = Callable[["Builder", Group], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +66,23 @@ class Composed:
     outputs: list[Operand] = field(default_factory=list)
 
 
-@dataclass
-class Loop:
-    """Calls [start, end) that run again and again. `early`: what it needs once, before."""
-
-    start: int
-    invariants: frozenset[int]
-    trips: int | None
-    around: Loop | None
-    end: int = -1
-    early: list[Call] = field(default_factory=list)
-
-
 def build(
     region: Region,
     groups: Sequence[Group],
     blocked: set[Value],
-    anchors: dict[str, AnchorBuilder],
+    builders: Mapping[str, GroupBuilder],
     target: Target,
     threads: int,
 ) -> Plan:
-    """Make the plan of a region."""
-    builder = Builder(region, blocked, target, threads, anchors)
+    """Make the plan of a region; `builders` add the calls of a group of each kind."""
+    builder = Builder(region, blocked, target, threads, builders)
     builder.plan_outputs(groups)
     builder.add_groups(groups)
     builder.copy_outputs()
     return builder.finish()
 
 
-class Builder:
+class Builder(Calls):
     """Buffers and calls in the making."""
 
     def __init__(
@@ -107,25 +91,20 @@ class Builder:
         blocked: set[Value],
         target: Target,
         threads: int,
-        anchors: dict[str, AnchorBuilder],
+        builders: Mapping[str, GroupBuilder],
+        outer: Builder | None = None,
     ) -> None:
+        super().__init__(outer)
         self.region = region
         self.blocked = blocked
         self.target = target
         self.threads = threads
-        self.anchors = anchors
-        self.buffers: list[Buffer] = []
-        self.calls: list[Call] = []
-        self.start: list[Call] = []  # what runs before all else
+        self.buffers: list[Buffer] = [] if outer is None else outer.buffers
         self.lists: dict[Value, Any] = {}  # tensor arrays and stacks, by their handles
-        self.fault: int | None = None
-        self.kept: set[int] = set()  # buffers whose contents go from one iteration to the next
-        self._outer: Builder | None = None
-        self.loops: list[Loop] = []  # those that have ended
-        self.around: Loop | None = None  # the innermost that has not
+        self._builders = builders
         self._places: dict[tuple[Value, bool], int] = {}
         self._variables: dict[int, int] = {}
-        self._constants: dict[Any, int] = {}
+        self._constants: dict[Any, int] = {} if outer is None else outer._constants
         self._outputs: dict[Value, int] = {}  # base value -> output number
         self._position = {node: i for i, node in enumerate(region.nodes)}
         self._escaping: set[Value] = set()
@@ -135,24 +114,13 @@ class Builder:
     def add_groups(self, groups: Sequence[Group]) -> None:
         """Add the calls of groups, in order."""
         for group in groups:
-            (self.anchors.get(group.kind) or _BUILDERS[group.kind])(self, group)
-
-    # -- Loops and branches ------------------------------------------------------------------------
+            self._builders[group.kind](self, group)
 
     def inside(self, region: Region, blocked: set[Value]) -> Builder:
         """A builder for a part of a loop or branch, which adds to this one's plan."""
-        part = Builder(region, blocked, self.target, self.threads, self.anchors)
-        part.buffers, part.calls, part.loops = self.buffers, self.calls, self.loops
-        part.around, part.start, part.kept = self.around, self.start, self.kept
-        part.fault, part._outer = self.fault, self
-        part._constants = self._constants
+        part = Builder(region, blocked, self.target, self.threads, self._builders, self)
         part._escaping = {region.sources[v].base for v in region.outputs}
         return part
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether what is built is a part of a loop or branch."""
-        return self._outer is not None
 
     def give(self, value: Value, given: Any) -> None:
         """Say what a part is given for a value: a buffer, also that of a variable, or a list."""
@@ -163,85 +131,9 @@ class Builder:
         else:
             self._places[value, False] = given
 
-    def jump(self, flag: int | None = None, target: int = -1) -> int:
-        """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
-        buffers = () if flag is None else (flag,)
-        self.calls.append(Call(Jump(target, flag is not None), buffers))
-        return len(self.calls) - 1
-
-    def land(self, jump: int) -> None:
-        """Let a jump lead to what comes next."""
-        call = self.calls[jump]
-        self.calls[jump] = replace(call, kernel=replace(call.kernel, target=len(self.calls)))
-
-    def set_fault(self, buffer: int) -> None:
-        """Let a word end the step when a kernel sets it."""
-        self.fault = buffer
-        if self._outer is not None:
-            self._outer.set_fault(buffer)
-
-    @contextmanager
-    def at_start(self) -> Iterator[None]:
-        """What is added inside the with-block runs before all else."""
-        calls, self.calls = self.calls, self.start
-        try:
-            yield
-        finally:
-            self.calls = calls
-
-    def trips(self) -> int | None:
-        """How often what is added now runs at most, in all loops around it together; None if that
-        isn't known.
-        """
-        count, loop = 1, self.around
-        while loop is not None:
-            if loop.trips is None:
-                return None
-            count, loop = count * max(1, loop.trips), loop.around
-        return count
-
-    @contextmanager
-    def loop(self, invariants: Sequence[int], trips: int | None = None) -> Iterator[int]:
-        """What is added inside the with-block runs again and again, `trips` times if that is known;
-        `invariants` are buffers that don't change meanwhile. Yields the number of its first call.
-        """
-        outer = self.around
-        loop = Loop(len(self.calls), frozenset(invariants), trips, outer)
-        self.around = loop
-        yield loop.start
-        self.around = outer
-        loop.end = len(self.calls)
-        self.loops.append(loop)
-        if loop.early:
-            self._insert(loop)
-
     def is_invariant(self, source: Source) -> bool:
         """Whether a source is the same in all iterations of the loop that is being built."""
-        place = self._places.get((source.base, False))
-        return self.around is not None and source.view is None and place in self.around.invariants
-
-    def early(self, kernel: Any, buffers: Sequence[int], reads: int, label: str) -> bool:
-        """Run a kernel before the innermost loop begins, if what it reads doesn't change in it;
-        returns whether that is so.
-        """
-        loop = self.around
-        if loop is None or reads not in loop.invariants:
-            return False
-        loop.early.append(Call(kernel, tuple(buffers), label))
-        return True
-
-    def _insert(self, loop: Loop) -> None:
-        """Put what a loop needs once before its first call."""
-        count, start = len(loop.early), loop.start
-        for i, call in enumerate(self.calls):
-            if isinstance(call.kernel, Jump) and call.kernel.target >= start and i >= start:
-                moved = replace(call.kernel, target=call.kernel.target + count)
-                self.calls[i] = replace(call, kernel=moved)
-        self.calls[start:start] = loop.early
-        for other in self.loops:
-            if other.start >= start:
-                other.start += count
-            other.end += count if other.end > start else 0
+        return source.view is None and self.stays(self._places.get((source.base, False)))
 
     # -- Buffers ---------------------------------------------------------------------------------
 
@@ -250,12 +142,6 @@ class Builder:
         size = max(1, count) * SIZES[dtype]
         self.buffers.append(Buffer(kind, dtype, size, label=label, **more))
         return len(self.buffers) - 1
-
-    def call(self, kernel: Any, buffers: Sequence[int], label: str = "") -> None:
-        """Run a kernel next."""
-        if len(kernel.arguments) != len(buffers):
-            raise AssertionError(f"{kernel} takes {kernel.arguments}, not {len(buffers)} buffers")
-        self.calls.append(Call(kernel, tuple(buffers), label))
 
     def temporary(self, dtype: str, count: int, label: str = "") -> int:
         """A buffer in the arena."""
@@ -286,7 +172,7 @@ class Builder:
         for number, value in enumerate(self.region.outputs):
             if self._outputs.get(self.region.sources[value].base) == number:
                 continue
-            dtype = _dtype(value)
+            dtype = dtype_of(value)
             shape = value.type.sizes or ()
             out = self.add("output", dtype, prod(shape), value.name, index=number)
             space = Space(shape)
@@ -297,7 +183,7 @@ class Builder:
         blocked = value in self.blocked
         key = (value, blocked)
         if key not in self._places:
-            dtype, count = _dtype(value), prod(value.type.sizes or ())
+            dtype, count = dtype_of(value), prod(value.type.sizes or ())
             number = self._outputs.get(value)
             if number is not None:
                 self._places[key] = self.add("output", dtype, count, value.name, index=number)
@@ -343,10 +229,10 @@ class Builder:
         key = (value, False)
         if key not in self._places:
             shape = value.type.sizes or ()
-            buffer = self.temporary(_dtype(value), prod(shape), value.name)
+            buffer = self.temporary(dtype_of(value), prod(shape), value.name)
             self.copy(
                 self.operand(value, Space(shape)),
-                Operand(buffer, _dtype(value), row_major(shape)),
+                Operand(buffer, dtype_of(value), row_major(shape)),
                 Space(shape),
             )
             self._places[key] = buffer
@@ -360,9 +246,9 @@ class Builder:
         key = (value, False)
         if key not in self._places:
             shape = value.type.sizes or ()
-            copy = self.temporary(_dtype(value), prod(shape), value.name)
-            source = Operand(buffer, _dtype(value), row_major(shape), offset)
-            self.copy(source, Operand(copy, _dtype(value), row_major(shape)), Space(shape))
+            copy = self.temporary(dtype_of(value), prod(shape), value.name)
+            source = Operand(buffer, dtype_of(value), row_major(shape), offset)
+            self.copy(source, Operand(copy, dtype_of(value), row_major(shape)), Space(shape))
             self._places[key] = copy
         return self._places[key]
 
@@ -391,10 +277,10 @@ class Builder:
         if (value, not blocked) in self._places:  # made in the other layout: convert
             space = self._space(value, True)
             other = self._places[value, not blocked]
-            dtype = _dtype(value)
+            dtype = dtype_of(value)
             buffer = self.temporary(dtype, prod(space.shape), value.name)
             dense = row_major(space.extents)
-            spread = _split(row_major(space.shape))
+            spread = split(row_major(space.shape))
             given, got = (spread, dense) if blocked else (dense, spread)
             self.copy(Operand(other, dtype, given), Operand(buffer, dtype, got), space)
             self._places[key] = buffer
@@ -407,7 +293,7 @@ class Builder:
 
     def _given(self, value: Value) -> int:
         """The buffer of a value that no group makes: an input, a constant, a variable."""
-        dtype, count = _dtype(value), prod(value.type.sizes or ())
+        dtype, count = dtype_of(value), prod(value.type.sizes or ())
         if value in self.region.reads:
             return self.variable(self.region.reads[value], dtype, count)
         if is_constant(value):
@@ -433,7 +319,7 @@ class Builder:
         """A view as it is read to be copied together."""
         assert source.view is not None
         buffer = self.plain(source.base)
-        return Operand(buffer, _dtype(value), source.view.strides, source.view.offset)
+        return Operand(buffer, dtype_of(value), source.view.strides, source.view.offset)
 
     # -- Reading in a loop -----------------------------------------------------------------------
 
@@ -441,22 +327,24 @@ class Builder:
         """How a value (or a row-major view of it) is read in a loop over `space`."""
         source = self.region.source(value)
         if view is None:
-            view = _broadcast(value.type.sizes or (), space.shape)
+            view = broadcast(value.type.sizes or (), space.shape)
         sizes = value.type.sizes or ()
         direct = source.view is None and source.base in self.blocked
         if direct and space.blocked and sizes == space.shape and view.strides == row_major(sizes):
-            return Operand(self.in_blocks(source.base), _dtype(value), row_major(space.extents))
+            return Operand(self.in_blocks(source.base), dtype_of(value), row_major(space.extents))
         buffer = self.plain(source.base)
         strides, offset = view.strides, view.offset
         inner = source.view
         if inner is not None:
-            found = _over(inner, view, sizes)
+            found = over(inner, view, sizes)
             if found is None:
                 buffer, offset = self.contiguous(value)
                 offset += view.offset
             else:
                 strides, offset = found
-        return Operand(buffer, _dtype(value), _split(strides) if space.blocked else strides, offset)
+        return Operand(
+            buffer, dtype_of(value), split(strides) if space.blocked else strides, offset
+        )
 
     # -- Composing a group's program -------------------------------------------------------------
 
@@ -477,12 +365,12 @@ class Builder:
         for node in group.nodes:
             for value in node.outputs:
                 if value in local and self.is_needed(value, members):
-                    place = Operand(self.result(value), _dtype(value), dense)
+                    place = Operand(self.result(value), dtype_of(value), dense)
                     outputs.append((local[value], place))
         if group.pool is not None:
             pooled = group.pool.outputs[0]
             last = self.region.source(group.pool.inputs[0]).base
-            outputs.append((local[last], Operand(self.result(pooled), _dtype(pooled), ())))
+            outputs.append((local[last], Operand(self.result(pooled), dtype_of(pooled), ())))
         for number, (ref, _) in updated.items():
             buffer = self._variables[number]
             outputs.append((ref, Operand(buffer, self.buffers[buffer].dtype, dense)))
@@ -546,8 +434,8 @@ class Builder:
                 return updated[number][0]
         constant = self.scalar_constant(value)
         if constant is not None:
-            return composer.constant(constant, _dtype(value))
-        return composer.operand(self.operand(value, space, view), _dtype(value))
+            return composer.constant(constant, dtype_of(value))
+        return composer.operand(self.operand(value, space, view), dtype_of(value))
 
     def scalar_constant(self, value: Value) -> Any:
         """The number that all elements of a constant are; None for everything else."""
@@ -588,151 +476,16 @@ class Builder:
 
     def finish(self) -> Plan:
         """Place the arena's buffers by their lifetimes."""
-        if self.start:
-            self._insert(Loop(0, frozenset(), 1, None, early=self.start))
-        if self.fault is not None:
-            self.land(self.jump())  # where a fault of the last calls is seen
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for i, call in enumerate(self.calls):
-            for b in call.buffers:
-                first.setdefault(b, i)
-                last[b] = i
-        if self.fault is not None:
-            last[self.fault] = len(self.calls) - 1
-        for loop in self.loops:  # what comes in is needed in every iteration, what goes out too
-            for b in {b for call in self.calls[loop.start : loop.end] for b in call.buffers}:
-                kept = b in self.kept
-                if kept or first[b] < loop.start:
-                    last[b] = max(last[b], loop.end - 1)
-                if kept or last[b] >= loop.end:
-                    first[b] = min(first[b], loop.start)
-        arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in first]
-        offsets, total = pack([Lifetime(self.buffers[i].size, first[i], last[i]) for i in arena])
+        lives = self.finish_calls()
+        arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
+        offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):
             self.buffers[i] = replace(self.buffers[i], offset=offset)
         calls = with_barriers(self.calls, self.buffers)
         return Plan(tuple(self.buffers), tuple(calls), total, self.fault)
 
 
-# -- Groups without anchors ------------------------------------------------------------------------
-
-
-def _build_map(builder: Builder, group: Group) -> None:
-    composed = builder.compose(group, group.space, Composer(), {})
-    label = " ".join(n.name for n in group.nodes[:4])
-    builder.map(group.space, composed.program, composed.operands, composed.outputs, label)
-
-
-def _build_copy(builder: Builder, group: Group) -> None:
-    value = group.copied
-    assert value is not None
-    region, space = builder.region, group.space
-    if value in region.copied_reads:
-        dtype = _dtype(value)
-        variable = builder.variable(region.reads[value], dtype, prod(space.shape))
-        source = Operand(variable, dtype, row_major(space.shape))
-    else:
-        view = region.copies[value].view
-        assert view is not None
-        space = Space(view.shape)
-        source = builder.copied_source(region.copies[value], value)
-    place = Operand(builder.result(value), _dtype(value), row_major(space.shape))
-    builder.copy(source, place, space)
-
-
-def _build_join(builder: Builder, group: Group) -> None:
-    node = group.head
-    rule = node.definition.lower
-    assert isinstance(rule, Join)
-    value = node.outputs[0]
-    dtype, buffer = _dtype(value), builder.result(value)
-    assembly = assembly_of(rule, node)
-    assert assembly is not None
-    fill = assembly.fill
-    space = Space(group.space.shape, value in builder.blocked)
-    if fill is not None:
-        composer = Composer()
-        program = composer.finish([composer.constant(fill, dtype)])
-        builder.map(space, program, [], [Operand(buffer, dtype, row_major(space.extents))], "fill")
-    for number, view in assembly.pieces:
-        source = node.inputs[number]
-        if not prod(view.shape):
-            continue
-        piece = Space(view.shape, space.blocked)
-        if space.blocked:
-            _, h, w, _ = space.shape
-            place = Operand(buffer, dtype, row_major(space.extents), view.offset * h * w)
-        else:
-            place = Operand(buffer, dtype, view.strides, view.offset)
-        builder.copy(builder.operand(source, piece), place, piece)
-
-
-def _build_reduce(builder: Builder, group: Group) -> None:
-    node = group.head
-    reduction = reduction_of(node.definition.lower, node)  # type: ignore[arg-type]
-    assert reduction is not None
-    value = node.inputs[0]
-    source = builder.region.source(value)
-    blocked = source.view is None and source.base in builder.blocked
-    space = Space(value.type.sizes or (), blocked)
-    composer: Composer = Composer()
-    local: dict[Value, Ref] = {}
-    for member in group.before:
-        builder.compose_node(member, composer, local, {}, space)
-    element = builder.input(value, None, composer, local, {}, space)
-    before = composer.finish(composer.apply(reduction.before, [element]))
-    operands: Any = composer.operands
-    after = Composer()
-    total = after.apply(reduction.after, [after.operand("total", reduction.after.inputs[0])])
-    followers = builder.compose(group, group.space, after, {node.outputs[0]: total[0]})
-
-    gone = [d in reduction.axes for d in range(len(space.shape))]
-    flags = [gone[0], gone[3], gone[1], gone[2], gone[3]] if blocked else gone
-    kept = [d for d, is_gone in enumerate(flags) if not is_gone]
-    reduced = [d for d, is_gone in enumerate(flags) if is_gone]
-    keeps_rank = len(group.space.shape) == len(space.shape)
-
-    def along_kept(o: Operand) -> Access:
-        """Something shaped like the result, along the loop's kept dimensions."""
-        strides = iter(o.strides)
-        logical = [
-            (0 if g else next(strides)) if not keeps_rank else s
-            for g, s in zip(gone, o.strides if keeps_rank else gone, strict=True)
-        ]
-        physical = _split(tuple(logical)) if blocked else logical
-        return Access(o.dtype, tuple(physical[d] for d in kept), o.offset)
-
-    extents = space.extents
-    kernel = ReduceKernel(
-        kept=tuple(extents[d] for d in kept),
-        reduced=tuple(extents[d] for d in reduced),
-        before=before,
-        combines=(reduction.combine,),
-        after=followers.program,
-        inputs=tuple(
-            Access(o.dtype, tuple(o.strides[d] for d in (*kept, *reduced)), o.offset)
-            for o in operands
-        ),
-        operands=tuple(map(along_kept, followers.operands)),
-        outputs=tuple(map(along_kept, followers.outputs)),
-    )
-    buffers = [o.buffer for o in (*operands, *followers.operands, *followers.outputs)]
-    builder.call(kernel, buffers, node.name)
-
-
-_BUILDERS: dict[str, Callable[[Builder, Group], None]] = {
-    "map": _build_map,
-    "copy": _build_copy,
-    "join": _build_join,
-    "reduce": _build_reduce,
-}
-
-
-# -- Strides ---------------------------------------------------------------------------------------
-
-
-def _dtype(value: Value) -> str:
+def dtype_of(value: Value) -> str:
     return value.dtype.base_dtype.name
 
 
@@ -740,55 +493,3 @@ def _is_uniform(array: np.ndarray) -> bool:
     """Whether all elements have the same bits: 0.0 and -0.0 are equal, yet not the same."""
     bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     return bool(np.all(bits == bits[0]))
-
-
-def _split(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides along [N, H, W, C] as strides along [N, C/16, H, W, 16]."""
-    n, h, w, c = strides
-    return (n, c * BLOCK, h, w, c)
-
-
-def _broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> View:
-    front = len(to) - len(sizes)
-    strides = [0 if n == 1 else s for n, s in zip(sizes, row_major(sizes), strict=True)]
-    return View(to, (0,) * front + tuple(strides))
-
-
-def _over(inner: View, outer: View, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
-    """The strides and offset of `outer`, a view of the row-major copy of `inner`, in `inner`'s own
-    memory; None where that isn't affine. Broadcasts (strides of a row-major array, or 0) are.
-    """
-    if inner.strides == row_major(inner.shape):
-        return outer.strides, outer.offset + inner.offset
-    dense = {s: d for d, (s, n) in enumerate(zip(row_major(sizes), sizes, strict=True)) if n > 1}
-    strides = []
-    for extent, stride in zip(outer.shape, outer.strides, strict=True):
-        if stride == 0 or extent == 1:
-            strides.append(0)
-        elif stride in dense and extent <= sizes[dense[stride]]:
-            strides.append(inner.strides[dense[stride]])
-        else:
-            return None
-    return (tuple(strides), inner.offset) if outer.offset == 0 else None
-
-
-def collapse(
-    extents: tuple[int, ...], strides: Sequence[tuple[int, ...]]
-) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merge neighbouring dimensions that every operand walks through without a jump; drop those of
-    extent 1. Fewer loops, and more shapes that share a kernel.
-    """
-    dims = [d for d, n in enumerate(extents) if n != 1]
-    if not dims:
-        return (1,), [(0,) for _ in strides]
-    merged: list[list[int]] = []  # [extent, stride of each operand...]
-    for d in dims:
-        steps = [s[d] for s in strides]
-        if merged and all(
-            outer == extents[d] * step for outer, step in zip(merged[-1][1:], steps, strict=True)
-        ):
-            merged[-1] = [merged[-1][0] * extents[d], *steps]
-        else:
-            merged.append([extents[d], *steps])
-    columns = [tuple(m[i + 1] for m in merged) for i in range(len(strides))]
-    return tuple(m[0] for m in merged), columns

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headrace.compile.anchors import FAMILIES
-from headrace.compile.fuse import asks_position
+from headrace.compile.groups import asks_position
 from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Convolution
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.compile import cache
 from headrace.compile.driver import NativeCluster
@@ -25,7 +25,11 @@ from headrace.core.config import settings
 __all__ = ["Way", "fastest"]
 
 _ROUNDS = 3
-_MOST_ROUNDS, _SECONDS = 30, 0.01  # for kernels that are over soon, which anything disturbs
+_MOST_ROUNDS, _SECONDS = 100, 0.01  # for kernels that are over soon, which anything disturbs
+_PATIENCE = 0.04  # how many seconds to wait for a round that nobody disturbs
+_ALONE = 0.9
+_REUSED = 1 << 20  # bytes: memory of smaller arenas was used before, that of larger ones is zero
+_NUMBERS = 0x3F  # bytes that are numbers below 1 in every format; what is tiny would be slow
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,40 @@ def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> st
 
 
 def _race(ways: Mapping[str, Way], threads: int) -> str:
-    """Run the ways in turn, so that what disturbs the machine disturbs them all."""
+    """Run the ways in turn, so that what disturbs the machine disturbs them all; longer, if one
+    was never left alone.
+    """
     clusters = {name: NativeCluster(way.plan(), threads) for name, way in ways.items()}
-    best = dict.fromkeys(clusters, float("inf"))
+    best = dict.fromkeys(clusters, _Round(float("inf"), 0.0))
     for cluster in clusters.values():
-        cluster.run((), (), ())  # touches the memory
+        cluster.run((), (), ())
+        if cluster.plan.arena < _REUSED:
+            cluster.fill(_NUMBERS)
     began = time.perf_counter()
     for number in range(_MOST_ROUNDS):
-        if number >= _ROUNDS and time.perf_counter() - began > _SECONDS:
-            break
+        if number >= _ROUNDS:
+            passed = time.perf_counter() - began
+            alone = all(r.alone(threads) for r in best.values())
+            if passed > (_SECONDS if alone else _PATIENCE):
+                break
         for name, cluster in clusters.items():
-            start = time.perf_counter()
-            cluster.run((), (), ())
-            best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], _timed(cluster))
     return min(best, key=best.__getitem__)
+
+
+class _Round(NamedTuple):
+    """How long a run took, and how long its threads were running in all."""
+
+    seconds: float
+    running: float
+
+    def alone(self, threads: int) -> bool:
+        """Whether nobody else has used the threads' processors meanwhile."""
+        return self.running > _ALONE * threads * self.seconds
+
+
+def _timed(cluster: NativeCluster) -> _Round:
+    running, start = time.process_time(), time.perf_counter()
+    cluster.run((), (), ())
+    seconds = time.perf_counter() - start
+    return _Round(seconds, time.process_time() - running)

@@ -24,6 +24,7 @@ from headrace.compile.build import build
 from headrace.compile.driver import Fault, Full, NativeCluster
 from headrace.compile.fuse import fuse
 from headrace.compile.layouts import blocked_values
+from headrace.compile.plain import build_copy, build_join, build_map, build_reduce
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
 from headrace.compile.rowwise import build_rows
@@ -42,6 +43,15 @@ from headrace.graph.structured import Structure
 __all__ = ["Compiled", "compile_region", "plan_region"]
 
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
+_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+_largest = np.maximum.reduce
+_PLAIN = {  # the builders of groups without anchors
+    "map": build_map,
+    "copy": build_copy,
+    "join": build_join,
+    "reduce": build_reduce,
+    "rows": build_rows,
+}
 
 
 def plan_region(
@@ -54,8 +64,7 @@ def plan_region(
     """The plan of a region: layouts (or all of them plain), groups, kernels, memory."""
     blocked = set() if plain else blocked_values(region)
     groups = fuse(region, blocked)
-    builders = {name: family.build for name, family in families.items()}
-    builders["rows"] = build_rows
+    builders = _PLAIN | {name: family.build for name, family in families.items()}
     return build(region, groups, blocked, builders, target or host(), threads or thread_count())
 
 
@@ -78,6 +87,7 @@ class Compiled:
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
+        self._begun = [i for i, v in enumerate(self._variables) if not v.initialized]
         self._undone = sorted(plan.undone)
         self._checks = [
             Check(region.inputs.index(v), limit) for v, limit in region.limits if v in region.inputs
@@ -110,8 +120,11 @@ class Compiled:
     ) -> list[Any]:
         """Run on variables too; under their locks, if any is written."""
         references = values[len(inputs) :]
-        states = [v.find(r) for v, r in zip(self._variables, references, strict=True)]
-        if len(set(map(id, states))) < len(states):
+        states = [
+            r if type(r) is VariableState else v.find(r)
+            for v, r in zip(self._variables, references, strict=True)
+        ]
+        if len(set(states)) < len(states):
             return self._interpret(values)  # two names of one variable
         if not self._writes:
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
@@ -125,16 +138,16 @@ class Compiled:
         try:
             held.extend(map(_ACQUIRE, locks))
             arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
-            before = [arrays[i].copy() for i in self._undone]
+            before = [arrays[i].copy() for i in self._undone] if self._undone else ()
             try:
                 self._cluster.run(inputs, outputs, arrays)
             except Fault:  # whoever interprets the step begins where this began
                 for i, array in zip(self._undone, before, strict=True):
                     np.copyto(arrays[i], array)
                 raise
-            for state, array in zip(states, arrays, strict=True):
-                if state.value is None:
-                    state.value = array
+            for i in self._begun:
+                if states[i].value is None:
+                    states[i].value = arrays[i]
         finally:
             give_back()
         return outputs
@@ -190,8 +203,8 @@ class Check:
 
     def fails(self, indices: np.ndarray) -> bool:
         # As unsigned numbers, negative ones are the largest.
-        unsigned = indices.view(f"u{indices.itemsize}")
-        return bool(np.maximum.reduce(unsigned, None, initial=0) >= self.limit)
+        unsigned = indices.view(_UNSIGNED[indices.itemsize])
+        return bool(unsigned.size and _largest(unsigned, None) >= self.limit)
 
 
 def _named(node: Node, operands: list[Any]) -> Any:
@@ -258,12 +271,12 @@ class _Variable:
         if not self.initialized and state.value is None:
             return empty_aligned(self.shape, self.dtype)
         array = self._needed(state.writable if self.written else state.read)
-        if array.shape != self.shape or array.dtype != self.dtype:
+        if array.shape != self.shape:
             raise ValueError(
                 f"variable {state.name} has shape {list(array.shape)}; the graph says "
                 f"{list(self.shape)}"
             )
-        return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        return array  # the driver sees to its type and order
 
     def _needed(self, get: Callable[[], Any]) -> Any:
         """What is there if the variable has a value; Fault if perhaps nobody asks for it."""

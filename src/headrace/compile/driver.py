@@ -151,6 +151,11 @@ class NativeCluster:
         self._give_back(instance)
         return list(zip(self.plan.calls, ticks * (elapsed / ticks.sum()), strict=True))
 
+    def fill(self, byte: int) -> None:
+        """Fill the memory of idle instances, for runs whose results nobody wants."""
+        for instance in self._idle:
+            instance.fill(byte)
+
     # -- Instances -------------------------------------------------------------------------------
 
     def _another(self) -> _Instance:
@@ -312,6 +317,10 @@ class _Instance:
         }.items():
             self.words[word] = value
         self.enter = _method(self.words)
+
+    def fill(self, byte: int) -> None:
+        for memory in self._memory:
+            memory[:] = byte
 
 
 def _list(buffer: Buffer, rows: int) -> np.ndarray:

@@ -12,125 +12,36 @@ unless told otherwise; floating-point arithmetic is exact to the operation (no r
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
+from headrace.compile.control import Control
+from headrace.compile.registers import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Operand,
+    Reg,
+    Type,
+    constant,
+    constants,
+    only_lane,
+    spell,
+)  # fmt: skip
 from headrace.compile.target import Target
 
 __all__ = [
     "BF16", "F16", "F32", "F64", "I1", "I8", "I16", "I32", "I64", "PTR", "VOID",
-    "Function", "Module", "Reg", "Type",
+    "Function", "Module", "Operand", "Reg", "Type",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """An LLVM type: a scalar (lanes = 0) or a vector of `lanes` elements."""
-
-    element: str
-    lanes: int = 0
-
-    def of(self, lanes: int) -> Type:
-        """The vector of `lanes` such elements; 0 for the scalar."""
-        return Type(self.element, lanes)
-
-    @property
-    def scalar(self) -> Type:
-        return Type(self.element)
-
-    @property
-    def is_float(self) -> bool:
-        return self.element in _FLOATS
-
-    @property
-    def bits(self) -> int:
-        return _BITS[self.element]
-
-    @property
-    def suffix(self) -> str:
-        """What intrinsics of this type are called: v16f32."""
-        name = _SUFFIX[self.element]
-        return f"v{self.lanes}{name}" if self.lanes else name
-
-    def __str__(self) -> str:
-        return f"<{self.lanes} x {self.element}>" if self.lanes else self.element
-
-
-_FLOATS = {"half", "bfloat", "float", "double"}
-_BITS = {
-    "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128,
-    "half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64,
-}  # fmt: skip
-_SUFFIX = {
-    "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "i128": "i128",
-    "half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64", "ptr": "p0",
-}  # fmt: skip
-
-I1, I8, I16, I32, I64, I128 = (Type(f"i{n}") for n in (1, 8, 16, 32, 64, 128))
-F16, BF16, F32, F64 = Type("half"), Type("bfloat"), Type("float"), Type("double")
-PTR, VOID = Type("ptr"), Type("void")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reg:
-    """A value of the program: a register's name, or a constant's spelling."""
-
-    text: str
-    type: Type
-
-    def __str__(self) -> str:
-        return f"{self.type} {self.text}"
-
-
-Operand = Reg | int | float
-
-
-def constant(value: float | int | bool, type: Type) -> Reg:
-    """A constant of a scalar or vector type (the same in every lane)."""
-    text = _spell(value, type.scalar)
-    if type.lanes:
-        text = f"splat ({type.element} {text})"
-    return Reg(text, type)
-
-
-def constants(values: Sequence[float | int], type: Type) -> Reg:
-    """A vector constant, lane by lane."""
-    lanes = ", ".join(f"{type.element} {_spell(v, type.scalar)}" for v in values)
-    return Reg(f"<{lanes}>", type.of(len(values)))
-
-
-def _only_lane(mask: Reg) -> int | None:
-    """The lane where a constant mask holds, if that is one only."""
-    held = [lane.split()[-1] for lane in mask.text.strip("<>").split(",")]
-    return held.index("1") if mask.text.startswith("<") and held.count("1") == 1 else None
-
-
-def _spell(value: float | int | bool, type: Type) -> str:
-    if type.element == "ptr":
-        return "null"
-    if not type.is_float:
-        return str(int(value))
-    if type.element in ("float", "half", "bfloat"):
-        # All are written as the double of equal value; half and bfloat are made by a conversion.
-        if type.element == "half":
-            return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-        single = struct.pack("<f", _within_float(value))
-        if type.element == "bfloat":
-            bits = struct.unpack("<I", single)[0]
-            bits = bits + 0x7FFF + ((bits >> 16) & 1) if value == value else bits | 0x400000
-            return f"0xR{(bits >> 16) & 0xFFFF:04X}"
-        value = struct.unpack("<f", single)[0]
-    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-
-
-def _within_float(value: float) -> float:
-    """Overflow to infinity, which struct.pack refuses to do."""
-    limit = 3.4028235677973366e38
-    if value >= limit:
-        return float("inf")
-    return float("-inf") if value <= -limit else value
 
 
 class Module:
@@ -171,7 +82,7 @@ class Module:
 
     def data(self, name: str, values: Sequence[float | int], type: Type) -> Reg:
         """A constant table in the module; returns its address."""
-        items = ", ".join(f"{type} {_spell(v, type)}" for v in values)
+        items = ", ".join(f"{type} {spell(v, type)}" for v in values)
         self._globals[name] = (
             f"@{name} = private unnamed_addr constant [{len(values)} x {type}] [{items}], align 64"
         )
@@ -186,7 +97,7 @@ class Module:
         return "\n".join(parts)
 
 
-class Function:
+class Function(Control):
     """A function being written. Methods append instructions at the end."""
 
     def __init__(
@@ -198,6 +109,7 @@ class Function:
         internal: bool,
         noalias: bool,
     ) -> None:
+        super().__init__()
         self.module = module
         self.target = module.target
         self.name = name
@@ -210,25 +122,8 @@ class Function:
         linkage = "internal " if internal else ""
         self._head = f"define {linkage}{result} @{name}({shown}) nounwind"
         self._entry: list[str] = []
-        self._lines: list[str] = []
-        self._count = 0
-        self._block = "entry"
 
     # -- Writing ---------------------------------------------------------------------------------
-
-    def _new(self, text: str, type: Type) -> Reg:
-        self._count += 1
-        name = f"%r{self._count}"
-        self._lines.append(f"  {name} = {text}")
-        return Reg(name, type)
-
-    def _label(self, name: str) -> str:
-        self._count += 1
-        return f"{name}{self._count}"
-
-    def _start(self, label: str) -> None:
-        self._lines.append(f"{label}:")
-        self._block = label
 
     def finish(self, result: Reg | None = None) -> Function:
         """Return from the function and add it to the module."""
@@ -473,7 +368,7 @@ class Function:
 
     def masked_store(self, value: Reg, pointer: Reg, mask: Reg, index: Operand = 0) -> None:
         """Store the lanes where `mask` holds."""
-        lane = _only_lane(mask)
+        lane = only_lane(mask)
         if lane is not None:
             # LLVM 20 would store the lane as it was before it was truncated, if it was.
             self.store(self.extract(value, lane), pointer, self.add(index, lane))
@@ -527,116 +422,7 @@ class Function:
         at = self.offset(pointer, index, I64)
         return self._new(f"atomicrmw add ptr {at.text}, {self.reg(value)} monotonic, align 8", I64)
 
-    # -- Control ---------------------------------------------------------------------------------
-
-    def loop(
-        self,
-        start: Operand,
-        stop: Operand,
-        body: Callable[..., Any],
-        carried: Sequence[Reg] = (),
-        step: Operand = 1,
-    ) -> list[Reg]:
-        """for i in range(start, stop, step): carried = body(i, *carried). Returns the last carried
-        values (the given ones if the range is empty).
-        """
-        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
-            trips = max(0, -(-(stop - start) // step))
-            if not trips:
-                return list(carried)
-            if trips == 1:
-                return _carried(body(self.reg(start), *carried), carried)
-            guarded = False
-        else:
-            guarded = True
-        first, last = self.reg(start), self.reg(stop)
-        head, done = self._label("loop"), self._label("done")
-        before = self._block
-        if guarded:
-            enter = self.icmp("slt", first, last)
-            before = self._block
-            self._lines.append(f"  br i1 {enter.text}, label %{head}, label %{done}")
-        else:
-            self._lines.append(f"  br label %{head}")
-        self._start(head)
-        position = len(self._lines)  # the phis are written when the values that come back are known
-        self._count += 1
-        counter = Reg(f"%i{self._count}", I64)
-        inside = []
-        for c in carried:
-            self._count += 1
-            inside.append(Reg(f"%p{self._count}", c.type))
-        returned = _carried(body(counter, *inside), carried)
-        following = self._binary("add nsw", counter, step)
-        again = self.icmp("slt", following, last)
-        latch = self._block
-        self._lines.append(f"  br i1 {again.text}, label %{head}, label %{done}")
-        phis = [
-            f"  {counter.text} = phi i64 [{first.text}, %{before}], [{following.text}, %{latch}]"
-        ]
-        for p, c, r in zip(inside, carried, returned, strict=True):
-            phis.append(f"  {p.text} = phi {p.type} [{c.text}, %{before}], [{r.text}, %{latch}]")
-        self._lines[position:position] = phis
-        self._start(done)
-        if not guarded:
-            return returned
-        return [
-            self._new(f"phi {c.type} [{c.text}, %{before}], [{r.text}, %{latch}]", c.type)
-            for c, r in zip(carried, returned, strict=True)
-        ]
-
-    def repeat(
-        self, condition: Callable[..., Reg], body: Callable[..., Any], carried: Sequence[Reg]
-    ) -> list[Reg]:
-        """while condition(*carried): carried = body(*carried). Returns the last carried values."""
-        head, inner, done = self._label("while"), self._label("body"), self._label("done")
-        before = self._block
-        self._lines.append(f"  br label %{head}")
-        self._start(head)
-        position = len(self._lines)
-        inside = []
-        for c in carried:
-            self._count += 1
-            inside.append(Reg(f"%p{self._count}", c.type))
-        holds = condition(*inside)
-        self._lines.append(f"  br i1 {holds.text}, label %{inner}, label %{done}")
-        self._start(inner)
-        returned = _carried(body(*inside), carried)
-        latch = self._block
-        self._lines.append(f"  br label %{head}")
-        self._lines[position:position] = [
-            f"  {p.text} = phi {p.type} [{c.text}, %{before}], [{r.text}, %{latch}]"
-            for p, c, r in zip(inside, carried, returned, strict=True)
-        ]
-        self._start(done)
-        return inside
-
-    def when(
-        self,
-        condition: Reg,
-        then: Callable[[], Any],
-        otherwise: Callable[[], Any] | None = None,
-    ) -> list[Reg]:
-        """Run `then` or `otherwise`. If they return registers (as many, of the same types), the
-        result is those of the one that ran.
-        """
-        yes, no, done = self._label("then"), self._label("else"), self._label("join")
-        self._lines.append(f"  br i1 {condition.text}, label %{yes}, label %{no}")
-        self._start(yes)
-        first = _listed(then())
-        after_yes = self._block
-        self._lines.append(f"  br label %{done}")
-        self._start(no)
-        second = _listed(otherwise()) if otherwise is not None else []
-        after_no = self._block
-        self._lines.append(f"  br label %{done}")
-        self._start(done)
-        if otherwise is None:
-            return []
-        return [
-            self._new(f"phi {a.type} [{a.text}, %{after_yes}], [{b.text}, %{after_no}]", a.type)
-            for a, b in zip(first, second, strict=True)
-        ]
+    # -- Calls -----------------------------------------------------------------------------------
 
     def call(self, name: str, result: Type, *operands: Reg) -> Reg:
         """Call an external function or intrinsic; it's declared by this."""
@@ -658,15 +444,3 @@ class Function:
             self._lines.append(f"  call void {callee}({shown})")
             return Reg("", VOID)
         return self._new(f"call {result} {callee}({shown})", result)
-
-
-def _listed(values: Any) -> list[Reg]:
-    return [] if values is None else [values] if isinstance(values, Reg) else list(values)
-
-
-def _carried(values: Any, carried: Sequence[Reg]) -> list[Reg]:
-    """What a loop's body returned, checked against what it carries."""
-    found = _listed(values) if carried else []
-    if len(found) != len(carried):
-        raise ValueError(f"the loop's body gave {len(found)} values, not {len(carried)}")
-    return found

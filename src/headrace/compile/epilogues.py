@@ -10,7 +10,7 @@ from typing import Any
 from headrace.compile.build import Builder, Composed, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.fuse import Group, Space
+from headrace.compile.groups import Group, Space
 from headrace.graph.lowering import row_major
 from headrace.graph.pointwise import Pointwise, record
 

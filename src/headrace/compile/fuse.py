@@ -6,17 +6,24 @@ the same iteration space: they run on its result while that is in registers. Upd
 are element-wise nodes too, so an optimizer's update ends up behind the gradient that it needs.
 
 What keeps groups sound: nodes join a group only if no other operand, control or earlier reader of
-an updated variable depends on the group. `_ancestors[g]` is the set of groups that g depends on, as
-the bits of an int.
+an updated variable depends on the group (`dependencies`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 
+from headrace.compile.dependencies import Dependencies
+from headrace.compile.groups import (
+    Group,
+    Space,
+    asks_position,
+    contraction_of,
+    is_again,
+    program_of,
+)
+from headrace.compile.order import in_order
 from headrace.compile.region import (
-    BLOCK,
     Region,
     Source,
     is_reference,
@@ -36,14 +43,12 @@ from headrace.graph.lowering import (
     Update,
     broadcast_view,
     operand_views,
-    pointwise_of,
     reduction_of,
     row_major,
-    update_of,
 )
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["Group", "Space", "fuse"]
+__all__ = ["fuse"]
 
 # What element-wise nodes may join.
 _HOSTS = (
@@ -54,90 +59,6 @@ _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile t
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
 _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one pass
 _HEAVY_STEPS = 8  # what such a step counts
-AGAIN = "_again"  # the attribute of nodes that compute a value again
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """What a group's pointwise program runs over: a logical shape and its layout."""
-
-    shape: tuple[int, ...]
-    blocked: bool = False
-
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """The loop's extents: a blocked [N, H, W, C] runs as [N, C/16, H, W, 16]."""
-        if not self.blocked:
-            return self.shape
-        n, h, w, c = self.shape
-        return (n, c // BLOCK, h, w, BLOCK)
-
-
-@dataclass(eq=False)
-class Group:
-    """Nodes that become one kernel. kind: "map", "reduce", "rows", "join", "copy", or an anchor's
-    family. The space of a group over rows is that of whole rows.
-
-    `nodes[0]` is the anchor or reduction; `before` has the nodes that come before a reduction,
-    `copied` is the value that a copy makes, `pool` the max-pool behind a convolution, and `twin`
-    the group of the weights' update that is done in the same pass as the gradient of their input.
-    """
-
-    number: int
-    kind: str
-    space: Space
-    nodes: list[Node] = field(default_factory=list)
-    before: list[Node] = field(default_factory=list)
-    copied: Value | None = None
-    pool: Node | None = None
-    twin: Group | None = None
-    steps: int = 0
-
-    @property
-    def head(self) -> Node:
-        return self.nodes[0]
-
-    @property
-    def is_anchor(self) -> bool:
-        return self.kind not in ("map", "reduce", "rows", "join", "copy")
-
-    @property
-    def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of what a group over rows has once per row."""
-        return self.space.shape[:-1], (*self.space.shape[:-1], 1)
-
-    def __str__(self) -> str:
-        names = [n.name for n in (*self.before, *self.nodes)]
-        what = ", ".join(names) if names else f"copy of {self.copied.name}"  # type: ignore[union-attr]
-        return f"{self.number}: {self.kind} {list(self.space.shape)} {what}"
-
-
-def program_of(node: Node) -> Pointwise:
-    """The pointwise program of an element-wise node or an update."""
-    rule = node.definition.lower
-    program = (
-        pointwise_of(rule, node) if isinstance(rule, Elementwise) else update_of(rule, node)  # type: ignore[arg-type]
-    )
-    assert program is not None, f"{node} was let into a region without a program"
-    return program
-
-
-def asks_position(node: Node) -> bool:
-    """Whether an element-wise node's results depend on where in the array they are."""
-    return any(s.opcode == "index" for s in program_of(node).steps)
-
-
-def is_again(node: Node) -> bool:
-    """Whether a node computes a value again (see recompute), and keeps to itself: whatever else
-    there is stays in the groups in which it was, and its sums in their order.
-    """
-    return AGAIN in node.attrs
-
-
-def contraction_of(node: Node) -> Contraction | None:
-    """The geometry of a matrix product; None for other nodes."""
-    rule = node.definition.lower
-    return node.geometry if isinstance(rule, Anchor) and rule.family == "contraction" else None
 
 
 def fuse(region: Region, blocked: set[Value]) -> list[Group]:
@@ -151,10 +72,7 @@ class _Fuser:
         self.blocked = blocked
         self.groups: list[Group] = []
         self.group_of: dict[Node, Group] = {}
-        self._ancestors: list[int] = []
-        self._direct: list[int] = []
-        self._heirs: dict[int, int] = {}  # groups that were absorbed, and by which
-        self._gone = 0  # those groups as bits
+        self._depends = Dependencies()
         self._bits: dict[Node, int] = {}
         self._readers: dict[int, list[Node]] = {}
         self._totals: set[Value] = set()  # sums over all rows, known when a group has ended
@@ -171,7 +89,9 @@ class _Fuser:
             self._bits[node] = 1 << group.number
         for group in list(self.groups):
             self._pair(group)
-        return self._in_order()
+        live = [g for g in self.groups if not self._depends.is_gone(g.number)]
+        waits = {g.number: self._depends.alive(self._depends.direct[g.number]) for g in live}
+        return in_order(self.region, live, self.group_of, waits, self._escaping)
 
     # -- Nodes that do no work -------------------------------------------------------------------
 
@@ -208,7 +128,7 @@ class _Fuser:
             for reader in self._readers.get(self.region.variable(reference), ()):
                 if reader is not node:
                     bits |= self._bits[reader]
-        return self._alive(bits)
+        return self._depends.alive(bits)
 
     # -- Placing a node --------------------------------------------------------------------------
 
@@ -219,8 +139,8 @@ class _Fuser:
             space = self._space(node)
             cost = _cost(program_of(node))
             for group in self._hosts(node, space, cost):
-                if self._may_join(group, needs):
-                    self._join(group, needs & ~self._take_maps(group, node))
+                if self._depends.allows(group.number, needs):
+                    self._depends.join(group.number, needs & ~self._take_maps(group, node))
                     group.nodes.append(node)
                     group.steps += cost
                     return group
@@ -233,8 +153,8 @@ class _Fuser:
         else:
             assert isinstance(rule, Anchor)
             host = self._before_pool(node)
-            if host is not None and self._may_join(host, needs):
-                self._join(host, needs)
+            if host is not None and self._depends.allows(host.number, needs):
+                self._depends.join(host.number, needs)
                 host.pool = node
                 host.nodes.append(node)
                 return host
@@ -373,42 +293,10 @@ class _Fuser:
         channel = sizes[-1] == space.shape[-1] and prod(sizes) == sizes[-1]
         return channel and _is_dense(source)
 
-    def _may_join(self, group: Group, needs: int) -> bool:
-        rest = needs & ~(1 << group.number)
-        bit = 1 << group.number
-        while rest:
-            low = rest & -rest
-            if self._ancestors[low.bit_length() - 1] & bit:
-                return False
-            rest ^= low
-        return True
-
-    def _join(self, group: Group, needs: int) -> None:
-        g = group.number
-        rest = needs & ~(1 << g)
-        new = self._behind(rest)
-        self._direct[g] |= rest
-        if new & ~self._ancestors[g]:
-            self._ancestors[g] |= new
-            bit = 1 << g
-            for other, ancestors in enumerate(self._ancestors):
-                if ancestors & bit:
-                    self._ancestors[other] = ancestors | new
-
-    def _behind(self, needs: int) -> int:
-        """These groups and all that they depend on."""
-        found, rest = needs, needs
-        while rest:
-            low = rest & -rest
-            found |= self._ancestors[low.bit_length() - 1]
-            rest ^= low
-        return found
-
     def _new(self, kind: str, space: Space, needs: int) -> Group:
         group = Group(len(self.groups), kind, space)
         self.groups.append(group)
-        self._ancestors.append(self._behind(needs))
-        self._direct.append(needs)
+        self._depends.add(needs)
         return group
 
     def _reduce(self, node: Node, needs: int) -> Group:
@@ -420,7 +308,7 @@ class _Fuser:
         host = self._map_for(node, node.inputs[0])
         if host is None or any(map(asks_position, host.nodes)):
             return self._new("reduce", shape, needs)
-        bits = (needs & ~(1 << host.number)) | self._direct[host.number]
+        bits = (needs & ~(1 << host.number)) | self._depends.direct[host.number]
         group = self._new("reduce", shape, bits)
         group.before = host.nodes
         self._absorb(group, host)
@@ -439,7 +327,7 @@ class _Fuser:
             and base not in self._escaping
             and all(n is node or n in host.nodes for n in self.region.consumers[base])
             and self._has_only(host, base)
-            and not self._dependents(host)  # such as an update of what the map reads
+            and not self._depends.dependents(host.number)  # such as an update of what the map reads
         )
         return host if alone else None
 
@@ -453,14 +341,14 @@ class _Fuser:
             host = self._map_for(node, value)
             if host is None or host is group or host.space != group.space:
                 continue
-            needs = self._direct[host.number]
+            needs = self._depends.direct[host.number]
             if (
                 group.steps + host.steps <= _MOST_STEPS
                 and not needs >> group.number & 1
-                and self._may_join(group, needs)
+                and self._depends.allows(group.number, needs)
                 and self._updates_safely(group, node, *host.nodes)
             ):
-                self._join(group, needs)
+                self._depends.join(group.number, needs)
                 group.nodes[:0] = host.nodes
                 self._absorb(group, host)
                 taken |= 1 << host.number
@@ -469,8 +357,7 @@ class _Fuser:
     def _absorb(self, group: Group, host: Group) -> None:
         """Note that a map, which nobody depends on, is part of `group` now."""
         group.steps += host.steps
-        self._bury(host, group)
-        self._ancestors[host.number] = 0
+        self._depends.absorb(host.number, group.number)
         for member in host.nodes:
             self.group_of[member] = group
             self._bits[member] = 1 << group.number
@@ -496,10 +383,10 @@ class _Fuser:
             host is not None
             and source.view is None
             and self._can_host_rows(host, shape, total)
-            and self._may_join(host, needs)
+            and self._depends.allows(host.number, needs)
         )
         if host is not None and joins:
-            self._join(host, needs)
+            self._depends.join(host.number, needs)
             host.kind = "rows"
             if total:
                 self._totals.add(node.outputs[0])
@@ -531,10 +418,6 @@ class _Fuser:
                 ):
                     return False
         return True
-
-    def _bury(self, group: Group, heir: Group) -> None:
-        self._heirs[group.number] = heir.number
-        self._gone |= 1 << group.number
 
     # -- Twins -----------------------------------------------------------------------------------
 
@@ -571,102 +454,15 @@ class _Fuser:
         )
 
     def _merge(self, group: Group, update: Group) -> None:
-        bit = 1 << group.number
-        needs = self._direct[update.number] & ~bit
-        if not self._may_join(group, needs) or self._dependents(update) & needs:
+        depends = self._depends
+        needs = depends.direct[update.number] & ~(1 << group.number)
+        if not depends.allows(group.number, needs) or depends.dependents(update.number) & needs:
             return
-        self._join(group, needs)
+        depends.join(group.number, needs)
+        depends.merge(update.number, group.number)
         group.twin = update
-        self._bury(update, group)
-        old = 1 << update.number
-        for number, direct in enumerate(self._direct):
-            if direct & old:
-                self._direct[number] = (direct & ~old) | bit
-                self._join(self.groups[number], bit)
         for member in update.nodes:
             self.group_of[member] = group
-
-    def _dependents(self, group: Group) -> int:
-        bit = 1 << group.number
-        return sum(1 << i for i, a in enumerate(self._ancestors) if a & bit)
-
-    # -- Order -----------------------------------------------------------------------------------
-
-    def _in_order(self) -> list[Group]:
-        """Order the groups so that little memory is alive: of those that can run, the one that
-        frees most (or takes least) is next; among equals, the one that came first in the program.
-        """
-        live = [g for g in self.groups if g.number not in self._heirs]
-        waits = {g.number: self._alive(self._direct[g.number]) for g in live}
-        followers: dict[int, list[int]] = {g.number: [] for g in live}
-        missing: dict[int, int] = {}
-        for number, bits in waits.items():
-            missing[number] = bits.bit_count()
-            while bits:
-                low = bits & -bits
-                followers[low.bit_length() - 1].append(number)
-                bits ^= low
-        memory = _Memory(self)
-        ready = [g.number for g in live if not missing[g.number]]
-        order: list[Group] = []
-        while ready:
-            best = min(ready, key=lambda n: (memory.change(n), n))
-            ready.remove(best)
-            order.append(self.groups[best])
-            memory.run(best)
-            for number in followers[best]:
-                missing[number] -= 1
-                if not missing[number]:
-                    ready.append(number)
-        assert len(order) == len(live), "groups depend on each other in a circle"
-        return order
-
-    def _alive(self, bits: int) -> int:
-        """Dependencies on absorbed groups are dependencies on what absorbed them."""
-        gone = bits & self._gone
-        while gone:
-            low = gone & -gone
-            heir = self._heirs[low.bit_length() - 1]
-            bits = (bits & ~low) | self._alive(1 << heir)
-            gone ^= low
-        return bits
-
-
-class _Memory:
-    """The bytes that running a group would add to what is alive."""
-
-    def __init__(self, fuser: _Fuser) -> None:
-        region = fuser.region
-        self._makes: dict[int, int] = {}
-        self._reads: dict[int, set[Value]] = {}
-        self._left: dict[Value, set[int]] = {}
-        for group in fuser.groups:
-            if group.number in fuser._heirs:
-                continue
-            members = {*group.nodes, *group.before}
-            if group.twin is not None:
-                members |= set(group.twin.nodes)
-            made = 0
-            for node in members:
-                for value in node.outputs:
-                    outside = [n for n in region.consumers[value] if n not in members]
-                    if outside or value in fuser._escaping:
-                        made += _bytes(value)
-                    if outside and value not in fuser._escaping:
-                        self._left[value] = {fuser.group_of[n].number for n in outside}
-            self._makes[group.number] = made
-        for value, readers in self._left.items():
-            for number in readers:
-                self._reads.setdefault(number, set()).add(value)
-
-    def change(self, number: int) -> int:
-        freed = sum(_bytes(v) for v in self._reads.get(number, ()) if self._left[v] == {number})
-        change = self._makes[number] - freed
-        return change if abs(change) > 4096 else 0
-
-    def run(self, number: int) -> None:
-        for value in self._reads.get(number, ()):
-            self._left[value].discard(number)
 
 
 def _broadcasts(node: Node) -> bool:
@@ -677,10 +473,6 @@ def _broadcasts(node: Node) -> bool:
     shape = node.output_shapes[0]
     usual = tuple(broadcast_view(v.type.sizes or (), shape) for v in operands_of(node))
     return operand_views(rule, node) == usual
-
-
-def _bytes(value: Value) -> int:
-    return prod(value.type.sizes or ()) * value.dtype.base_dtype.size
 
 
 def _cost(program: Pointwise) -> int:

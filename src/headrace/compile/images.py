@@ -16,7 +16,7 @@ from headrace.compile.build import Builder
 from headrace.compile.choose import Way, fastest
 from headrace.compile.epilogues import bias_relu_of, epilogue_of, map_epilogue
 from headrace.compile.foreign import can, multiplies
-from headrace.compile.fuse import Group
+from headrace.compile.groups import Group
 from headrace.compile.kernels.conv_candidates import Candidate, candidates
 from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution

@@ -6,7 +6,7 @@ stays in that layout. Everything else is plain, and conversions stand where the 
 
 from __future__ import annotations
 
-from headrace.compile.fuse import asks_position
+from headrace.compile.groups import asks_position
 from headrace.compile.region import BLOCK, Region, operands_of
 from headrace.compile.windows import follows_blocks
 from headrace.graph.dataflow import Node, Value

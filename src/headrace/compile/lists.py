@@ -20,7 +20,7 @@ import numpy as np
 
 from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
-from headrace.compile.fuse import Group, Space
+from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
 from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local

@@ -16,7 +16,7 @@ from headrace.compile.choose import Way, fastest
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import epilogue_of, map_epilogue
 from headrace.compile.foreign import Product, can, multiplies
-from headrace.compile.fuse import Group, contraction_of
+from headrace.compile.groups import Group, contraction_of
 from headrace.compile.kernels.batched import Matrices, batched_gemm
 from headrace.compile.kernels.fully_connected import small_batch_backward
 from headrace.compile.kernels.gemm import nothing

@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
-from headrace.compile.fuse import Group
+from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from headrace.compile.cluster import is_worthwhile, region_of, regions
-from headrace.compile.fuse import AGAIN, is_again
+from headrace.compile.groups import AGAIN, is_again
 from headrace.compile.region import operands_of, works
 from headrace.compile.timeline import NARROW, PRODUCTS, SINGLE, Timeline, size_of
 from headrace.graph.dataflow import Dataflow, Node, Value

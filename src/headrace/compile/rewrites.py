@@ -28,7 +28,7 @@ from operator import add
 
 import numpy as np
 
-from headrace.compile.fuse import program_of
+from headrace.compile.groups import program_of
 from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Contraction, Random

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from headrace.compile.build import Builder, Operand, collapse
+from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer, Ref
-from headrace.compile.fuse import Group, Space, program_of
+from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.region import operands_of
 from headrace.compile.spaces import Access
+from headrace.compile.strides import collapse
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import Elementwise, Reduce, operand_views, reduction_of, row_major
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from headrace.compile.build import Builder, Operand
-from headrace.compile.fuse import Group, Space, fuse
+from headrace.compile.fuse import fuse
+from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.fully_connected import SmallBatchBackward
 from headrace.compile.kernels.gemm import Gemm
 from headrace.compile.kernels.maps import Map

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from headrace.compile.fuse import Group, fuse, is_again
+from headrace.compile.fuse import fuse
+from headrace.compile.groups import Group, is_again
 from headrace.compile.layouts import blocked_values
 from headrace.compile.memory import Lifetime, live_peak
 from headrace.compile.region import Region, is_reference, writes_of

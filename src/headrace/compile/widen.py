@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.compile.fuse import contraction_of, program_of
+from headrace.compile.groups import contraction_of, program_of
 from headrace.compile.region import is_reference, pooling_of, works
 from headrace.core.dtypes import DType, as_dtype
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType

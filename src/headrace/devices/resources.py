@@ -26,7 +26,7 @@ from headrace.devices.blocks import private_copy
 from headrace.devices.gate import Gate
 from headrace.devices.resumable import Resumable
 
-__all__ = ["ResourceHandle", "Resources", "VariableState", "reset_containers"]
+__all__ = ["ResourceHandle", "Resources", "VariableState", "removals", "reset_containers"]
 
 Resource = TypeVar("Resource")
 Running = TypeVar("Running")
@@ -159,6 +159,20 @@ class ResourceHandle:
 
 _named: dict[str, dict[str, Any]] = {}
 _named_lock = threading.Lock()
+_removals = 0
+
+
+def removals() -> int:
+    """How often something was removed from any container: while this stays the same, whoever has
+    found a resource by its name would find the same one again.
+    """
+    return _removals
+
+
+def _count_removal() -> None:
+    global _removals
+    with _named_lock:
+        _removals += 1
 
 
 def reset_containers(names: Iterable[str] | None = None) -> None:
@@ -166,6 +180,7 @@ def reset_containers(names: Iterable[str] | None = None) -> None:
     with _named_lock:
         for name in names or list(_named):
             _named.pop(name, None)
+    _count_removal()
 
 
 class Resources:
@@ -241,7 +256,9 @@ class Resources:
 
     def delete(self, container: str, name: str) -> bool:
         """Remove a resource; False if it wasn't there."""
-        return self._container(container).pop(name, None) is not None
+        found = self._container(container).pop(name, None)
+        _count_removal()
+        return found is not None
 
     # -- Going on in another process ---------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -23,9 +24,9 @@ from headrace.core.dtypes import resource
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
 from headrace.devices.pending import Pending
-from headrace.devices.resources import Resources, VariableState
+from headrace.devices.resources import Resources, VariableState, removals
 from headrace.graph.dataflow import Node, ValueType, origin_of
-from headrace.graph.definition import Definition, bind_kernel
+from headrace.graph.definition import Definition, Effect, bind_kernel
 from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program
@@ -103,7 +104,9 @@ def bind(
 
 
 def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
-    """Check that the variable which a node finds has the shape that was relied on."""
+    """Check that the variable which a node finds has the shape that was relied on. One that was
+    found is kept in mind (not alive) until something is removed.
+    """
     if len(node.types) != 1:
         return find
     (value,) = node.outputs
@@ -116,9 +119,18 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     if shape.sizes is None:
         return find
     sizes = shape.sizes
+    lasts = node.definition.effect is Effect.READS  # it isn't made anew for each step
+    known: tuple[Any, int] = _nothing, -1
 
     def run() -> Any:
-        found = find()
+        nonlocal known
+        reference, then = known
+        now = removals()
+        found = reference() if now == then else None
+        if found is None:
+            found = find()
+            if type(found) is VariableState and lasts:
+                known = ref(found), now
         if type(found) is VariableState and getattr(found.value, "shape", None) == sizes:
             return found
         state = state_of(found)
@@ -128,6 +140,10 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return run
+
+
+def _nothing() -> None:
+    """What a reference to nobody gives."""
 
 
 def _variable_or_none(found: Any) -> VariableState | None:

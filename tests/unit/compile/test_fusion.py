@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.compile.fuse import contraction_of
+from headrace.compile.groups import contraction_of
 from headrace.compile.region import pooling_of
 from headrace.compile.rewrites import join_products, mask_before_unpooling, sum_once
 from headrace.pipeline import Options, compile_step

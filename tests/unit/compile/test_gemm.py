@@ -1,5 +1,7 @@
 """Matrix products against NumPy in float64: odd sizes, transposes, epilogues, updates in place."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -49,6 +51,21 @@ def test_many_blocks(transposes):
     spec = gemm(m, n, k, *transposes, a="pack" if transposes[0] else "direct", depth=256)
     assert spec._size.down > 1 and spec._size.across > 1 and spec._size.split
     run_kernel(spec, [a, b, c])
+    assert_close(c, product(a, b, *transposes))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("panels", [1, 2, 8])  # for some numbers a thread has nothing to do
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+def test_columns_of_each_thread(transposes, panels, threads):
+    m, n, k = 61, 83, 100
+    rng = np.random.default_rng(7)
+    a, b = operand(rng, m, k, transposes[0]), operand(rng, k, n, transposes[1])
+    spec = gemm(
+        m, n, k, *transposes, a="stripes" if transposes[0] else "pack", tile=(5, 16), depth=48
+    )
+    c = np.full((m, n), np.nan, np.float32)
+    run_kernel(replace(spec, share="columns", tiles=3, panels=panels), [a, b, c], threads)
     assert_close(c, product(a, b, *transposes))
 
 
@@ -153,7 +170,10 @@ def test_bias_and_prologues():
         ({"a": "direct", "dtype": "bfloat16"}, "in place"),
         ({"b": "packed", "transpose_b": True}, "transposed"),
         ({"depth": 8}, "multiple of 16"),
-        ({"a": "packed"}, "no such ways"),
+        ({"a": "packed"}, "no such way to read A"),
+        ({"b": "rows"}, "no such way to read B"),
+        ({"a": "stripes"}, "transposed A"),
+        ({"share": "rows"}, "share the work"),
     ],
 )
 def test_bad_specs(fields, message):

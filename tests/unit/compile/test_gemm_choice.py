@@ -92,3 +92,23 @@ def test_packed_once(transpose_b):
     run_kernel(pack, [b, packed])
     run_kernel(multiply, [a, packed, c])
     np.testing.assert_allclose(c, a @ (b.T if transpose_b else b).astype("d"), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("transposes", TRANSPOSES)
+def test_small_products_divide_columns_alike(transposes):
+    m, n, k = 130, 256, 90
+    rng = np.random.default_rng(0)
+    a = filled(rng, (k, m) if transposes[0] else (m, k))
+    b = filled(rng, (n, k) if transposes[1] else (k, n))
+    c = filled(rng, (m, n))
+    (spec,) = candidates(m, n, k, *transposes, threads=2)
+    assert spec.share == "columns" and spec._size.across == 2
+    run_kernel(spec, [a, b, c], 2)
+    expected = (a.T if transposes[0] else a) @ (b.T if transposes[1] else b).astype("d")
+    np.testing.assert_allclose(c, expected, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("size", [(64, 256, 90), (130, 200, 90), (1000, 1024, 1000)], ids=str)
+def test_other_products_are_timed(size):
+    assert len(candidates(*size, threads=2)) > 1
+    assert len(candidates(130, 256, 90, threads=1)) > 1

@@ -18,7 +18,7 @@ from headrace.compile import anchors, matrices
 from headrace.compile.anchors import Family
 from headrace.compile.build import Builder
 from headrace.compile.epilogues import epilogue_of
-from headrace.compile.fuse import Group
+from headrace.compile.groups import Group
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
 from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool

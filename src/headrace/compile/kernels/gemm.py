@@ -4,7 +4,12 @@ A and B are packed into panels (shared by all threads), then blocks of the produ
 block is swept panel by panel and tile by tile, for one stretch of the common dimension after the
 other; its sums stay in the core's own cache in between. What need not be packed is read in place
 (`a` or `b` = "direct"), and B may come packed already ("packed", by `PackB`), so that a matrix that
-serves many products is packed once.
+serves many products is packed once. Of a transposed A each thread may copy what a block reads, one
+stripe of it at a time (`a` = "stripes").
+
+Blocks are claimed by whoever is free (`share` = "claim"), or each thread has its own part of the
+columns ("columns"): then it packs its own panels of B, nobody waits, and products that follow each
+other find in a core's own cache what that core has written.
 
 `rows` x `columns` is the register tile, `depth` the stretch of k, `tiles` and `panels` are how many
 tiles a block has down and across: `gemm` chooses them. `look` is how far ahead rows of a B that is
@@ -15,11 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.compile.emit import I8, Reg
+from headrace.compile.emit import I8, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
-from headrace.compile.kernels.gemm_pack import Packing, panel_count
+from headrace.compile.kernels.gemm_pack import Packing, Stripe, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.compile.target import Target, host
@@ -73,14 +78,21 @@ class Gemm:
     prologue_a: Epilogue | None = None
     prologue_b: Epilogue | None = None
     look: int = 0
+    share: str = "claim"
 
     def __post_init__(self) -> None:
         if min(self.m, self.n, self.k) < 1:
             raise ValueError(f"an empty matrix product: {self.m} x {self.n} x {self.k}")
         if self.depth % 16 and self.depth < self.k:
             raise ValueError(f"depth must be a multiple of 16, not {self.depth}")
-        if self.a not in ("pack", "direct") or self.b not in ("pack", "direct", "packed"):
-            raise ValueError(f"no such ways to read A and B: {self.a!r}, {self.b!r}")
+        if self.a not in ("pack", "direct", "stripes"):
+            raise ValueError(f"no such way to read A: {self.a!r}")
+        if self.b not in ("pack", "direct", "packed"):
+            raise ValueError(f"no such way to read B: {self.b!r}")
+        if self.a == "stripes" and not self.transpose_a:
+            raise ValueError("stripes are of a transposed A")
+        if self.share not in ("claim", "columns"):
+            raise ValueError(f"no such way to share the work: {self.share!r}")
         changed = self.dtype in ("bfloat16", "float16")
         if self.a == "direct" and (self.prologue_a is not None or changed):
             raise ValueError("A is changed as it is packed: it can't be read in place")
@@ -125,13 +137,18 @@ class Gemm:
         )
 
     def _places(self) -> tuple[int, int, int]:
-        """Bytes in scratch where packed B begins (packed A comes first), where the threads' sums
-        begin, and how many they are for each.
+        """Bytes in scratch where packed B begins (packed A comes first), where the threads' own
+        memory begins (a stripe of A, sums), and how many each has.
         """
         width = accumulator(self.dtype).bits // 8
         b_at = whole_lines(self._size.packed_a * width) if self.a == "pack" else 0
         sums_at = b_at + (whole_lines(self._size.packed_b * width) if self.b == "pack" else 0)
-        return b_at, sums_at, whole_lines(self._size.sums * width)
+        return b_at, sums_at, whole_lines((self._stripe + self._size.sums) * width)
+
+    @property
+    def _stripe(self) -> int:
+        """Elements of the stripe of A that a thread copies at a time."""
+        return self.tiles * self.rows * self.depth if self.a == "stripes" else 0
 
     # -- Code ------------------------------------------------------------------------------------
 
@@ -187,33 +204,63 @@ class _Writer:
     def write(self) -> None:
         """Pack, meet, multiply."""
         spec, f, team = self.spec, self.f, self.team
-        b_at, sums_at, sums_size = spec._places()
-        left = Left(self.a[0], spec._source_a.stride, spec.transpose_a)
-        right = Right(self.b[0])
-        if spec.b == "direct":
-            right = Right(self.b[0], spec._source_b.stride, spec.look, spec.prologue_b)
-        packings = []
-        if spec.a == "pack":
-            left = Left(team.scratch)
-            tiles = Packing(
-                team, "a", spec._source_a, spec.m, spec.k, spec.rows, not spec.transpose_a
-            )
-            packings.append((tiles, left.pointer, self.a))
-        if spec.b == "pack":
-            right = Right(f.offset(team.scratch, b_at, I8))
-            panels = Packing(
-                team, "b", spec._source_b, spec.n, spec.k, spec.columns, spec.transpose_b
-            )
-            packings.append((panels, right.pointer, self.b))
+        _, own_at, own_size = spec._places()
+        own = f.offset(team.scratch, f.add(own_at, f.mul(team.thread, own_size)), I8)
+        across = team.share(spec._size.across) if spec.share == "columns" else None
+        packings: list[tuple[Packing, Reg, list[Reg]]] = []
+        left, right = self._left(own, packings), self._right(across, packings)
         self._pack(packings)
-        sums = f.offset(team.scratch, f.add(sums_at, f.mul(team.thread, sums_size)), I8)
+        sums = f.offset(own, spec._stripe, self.type)
         sweep = Sweep(f, self.type, spec._size, Sink(spec.epilogue, spec.n))
         down = spec._size.down
 
-        def block(i: Reg) -> None:
+        def block(i: Operand) -> None:
             sweep.block(left, right, self.results, sums, f.rem(i, down), f.div(i, down))
 
-        team.claim(1, down * spec._size.across, block)
+        if across is not None:
+            first, last = across
+            f.loop(f.mul(first, down), f.mul(last, down), block)
+        else:
+            team.claim(1, down * spec._size.across, block)
+
+    def _left(self, own: Reg, packings: list[tuple[Packing, Reg, list[Reg]]]) -> Left:
+        """How A is read; what is to be packed for all threads goes to `packings`."""
+        spec, f, team = self.spec, self.f, self.team
+        if spec.a == "direct":
+            return Left(self.a[0], spec._source_a.stride, spec.transpose_a)
+        if spec.a == "pack":
+            tiles = Packing(
+                team, "a", spec._source_a, spec.m, spec.k, spec.rows, not spec.transpose_a
+            )
+            packings.append((tiles, team.scratch, self.a))
+            return Left(team.scratch)
+        width = spec.tiles * spec.rows
+        stripe = Stripe(team, "a", spec._source_a, spec.m, width)
+
+        def copy(down: Operand, k: Reg, depth: Operand) -> None:
+            f.call_function(stripe.function, down, k, depth, own, *self.a)
+
+        return Left(own, width, True, copy)
+
+    def _right(
+        self,
+        across: tuple[Operand, Operand] | None,
+        packings: list[tuple[Packing, Reg, list[Reg]]],
+    ) -> Right:
+        """How B is read; a thread that has blocks `across` for itself packs them itself."""
+        spec, f, team = self.spec, self.f, self.team
+        if spec.b == "direct":
+            return Right(self.b[0], spec._source_b.stride, spec.look, spec.prologue_b)
+        if spec.b == "packed":
+            return Right(self.b[0])
+        packed = f.offset(team.scratch, spec._places()[0], I8)
+        panels = Packing(team, "b", spec._source_b, spec.n, spec.k, spec.columns, spec.transpose_b)
+        if across is None:
+            packings.append((panels, packed, self.b))
+        else:
+            first, last = (f.mul(i, spec.panels) for i in across)
+            panels.part(first, last, packed, self.b)
+        return Right(packed)
 
     def _pack(self, packings: list[tuple[Packing, Reg, list[Reg]]]) -> None:
         if not packings:

@@ -6,13 +6,16 @@ is the fastest is for a clock to say; the order here is where to begin, and what
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.compile import foreign
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.foreign import Foreign
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing, rounding
-from headrace.compile.target import SIZES, Target
+from headrace.compile.kernels.gemm_pack import panel_count
+from headrace.compile.target import SIZES, Target, host
 from headrace.devices import onednn
 
 __all__ = ["candidates", "packed_gemm"]
@@ -20,6 +23,7 @@ __all__ = ["candidates", "packed_gemm"]
 FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
 MANY = 128
 CACHED = 1 << 20  # bytes that a core's own cache keeps
+STRIPE = 8  # tiles beside each other that read a transposed matrix together
 STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
 
 
@@ -40,6 +44,9 @@ def candidates(
     if rounds and dtype != "float32":
         raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
     epilogue = epilogue or nothing(dtype)
+    by_columns = _by_columns(m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target)
+    if by_columns is not None and not rounds:
+        return [by_columns]
     found: list[Kernel | Foreign] = []
     if SIZES[dtype] >= 4:
         found += _small_batches(
@@ -56,6 +63,37 @@ def candidates(
     if plain and target is None and onednn.available():
         found.append(foreign.Gemm(m, n, k, transpose_a, transpose_b))
     return found
+
+
+def _by_columns(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    threads: int,
+    target: Target | None,
+) -> Gemm | None:
+    """The kernel for a product that fits into the cores' own caches, if its columns can be divided
+    into equal parts. Nothing else is tried: what counts is that all products of a network divide
+    their work alike, and that can't be seen when they are timed one by one.
+    """
+    target = target or host()
+    vectors = 4 if target.registers >= 32 else 2
+    columns = vectors * target.lanes(dtype)
+    if threads < 2 or m <= FEW_ROWS or n % (threads * columns) or SIZES[dtype] < 4:
+        return None
+    if (m * k + k * n + m * n) * SIZES[dtype] > threads * CACHED:
+        return None
+    spec = gemm(
+        m, n, k, *transposed, dtype, epilogue,
+        a="stripes" if transposed[0] else "direct",
+        b="pack" if transposed[1] else "direct",
+        tile=((target.registers - 2 - vectors) // vectors, columns), target=target,
+    )  # fmt: skip
+    tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
+    return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
 
 
 def _small_batches(

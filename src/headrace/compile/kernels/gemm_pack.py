@@ -8,8 +8,9 @@ fewer elements per k in the source; what is packed beside them is 0 or is left a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from headrace.compile.emit import I64, PTR, Function, Operand, Reg
+from headrace.compile.emit import I64, PTR, Function, Module, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm_memory import (
     Source,
@@ -56,6 +57,13 @@ class Packing:
         stop = f.minimum(f.add(start, self.depth), self.k)
         last = f.minimum(f.add(first, self.group), self.panels)
         f.call_function(self.function, to, start, stop, first, last, *pointers)
+
+    def part(self, first: Operand, last: Operand, to: Reg, pointers: Sequence[Reg]) -> None:
+        """Pack the panels first..last, as far as there are so many, in this thread."""
+        f = self.f
+        last = f.minimum(last, self.panels)
+        call = partial(f.call_function, self.function, to, 0, self.k, first, last, *pointers)
+        f.when(f.icmp("slt", first, last), call)
 
     def all(self, to: Reg, pointers: Sequence[Reg]) -> None:
         """Pack the whole matrix in this thread."""
@@ -129,6 +137,43 @@ class Packing:
             for r in range(count)
         ]
         return rows + [f.const(0.0, self.type.of(self.lanes))] * (self.lanes - count)
+
+
+class Stripe:
+    """Copies a stripe of a matrix, `width` of its `columns`, to a buffer with rows of just that
+    length: what a thread reads again and again, close together. `function` is
+
+        stripe(number, k, depth, to, *pointers): `depth` rows, from row k on
+    """
+
+    def __init__(self, team: Team, name: str, source: Source, columns: int, width: int) -> None:
+        self.source, self.columns, self.width = source, columns, width
+        type = accumulator(source.dtype)
+        self.held = "float64" if type.bits == 64 else "float32"
+        self.lanes = team.target.lanes(self.held)
+        self.function = self._write(team.f.module, f"{team.f.name}_stripe_{name}")
+
+    def _write(self, module: Module, name: str) -> Function:
+        f = module.function(name, [I64] * 3 + [PTR] * (2 + len(self.source.arguments)))
+        number, first, depth, to, *pointers = f.parameters
+
+        def stripe(number: Operand, width: int) -> None:
+            column = f.mul(number, self.width)
+
+            def row(k: Reg) -> None:
+                at = f.add(f.mul(f.add(first, k), self.source.stride), column)
+                for v in range(0, width, self.lanes):
+                    mask = lane_mask(f, width - v, self.lanes)
+                    value = self.source.load(
+                        f, pointers, f.add(at, v), f.add(column, v), self.lanes, mask
+                    )
+                    here = f.add(f.mul(k, self.width), v)
+                    store_value(f, self.held, value, to, here, mask=mask)
+
+            f.loop(0, depth, row)
+
+        ranges(f, number, f.add(number, 1), self.columns, self.width, stripe)
+        return f.finish()
 
 
 def panel_count(count: int, width: int) -> int:

@@ -7,7 +7,7 @@ block's part of A and its sums in the second. Meanwhile the next panel of B is f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import Function, Operand, Reg, Type
@@ -66,11 +66,16 @@ class Blocking:
 
 @dataclass(frozen=True)
 class Left:
-    """A: packed (`stride` 0), or stored in rows `stride` apart, possibly transposed."""
+    """A: packed (`stride` 0), or stored in rows `stride` apart, possibly transposed.
+
+    `copy(down, k, depth)` brings a block's stretch to `pointer` before it's multiplied, if that has
+    room for no more.
+    """
 
     pointer: Reg
     stride: int = 0
     transposed: bool = False
+    copy: Callable[[Operand, Reg, Operand], None] | None = None
 
     def steps(self, size: Blocking) -> tuple[int, int]:
         """Elements from one k to the next, and from one row to the next."""
@@ -78,9 +83,13 @@ class Left:
             return size.rows, 1
         return (self.stride, 1) if self.transposed else (1, self.stride)
 
-    def at(self, f: Function, type: Type, size: Blocking, t: Operand, k: Operand) -> Reg:
-        """Where tile t begins for k."""
+    def at(
+        self, f: Function, type: Type, size: Blocking, t: Operand, k: Operand, t0: Operand
+    ) -> Reg:
+        """Where tile t begins for k, in a block that begins with tile t0."""
         step, row = self.steps(size)
+        if self.copy is not None:
+            t, k = f.sub(t, t0), 0
         tile = size.rows * (row if self.stride else size.k)
         return f.offset(self.pointer, f.add(f.mul(t, tile), f.mul(k, step)), type)
 
@@ -130,6 +139,8 @@ class Sweep:
             depth = f.minimum(f.sub(size.k, k), size.depth)
             first = f.icmp("eq", k, 0)
             last = f.icmp("sge", f.add(k, size.depth), size.k)
+            if left.copy is not None:
+                left.copy(down, k, depth)
 
             def sweep(p: Operand, columns: int) -> None:
                 column = f.mul(p, size.columns)
@@ -144,7 +155,7 @@ class Sweep:
                     ahead = f.mul(f.mul(done, rate), depth)
                     f.call_function(
                         self._tile(left, right, rows, columns, rate),
-                        left.at(f, self.type, size, t, k), b, depth,
+                        left.at(f, self.type, size, t, k, t0), b, depth,
                         f.offset(sums, held, self.type), first, last, index, column,
                         f.offset(following, ahead, self.type), *results,
                     )  # fmt: skip

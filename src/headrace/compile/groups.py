@@ -1,0 +1,98 @@
+"""Groups: nodes that become one kernel, and what is asked of nodes that may become part of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from headrace.compile.region import BLOCK
+from headrace.graph.anchors import Contraction
+from headrace.graph.dataflow import Node, Value
+from headrace.graph.lowering import Anchor, Elementwise, pointwise_of, update_of
+from headrace.graph.pointwise import Pointwise
+
+__all__ = ["AGAIN", "Group", "Space", "asks_position", "contraction_of", "is_again", "program_of"]
+
+AGAIN = "_again"  # the attribute of nodes that compute a value again
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a group's pointwise program runs over: a logical shape and its layout."""
+
+    shape: tuple[int, ...]
+    blocked: bool = False
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The loop's extents: a blocked [N, H, W, C] runs as [N, C/16, H, W, 16]."""
+        if not self.blocked:
+            return self.shape
+        n, h, w, c = self.shape
+        return (n, c // BLOCK, h, w, BLOCK)
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one kernel. kind: "map", "reduce", "rows", "join", "copy", or an anchor's
+    family. The space of a group over rows is that of whole rows.
+
+    `nodes[0]` is the anchor or reduction; `before` has the nodes that come before a reduction,
+    `copied` is the value that a copy makes, `pool` the max-pool behind a convolution, and `twin`
+    the group of the weights' update that is done in the same pass as the gradient of their input.
+    """
+
+    number: int
+    kind: str
+    space: Space
+    nodes: list[Node] = field(default_factory=list)
+    before: list[Node] = field(default_factory=list)
+    copied: Value | None = None
+    pool: Node | None = None
+    twin: Group | None = None
+    steps: int = 0
+
+    @property
+    def head(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def is_anchor(self) -> bool:
+        return self.kind not in ("map", "reduce", "rows", "join", "copy")
+
+    @property
+    def row_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of what a group over rows has once per row."""
+        return self.space.shape[:-1], (*self.space.shape[:-1], 1)
+
+    def __str__(self) -> str:
+        names = [n.name for n in (*self.before, *self.nodes)]
+        what = ", ".join(names) if names else f"copy of {self.copied.name}"  # type: ignore[union-attr]
+        return f"{self.number}: {self.kind} {list(self.space.shape)} {what}"
+
+
+def program_of(node: Node) -> Pointwise:
+    """The pointwise program of an element-wise node or an update."""
+    rule = node.definition.lower
+    program = (
+        pointwise_of(rule, node) if isinstance(rule, Elementwise) else update_of(rule, node)  # type: ignore[arg-type]
+    )
+    assert program is not None, f"{node} was let into a region without a program"
+    return program
+
+
+def asks_position(node: Node) -> bool:
+    """Whether an element-wise node's results depend on where in the array they are."""
+    return any(s.opcode == "index" for s in program_of(node).steps)
+
+
+def is_again(node: Node) -> bool:
+    """Whether a node computes a value again (see recompute), and keeps to itself: whatever else
+    there is stays in the groups in which it was, and its sums in their order.
+    """
+    return AGAIN in node.attrs
+
+
+def contraction_of(node: Node) -> Contraction | None:
+    """The geometry of a matrix product; None for other nodes."""
+    rule = node.definition.lower
+    return node.geometry if isinstance(rule, Anchor) and rule.family == "contraction" else None

@@ -1,0 +1,64 @@
+"""Strides: how a loop's dimensions walk through memory. In: views and shapes. Out: how far
+apart in memory the steps along each dimension are, in elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.compile.region import BLOCK
+from headrace.graph.lowering import View, row_major
+
+__all__ = ["broadcast", "collapse", "over", "split"]
+
+
+def split(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides along [N, H, W, C] as strides along [N, C/16, H, W, 16]."""
+    n, h, w, c = strides
+    return (n, c * BLOCK, h, w, c)
+
+
+def broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> View:
+    front = len(to) - len(sizes)
+    strides = [0 if n == 1 else s for n, s in zip(sizes, row_major(sizes), strict=True)]
+    return View(to, (0,) * front + tuple(strides))
+
+
+def over(inner: View, outer: View, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
+    """The strides and offset of `outer`, a view of the row-major copy of `inner`, in `inner`'s own
+    memory; None where that isn't affine. Broadcasts (strides of a row-major array, or 0) are.
+    """
+    if inner.strides == row_major(inner.shape):
+        return outer.strides, outer.offset + inner.offset
+    dense = {s: d for d, (s, n) in enumerate(zip(row_major(sizes), sizes, strict=True)) if n > 1}
+    strides = []
+    for extent, stride in zip(outer.shape, outer.strides, strict=True):
+        if stride == 0 or extent == 1:
+            strides.append(0)
+        elif stride in dense and extent <= sizes[dense[stride]]:
+            strides.append(inner.strides[dense[stride]])
+        else:
+            return None
+    return (tuple(strides), inner.offset) if outer.offset == 0 else None
+
+
+def collapse(
+    extents: tuple[int, ...], strides: Sequence[tuple[int, ...]]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Merge neighbouring dimensions that every operand walks through without a jump; drop those of
+    extent 1. Fewer loops, and more shapes that share a kernel.
+    """
+    dims = [d for d, n in enumerate(extents) if n != 1]
+    if not dims:
+        return (1,), [(0,) for _ in strides]
+    merged: list[list[int]] = []  # [extent, stride of each operand...]
+    for d in dims:
+        steps = [s[d] for s in strides]
+        if merged and all(
+            outer == extents[d] * step for outer, step in zip(merged[-1][1:], steps, strict=True)
+        ):
+            merged[-1] = [merged[-1][0] * extents[d], *steps]
+        else:
+            merged.append([extents[d], *steps])
+    columns = [tuple(m[i + 1] for m in merged) for i in range(len(strides))]
+    return tuple(m[0] for m in merged), columns

@@ -1,0 +1,49 @@
+"""Races between ways to do the same work: the faster wins, whatever was in memory before."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.compile import choose
+from headrace.compile.choose import Way
+from headrace.compile.emit import F32
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """y = x * x for one element, again and again."""
+
+    times: int
+    arguments = ("x", "out:y")
+    counters = 0
+
+    def scratch(self, threads):
+        return 0
+
+    def emit(self, team):
+        f, (x, y) = team.f, team.args
+        start = f.load(F32, x)
+        (value,) = f.loop(0, self.times, lambda _, v: f.fmul(v, start), [start])
+        f.store(value, y)
+
+
+def way(times):
+    return Way(((Multiply(times), ("x", "y")),), {"x": 64, "y": 64})
+
+
+def test_the_faster_way_wins():
+    assert choose._race({"slow": way(100_000), "fast": way(10)}, 2) == "fast"
+    assert choose._race({"fast": way(10), "slow": way(100_000)}, 1) == "fast"
+
+
+def test_what_lay_in_memory_before_does_not_slow_a_way():
+    """Every format reads the bytes that are there as numbers that are not tiny."""
+    for dtype in (np.float16, np.float32, np.float64):
+        (value,) = np.full(dtype().itemsize, choose._NUMBERS, np.uint8).view(dtype)
+        assert np.finfo(dtype).tiny < value < 2
+
+
+def test_a_round_that_was_disturbed_is_told_from_one_that_was_not():
+    assert choose._Round(1.0, 1.95).alone(2)
+    assert not choose._Round(1.0, 1.2).alone(2)
+    assert choose._Round(1.0, 1.0).alone(1)
