@@ -40,15 +40,19 @@ def guarded(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..
         # A variable doesn't write to an array that is held here: these stay what they were.
         given = list(_numbers(op._inputs, values))
         result = kernel(*values)
-        if isinstance(result, Pending) or not all(np.isfinite(v).all() for _, v in given):
+        if isinstance(result, Pending):
             return result
         results = result if several else (result,) if op._outputs else ()
         for tensor, value in (*_numbers(op._outputs, results), *_states(op._inputs, values)):
-            if not np.isfinite(value).all():
+            if not _are_finite(value) and all(_are_finite(v) for _, v in given):
                 raise _complaint(op, given, tensor, value)
         return result
 
     return run
+
+
+def _are_finite(numbers: np.ndarray) -> bool:
+    return bool(np.isfinite(numbers).all())
 
 
 def _is_inexact(dtype: Any) -> bool:
