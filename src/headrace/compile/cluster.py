@@ -217,7 +217,7 @@ def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
         if not _is_quiet(node) or _is_narrow(node):
             return False
         use = list_use(node)
-        if use is not None and use.makes:
+        if use is not None and use.makes and use.kind != "list":
             return False
         if not is_lowerable(node, families, inside=True):
             return False

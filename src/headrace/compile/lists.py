@@ -2,9 +2,13 @@
 buffers that hold all its rows.
 
 What an op on a list does in a loop, such as reading a row or saving a value for the way back, is
-then part of the native loop. Lists are made outside of loops; a list that leaves the cluster, or
-whose size or rows aren't known, is not for native code (see cluster). What would be an error sets
-the plan's fault word: the step ends at the next jump, and the interpreter says what is wrong.
+then part of the native loop. A list that leaves the cluster, or whose size or rows aren't known, is
+not for native code (see cluster). What would be an error sets the plan's fault word: the step ends
+at the next jump, and the interpreter says what is wrong.
+
+Arrays and stacks are made outside of loops. Lists may be made in one: all those that a node makes
+lie in the same memory, one on top of the other. So a list of lists holds where each of its lists
+begins and ends, and takes them off in the order in which a loop that goes backwards asks for them.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
@@ -26,7 +30,7 @@ from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import run_kernel
-from headrace.graph.lists import ListUse, row_given, row_taken
+from headrace.graph.lists import LISTS, ListUse, row_given, row_taken
 from headrace.graph.lowering import Anchor, row_major
 from headrace.graph.pointwise import record
 from headrace.graph.structured import parts_of
@@ -49,7 +53,7 @@ _MOST_TRIPS = 4096
 class Rows:
     """The buffers of a list. `marks`: which rows can be read, of an array; how many there are, of a
     stack, whose rows are allocated when their type is known; its `size` is 0 if nobody knows how
-    many it will have. `twins`: arrays of gradients.
+    many it will have. `twins`: arrays of gradients. `lists`: those that a list of lists holds.
     """
 
     size: int
@@ -60,6 +64,7 @@ class Rows:
     adds: bool = False
     clears: bool = False
     twins: dict[str, Rows] = field(default_factory=dict)
+    lists: Rows | None = None
 
 
 def list_use(node: Node) -> ListUse | None:
@@ -206,11 +211,24 @@ def _pass_flow(builder: Builder, given: Value | None, got: Value) -> None:
 # -- Stacks ----------------------------------------------------------------------------------------
 
 
+_ENDS = 2  # words of a stack's marks: where it ends, and where it begins
+
+
 def _new_stack(builder: Builder, node: Node, use: ListUse) -> None:
-    rows = Rows(0, 0, use.dtype)
-    rows.marks = builder.temporary("int64", 1, f"{node.name}/top")
-    _zero_first(builder, rows.marks, "int64", 1)
+    rows = Rows(0, 0, "int64" if use.dtype == LISTS else use.dtype)
+    rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
+    _zero_first(builder, rows.marks, "int64", _ENDS)
     builder.lists[node.outputs[0]] = rows
+    if not builder.is_inside:
+        return
+    builder.kept.add(rows.marks)
+    end, begin = (Operand(rows.marks, "int64", (), i) for i in range(_ENDS))
+    if node in _held:  # it begins where the last one ended
+        builder.copy(end, begin, Space(()))
+    else:
+        composer = Composer()
+        program = composer.finish([composer.constant(0, "int64")])
+        builder.map(Space(()), program, [], [end], "empty")
 
 
 def _push(builder: Builder, node: Node, use: ListUse) -> None:
@@ -227,25 +245,35 @@ def _pop(builder: Builder, node: Node, use: ListUse) -> None:
 
 
 def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
-    """Save a value on top; returns its buffer."""
+    """Save a value on top, or where a list has its rows; returns its buffer."""
     if rows.buffer < 0:
-        rows.inner, trips = prod(value.type.sizes or ()), builder.trips()
+        rows.inner = _ENDS if is_local(value) else prod(value.type.sizes or ())
+        trips = builder.trips()
         if trips is None:
             rows.buffer = builder.growing(rows.dtype, rows.inner, name)
         else:
             rows.size = trips
             rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
             builder.kept.add(rows.buffer)
-    given = builder.whole(value)
+    if is_local(value):
+        rows.lists = builder.lists[value]
+        given = rows.lists.marks
+    else:
+        given = builder.whole(value)
     kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
     builder.call(kernel, [given, rows.buffer, rows.marks, fault_word(builder)], name)
     return given
 
 
 def _take(builder: Builder, rows: Rows, value: Value, name: str) -> None:
-    """Take a value from the top."""
+    """Take a value from the top, or where a list has its rows."""
     kernel = TakeRow(rows.size, rows.inner, rows.dtype, "pop")
-    result = builder.result(value)
+    if is_local(value):
+        assert rows.lists is not None
+        builder.lists[value] = rows.lists
+        result = rows.lists.marks
+    else:
+        result = builder.result(value)
     builder.call(kernel, [rows.buffer, rows.marks, result, fault_word(builder)], name)
 
 
@@ -302,87 +330,113 @@ def lists_fit(nodes: Sequence[Node]) -> bool:
     """Whether all that goes into lists and comes out of them is of one size for each, and nobody
     needs a list as it was before something was added or taken.
     """
-    known: dict[Value, _Known] = {}
-    if not _fit(nodes, (), known):
+    fitting = _Fitting()
+    if not fitting.fits(nodes, (), {}):
         return False
-    for node in nodes:
-        use = list_use(node)
-        if use is not None and use.makes:
-            row = known[node.outputs[0]].row
-            if row is None or 0 in row:
+    for node, made in fitting.made.items():
+        if made.lists is None:
+            if made.row is None or 0 in made.row:
                 return False
-            _shapes[node] = row
+            _shapes[node] = made.row
+        if made.held:
+            _held.add(node)
     return True
 
 
-# The shape of the rows of a list, by the node that makes it.
+# The shape of the rows of a list, by the node that makes it, and those whose lists others hold.
 _shapes: WeakKeyDictionary[Node, tuple[int, ...]] = WeakKeyDictionary()
-
-
-def _fit(nodes: Sequence[Node], fetches: Sequence[Value], known: dict[Value, _Known]) -> bool:
-    """The same from `known` lists."""
-    uses = Counter(v for n in nodes for v in n.inputs if v.dtype is dtypes.variant)
-    uses.update(v for v in fetches if v.dtype is dtypes.variant)
-    if any(count > 1 for count in uses.values()):
-        return False
-    for node in nodes:
-        use = list_use(node)
-        if use is not None and not _use_fits(node, use, known):
-            return False
-        if parts_of(node) and not _parts_fit(node, known):
-            return False
-    return True
+_held: WeakSet[Node] = WeakSet()
 
 
 @dataclass
 class _Known:
-    """The size of a list and the shape of its rows, as far as they are known."""
+    """The size of a list and the shape of its rows, as far as they are known. lists: what a list
+    of lists holds; held: whether it's in one.
+    """
 
     size: int = 0
     row: tuple[int, ...] | None = None
+    lists: _Known | None = None
+    held: bool = False
 
 
-def _parts_fit(node: Node, known: dict[Value, _Known]) -> bool:
-    """Whether lists fit in the parts of a loop or branch; a loop's come out as they went in."""
-    is_loop = "body" in node.attrs
-    given = node.inputs if is_loop else node.inputs[1:]
-    if not is_loop and any(map(is_local, node.outputs)):
-        return False
-    for part in parts_of(node).values():
-        feeds = zip(part.feeds, given, strict=True)
-        inner = {f.value: known[v] for f, v in feeds if is_local(v) and v in known}
-        if not _fit(part.nodes, part.fetches, inner):
+class _Fitting:
+    """What is known of the lists that nodes have made."""
+
+    def __init__(self) -> None:
+        self.made: dict[Node, _Known] = {}
+
+    def fits(
+        self, nodes: Sequence[Node], fetches: Sequence[Value], known: dict[Value, _Known]
+    ) -> bool:
+        """Whether nodes fit together that are given `known` lists."""
+        uses = Counter(v for n in nodes for v in n.inputs if v.dtype is dtypes.variant)
+        uses.update(v for v in fetches if v.dtype is dtypes.variant)
+        if any(count > 1 for count in uses.values()):
             return False
-        for value, outer in zip(part.fetches, given, strict=False):
-            if is_local(value) and inner.get(value) is not known.get(outer):
+        for node in nodes:
+            use = list_use(node)
+            if use is not None and not self._use_fits(node, use, known):
                 return False
-    for i, value in zip(node.attrs.get("results", ()), node.outputs, strict=False):
-        if is_local(value) and given[i] in known:
-            known[value] = known[given[i]]
+            if parts_of(node) and not self._parts_fit(node, known):
+                return False
+        return True
+
+    def _parts_fit(self, node: Node, known: dict[Value, _Known]) -> bool:
+        """Whether lists fit in the parts of a loop or branch; a loop's come out as they went in."""
+        is_loop = "body" in node.attrs
+        given = node.inputs if is_loop else node.inputs[1:]
+        if not is_loop and any(map(is_local, node.outputs)):
+            return False
+        for part in parts_of(node).values():
+            feeds = zip(part.feeds, given, strict=True)
+            inner = {f.value: known[v] for f, v in feeds if is_local(v) and v in known}
+            if not self.fits(part.nodes, part.fetches, inner):
+                return False
+            for value, outer in zip(part.fetches, given, strict=False):
+                if is_local(value) and inner.get(value) is not known.get(outer):
+                    return False
+        for i, value in zip(node.attrs.get("results", ()), node.outputs, strict=False):
+            if is_local(value) and given[i] in known:
+                known[value] = known[given[i]]
+        return True
+
+    def _use_fits(self, node: Node, use: ListUse, known: dict[Value, _Known]) -> bool:
+        if use.makes:
+            known[node.outputs[0]] = self.made[node] = _Known(use.size, use.row)
+            return True
+        found = known.get(node.inputs[0])
+        if found is None:
+            return False
+        if use.kind in ("gradient", "append", "remove"):
+            known[node.outputs[0]] = found
+        if use.kind in ("gradient", "size"):
+            return True
+        given, taken = row_given(node.definition), row_taken(node.definition)
+        at = given or taken
+        assert at is not None
+        value = (node.inputs if given else node.outputs)[at.index]
+        if is_local(value):
+            return _holds(found, value, known, bool(given))
+        sizes = value.type.sizes or ()
+        if at.stacked and (use.size != found.size or sizes[:1] != (found.size,)):
+            return False
+        row = sizes[1:] if at.stacked else sizes
+        if found.row is None:  # a list takes what is put there first
+            found.row = row
+        return row == found.row
+
+
+def _holds(outer: _Known, value: Value, known: dict[Value, _Known], given: bool) -> bool:
+    """Whether a list of lists, all from the same maker, can be given this one, or gives it."""
+    if given and value in known and not known[value].held:
+        outer.lists = outer.lists or known[value]
+        known[value].held = True
+        return outer.lists is known[value]
+    if given or outer.lists is None:
+        return False
+    known[value] = outer.lists
     return True
-
-
-def _use_fits(node: Node, use: ListUse, known: dict[Value, _Known]) -> bool:
-    if use.makes:
-        known[node.outputs[0]] = _Known(use.size, use.row)
-        return True
-    found = known.get(node.inputs[0])
-    if found is None:
-        return False
-    if use.kind in ("gradient", "append", "remove"):
-        known[node.outputs[0]] = found
-    if use.kind in ("gradient", "size"):
-        return True
-    given, taken = row_given(node.definition), row_taken(node.definition)
-    at = given or taken
-    assert at is not None
-    sizes = (node.inputs if given else node.outputs)[at.index].type.sizes or ()
-    if at.stacked and (use.size != found.size or sizes[:1] != (found.size,)):
-        return False
-    row = sizes[1:] if at.stacked else sizes
-    if found.row is None:  # a list takes what is put there first
-        found.row = row
-    return row == found.row
 
 
 # -- How often a loop runs -------------------------------------------------------------------------

@@ -287,7 +287,7 @@ def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:
     for node in reversed(nodes):
         effect = node.definition.effect in (Effect.WRITES, Effect.LOCAL)
         if effect or any(v in needed or is_reference(v) for v in node.outputs):
-            needed.update(operands_of(node))
+            needed.update(operands_of(node), filter(is_local, node.inputs))
             live.append(node)
     return live[::-1]
 

@@ -21,6 +21,7 @@ __all__ = [
     "GATHER",
     "GRADIENT",
     "LIST",
+    "LISTS",
     "NUMBERS",
     "POP",
     "PUSH",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 
+LISTS = "variant"  # the type of lists, which may be what another list holds
 NUMBERS = 1  # which input of an op on several rows has their numbers
 
 
@@ -98,7 +100,7 @@ def _stack(site: Site) -> ListUse | None:
 def _list(site: Site) -> ListUse | None:
     limit, dtype = site.constant_input(1), site.attrs["element_dtype"].name
     unlimited = limit is not None and not limit.ndim and limit < 0
-    return ListUse("list", (), dtype) if unlimited and dtype in COMPILED else None
+    return ListUse("list", (), dtype) if unlimited and dtype in (*COMPILED, LISTS) else None
 
 
 def _gradient(site: Any) -> ListUse:

@@ -75,6 +75,7 @@ class _Rows:
     def __init__(self, varying: Iterable[Any] = ()) -> None:
         self.varying = set(varying)
         self._shapes: dict[Any, TensorShape] = {}
+        self._lists: dict[Any, Any] = {}  # who made those that a list of lists holds
 
     def give(self, maker: Any, shape: TensorShape) -> None:
         """Note the shape of a row that goes into a list."""
@@ -90,6 +91,16 @@ class _Rows:
 
     def take(self, maker: Any) -> TensorShape:
         return self._shapes.get(maker, _UNKNOWN)
+
+    def give_list(self, maker: Any, inner: Any) -> None:
+        """Note who made a list that goes into a list; None if that isn't known."""
+        if maker in self.varying:
+            return
+        if inner is None or self._lists.setdefault(maker, inner) != inner:
+            raise _Varying(maker)
+
+    def take_list(self, maker: Any) -> Any:
+        return None if maker in self.varying else self._lists.get(maker)
 
 
 class _Specialiser:
@@ -363,17 +374,19 @@ class _Specialiser:
         return self._makers.get(node.inputs[0]) if node.inputs else None
 
     def _note_lists(self, node: Node) -> None:
-        """Remember who made the lists that a node gives. Of a list that was kept in a list, nothing
-        is known.
-        """
+        """Remember who made the lists that a node gives, and those that it puts into a list."""
         results = node.attrs.get("results")
+        given = row_given(node.definition)
+        if given is not None and is_local(node.inputs[given.index]) and self._maker(node):
+            inner = self._makers.get(node.inputs[given.index])
+            self._rows.give_list(self._maker(node), inner)
         for i, value in enumerate(node.outputs):
             if not is_local(value):
                 continue
             if results is not None:
                 maker = self._makers.get(node.inputs[results[i]])
             elif row_taken(node.definition) == (i, False):
-                maker = None
+                maker = self._rows.take_list(self._maker(node))
             else:
                 maker = node.origin if makes(node.definition) else self._maker(node)
             if maker is not None:

@@ -43,7 +43,7 @@ class TestRows:
 
     @pytest.mark.parametrize("threads", [1, 3])
     def test_a_stack_gives_back_the_last_first(self, threads):
-        rows, top, fault = np.zeros((2, 9), np.float32), np.zeros(1, np.int64), np.zeros(1, int)
+        rows, top, fault = np.zeros((2, 9), np.float32), np.zeros(2, np.int64), np.zeros(1, int)
         pushed = [uniform(9, seed=i) for i in range(3)]
         for row in pushed:
             run_kernel(PutRow(2, 9, "float32", "push"), [row, rows, top, fault], threads)

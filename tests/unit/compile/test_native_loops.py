@@ -92,6 +92,90 @@ class TestGradientsOfAnyLength:
         assert_one_call([found, *tf.gradients(found, wide)], {count: 20})
 
 
+class TestGradientsOfLoopsInLoops:
+    """A list that an inner loop fills is held by one of the outer loop."""
+
+    @pytest.mark.parametrize("lengths", [(4, 3), (1, 1), (3, 0), (0, 3), (9, 30)])
+    @pytest.mark.parametrize("fed", [False, True])
+    def test_two(self, lengths, fed):
+        x = tf.get_variable("x", initializer=uniform(5))
+        counts = [tf.placeholder("int32", []) for _ in lengths] if fed else lengths
+        feeds = dict(zip(counts, lengths, strict=True)) if fed else {}
+
+        def outer(i, y):
+            inner = loop(counts[1], lambda j, z: tf.sin(z) * y + 0.1 * z * z, y)
+            return tf.tanh(inner * y)
+
+        found = loop(counts[0], outer, x)
+        assert_one_call([found, *tf.gradients(found, x)], feeds)
+
+    def test_inner_loops_of_several_lengths(self):
+        x = tf.get_variable("x", initializer=uniform(5))
+        found = loop(6, lambda i, y: loop(i % 4, lambda j, z: tf.sin(z) * y, y) + y * x, x)
+        assert_one_call([found, *tf.gradients(found, x)])
+
+    def test_three(self):
+        x = tf.get_variable("x", initializer=uniform(3))
+
+        def middle(i, y):
+            return loop(i + 1, lambda j, z: loop(j + 1, lambda k, u: tf.sin(u) * z, z) * y, y)
+
+        found = loop(3, middle, x)
+        assert_one_call([found, *tf.gradients(found, x)])
+
+    def test_two_inner_loops_and_a_branch(self):
+        x = tf.get_variable("x", initializer=uniform(3))
+
+        def body(i, y):
+            first = loop(2, lambda j, z: tf.cond(j > 0, lambda: z * z, lambda: tf.sin(z)), y)
+            return loop(i, lambda j, z: tf.tanh(z) * first, y) + first
+
+        found = loop(4, body, x)
+        assert_one_call([found, *tf.gradients(found, x)])
+
+    def test_gradients_that_a_body_takes(self):
+        """A list that is filled and emptied in one iteration, and held by nobody."""
+        x = tf.get_variable("x", initializer=uniform(3))
+
+        def body(i, y):
+            inner = loop(3, lambda j, z: tf.sin(z) * z, y)
+            return y - 0.1 * tf.gradients(inner, y)[0]
+
+        assert_one_call([loop(5, body, x)])
+
+    def test_a_list_is_not_taken_from_for_another(self):
+        """Two lists are held, each of one row; two are taken from the last."""
+        x = tf.get_variable("x", initializer=uniform(3))
+        raw = tf.raw_ops
+
+        def fill(i, lists):
+            empty = raw.EmptyTensorList(
+                element_shape=-1, max_num_elements=-1, element_dtype=tf.float32
+            )
+            row = raw.TensorListPushBack(input_handle=empty, tensor=x * tf.to_float(i))
+            return raw.TensorListPushBack(input_handle=lists, tensor=row)
+
+        lists = raw.EmptyTensorList(element_shape=-1, max_num_elements=-1, element_dtype=tf.variant)
+        lists = loop(2, fill, lists)
+        _, rows = raw.TensorListPopBack(
+            input_handle=lists, element_shape=-1, element_dtype=tf.variant
+        )
+        taken = []
+        for _ in range(2):
+            rows, row = raw.TensorListPopBack(
+                input_handle=rows, element_shape=-1, element_dtype=tf.float32
+            )
+            taken.append(tf.ensure_shape(row, [3]))
+        good, bad = taken[0] * 2.0 + 1.0, taken[0] + taken[1]
+        assert_one_call([good])
+        assert clusters([bad])
+        for jit in (True, False):
+            with session(jit) as run:
+                run.run(tf.global_variables_initializer())
+                with pytest.raises(tf.errors.InvalidArgumentError, match="empty list"):
+                    run.run(bad)
+
+
 class TestRecurrentNetworks:
     @pytest.mark.parametrize("cell", ["BasicLSTMCell", "GRUCell"])
     def test_sequences_of_several_lengths(self, cell):

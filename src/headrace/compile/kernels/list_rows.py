@@ -1,9 +1,10 @@
 """Rows of lists: a row goes in or comes out, by its number or at the top.
 
 A list is `rows` rows of `inner` elements. Of a tensor array, `marks` has a byte for each row: 1 if
-it can be read. Of a stack, `top` is the number of rows that are in use. A number outside of the
-list, a row that is written twice or read without having been written set the word `fault`; the
-kernel then touches no memory that isn't its own, and whoever looks at the word ends the step.
+it can be read. Of a stack, `top` has two words: how many rows are in use, and how many of them lie
+below and belong to other stacks in the same memory. A number outside of the list, a row that is
+written twice or read without having been written set the word `fault`; the kernel then touches no
+memory that isn't its own, and whoever looks at the word ends the step.
 
 A stack of 0 rows is one that *grows*: before its rows, in a header, stand the number of rows that
 there is room for, and a word that says that they were too few.
@@ -131,6 +132,8 @@ class TakeRow(_Row):
             number = load_index(f, "int32", rest[0], 0)
         room, source = self._memory(f, source)
         good, start = _at(f, number, room, self.inner)
+        if self.how == "pop":
+            good = f.and_(good, f.icmp("sge", number, f.load(I64, place, 1)))
         if self.how in ("get", "clear"):
             mark = f.load(I8, place, f.select(good, number, 0))
             good = f.and_(good, f.icmp("eq", mark, f.const(1, I8)))
