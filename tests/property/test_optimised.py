@@ -59,7 +59,7 @@ WRITES = {
 @st.composite
 def programs(draw):
     """(name, operands, control inputs) by number; numbers count what was made before."""
-    names = st.sampled_from([*PURE, *WRITES, "read", "dereferenced", "resource"])
+    names = st.sampled_from([*PURE, *WRITES, "snapshot", "read", "dereferenced", "resource"])
     operand = st.integers(0, 30)
     controls = st.lists(operand, max_size=2)
     one = st.tuples(names, operand, operand, controls)
@@ -81,6 +81,8 @@ def build(program):
                 elif name in WRITES:
                     target = resource if j % 2 and name.startswith("assign") else plain
                     new = WRITES[name](target, a)
+                elif name == "snapshot":
+                    new = plain.value() * 1.0
                 elif name == "dereferenced":
                     new = tf.negative(plain._ref())
                 else:
@@ -130,4 +132,6 @@ def test_an_optimised_step_is_the_step(program, data):
                     feeds[fed] = np.full(fed.shape.as_list(), 7, np.float32)
                 expected = outcome(original, [*wanted, *run], feeds)
                 assert outcome(optimised, [*wanted, *run], feeds) == expected
+                if isinstance(expected, tuple) and any(name == "check" for name, *_ in program):
+                    break  # what ran before an error, where checks steer the step, isn't said
                 assert outcome(optimised, variables) == outcome(original, variables)

@@ -194,6 +194,7 @@ class _Specialiser:
         self._note_lists(node)
         reshapes = node.definition.reshapes
         if reshapes is not None and reshapes(node):
+            self._promises = False  # static shapes may follow from what the variable's was
             for value in filter(carries_state, node.inputs):
                 self._reshaped |= self._order.states(value)
         return node

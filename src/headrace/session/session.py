@@ -71,6 +71,11 @@ class BaseSession:
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
         self._graph = graph if graph is not None else default.get_default_graph()
+        if self._graph.executes:
+            raise RuntimeError(
+                "There is nothing to run here: operations have run as they were made. Use "
+                "tensor.numpy(), or a session of another graph: tf.Session(graph=graph)."
+            )
         self._options = configuration.options(config)
         self._log_placement = bool(config is not None and config.log_device_placement)
         self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None

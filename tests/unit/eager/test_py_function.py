@@ -170,6 +170,28 @@ def test_graphs_inside():
         return found + x
 
     assert called(function, 1.0) == 7
+    with pytest.raises(tf.errors.UnknownError, match=r"RuntimeError: .*Use tensor\.numpy\(\)"):
+        called(lambda x: tf.Session().run(x), 1.0)
+
+
+def test_functions_in_functions_of_graphs():
+    for noinline in (False, True):
+        defun = tf.python.framework.function.Defun(tf.float32, noinline=noinline)
+        cube = defun(lambda x: tf.py_function(lambda v: v * v * v, [x], tf.float32) * 2.0)
+        x = tf.constant(3.0)
+        y = cube(x)
+        dx = tf.gradients(y, x)[0]
+        assert run([y, dx, tf.gradients(dx, x)[0]]) == [54, 54, 36]
+
+
+def test_deadlines():
+    endless = tf.py_function(
+        lambda: tf.while_loop(lambda i: i >= 0, lambda i: i + 1, [0]), [], tf.int32
+    )
+    with tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=50)) as session:
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(endless)
+        assert session.run(tf.constant(1.0)) == 1
 
 
 def test_primitives_of_control_flow_are_refused():
@@ -178,9 +200,7 @@ def test_primitives_of_control_flow_are_refused():
 
 
 def test_functions_of_graphs():
-    from headrace.gradients.functions import Defun
-
-    @Defun(tf.float32)
+    @tf.python.framework.function.Defun(tf.float32)
     def cube(x):
         return x * x * x
 

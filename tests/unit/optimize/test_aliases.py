@@ -68,3 +68,14 @@ def test_steps_as_they_are(step):
         handle = session.partial_run_setup([copy, last], [fed])
         assert session.partial_run(handle, copy).tolist() == [1, 2]
         assert session.partial_run(handle, last, {fed: 1.0}).tolist() == [41, 51]
+
+
+def test_what_is_read_after_a_change_of_shape():
+    x = tf.placeholder(tf.float32, [None])
+    v = tf.Variable([1.0, 2.0, 3.0], use_resource=False)
+    with tf.control_dependencies([tf.assign(v, x, validate_shape=False)]):
+        doubled = v.read_value() * 2.0
+    assert doubled.shape == (3,)  # as declared
+    with tf.Session() as session:
+        session.run(v.initializer)
+        assert session.run(doubled, {x: [4.0, 5.0]}).tolist() == [8, 10]
