@@ -23,6 +23,8 @@ __all__ = ["candidates", "packed_gemm"]
 FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
 MANY = 128
 CACHED = 1 << 20  # bytes that a core's own cache keeps
+PANEL = 1 << 15  # bytes of B that stay in the first-level cache
+PACKED = 1 << 17  # bytes of B that are soon copied
 STRIPE = 8  # tiles beside each other that read a transposed matrix together
 STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
 
@@ -80,17 +82,21 @@ def _by_columns(
     their work alike, and that can't be seen when they are timed one by one.
     """
     target = target or host()
+    size = SIZES[dtype]
     vectors = 4 if target.registers >= 32 else 2
     columns = vectors * target.lanes(dtype)
-    if threads < 2 or m <= FEW_ROWS or n % (threads * columns) or SIZES[dtype] < 4:
+    if threads < 2 or m <= FEW_ROWS or n % (threads * columns) or size < 4:
         return None
-    if (m * k + k * n + m * n) * SIZES[dtype] > threads * CACHED:
+    if (m * k + k * n + m * n) * size > threads * CACHED:
         return None
+    # A small B is better close together; not so where A is copied already.
+    packs = not transposed[0] and n // threads * k * size <= PACKED
     spec = gemm(
         m, n, k, *transposed, dtype, epilogue,
         a="stripes" if transposed[0] else "direct",
-        b="pack" if transposed[1] else "direct",
-        tile=((target.registers - 2 - vectors) // vectors, columns), target=target,
+        b="pack" if transposed[1] or packs else "direct",
+        tile=((target.registers - 2 - vectors) // vectors, columns),
+        depth=PANEL // (columns * size), target=target,
     )  # fmt: skip
     tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
     return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
