@@ -180,6 +180,10 @@ class TFRecordWriter:
     def __exit__(self, *unused: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:  # it may not have been opened
+            self.close()
+
     def _open(self) -> Any:
         if self._file is None:
             raise FailedPreconditionError(None, None, "Writer not initialized or previously closed")

@@ -41,12 +41,12 @@ class EventFileWriter:
 
     def __init__(
         self,
-        logdir: str | os.PathLike[str],
+        logdir: str | bytes | os.PathLike[str],
         max_queue: int = 10,
         flush_secs: float = 120,
         filename_suffix: str | None = None,
     ) -> None:
-        self._logdir = os.fspath(logdir)
+        self._logdir = os.fsdecode(logdir)
         self._max_queue = max_queue
         self._flush_seconds = flush_secs
         self._suffix = filename_suffix or ""

@@ -34,7 +34,7 @@ class FileWriter:
 
     def __init__(
         self,
-        logdir: str | os.PathLike[str],
+        logdir: str | bytes | os.PathLike[str],
         graph: Any = None,
         max_queue: int = 10,
         flush_secs: float = 120,

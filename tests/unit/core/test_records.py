@@ -64,6 +64,11 @@ def test_flushed_records_can_be_read(tmp_path, kind):
     writer.close()
 
 
+def test_a_writer_that_is_forgotten_is_closed(tmp_path):
+    tf.io.TFRecordWriter(tmp_path / "r", "GZIP").write(b"only")
+    assert list(tf.io.tf_record_iterator(tmp_path / "r", "GZIP")) == [b"only"]
+
+
 def test_joined_compressed_files_are_one(tmp_path):
     one = written(tmp_path / "one", [b"a", b"b"], "GZIP").read_bytes()
     (tmp_path / "two").write_bytes(one + one)
