@@ -3,7 +3,11 @@
 the outcome is.
 """
 
+from headrace.layers import arg_scope as arg_scope
 from headrace.layers import base as base
+from headrace.layers import contrib_layers as contrib_layers
+from headrace.layers import contrib_norms as contrib_norms
+from headrace.layers import contrib_shapes as contrib_shapes
 from headrace.layers import conv_transposes as conv_transposes
 from headrace.layers import convolutional as convolutional
 from headrace.layers import core as core

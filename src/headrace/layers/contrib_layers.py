@@ -1,0 +1,304 @@
+"""Layers of tf.contrib.layers (and tf.contrib.slim) that compute with weights: functions which make
+variables `<scope>/weights` and `<scope>/biases`, and take what to do next as arguments: a
+normalizer in place of the bias, then an activation, ReLU by default.
+
+They are the layers of tf.layers under other names. Variables are also in MODEL_VARIABLES, and in
+`variables_collections`: names, or a dict of such by the variable's. Results go to
+`outputs_collections`. All of them take defaults from an arg_scope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from headrace.core.export import export
+from headrace.graph.default import get_default_graph
+from headrace.graph.keys import GraphKeys
+from headrace.layers.arg_scope import add_arg_scope
+from headrace.layers.base import Layer
+from headrace.layers.conv_transposes import Conv2DTranspose
+from headrace.layers.convolutional import Conv2D
+from headrace.layers.core import Dense
+from headrace.layers.fan_initializers import xavier_initializer
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b
+from headrace.variables.initializers import Zeros
+from headrace.variables.lookup import get_variable
+from headrace.variables.scope import variable_scope
+
+__all__ = ["bias_add", "conv2d", "conv2d_transpose", "fully_connected"]
+
+_GLOROT = xavier_initializer()
+_ZEROS = Zeros()
+_NAMES = {"kernel": "weights", "bias": "biases"}
+_ORDERS = {None: "channels_last", "NHWC": "channels_last", "NCHW": "channels_first"}
+
+
+# -- What all of them do ---------------------------------------------------------------------------
+
+
+def scope_of(scope: Any, default: str, inputs: Any, reuse: Any) -> variable_scope:
+    """A variable scope whose variables have the names of this room."""
+    return variable_scope(scope, default, [inputs], reuse=reuse, custom_getter=_model_variable)
+
+
+def _model_variable(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    """Make a layer's variable under another name, as one of the model's."""
+    scope, slash, last = name.rpartition("/")
+    collections = list(kwargs.pop("collections", None) or [GraphKeys.GLOBAL_VARIABLES])
+    kwargs["collections"] = [*collections, GraphKeys.MODEL_VARIABLES]
+    return getter(f"{scope}{slash}{_NAMES.get(last, last)}", *args, **kwargs)
+
+
+def collect_variables(variables: Iterable[Any], collections: Any) -> None:
+    """Add variables to the collections that are for each."""
+    for variable in variables:
+        name = variable.op.name.rpartition("/")[2]
+        chosen = collections.get(name) if isinstance(collections, Mapping) else collections
+        for key in _keys(chosen):
+            get_default_graph().add_to_collection(key, variable)
+
+
+def collect_outputs(outputs: Any, collections: Any) -> Any:
+    """Return the outputs, after adding them to collections."""
+    for key in _keys(collections):
+        get_default_graph().add_to_collection(key, outputs)
+    return outputs
+
+
+def _keys(collections: Any) -> list[str]:
+    if collections is None:
+        return []
+    return [collections] if isinstance(collections, str) else list(collections)
+
+
+def channels_order(data_format: str | None) -> str:
+    """What tf.layers call a data format."""
+    if data_format not in _ORDERS:
+        raise ValueError("data_format has to be either NCHW or NHWC.")
+    return _ORDERS[data_format]
+
+
+def _applied(
+    layer: Layer,
+    inputs: Any,
+    normalizer_fn: Callable[..., Any] | None,
+    normalizer_params: Mapping[str, Any] | None,
+    activation_fn: Callable[..., Any] | None,
+    variables_collections: Any,
+    outputs_collections: Any,
+) -> Any:
+    """A layer's outputs, normalized and activated."""
+    outputs = layer.apply(inputs)
+    collect_variables(layer.variables, variables_collections)
+    if normalizer_fn is not None:
+        outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+    if activation_fn is not None:
+        outputs = activation_fn(outputs)
+    return collect_outputs(outputs, outputs_collections)
+
+
+# -- Layers ----------------------------------------------------------------------------------------
+
+
+@export("contrib.layers.fully_connected", "contrib.slim.fully_connected")
+@add_arg_scope
+def fully_connected(
+    inputs: Any,
+    num_outputs: int,
+    activation_fn: Callable[..., Any] | None = b.relu,
+    normalizer_fn: Callable[..., Any] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = _GLOROT,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = _ZEROS,
+    biases_regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """Return activation_fn(inputs weights + biases), over the last axis of the inputs."""
+    if not isinstance(num_outputs, int):
+        raise ValueError(f"num_outputs type should be one of [{int}], got {type(num_outputs)}.")
+    with scope_of(scope, "fully_connected", inputs, reuse) as opened:
+        layer = Dense(
+            num_outputs,
+            use_bias=normalizer_fn is None and biases_initializer is not None,
+            kernel_initializer=weights_initializer,
+            bias_initializer=biases_initializer,
+            kernel_regularizer=weights_regularizer,
+            bias_regularizer=biases_regularizer,
+            trainable=trainable,
+            name=opened.name,
+            _scope=opened,
+            _reuse=reuse,
+        )
+        after = normalizer_fn, normalizer_params, activation_fn
+        inputs = convert_to_tensor(inputs)
+        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
+
+
+@export("contrib.layers.linear")
+def linear(*args: Any, **kwargs: Any) -> Any:
+    """Return fully_connected without an activation."""
+    return fully_connected(*args, **{"activation_fn": None, **kwargs})
+
+
+@export("contrib.layers.relu")
+def relu(*args: Any, **kwargs: Any) -> Any:
+    """Return fully_connected, activated by ReLU."""
+    return fully_connected(*args, **{"activation_fn": b.relu, **kwargs})
+
+
+@export("contrib.layers.relu6")
+def relu6(*args: Any, **kwargs: Any) -> Any:
+    """Return fully_connected, activated by ReLU6."""
+    return fully_connected(*args, **{"activation_fn": b.relu6, **kwargs})
+
+
+@export("contrib.layers.elu")
+def elu(*args: Any, **kwargs: Any) -> Any:
+    """Return fully_connected, activated by ELU."""
+    return fully_connected(*args, **{"activation_fn": b.elu, **kwargs})
+
+
+@export(
+    "contrib.layers.conv2d",
+    "contrib.layers.convolution2d",
+    "contrib.slim.conv2d",
+    "contrib.slim.convolution2d",
+)
+@add_arg_scope
+def conv2d(
+    inputs: Any,
+    num_outputs: int,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = None,
+    rate: Any = 1,
+    activation_fn: Callable[..., Any] | None = b.relu,
+    normalizer_fn: Callable[..., Any] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = _GLOROT,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = _ZEROS,
+    biases_regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """Return the convolution of images; `rate` is by how much the filter's taps are apart."""
+    with scope_of(scope, "Conv", inputs, reuse) as opened:
+        layer = Conv2D(
+            num_outputs,
+            kernel_size,
+            strides=stride,
+            padding=padding,
+            data_format=channels_order(data_format),
+            dilation_rate=rate,
+            use_bias=normalizer_fn is None and biases_initializer is not None,
+            kernel_initializer=weights_initializer,
+            bias_initializer=biases_initializer,
+            kernel_regularizer=weights_regularizer,
+            bias_regularizer=biases_regularizer,
+            trainable=trainable,
+            name=opened.name,
+            _scope=opened,
+            _reuse=reuse,
+        )
+        after = normalizer_fn, normalizer_params, activation_fn
+        inputs = convert_to_tensor(inputs)
+        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
+
+
+@export(
+    "contrib.layers.conv2d_transpose",
+    "contrib.layers.convolution2d_transpose",
+    "contrib.slim.conv2d_transpose",
+    "contrib.slim.convolution2d_transpose",
+)
+@add_arg_scope
+def conv2d_transpose(
+    inputs: Any,
+    num_outputs: int,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = "NHWC",
+    activation_fn: Callable[..., Any] | None = b.relu,
+    normalizer_fn: Callable[..., Any] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = _GLOROT,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = _ZEROS,
+    biases_regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """Return the transposed convolution of images, which `stride` makes larger."""
+    with scope_of(scope, "Conv2d_transpose", inputs, reuse) as opened:
+        layer = Conv2DTranspose(
+            num_outputs,
+            kernel_size,
+            strides=stride,
+            padding=padding,
+            data_format=channels_order(data_format),
+            use_bias=normalizer_fn is None and biases_initializer is not None,
+            kernel_initializer=weights_initializer,
+            bias_initializer=biases_initializer,
+            kernel_regularizer=weights_regularizer,
+            bias_regularizer=biases_regularizer,
+            trainable=trainable,
+            name=opened.name,
+            _scope=opened,
+            _reuse=reuse,
+        )
+        after = normalizer_fn, normalizer_params, activation_fn
+        inputs = convert_to_tensor(inputs)
+        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
+
+
+@export("contrib.layers.bias_add", "contrib.slim.bias_add")
+@add_arg_scope
+def bias_add(
+    inputs: Any,
+    activation_fn: Callable[..., Any] | None = None,
+    initializer: Any = _ZEROS,
+    regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    data_format: str | None = "NHWC",
+    scope: Any = None,
+) -> Any:
+    """Return activation_fn(inputs + biases), a bias per channel."""
+    order = channels_order(data_format)
+    with scope_of(scope, "BiasAdd", inputs, reuse):
+        inputs = convert_to_tensor(inputs)
+        axis = 1 if order == "channels_first" else -1
+        size = inputs.shape.as_list()[axis]
+        if size is None:
+            raise ValueError("`C` dimension must be known but is None")
+        biases = get_variable(
+            "biases",
+            [size],
+            inputs.dtype.base_dtype,
+            initializer=initializer,
+            regularizer=regularizer,
+            trainable=trainable,
+        )
+        collect_variables([biases], variables_collections)
+        outputs = b.bias_add(inputs, biases, data_format=data_format)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_outputs(outputs, outputs_collections)
