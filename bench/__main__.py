@@ -5,7 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("session_overhead", "ops", "control_flow", "checkpoint", "training", "curves")
+SCRIPTS = (
+    "session_overhead",
+    "ops",
+    "control_flow",
+    "checkpoint",
+    "optimizers",
+    "lm",
+    "training",
+    "curves",
+)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)

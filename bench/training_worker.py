@@ -1,6 +1,6 @@
 """One contender as a worker process: it stays alive and trains when it is asked to.
 
-Run by bench/training.py and bench/curves.py with each framework's own Python:
+Run by bench/training.py, bench/curves.py and bench/lm.py with each framework's own Python:
 
     python bench/training_worker.py FRAMEWORK MODE MODEL        (MODE may be empty)
 
@@ -55,9 +55,9 @@ def main():
         limit_threads()
         sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
         import contenders
-        from models import MODELS
+        from models import LANGUAGE, MODELS
 
-        model = MODELS[name]
+        model = {**MODELS, **LANGUAGE}[name]
         contender = contenders.make(framework, mode, model)
         contender.load(model.batch(0))
         answer(version=contender.version, flops=getattr(contender, "flops", None))

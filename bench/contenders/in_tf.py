@@ -13,9 +13,10 @@ tf = tf2.compat.v1
 
 
 class Parameters:
-    """Variables by name, cast to the precision that is computed in."""
+    """Variables by name, in the precision that is computed in. `plain`: only what XLA takes."""
 
-    def __init__(self, model):
+    def __init__(self, model, plain=False):
+        self.plain = plain
         self.dtype = tf.bfloat16 if model.bfloat16 else tf.float32
         self.trained = {n: tf2.Variable(model.initial(n)) for n in model.parameters}
         self.state = {n: tf2.Variable(model.initial(n)) for n in model.state}
@@ -38,7 +39,7 @@ class Contender:
     def __init__(self, model, mode):
         tf2.config.threading.set_intra_op_parallelism_threads(2)
         tf2.config.threading.set_inter_op_parallelism_threads(2)
-        p = Parameters(model)
+        p = Parameters(model, plain=mode == "xla")
 
         @tf2.function(jit_compile=mode == "xla")
         def train(batch):

@@ -22,9 +22,12 @@ class Contender:
         state = {n: self._tensor(model.initial(n)) for n in model.state}
         for value in p.values():
             value.requires_grad_()
-        self._optimizer = (
-            torch.optim.SGD(p.values(), lr=model.learning_rate, fused=True) if p else None
-        )
+        # What is looked up has gradients of rows, which the fused update doesn't take.
+        whole = [value for n, value in p.items() if n not in model.looked_up]
+        rows = [p[n] for n in model.looked_up]
+        rate = model.learning_rate
+        self._optimizers = [torch.optim.SGD(whole, lr=rate, fused=True)] if whole else []
+        self._optimizers += [torch.optim.SGD(rows, lr=rate)] if rows else []
 
         def loss(batch):
             return model.torch(torch, p | state, batch)
@@ -46,12 +49,14 @@ class Contender:
         precision = contextlib.nullcontext()
         if self._model.bfloat16:
             precision = torch.autocast("cpu", torch.bfloat16)
-        if self._optimizer is None:
+        if not self._optimizers:
             with torch.inference_mode():
                 return self._loss(self._batch).item()
-        self._optimizer.zero_grad(set_to_none=True)
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
         with precision:
             loss = self._loss(self._batch)
         loss.backward()
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         return loss.item()

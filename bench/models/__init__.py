@@ -1,6 +1,7 @@
 """The workloads, by name."""
 
 from models.convnets import convnets
+from models.language import FullSoftmax, SampledSoftmax
 from models.lstm import LSTM
 from models.mlp import MLP
 from models.model import Batch, Model
@@ -11,3 +12,6 @@ from models.transformer import Transformer
 MODELS: dict[str, Model] = {
     m.name: m for m in [*convnets(), ResNet50(), MLP(), LSTM(), Transformer(), Tanh()]
 }
+
+# The works of bench/lm.py, which compares them with each other too.
+LANGUAGE: dict[str, Model] = {m.name: m for m in [FullSoftmax(), SampledSoftmax()]}

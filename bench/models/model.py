@@ -30,6 +30,7 @@ class Model:
     parameters: name -> shape of what is trained; convolutions are HWIO, matrices [in, out].
     state: name -> shape of what a step changes by other means than its gradient.
     bfloat16: convolutions and matrix products in bfloat16, master weights in float32.
+    looked_up: parameters of which a step only needs, and changes, some rows.
     against: the contenders that the ratio counts; empty for all of them.
     """
 
@@ -40,6 +41,7 @@ class Model:
     parameters: dict[str, tuple[int, ...]]
     state: dict[str, tuple[int, ...]]
     bfloat16 = False
+    looked_up: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
     convolutional = False
 

@@ -80,6 +80,7 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
     """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside."""
     nodes = [n for n in flow.nodes if not _is_free(n)]
     can = {n: is_lowerable(n) for n in nodes}
+    can.update(dict.fromkeys(_read_for_others(nodes, can), False))
     users = list_users(nodes)
     for group in users:
         # Lists that come from outside can't be reached by native code.
@@ -95,6 +96,14 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
             return runs
         for group in torn:  # a list can't go from one cluster to another
             can.update(dict.fromkeys(group, False))
+
+
+def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
+    """Readings of variables that no compiled node uses: outside they cost nothing, and inside they
+    would be copies.
+    """
+    used = {v.producer for n in nodes if can[n] for v in n.inputs}
+    return [n for n in nodes if isinstance(n.definition.lower, Read) and n not in used]
 
 
 class _Dependencies:

@@ -223,6 +223,7 @@ class Queue(Resumable):
         self.closed = False
         self._lock = threading.Lock()
         self._adding: OrderedDict[Pending, _Waiter] = OrderedDict()
+        self._resumed: list[_Waiter] = []  # those for which nobody waits any more
         self._taking: OrderedDict[Pending, _Waiter] = OrderedDict()
 
     # -- What kinds differ in; all with the lock held ---------------------------------------------
@@ -361,9 +362,10 @@ class Queue(Resumable):
             self.elements.clear()
             self.put(elements)
             self.closed = False
-            lines = [_Enqueue(self, waiting)] if waiting else []
-            lines += [_Close(self)] if saved["closed"] else []
-            self._adding = OrderedDict([(w, w) for w in (*lines, *self._adding.values())])
+            others = [w for w in self._adding.values() if w not in self._resumed]
+            self._resumed = [_Enqueue(self, waiting)] if waiting else []
+            self._resumed += [_Close(self)] if saved["closed"] else []
+            self._adding = OrderedDict((w, w) for w in (*self._resumed, *others))
             ended = self._serve()
         _tell(ended)
 

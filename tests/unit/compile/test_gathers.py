@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import headrace as tf
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.native import run_kernel
 from headrace.compile.reference_anchors import run_anchor
 from headrace.graph import anchors
 from tests.unit.compile.arrays import TYPES, numbers
+from tests.unit.compile.steps import clusters
 
 INDEX_TYPES = ("int32", "int64")
 
@@ -105,3 +107,17 @@ def test_scan(combine, dtype, sizes, reverse, exclusive):
     np.testing.assert_array_equal(y, expected)
     run_kernel(spec, [x, x])  # in place
     np.testing.assert_array_equal(x, expected)
+
+
+def test_a_variable_is_not_copied_for_others_to_read():
+    """The rows are looked up outside, since their numbers can't be checked before the step."""
+    with tf.Graph().as_default():
+        x, which = tf.placeholder(tf.float32, [4, 8]), tf.placeholder(tf.int32, [6])
+        table, matrix = (tf.Variable(np.ones((n, 8), np.float32)) for n in (100, 8))
+        hidden = tf.tanh(tf.matmul(x, matrix))
+        rows = tf.gather(table, tf.concat([which, which + 1], 0))
+        loss = tf.reduce_sum(tf.tanh(tf.matmul(hidden, rows, transpose_b=True)))
+        feeds = {x: np.ones((4, 8), np.float32), which: np.zeros(6, np.int32)}
+        found = clusters([loss], feeds)
+        written = [b.size for c in found for b in c.plan.buffers if b.kind == "output"]
+        assert written and max(written) < 100 * 8 * 4

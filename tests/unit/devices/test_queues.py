@@ -216,6 +216,8 @@ def test_what_waits_for_room_is_saved_too():
     assert [int(twin.dequeue()[0]) for _ in range(5)] == list(range(5))
     with pytest.raises(errors.OutOfRangeError):
         twin.dequeue()
+    twin.resume(queue.saved())  # again, as whoever initialises after restoring does
+    assert [int(twin.dequeue()[0]) for _ in range(5)] == list(range(5))
     assert queue.size() == 2 and [int(queue.dequeue()[0]) for _ in range(5)] == list(range(5))
 
 

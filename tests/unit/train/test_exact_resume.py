@@ -117,3 +117,27 @@ def test_without_it_another_way_is_taken(tmp_path):
     for file in (tmp_path / "pieces").glob("*.session"):
         file.unlink()
     assert train(dropout_model, str(tmp_path / "pieces"), 4, 0) != whole
+
+
+def monitored(directory, until):
+    """The same in a monitored session, which initialises local variables after it restores."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(1)
+        update = queue_model()
+        weights = tf.global_variables()[1]
+        scaffold = tf.train.Scaffold(saver=tf.train.Saver(sharded=True, exact_resume=True))
+        hooks = [tf.train.StopAtStepHook(last_step=until)]
+        found = []
+        with tf.train.MonitoredTrainingSession(
+            checkpoint_dir=directory, scaffold=scaffold, hooks=hooks, save_checkpoint_steps=1
+        ) as session:
+            while not session.should_stop():
+                found = session.run([update, weights])
+        return found[1].tolist()
+
+
+def test_a_monitored_session_goes_on(tmp_path):
+    whole = monitored(str(tmp_path / "whole"), 9)  # all that three epochs have
+    for until in (2, 4, 9):
+        pieces = monitored(str(tmp_path / "pieces"), until)
+    assert pieces == whole
