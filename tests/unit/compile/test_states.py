@@ -16,8 +16,8 @@ def graph():
         yield graph
 
 
-def variable(*shape, seed=1):
-    return tf.Variable(uniform(*shape, seed=seed))
+def variable(*shape, seed=1, **options):
+    return tf.Variable(uniform(*shape, seed=seed), **options)
 
 
 def placeholder(*shape, seed=2):
@@ -26,10 +26,11 @@ def placeholder(*shape, seed=2):
 
 
 def test_a_read_that_is_needed_after_an_update_is_copied():
-    v, (x, fed) = variable(N, N), placeholder(N, N)
+    # A resource variable's: what is read of a reference variable shares its memory.
+    v, (x, fed) = variable(N, N, use_resource=True), placeholder(N, N)
     before = v.read_value()
     with tf.control_dependencies([before]):
-        update = v.assign_add(x * 3.0)
+        update = tf.identity(v.assign_add(x * 3.0))
     with tf.control_dependencies([update]):
         after = tf.sqrt(tf.abs(before * x))
     (cluster,) = clusters([update, after], {x: fed})

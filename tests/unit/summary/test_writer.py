@@ -277,5 +277,6 @@ def test_cache(tmp_path):
         "graph_def",
         "meta_graph_def",
     ]
-    assert tf.summary.FileWriterCache.get(str(tmp_path)) is not first
+    with tf.Graph().as_default():
+        assert tf.summary.FileWriterCache.get(str(tmp_path)) is not first
     tf.summary.FileWriterCache.clear()
