@@ -110,6 +110,7 @@ class Builder(Calls):
         self._escaping: set[Value] = set()
         self._argmax: dict[Node, int] = {}
         self.packed: dict[Any, int] = {}  # matrices that many products share, packed for them
+        self.fetched: list[Value] = []  # what a part of a loop or branch gives
 
     def add_groups(self, groups: Sequence[Group]) -> None:
         """Add the calls of groups, in order."""

@@ -9,13 +9,15 @@ at the next jump, and the interpreter says what is wrong.
 Arrays and stacks are made outside of loops. Lists may be made in one: all those that a node makes
 lie in the same memory, one on top of the other. So a list of lists holds where each of its lists
 begins and ends, and takes them off in the order in which a loop that goes backwards asks for them.
+A list that several nodes take from has ends of its own for each of them: the rows stay where they
+are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
@@ -25,7 +27,7 @@ import numpy as np
 from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.groups import Group, Space
-from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
+from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
 from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
@@ -38,6 +40,7 @@ from headrace.graph.structured import parts_of
 __all__ = [
     "Rows",
     "build_list",
+    "cursor",
     "fault_word",
     "list_use",
     "list_users",
@@ -256,8 +259,8 @@ def _put(builder: Builder, rows: Rows, value: Value, name: str) -> int:
             rows.buffer = builder.temporary(rows.dtype, rows.size * rows.inner, name)
             builder.kept.add(rows.buffer)
     if is_local(value):
-        rows.lists = builder.lists[value]
-        given = rows.lists.marks
+        rows.lists = inner = builder.lists[value]
+        given = inner.marks
     else:
         given = builder.whole(value)
     kernel = PutRow(rows.size, rows.inner, rows.dtype, "push")
@@ -283,8 +286,30 @@ def _append(builder: Builder, node: Node, use: ListUse) -> None:
     builder.lists[node.outputs[0]] = rows
 
 
+def cursor(builder: Builder, value: Value) -> Rows:
+    """A list as a node takes from it: with ends of its own, if other nodes need it too."""
+    rows = builder.lists[value]
+    used = [v for n in builder.region.nodes for v in n.inputs]
+    if value.dtype is not dtypes.variant or [*used, *builder.fetched].count(value) < 2:
+        return rows
+    ends = builder.temporary("int64", _ENDS, f"{value.name}/top")
+    source = Operand(rows.marks, "int64", (1,))
+    builder.copy(source, Operand(ends, "int64", (1,)), Space((_ENDS,)))
+    return replace(rows, marks=ends)
+
+
+def _zeros(builder: Builder, node: Node, use: ListUse) -> None:
+    like = _rows(builder, node)
+    rows = Rows(0, prod(_shapes[node]), like.dtype)
+    rows.buffer = builder.growing(rows.dtype, rows.inner, node.name)
+    rows.marks = builder.temporary("int64", _ENDS, f"{node.name}/top")
+    kernel = ZeroRows(0, rows.inner, rows.dtype)
+    builder.call(kernel, [like.marks, rows.buffer, rows.marks, fault_word(builder)], node.name)
+    builder.lists[node.outputs[0]] = rows
+
+
 def _remove(builder: Builder, node: Node, use: ListUse) -> None:
-    rows = _rows(builder, node)
+    rows = cursor(builder, node.inputs[0])
     _take(builder, rows, node.outputs[1], node.name)
     builder.lists[node.outputs[0]] = rows
 
@@ -303,6 +328,7 @@ _BUILDERS = {
     "list": _new_stack,
     "append": _append,
     "remove": _remove,
+    "zeros": _zeros,
 }
 
 
@@ -372,7 +398,7 @@ class _Fitting:
         """Whether nodes fit together that are given `known` lists."""
         uses = Counter(v for n in nodes for v in n.inputs if v.dtype is dtypes.variant)
         uses.update(v for v in fetches if v.dtype is dtypes.variant)
-        if any(count > 1 for count in uses.values()):
+        if not all(_is_only_taken_from(v, nodes) for v, count in uses.items() if count > 1):
             return False
         for node in nodes:
             use = list_use(node)
@@ -408,6 +434,9 @@ class _Fitting:
         found = known.get(node.inputs[0])
         if found is None:
             return False
+        if use.kind == "zeros":
+            known[node.outputs[0]] = self.made[node] = _Known(row=found.row)
+            return found.lists is None
         if use.kind in ("gradient", "append", "remove"):
             known[node.outputs[0]] = found
         if use.kind in ("gradient", "size"):
@@ -425,6 +454,28 @@ class _Fitting:
         if found.row is None:  # a list takes what is put there first
             found.row = row
         return row == found.row
+
+
+def _is_only_taken_from(value: Value, nodes: Sequence[Node]) -> bool:
+    """Whether nothing is ever put on a list: then any number of nodes may use it."""
+    for node in nodes:
+        for i, given in enumerate(node.inputs):
+            if given is not value:
+                continue
+            use, body = list_use(node), node.attrs.get("body")
+            if use is not None and use.kind in ("remove", "zeros"):
+                left = [node.outputs[0]] if use.kind == "remove" else []
+            elif isinstance(body, Dataflow):
+                parts = (body, node.attrs["cond"])
+                if not all(_is_only_taken_from(p.feeds[i].value, p.nodes) for p in parts):
+                    return False
+                results = node.attrs["results"]
+                left = [v for k, v in zip(results, node.outputs, strict=True) if k == i]
+            else:
+                return False
+            if not all(_is_only_taken_from(v, nodes) for v in left):
+                return False
+    return True
 
 
 def _holds(outer: _Known, value: Value, known: dict[Value, _Known], given: bool) -> bool:

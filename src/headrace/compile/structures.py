@@ -21,7 +21,7 @@ from headrace.compile.kernels.fully_connected import SmallBatchBackward
 from headrace.compile.kernels.gemm import Gemm
 from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
-from headrace.compile.lists import Rows, pushes, trip_count
+from headrace.compile.lists import Rows, cursor, pushes, trip_count
 from headrace.compile.plan import Call
 from headrace.compile.region import Region, is_reference
 from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
@@ -56,7 +56,7 @@ def build_while(builder: Builder, group: Group) -> None:
     variables: dict[int, _Place] = {}
     for i, value in enumerate(node.inputs[:count]):
         if is_local(value):  # a list stays the same, whatever is in it
-            rows = builder.lists[value]
+            rows = cursor(builder, value)
             given.append(rows)
             if i in leaving:
                 builder.lists[leaving[i]] = rows
@@ -114,6 +114,7 @@ def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> li
     region = Region(nodes, list(dict.fromkeys(fetches)))
     blocked = blocked_values(region)
     child = builder.inside(region, blocked)
+    child.fetched = list(part.fetches)
     for feed, buffer in zip(part.feeds, given, strict=True):
         child.give(feed.value, buffer)
     child.add_groups(fuse(region, blocked))

@@ -31,6 +31,7 @@ __all__ = [
     "SIZE",
     "STACK",
     "WRITE",
+    "ZEROS",
     "ListUse",
     "makes",
     "row_given",
@@ -118,6 +119,7 @@ POP = _simple("pop")
 LIST = Anchor("list", _list)
 APPEND = _simple("append", 1)
 REMOVE = _simple("remove")
+ZEROS = _simple("zeros")
 SCATTER = _all_rows("scatter", 2, 3)
 GATHER = _all_rows("gather", 2)
 
@@ -147,4 +149,5 @@ def makes(definition: Definition) -> bool:
     """Whether the list that an op gives is a new one: otherwise it's the one that it was given, or
     one with rows of the same shape.
     """
-    return definition.effect is Effect.LOCAL and definition.lower not in (APPEND, REMOVE, GRADIENT)
+    passing = (APPEND, REMOVE, GRADIENT, ZEROS)
+    return definition.effect is Effect.LOCAL and definition.lower not in passing

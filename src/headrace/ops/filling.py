@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.shapes import reshape, shape_internal
 from headrace.ops.simplify import filled
+from headrace.ops.tensor_lists import ZEROS
 
 __all__ = [
     "fill",
@@ -85,6 +87,12 @@ def _filled_lowered(value: int) -> Any:
     return lambda e, *, site: e.const(value, site.output_dtypes[0])
 
 
+def _simpler_zeros(node: Any) -> Any:
+    if node.types[0].dtype is dtypes.variant:
+        return replace(node, definition=ZEROS, attrs={})
+    return filled(node, 0)
+
+
 def _zeros_like(x: Any) -> Any:
     return x.zeros() if hasattr(x, "zeros") else zero_array(np.shape(x), x.dtype)
 
@@ -98,7 +106,7 @@ def _zeros_like(x: Any) -> Any:
     gradient=NOT_DIFFERENTIABLE,
     samples=unary(),
     lower=Elementwise(_filled_lowered(0), operands=()),
-    simplify=lambda node: filled(node, 0),
+    simplify=_simpler_zeros,
 )
 def zeros_like_op(x, name=None):
     """Return zeros of the input's shape and type."""

@@ -17,11 +17,12 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import lists
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace.graph.schema import parse_schema
 from headrace.ops import infer
 from headrace.ops.define import define
 
-__all__ = ["TensorList"]
+__all__ = ["ZEROS", "TensorList"]
 
 Sizes = tuple[int | None, ...] | None
 
@@ -208,6 +209,17 @@ def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
 )
 def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
     """Return a list without its last element, and that element."""
+
+
+ZEROS = Definition(
+    schema=parse_schema("_ZerosList", "x: variant -> y: variant", ""),
+    infer=infer.scalar,
+    kernel=lambda x: _as_list(x).zeros(),
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+    lower=lists.ZEROS,
+    doc="Return a list like another, of zeros; what the pipeline makes of ZerosLike.",
+)
 
 
 @define(

@@ -176,6 +176,48 @@ class TestGradientsOfLoopsInLoops:
                     run.run(bad)
 
 
+class TestSecondDerivatives:
+    """The list of the way there is needed twice, each time from its end."""
+
+    @pytest.mark.parametrize("fed", [False, True])
+    @pytest.mark.parametrize("length", [0, 1, 5, 40])
+    def test_of_a_loop(self, length, fed):
+        x = tf.get_variable("x", initializer=uniform(5))
+        count = tf.placeholder("int32", []) if fed else length
+        found = loop(count, lambda i, y: tf.sin(y) * x, x)
+        slope = tf.gradients(found, x)[0]
+        curve = tf.gradients(slope, x)[0]
+        assert_one_call([found, slope, curve], {count: length} if fed else {})
+
+    def test_a_penalty_on_gradients(self):
+        x = tf.get_variable("x", initializer=uniform(4, 3))
+        w = tf.get_variable("w", initializer=uniform(3, 3, seed=1))
+        found = loop(3, lambda i, y: tf.tanh(tf.matmul(y, w)), x)
+        slope = tf.gradients(found, x)[0]
+        cost = tf.reduce_sum(found) + tf.reduce_sum(slope * slope)
+        assert_one_call([cost, *tf.gradients(cost, [x, w])])
+
+    def test_a_list_whose_rest_is_needed(self):
+        """Rows that a loop leaves are zeros where a gradient is asked for them."""
+        x = tf.get_variable("x", initializer=uniform(3))
+        raw, any_shape = tf.raw_ops, {"element_shape": -1, "element_dtype": tf.float32}
+
+        def push(i, rows):
+            return raw.TensorListPushBack(input_handle=rows, tensor=x * tf.to_float(i + 1))
+
+        def pop(i, state):
+            rows, total = state
+            rows, row = raw.TensorListPopBack(input_handle=rows, **any_shape)
+            return rows, total + tf.ensure_shape(row, [3])
+
+        rows = loop(5, push, raw.EmptyTensorList(max_num_elements=-1, **any_shape))
+        left, total = loop(2, pop, (rows, tf.zeros([3])))
+        zeros = raw.ZerosLike(x=left)
+        _, sum_of_zeros = loop(3, pop, (zeros, total))
+        _, sum_of_all = loop(5, pop, (rows, total))
+        assert_one_call([sum_of_zeros, sum_of_all])
+
+
 class TestRecurrentNetworks:
     @pytest.mark.parametrize("cell", ["BasicLSTMCell", "GRUCell"])
     def test_sequences_of_several_lengths(self, cell):

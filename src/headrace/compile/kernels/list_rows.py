@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from headrace.compile.emit import I8, I64, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gathers import along, lanes_of, load_index
-from headrace.compile.pointwise import emit_pointwise, load_value, store_value
+from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, store_value
 from headrace.graph.pointwise import record
 
-__all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow"]
+__all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow", "ZeroRows"]
 
 HEADER = 64  # bytes before the rows of a list that grows
 
@@ -152,6 +152,37 @@ class TakeRow(_Row):
                 f.store(f.const(2, I8), place, number)
 
         self._by_first(team, lambda: f.when(good, note, lambda: f.store(f.const(1, I64), fault)))
+
+
+@dataclass(frozen=True)
+class ZeroRows(_Row):
+    """Let a stack that grows have as many rows as another has, of zeros: few, if any, since a loop
+    that goes backwards leaves none.
+    """
+
+    arguments = ("like", "inout:list", "inout:top", "inout:fault")
+
+    @property
+    def small(self) -> bool:
+        return True
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        like, memory, top, fault = team.args
+        count = f.sub(f.load(I64, like), f.load(I64, like, 1))
+        room, target = self._memory(f, memory)
+        zero = f.const(0, memory_type(self.dtype))
+
+        def fill() -> None:
+            f.loop(0, f.mul(count, self.inner), lambda i: f.store(zero, target, i))
+            f.store(count, top)
+            f.store(f.const(0, I64), top, 1)
+
+        def fail() -> None:
+            f.store(f.const(1, I64), fault)
+            f.store(f.const(1, I64), memory, 1)
+
+        f.when(f.icmp("sle", count, room), fill, fail)
 
 
 @dataclass(frozen=True)
