@@ -98,9 +98,11 @@ layer("repeat", lambda tf, c: c.repeat(VALUE, 2, c.fully_connected, 3, activatio
 
 
 def scoped(tf, c):
-    with tf.contrib.framework.arg_scope([c.conv2d, c.fully_connected], activation_fn=None) as outer:
+    both = [c.conv2d, c.fully_connected]
+    with tf.contrib.framework.arg_scope(both, activation_fn=None) as outer:
+        net = c.conv2d(IMAGES, 2, 2)
         with tf.contrib.framework.arg_scope([c.conv2d], stride=2, padding="VALID"):
-            net = c.conv2d(IMAGES, 2, 2)
+            net = c.conv2d(net, 2, 2)
     with tf.contrib.framework.arg_scope(outer):
         net = c.fully_connected(c.flatten(net), 3)
     return c.fully_connected(net, 2)

@@ -20,6 +20,7 @@ from headrace.train import mixed_precision as mixed_precision
 from headrace.train import monitored_session as monitored_session
 from headrace.train import monitored_training as monitored_training
 from headrace.train import moving_averages as moving_averages
+from headrace.train import optimize_loss as optimize_loss
 from headrace.train import optimizer as optimizer
 from headrace.train import parameters as parameters
 from headrace.train import queue_runners as queue_runners

@@ -40,6 +40,9 @@ from headrace.layers.regularizers import (
     l2_regularizer as l2_regularizer,
     sum_regularizer as sum_regularizer,
 )
+from headrace.train.optimize_loss import (
+    optimize_loss as optimize_loss,
+)
 
 __all__ = [
     "apply_regularization",
@@ -61,6 +64,7 @@ __all__ = [
     "linear",
     "max_pool2d",
     "one_hot_encoding",
+    "optimize_loss",
     "relu",
     "relu6",
     "repeat",
