@@ -409,3 +409,38 @@ def _without_last_one(labels: Any, logits: Any, weights: Any) -> tuple[Any, Any,
     if None not in (rank, wanted) and rank - wanted == 1:
         weights = b.squeeze(weights, [-1])
     return labels, logits, weights
+
+
+# -- Of examples -----------------------------------------------------------------------------------
+
+
+@export("nn.compute_average_loss")
+def compute_average_loss(
+    per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
+) -> Tensor:
+    """Return the sum of the examples' losses, weighed, over `global_batch_size`: by default, how
+    many there are.
+    """
+    losses = convert_to_tensor(per_example_loss)
+    if losses.shape.ndims == 0:
+        raise ValueError(
+            "Invalid value passed for `per_example_loss`. Expected a tensor with at least rank 1, "
+            f"received: {losses}"
+        )
+    dtype = losses.dtype
+    if sample_weight is not None:
+        wide = b.cast(losses, dtypes.float32)
+        weighed = compute_weighted_loss(
+            wide, sample_weight, loss_collection=None, reduction=Reduction.NONE
+        )
+        losses = b.cast(weighed, dtype)
+    size = b.shape(losses)[0] if global_batch_size is None else global_batch_size
+    return b.reduce_sum(losses) / b.cast(size, dtype)
+
+
+@export("nn.scale_regularization_loss")
+def scale_regularization_loss(regularization_loss: Any) -> Tensor:
+    """Return the sum of regularization losses, a tensor or a list of them, for one of as many
+    replicas as there are: here, one.
+    """
+    return b.reduce_sum(convert_to_tensor(regularization_loss))

@@ -53,3 +53,18 @@ def test_all_weights_zero_is_no_loss():
 def test_refuses(build, message):
     with pytest.raises(ValueError, match=message):
         build(tf.zeros([2]))
+
+
+def test_average_of_examples():
+    x = tf.constant([1.0, 2.0, 6.0])
+    found = [
+        tf.nn.compute_average_loss(x),
+        tf.nn.compute_average_loss(x, global_batch_size=6),
+        tf.nn.compute_average_loss(x, sample_weight=[1.0, 0.0, 2.0]),
+        tf.nn.scale_regularization_loss(tf.constant([1.0, 2.0])),
+        tf.nn.scale_regularization_loss([tf.constant(1.0), tf.constant(2.0)]),
+    ]
+    with tf.Session() as session:
+        assert session.run(found) == pytest.approx([3.0, 1.5, 13 / 3, 3.0, 3.0])
+    with pytest.raises(ValueError, match="Expected a tensor with at least rank 1"):
+        tf.nn.compute_average_loss(tf.constant(1.0))
