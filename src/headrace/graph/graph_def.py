@@ -9,7 +9,7 @@ GraphDef, in the order of their making in `Operation.node_def`, as in TensorFlow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.core import proto
 from headrace.graph.attributes import set_proto
@@ -20,7 +20,9 @@ from headrace.graph.schema import MISSING, Argument, Attribute, Schema
 if TYPE_CHECKING:
     from headrace.graph.graph import Graph
 
-__all__ = ["graph_def", "node_def", "op_def", "op_list", "strip_default_attributes"]
+__all__ = ["KeptGraphDef", "graph_def", "node_def", "op_def", "op_list", "strip_default_attributes"]
+
+_LARGEST_KEPT = 1 << 26  # bytes
 
 
 def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> proto.GraphDef:
@@ -44,6 +46,39 @@ def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> 
                 )
         result.versions.CopyFrom(graph.graph_def_versions)
     return result
+
+
+class KeptGraphDef:
+    """A graph as a GraphDef with shapes, made anew only after the graph has changed.
+
+    _made: what the graph was when the GraphDef was made, and the GraphDef; None if there is none,
+    or if it is too large to be kept beside the graph.
+    """
+
+    def __init__(self) -> None:
+        self._made: tuple[tuple[Any, ...], proto.GraphDef] | None = None
+
+    def of(self, graph: Graph) -> proto.GraphDef:
+        """Return `graph` as it is now; the caller must not change the result."""
+        with graph._lock:
+            state = _state(graph)
+            made = self._made
+            if made is not None and made[0] == state:
+                return made[1]
+            result = graph_def(graph, add_shapes=True)
+        self._made = (state, result) if result.ByteSize() <= _LARGEST_KEPT else None
+        return result
+
+
+def _state(graph: Graph) -> tuple[Any, ...]:
+    """What the GraphDef depends on; comparing it is quick, since most of it are the same objects.
+
+    Shapes are listed because `set_shape` isn't one of the graph's mutations.
+    """
+    shapes = [t._shape for op in graph._operations for t in op._outputs]
+    versions = graph.producer, graph.min_consumer, sorted(graph.bad_consumers)
+    functions = [(f, f.gradient) for f in graph._functions.values()]
+    return graph, graph.version, graph.mutations, versions, functions, shapes
 
 
 def node_def(op: Operation) -> proto.NodeDef:

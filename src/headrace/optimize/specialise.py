@@ -105,7 +105,8 @@ class _Rows:
 
 class _Specialiser:
     """What has been made so far: `_values` of tensors; `_waits`, the nodes that waiting for an
-    operation means; `_behind`, those that a constant's readers must wait for.
+    operation means; `_behind`, those that a constant's readers must wait for; `_origins`, what a
+    constant was made of before it was known.
     """
 
     def __init__(
@@ -124,6 +125,8 @@ class _Specialiser:
         self._values: dict[Tensor, Value] = {f.tensor: f.value for f in self._feeds}
         self._waits: dict[Operation, tuple[Node, ...]] = {}
         self._behind: dict[Node, tuple[Node, ...]] = {}
+        self._origins: dict[Node, tuple[Value, ...]] = {}
+        self._folded: dict[Operation, Node] = {}
         self._order = Order()
         self._around: tuple[Node, ...] = ()  # what the call whose body is being added waits for
         self._made: list[Node] = []
@@ -137,11 +140,17 @@ class _Specialiser:
 
     def flow(self) -> Dataflow:
         self._add_all(self._step)
+        fetches = tuple(self._values[t] for t in self._step.fetches)
+        targets = [n for op in self._step.targets for n in self._waited(op)]
+        if not self._step.inner:
+            known = [v.op for v in fetches if v.constant is not None]
+            targets += [n for node in known for n in self._behind.get(node, ())]
+            targets += [n for node in known for n in self._reads_behind(node)]
         return Dataflow(
             tuple(dict.fromkeys(self._made)),
             self._feeds,
-            tuple(self._values[t] for t in self._step.fetches),
-            tuple(dict.fromkeys(n for op in self._step.targets for n in self._waits[op])),
+            fetches,
+            tuple(dict.fromkeys(targets)),
             self._step.fetches,
         )
 
@@ -168,6 +177,8 @@ class _Specialiser:
             node = node.moved((), ())
             self._made.append(node)
             self._waits[op] = controls
+            self._origins[node] = inputs
+            self._folded[op] = node
             if controls:
                 self._behind[node] = controls
         for t, value in zip(op._outputs, node.outputs, strict=True):
@@ -175,12 +186,36 @@ class _Specialiser:
 
     def _controls(self, op: Operation | Structured) -> tuple[Node, ...]:
         """What an operation must wait for, by itself or through the constants that it reads."""
-        found = [n for c in op._control_inputs for n in self._waits.get(c, ())]
+        found = [n for c in op._control_inputs for n in self._waited(c)]
         if self._around and op.definition.effect is not Effect.PURE:
             found += self._around
         if self._behind:
             found += [n for t in op._inputs for n in self._behind.get(self._values[t].op, ())]
         return tuple(dict.fromkeys(found)) if found else ()
+
+    def _waited(self, op: Operation) -> tuple[Node, ...]:
+        """What waiting for an operation means."""
+        waits, folded = self._waits.get(op, ()), self._folded.get(op)
+        return waits if folded is None else (*waits, *self._reads_behind(folded))
+
+    def _reads_behind(self, constant: Node) -> list[Node]:
+        """The readings of variables that a constant would have needed: who asks for the rank of a
+        variable, and for nothing else, wants to know that the variable has a value.
+        """
+        reads: dict[Node, None] = {}
+        seen: set[Node] = set()
+        stack = [constant]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.definition.effect is Effect.READS and any(map(carries_state, node.inputs)):
+                reads[node] = None
+                continue
+            inputs = self._origins.get(node, node.inputs)
+            stack += [v.op for v in inputs if not isinstance(v.producer, Feed)]
+        return list(reads)
 
     def _add(self, node: Node) -> Node:
         """Put a node in its place, after what touched the same states before."""

@@ -24,6 +24,7 @@ from headrace.core.export import export
 from headrace.core.text import as_text
 from headrace.graph import meta_graph
 from headrace.graph.default import get_default_graph
+from headrace.graph.graph_def import KeptGraphDef
 from headrace.graph.keys import GraphKeys
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.checkpoints import named_tensors
@@ -128,6 +129,7 @@ class Saver:
         self._filename = filename
         self._background = Background() if asynchronous else None
         self._snapshots = Snapshots()
+        self._graph_def = KeptGraphDef()  # many saves write the same graph
         self._exact = exact_resume
         self._is_empty = False
         self._is_built = False
@@ -399,6 +401,7 @@ class Saver:
         """
         return meta_graph.export_meta_graph(
             filename=filename,
+            graph_def=self._graph_def.of(get_default_graph()),
             saver_def=self.saver_def,
             collection_list=collection_list,
             as_text=as_text,

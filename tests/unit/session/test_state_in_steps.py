@@ -74,3 +74,19 @@ def test_a_failed_step_keeps_what_it_wrote_and_harms_nothing_else(session):
     with pytest.raises(tf.errors.InvalidArgumentError):
         session.run(tf.assign(v, bad, validate_shape=True), {bad: [1.0]})
     assert session.run(v).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_what_follows_from_a_variables_shape_still_needs_the_variable(session, use_resource):
+    """Nothing else makes `assert_variables_initialized` fail."""
+    v = tf.Variable([1.0], name="v", use_resource=use_resource)
+    tf.Variable([[1.0]], name="w", use_resource=use_resource)
+    ranks = tf.assert_variables_initialized()
+    with tf.control_dependencies([ranks]):
+        after = tf.constant(3)
+    session.run(v.initializer)
+    for target in (ranks, ranks.op, after, tf.group(ranks), ranks + 1):
+        with pytest.raises(tf.errors.FailedPreconditionError, match="w"):
+            session.run(target)
+    session.run(tf.global_variables_initializer())
+    assert session.run([ranks, after])[0].tolist() == [1, 2]

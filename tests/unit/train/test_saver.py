@@ -223,3 +223,28 @@ def test_wrong_arguments(tmp_path):
             saver.restore(session, None)
         with pytest.raises(ValueError, match="not a valid checkpoint"):
             saver.restore(session, str(tmp_path / "none"))
+
+
+def test_the_graph_written_beside_a_checkpoint_is_the_one_that_there_is(tmp_path):
+    """Whatever has changed since the last save: nodes, shapes, attributes, collections."""
+    x = tf.placeholder(tf.float32, name="x")
+    v = tf.Variable(1.0, name="v")
+    saver = tf.train.Saver()
+    changes = [
+        lambda: None,
+        lambda: None,
+        lambda: tf.add(x, v),
+        lambda: x.set_shape([2]),
+        lambda: v.op._set_device("/cpu:0"),
+        lambda: tf.add_to_collection("kept", "a"),
+    ]
+    written = []
+    with tf.Session() as session:
+        session.run(v.initializer)
+        for change in changes:
+            change()
+            path = saver.save(session, str(tmp_path / "m"))
+            written.append((tmp_path / "m.meta").read_bytes())
+            fresh = tf.train.export_meta_graph(saver_def=saver.saver_def)
+            assert tf.MetaGraphDef.FromString(written[-1]) == fresh
+    assert path and len(set(written)) == len(changes) - 1
