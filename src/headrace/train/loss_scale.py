@@ -19,6 +19,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops.control import group, no_op
 from headrace.ops.define import b
 from headrace.train.optimizer import Optimizer
+from headrace.train.optimizer_wrapper import OptimizerWrapper
 from headrace.variables.variable import Variable
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "MixedPrecisionLossScaleOptimizer"]
@@ -147,7 +148,7 @@ def _values(gradient: Any) -> Tensor:
 
 
 @export("train.experimental.MixedPrecisionLossScaleOptimizer")
-class MixedPrecisionLossScaleOptimizer(Optimizer):
+class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
     """An optimizer that scales the loss by `loss_scale` (a LossScale, a number, or "dynamic")
     before it takes gradients, and unscales them. With a dynamic scale, a step whose gradients are
     infinite or undefined changes nothing but the scale.
@@ -156,8 +157,7 @@ class MixedPrecisionLossScaleOptimizer(Optimizer):
     def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
         if not isinstance(opt, Optimizer):
             raise ValueError(f'"opt" must be an instance of Optimizer, but got: {type(opt)}')
-        super().__init__(opt._use_locking, opt.get_name())
-        self._optimizer = opt
+        super().__init__(opt)
         self._loss_scale = _as_loss_scale(loss_scale)
 
     def compute_gradients(
@@ -207,14 +207,6 @@ class MixedPrecisionLossScaleOptimizer(Optimizer):
                 return b.constant(True)
 
         return group(b.cond(use, apply, lambda: b.constant(False)), changed)
-
-    def get_slot(self, var: Any, name: str) -> Any:
-        """Return a slot of the wrapped optimizer."""
-        return self._optimizer.get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the wrapped optimizer's slots."""
-        return self._optimizer.get_slot_names()
 
     def variables(self) -> list[Any]:
         """Return the variables of the wrapped optimizer and of the scale."""

@@ -18,6 +18,7 @@ from headrace.ops.convert import name_scope
 from headrace.ops.define import b
 from headrace.train.moving_averages import ExponentialMovingAverage
 from headrace.train.optimizer import Optimizer
+from headrace.train.optimizer_wrapper import OptimizerWrapper
 from headrace.train.saveables import by_name, name_and_value
 from headrace.train.saver import Saver
 from headrace.variables.collections import global_variables
@@ -30,7 +31,7 @@ __all__ = [
 
 
 @export("contrib.opt.MovingAverageOptimizer")
-class MovingAverageOptimizer(Optimizer):
+class MovingAverageOptimizer(OptimizerWrapper):
     """An optimizer that also keeps moving averages of what it trains, and savers that store the
     averages under the variables' names: who restores such a checkpoint gets the averages.
 
@@ -44,15 +45,10 @@ class MovingAverageOptimizer(Optimizer):
         num_updates: Any = None,
         sequential_update: bool = True,
     ) -> None:
-        super().__init__(opt._use_locking, opt.get_name())
-        self._optimizer = opt
+        super().__init__(opt)
         self._ema = ExponentialMovingAverage(average_decay, num_updates=num_updates)
         self._sequential_update = sequential_update
         self._averaged: list[Any] = []
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return what the wrapped optimizer's compute_gradients returns."""
-        return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(
         self,
@@ -68,18 +64,6 @@ class MovingAverageOptimizer(Optimizer):
         with get_default_graph().control_dependencies(first):
             averaged = self._ema.apply(self._averaged)
         return group(step, averaged, name="train_with_avg")
-
-    def get_slot(self, var: Any, name: str) -> Any:
-        """Return a slot of the wrapped optimizer."""
-        return self._optimizer.get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the wrapped optimizer's slots."""
-        return self._optimizer.get_slot_names()
-
-    def variables(self) -> list[Any]:
-        """Return the wrapped optimizer's variables."""
-        return self._optimizer.variables()
 
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
@@ -111,7 +95,7 @@ def _stored_name(var: Any) -> str:
 
 
 @export("contrib.opt.VariableClippingOptimizer")
-class VariableClippingOptimizer(Optimizer):
+class VariableClippingOptimizer(OptimizerWrapper):
     """An optimizer after whose steps norms of variables are at most `max_norm`.
 
     vars_to_clip_dims    variables, each with the axes over which its norms are taken
@@ -129,27 +113,10 @@ class VariableClippingOptimizer(Optimizer):
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
     ) -> None:
-        super().__init__(use_locking, name)
-        self._optimizer = opt
+        super().__init__(opt, use_locking, name)
         self._dims = {var: list(dims) for var, dims in vars_to_clip_dims.items()}
         self._max_norm = max_norm
         self._colocate = colocate_clip_ops_with_vars
-
-    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return what the wrapped optimizer's compute_gradients returns."""
-        return self._optimizer.compute_gradients(*args, **kwargs)
-
-    def get_slot(self, var: Any, name: str) -> Any:
-        """Return a slot of the wrapped optimizer."""
-        return self._optimizer.get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the wrapped optimizer's slots."""
-        return self._optimizer.get_slot_names()
-
-    def variables(self) -> list[Any]:
-        """Return the wrapped optimizer's variables."""
-        return self._optimizer.variables()
 
     def apply_gradients(
         self,
