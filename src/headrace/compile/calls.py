@@ -140,12 +140,25 @@ class Calls:
 
     # -- The end ---------------------------------------------------------------------------------
 
+    def _look_for_faults(self) -> None:
+        """See that a jump, where faults are seen, comes after the last call that may find one; what
+        comes later, such as the update of variables, is then done once and for all.
+        """
+        last = max(i for i, call in enumerate(self.calls) if self.fault in call.buffers)
+        if any(isinstance(call.kernel, Jump) for call in self.calls[last + 1 :]):
+            return
+        for i, call in enumerate(self.calls):
+            if isinstance(call.kernel, Jump) and call.kernel.target > last + 1:
+                moved = replace(call.kernel, target=call.kernel.target + 1)
+                self.calls[i] = replace(call, kernel=moved)
+        self.calls.insert(last + 1, Call(Jump(last + 2, False), ()))
+
     def finish_calls(self) -> dict[int, tuple[int, int]]:
         """Complete the calls; the first and the last that need each buffer."""
         if self._start:
             self._insert(0, self._start)
         if self.fault is not None:
-            self.land(self.jump())  # where a fault of the last calls is seen
+            self._look_for_faults()
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i, call in enumerate(self.calls):

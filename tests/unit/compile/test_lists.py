@@ -170,6 +170,18 @@ class TestFaults:
         assert any(c.has_loops for c in clusters(fetches))
         assert _outcome(True, fetches) == _outcome(False, fetches)
 
+    def test_what_is_written_after_all_that_may_fail_is_not_copied_before(self):
+        w = tf.get_variable("w", initializer=uniform(4))
+        rows, x = loop(ROWS, lambda i, rows, x: (rows.write(i, x), x * w), array(), tf.ones([4]))
+        late = tf.assign_add(w, x + tf.reduce_sum(rows.stack(), 0))
+        (cluster,) = clusters([late])
+        assert cluster.plan.fault is not None and not cluster.plan.undone
+        assert_tiers_agree([late])
+        with tf.control_dependencies([tf.assign_add(w, tf.ones([4]))]):
+            early = tf.identity(array().write(tf.cast(w[0], tf.int32), x).read(0)) + 1.0
+        (cluster,) = clusters([early])
+        assert cluster.plan.undone == {0}
+
     def test_outside_of_loops_too(self):
         index = tf.get_variable("index", initializer=7)
         written = array().write(index, uniform(4))

@@ -259,7 +259,7 @@ class TestVariables:
             start = tf.zeros([5]) + 1.0
         found = loop(3, lambda i, y: y * w.read_value(), start)
         with tf.control_dependencies([found]):
-            after = w.assign_sub(0.5 * tf.ones([5])).read_value()
+            after = tf.sin(w.assign_sub(0.5 * tf.ones([5])).read_value())
         assert_one_call([found, after])
 
     def test_one_without_a_value_that_nobody_reads(self):
