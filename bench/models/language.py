@@ -1,5 +1,5 @@
-"""The language model of the OSDI paper (§6.4), in small: an LSTM of 512, 40,000 words, with a full
-softmax and with one over 512 sampled words.
+"""The language model of the OSDI paper (§6.4), in small: an LSTM of 512 on embeddings of 128, 40,000
+words, with a full softmax and with one over 512 sampled words.
 
 The words follow Zipf's law, as the sampler expects. The candidates come with the batch, drawn as
 tf.nn.log_uniform_candidate_sampler draws, so that all frameworks see the same ones: the sampler's
@@ -12,7 +12,7 @@ import numpy as np
 
 from models.model import Model, generator
 
-WORDS, SIZE, STEPS, ROWS, SAMPLED = 40000, 512, 8, 128, 512
+WORDS, EMBEDDED, SIZE, STEPS, ROWS, SAMPLED = 40000, 128, 512, 8, 128, 512
 
 
 def zipf(random, shape):
@@ -49,8 +49,8 @@ class Language(Model):
 
     def __init__(self):
         super().__init__()
-        self.parameters["embedding"] = (WORDS, SIZE)
-        self.parameters["inputs"] = (SIZE, 4 * SIZE)
+        self.parameters["embedding"] = (WORDS, EMBEDDED)
+        self.parameters["inputs"] = (EMBEDDED, 4 * SIZE)
         self.parameters["recurrent"] = (SIZE, 4 * SIZE)
         self.parameters["bias"] = (4 * SIZE,)
         self.parameters["softmax/weights"] = (WORDS, SIZE)
