@@ -185,22 +185,20 @@ def needs(columns):
 for columns in (numeric, bucketized):
     add("input_layer_" + columns.__name__, dense_case(columns))
 for columns in [bucketized, numeric] + CATEGORICAL:
-    name = "linear_" + columns.__name__
-    add(name, linear_case(columns), **needs(columns))
-    add(
-        name + "_gradients",
-        gradients_of(linear_case(columns)),
-        graph=False,
-        tables=True,
-        imports=False,
-    )
+    add("linear_" + columns.__name__, linear_case(columns), **needs(columns))
 for columns in CATEGORICAL:
     add("indicator_" + columns.__name__, indicator_case(columns), **needs(columns))
-    for combiner in ("mean", "sqrtn") if columns in (weighted, listed) else ("sum",):
+    for combiner in ("mean", "sqrtn") if columns is weighted else ("sum",):
         name = "_".join(["embedding", columns.__name__, combiner])
-        build = embedding_case(columns, combiner)
-        add(name, build, **needs(columns))
-        add(name + "_gradients", gradients_of(build), graph=False, tables=True, imports=False)
+        add(name, embedding_case(columns, combiner), **needs(columns))
+for name, build in (
+    ("linear_bucketized", linear_case(bucketized)),
+    ("linear_crossed", linear_case(crossed)),
+    ("linear_weighted", linear_case(weighted)),
+    ("embedding_hashed", embedding_case(hashed, "mean")),
+    ("embedding_weighted", embedding_case(weighted, "sqrtn")),
+):
+    add(name + "_gradients", gradients_of(build), graph=False, tables=True, imports=False)
 
 
 @case(tables=True, imports=False, graph=False)
