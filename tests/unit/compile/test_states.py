@@ -30,10 +30,10 @@ def test_a_read_that_is_needed_after_an_update_is_copied():
     v, (x, fed) = variable(N, N, use_resource=True), placeholder(N, N)
     before = v.read_value()
     with tf.control_dependencies([before]):
-        update = tf.identity(v.assign_add(x * 3.0))
+        update = v.assign_add(x * 3.0, read_value=False)
     with tf.control_dependencies([update]):
         after = tf.sqrt(tf.abs(before * x))
-    (cluster,) = clusters([update, after], {x: fed})
+    (cluster,) = clusters([after], {x: fed}, [update])
     assert len(cluster._region.copied_reads) == 1
     assert_tiers_agree([update, after], {x: fed})
 
