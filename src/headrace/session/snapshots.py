@@ -8,6 +8,7 @@ one after the other, without gaps, as they will in a file.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -27,16 +28,43 @@ class Snapshots:
     def __init__(self) -> None:
         self._arrays: list[np.ndarray] = []
 
-    def take(self, session: BaseSession, tensors: Sequence[Tensor]) -> list[Any]:
-        """The values of `tensors` after one step; valid until the next call."""
+    def begin(self, session: BaseSession, tensors: Sequence[Tensor]) -> Snapshot:
+        """The values of `tensors` after one step, not yet copied; valid until the next call."""
         values = [np.asarray(value) for value in session._look_at(tensors)]
         plain = [value for value in values if not value.dtype.hasobject]
         if list(map(_kind, plain)) != list(map(_kind, self._arrays)):
             self._arrays = _room_for(plain)
-        for room, value in zip(self._arrays, plain, strict=True):
-            np.copyto(room, value)
-        copies = iter(self._arrays)
-        return [value.copy() if value.dtype.hasobject else next(copies) for value in values]
+        rooms = iter(self._arrays)
+        return Snapshot(values, [v.copy() if v.dtype.hasobject else next(rooms) for v in values])
+
+
+class Snapshot:
+    """Values that are being copied; another thread may use those that are. `arrays`: where to."""
+
+    def __init__(self, values: Sequence[np.ndarray], arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = list(arrays)
+        self._values = values
+        self._copied = [threading.Event() for _ in values]
+        self._whole = False
+
+    def copy(self) -> None:
+        """Copy all values, one after the other; until then nobody may change them."""
+        try:
+            for array, value, copied in zip(self.arrays, self._values, self._copied, strict=True):
+                if not array.dtype.hasobject:
+                    np.copyto(array, value)
+                copied.set()
+            self._whole = True
+        finally:
+            self._values = ()
+            for copied in self._copied:
+                copied.set()
+
+    def wait_for(self, number: int) -> None:
+        """Wait until that array is copied."""
+        self._copied[number].wait()
+        if not self._whole and not self._values:
+            raise RuntimeError("the values could not be copied")
 
 
 def _kind(value: np.ndarray) -> Any:

@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.checkpoint.bundle import write_bundle
+from headrace.checkpoint.bundle import NamedTensor, write_bundle
 from headrace.checkpoint.session_files import read_session_file, write_session_file
 from headrace.core import log, proto
 from headrace.core.errors import NotFoundError
@@ -249,14 +249,22 @@ class Saver:
     ) -> None:
         background.wait()
         (save,) = sess.graph.get_tensor_by_name(self.saver_def.save_tensor_name).op.control_inputs
-        names, slices, *values = self._snapshots.take(sess, save.inputs[1:])
+        snapshot = self._snapshots.begin(sess, save.inputs[1:])
+        names, slices, *values = snapshot.arrays
+        tensors = named_tensors(names, slices, values, save._attrs["dtypes"])
         session_state = saved_state(sess) if self._exact else {}
 
+        def copied() -> Iterator[NamedTensor]:
+            for number, tensor in enumerate(tensors, 2):
+                snapshot.wait_for(number)
+                yield tensor
+
         def write() -> None:
-            write_bundle(prefix, named_tensors(names, slices, values, save._attrs["dtypes"]))
+            write_bundle(prefix, copied())
             self._account(prefix, prefix, session_state, latest_filename, suffix)
 
         background.start(write)
+        snapshot.copy()  # while the other thread is at work on what is copied
 
     def wait(self) -> None:
         """Wait until the last asynchronous save is on the disk; raise the error if it failed."""
