@@ -78,6 +78,11 @@ class OpError(Exception):
         """What to do about it, None if nothing useful can be said."""
         return self._hint
 
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What the failing step was given, line by line."""
+        return tuple(self._details)
+
     def add_detail(self, line: str) -> None:
         """Add a line to the text: what the failing step was given."""
         self._details.append(line)

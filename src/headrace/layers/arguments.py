@@ -94,7 +94,10 @@ def as_function(layer: Any, name: str, reuse: bool = True) -> Callable[..., Any]
     signature = inspect.Signature(parameters)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
         inputs = given.pop("inputs")
         reused = given.pop("reuse", None)
         return layer(**given, _scope=given.get("name"), _reuse=reused)(inputs)

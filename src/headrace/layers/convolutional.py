@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.export import export
+from headrace.core.shapes import as_shape
 from headrace.layers.activations import get_activation
 from headrace.layers.arguments import (
     ZEROS,
@@ -154,7 +155,7 @@ class Convolution(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the output's shape: `filters` channels, and what the window leaves of space."""
-        dims = input_shape.with_rank(self.spatial + 2)
+        dims = as_shape(input_shape).with_rank(self.spatial + 2)
         first = self.data_format == "channels_first"
         space = dims[2:] if first else dims[1:-1]
         windows = zip(space.as_list(), self.kernel_size, self.strides, self.dilation_rate)

@@ -8,6 +8,7 @@ import numpy as np
 
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
+from headrace.core.shapes import as_shape
 from headrace.layers.activations import get_activation
 from headrace.layers.arguments import ZEROS, as_function, channels_order
 from headrace.layers.base import Layer
@@ -99,7 +100,7 @@ class Dense(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the input's shape with `units` as its last size."""
-        return input_shape.with_rank_at_least(2)[:-1].concatenate(self.units)
+        return as_shape(input_shape).with_rank_at_least(2)[:-1].concatenate(self.units)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments; initializers and the like as they are."""
@@ -160,7 +161,7 @@ class Dropout(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the input's shape."""
-        return input_shape
+        return as_shape(input_shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments."""
@@ -201,9 +202,10 @@ class Flatten(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return [batch, the product of the other sizes, if all are known]."""
-        others = input_shape.as_list()[1:]
+        shape = as_shape(input_shape)
+        others = shape.as_list()[1:]
         known = None not in others
-        return input_shape[:1].concatenate(int(np.prod(others)) if known else None)
+        return shape[:1].concatenate(int(np.prod(others)) if known else None)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments."""

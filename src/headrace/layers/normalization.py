@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
+from headrace.core.shapes import as_shape
 from headrace.graph.scoped import colocate_with, control_dependencies
 from headrace.layers.arguments import ONES, ZEROS
 from headrace.layers.base import Layer
@@ -34,9 +35,8 @@ class BatchNormalization(Layer):
     averages. fused: whether to use one operation for images with one axis of channels; None, where
     it can be. renorm: correct the moments of a batch towards moving ones, within renorm_clipping
     ('rmin', 'rmax', 'dmax'). adjustment: a function of the input's shape that returns a scale and
-    an offset for training.
-
-    virtual_batch_size, moments over parts of a batch, isn't supported and must be None.
+    an offset for training. virtual_batch_size: how many examples of a batch share their moments;
+    None, all do. The moving averages are of the moments of these parts.
     """
 
     def __init__(
@@ -65,11 +65,8 @@ class BatchNormalization(Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(trainable, name, **kwargs)
-        if virtual_batch_size is not None:
-            raise NotImplementedError(
-                "batch normalization over parts of a batch isn't supported: virtual_batch_size "
-                f"must be None, not {virtual_batch_size!r}"
-            )
+        if virtual_batch_size is not None and adjustment is not None:
+            raise ValueError("When using virtual_batch_size, adjustment cannot be specified")
         if not isinstance(axis, int | list | tuple):
             raise TypeError(f"axis must be int or list, type given: {type(axis)}")
         clipping = renorm_clipping or {}
@@ -94,6 +91,7 @@ class BatchNormalization(Layer):
         self.renorm_clipping = clipping
         self.renorm_momentum = renorm_momentum
         self.fused = fused
+        self.virtual_batch_size = virtual_batch_size
         self.adjustment = adjustment
 
     # -- Variables ---------------------------------------------------------------------------------
@@ -114,10 +112,14 @@ class BatchNormalization(Layer):
             and self.axis in ([1], [3])
             and not self.renorm
             and self.adjustment is None
+            and self.virtual_batch_size is None
         )
         # Several axes keep their places, so that the parameters can be broadcast.
-        one = len(self.axis) == 1
+        one = len(self.axis) == 1 and self.virtual_batch_size is None
         shape = [sizes[self.axis[0]]] if one else [sizes.get(i, 1) for i in range(rank)]
+        if self.virtual_batch_size is not None:
+            shape.insert(1, 1)  # for the parts, which `call` makes an axis of their own
+            self.axis = [axis + 1 for axis in self.axis]
         dtype = as_dtype(self.dtype or "float32")
         self._parameter_dtype = as_dtype("float32") if dtype.size < 4 else dtype
         self.gamma = self._parameter("gamma", shape) if self.scale else None
@@ -177,6 +179,15 @@ class BatchNormalization(Layer):
         """
         if self.fused:
             return self._fused(inputs, training)
+        if self.virtual_batch_size is None:
+            return self._normalised(inputs, training)
+        sizes = inputs.shape.as_list()[1:]
+        parts = b.reshape(inputs, [self.virtual_batch_size, -1, *sizes])
+        outputs = b.reshape(self._normalised(parts, training), [-1, *sizes])
+        outputs.set_shape(inputs.shape)
+        return outputs
+
+    def _normalised(self, inputs: Any, training: Any) -> Any:
         known = smart_constant_value(training)
         gamma, beta = self._aligned(self.gamma, inputs), self._aligned(self.beta, inputs)
         if known is False:
@@ -211,15 +222,21 @@ class BatchNormalization(Layer):
     def _trained(self, inputs: Any, training: Any, gamma: Any, beta: Any) -> tuple[Any, ...]:
         """Moments and parameters for training, or for what `training` says; adds the updates."""
         reduced = [i for i in range(inputs.shape.ndims) if i not in self.axis]
-        mean, variance = b.moments(inputs, reduced, keep_dims=len(self.axis) > 1)
+        parted = self.virtual_batch_size is not None
+        if parted:
+            reduced.remove(1)
+        mean, variance = b.moments(inputs, reduced, keep_dims=len(self.axis) > 1 or parted)
         if mean.dtype != self._parameter_dtype:
             mean = b.cast(mean, self._parameter_dtype)
             variance = b.cast(variance, self._parameter_dtype)
         mean = _either(training, mean, self.moving_mean)
         variance = _either(training, variance, self.moving_variance)
         new_mean, new_variance = mean, variance
+        if parted:
+            new_mean = b.reduce_mean(mean, 1, keepdims=True)
+            new_variance = b.reduce_mean(variance, 1, keepdims=True)
         if self.renorm:
-            r, d, new_mean, new_variance = self._renormed(mean, variance, training)
+            r, d, new_mean, new_variance = self._renormed(new_mean, new_variance, training)
             r, d = self._aligned(r, inputs), self._aligned(d, inputs)
             gamma, beta = _composed(r, d, gamma, beta)
         self.add_update(self._mean_update(training, new_mean))
@@ -317,7 +334,7 @@ class BatchNormalization(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the input's shape."""
-        return input_shape
+        return as_shape(input_shape)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments; initializers and the like as they are."""
@@ -339,6 +356,7 @@ class BatchNormalization(Layer):
             "renorm_clipping",
             "renorm_momentum",
             "fused",
+            "virtual_batch_size",
             "adjustment",
         )
 

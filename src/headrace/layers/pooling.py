@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.core.export import export
+from headrace.core.shapes import as_shape
 from headrace.layers.arguments import (
     as_function,
     channels_order,
@@ -81,7 +82,7 @@ class Pooling(Layer):
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return the shape that is left of one."""
-        dims = input_shape.with_rank(self.spatial + 2)
+        dims = as_shape(input_shape).with_rank(self.spatial + 2)
         first = self.data_format == "channels_first"
         space = (dims[2:] if first else dims[1:-1]).as_list()
         out = [

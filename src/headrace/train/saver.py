@@ -19,7 +19,7 @@ from typing import Any
 from headrace.checkpoint.bundle import NamedTensor, write_bundle
 from headrace.checkpoint.session_files import read_session_file, write_session_file
 from headrace.core import log, proto
-from headrace.core.errors import NotFoundError
+from headrace.core.errors import InvalidArgumentError, NotFoundError
 from headrace.core.export import export
 from headrace.core.text import as_text
 from headrace.graph import meta_graph
@@ -47,6 +47,10 @@ __all__ = ["Saver"]
 
 _log = logging.getLogger("headrace")
 
+_MISMATCH = (
+    "a variable of this graph has another shape or type in the checkpoint: "
+    "tf.train.list_variables(checkpoint) says what is there"
+)
 _NAMES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
 
 
@@ -295,7 +299,8 @@ class Saver:
     def restore(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
         """Give the variables in `sess` the values of the checkpoint at `save_path`.
 
-        NotFoundError, where the checkpoint lacks names, says which, and which others it has.
+        NotFoundError, where the checkpoint lacks names, says which, and which others it has;
+        InvalidArgumentError which variable has another shape or type there.
         """
         if self._is_empty:
             return
@@ -309,13 +314,13 @@ class Saver:
         log.info("Restoring parameters from %s", prefix)
         try:
             sess.run(self.saver_def.restore_op_name, {self.saver_def.filename_tensor_name: prefix})
-        except NotFoundError as error:
-            raise NotFoundError(
-                error.node_def,
-                error.op,
-                f"Restoring from checkpoint {prefix} failed: {error.message}",
-                hint=error.hint,
-            ) from None
+        except (NotFoundError, InvalidArgumentError) as error:
+            kind = NotFoundError if isinstance(error, NotFoundError) else InvalidArgumentError
+            message = f"Restoring from checkpoint {prefix} failed: {error.message}"
+            failed = kind(error.node_def, error.op, message, hint=error.hint or _MISMATCH)
+            for line in error.details:
+                failed.add_detail(line)
+            raise failed from None
         if self._exact:
             self.resume(sess, prefix)
 

@@ -188,12 +188,33 @@ def unknown(*shape):
             "contains keys not in",
         ),
         (
-            lambda layers, x: layers.batch_normalization(x, virtual_batch_size=2),
-            NotImplementedError,
-            "virtual_batch_size must be None",
+            lambda layers, x: layers.batch_normalization(
+                x, virtual_batch_size=2, adjustment=lambda shape: (1.0, 0.0)
+            ),
+            ValueError,
+            "adjustment cannot be specified",
+        ),
+        (lambda layers, x: layers.dense(x), TypeError, r"dense\(\): missing .*'units'"),
+        (
+            lambda layers, x: layers.dense(x, 2, bias=0),
+            TypeError,
+            r"dense\(\): got an unexp.*'bias'",
         ),
     ],
 )
 def test_refuses(build, error, message):
     with pytest.raises(error, match=message):
         build(tf.layers, tf.constant(IMAGE))
+
+
+def test_shapes_of_outputs_follow_from_lists():
+    layers = tf.layers
+    shapes = {
+        layers.Dense(2): ([None, 3], [None, 2]),
+        layers.Conv2D(4, 3): ([None, 5, 6, 1], [None, 3, 4, 4]),
+        layers.MaxPooling1D(2, 2): ([7, 4, 3], [7, 2, 3]),
+        layers.Flatten(): ([None, 2, 3], [None, 6]),
+        layers.BatchNormalization(): ([2, 3], [2, 3]),
+    }
+    for layer, (given, expected) in shapes.items():
+        assert layer.compute_output_shape(given).as_list() == expected

@@ -170,8 +170,10 @@ def test_other_shapes_need_reshape(tmp_path):
         path = tf.train.Saver().save(session, str(tmp_path / "m"))
     with tf.Graph().as_default(), tf.Session() as session:
         v = tf.get_variable("v", [2, 3], tf.float64)
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError) as error:
             tf.train.Saver().restore(session, path)
+        assert f"Restoring from checkpoint {path} failed: " in str(error.value)
+        assert "inputs: v:0" in str(error.value) and "list_variables" in str(error.value)
         tf.train.Saver(reshape=True).restore(session, path)
         assert session.run(v).tolist() == [[0, 1, 2], [3, 4, 5]]
 
