@@ -54,7 +54,7 @@ __all__ = ["Estimator"]
 InputFn = Callable[..., Any]
 Hooks = Sequence[SessionRunHook] | None
 
-_OVERRIDABLE = {"model_fn", "_create_and_assert_global_step"}
+_OVERRIDABLE = {"model_fn", "_create_and_assert_global_step", "_params_in"}
 
 
 @export("estimator.Estimator")
@@ -148,12 +148,17 @@ class Estimator:
             features,
             labels,
             mode=mode,
-            params=self.params,
+            params=self._params_in(mode),
             config=config or self.config,
         )
 
     def _call_input_fn(self, input_fn: InputFn, mode: str) -> Inputs:
-        return call_input_fn(input_fn, mode=mode, params=self.params, config=self.config)
+        params = self._params_in(mode)
+        return call_input_fn(input_fn, mode=mode, params=params, config=self.config)
+
+    def _params_in(self, mode: str) -> Any:
+        """The params that functions get in a mode."""
+        return self.params
 
     def _create_and_assert_global_step(self, graph: Graph) -> Any:
         return create_global_step(graph)

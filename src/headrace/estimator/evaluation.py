@@ -102,7 +102,9 @@ def write_results(
     directory: str, results: Mapping[str, Any], step: int, checkpoint_path: str | None
 ) -> None:
     """Write an evaluation's results as summaries, with the checkpoint that they are of."""
-    shown = ", ".join(f"{k} = {v}" for k, v in sorted(results.items()) if not isinstance(v, bytes))
+    shown = ", ".join(
+        f"{k} = {v!s}" for k, v in sorted(results.items()) if not isinstance(v, bytes)
+    )
     log.info("Saving dict for global step %d: %s", step, shown)
     summary = proto.Summary()
     for key, value in results.items():

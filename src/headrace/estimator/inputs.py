@@ -237,42 +237,44 @@ def pandas_input_fn(
     y: labels, a Series (`target_column` is the name that it travels under) or a DataFrame, with
     the index of x. The rest as of numpy_input_fn.
     """
-    if not (hasattr(x, "iloc") and hasattr(x, "columns")):
+    if not (hasattr(x, "columns") and hasattr(x, "index")):
         raise TypeError(f"x must be a pandas DataFrame; got {type(x).__name__}")
     _check_shuffle(shuffle)
     if not isinstance(target_column, str):
         raise TypeError("target_column must be a string type")
-    frame = x.copy()
-    targets: list[str] = []
-    if y is not None:
-        several = hasattr(y, "columns")
-        targets = list(y.columns) if several else [target_column]
-        if not several and target_column in frame:
-            raise ValueError(
-                f"Cannot use name {target_column} for target column: DataFrame already has a "
-                f"column with that name: {list(frame.columns)}"
-            )
-        if both := set(frame.columns) & set(targets) if several else set():
-            raise ValueError(f"columns of both x and y: {sorted(both)}")
-        if not (frame.index == y.index).all():
-            raise ValueError(
-                f"Index for x and y are mismatched.\nIndex for x: {frame.index}\n"
-                f"Index for y: {y.index}\n"
-            )
-        for name in targets:
-            frame[name] = y[name] if several else y
+    # Copies, since the frame may change before the function is called.
+    index = np.array(x.index)
+    features = {name: np.array(x[name]) for name in x.columns}
+    targets = _frame_targets(y, target_column, index, features)
 
     def input_fn() -> Any:
-        columns = {name: frame[name].to_numpy() for name in frame.columns}
-        index = frame.index.to_numpy()
+        columns = features | targets
         queue = _enqueued(
             index, columns, queue_capacity, bool(shuffle), num_threads, batch_size, num_epochs
         )
         batch = dict(zip(columns, _batch(queue, batch_size, num_epochs), strict=True))
-        features = {name: batch[name] for name in x.columns}
+        found = {name: batch[name] for name in features}
         if y is None:
-            return features
+            return found
         labels = {name: batch[name] for name in targets}
-        return features, labels if hasattr(y, "columns") else labels[target_column]
+        return found, labels if hasattr(y, "columns") else labels[target_column]
 
     return input_fn
+
+
+def _frame_targets(
+    y: Any, name: str, index: np.ndarray, features: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    if y is None:
+        return {}
+    if not np.array_equal(index, np.array(y.index)):
+        raise ValueError(
+            f"Index for x and y are mismatched.\nIndex for x: {index}\nIndex for y: {y.index}\n"
+        )
+    found = {c: np.array(y[c]) for c in y.columns} if hasattr(y, "columns") else {name: np.array(y)}
+    if both := features.keys() & found.keys():
+        raise ValueError(
+            f"Cannot use name {', '.join(sorted(both))} for target column: DataFrame already has "
+            f"a column with that name: {list(features)}"
+        )
+    return found

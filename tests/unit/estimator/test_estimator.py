@@ -101,6 +101,28 @@ def test_the_default_graph_of_the_caller_stays(tmp_path):
     rows.close()
 
 
+class Dataset:
+    """As much of a dataset as is used: a row for each step, after the initializer has run."""
+
+    def make_initializable_iterator(self):
+        self.row = tf.get_local_variable("row", initializer=-100)
+        self.initializer = self.row.assign(0)
+        return self
+
+    def get_next(self):
+        row = self.row.assign_add(1)
+        return {"x": tf.gather(X, [row])}, tf.gather(Y, [row])
+
+
+def test_datasets(tmp_path):
+    made = estimator(tmp_path).train(Dataset, steps=2)
+    w = np.array([[0.5], [0.0]])
+    for row in (1, 2):
+        x, y = X[row : row + 1], Y[row : row + 1]
+        w = w - 0.1 * 2 * x.T @ (x @ w - y)
+    np.testing.assert_allclose(made.get_variable_value("w"), w, rtol=1e-5)
+
+
 class Listener(tf.train.CheckpointSaverListener):
     def __init__(self):
         self.steps = []

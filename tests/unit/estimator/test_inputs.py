@@ -46,6 +46,38 @@ def test_several_threads_repeat_epochs():
     assert sorted(np.concatenate(found)) == [0, 0, 1, 1, 2, 2]
 
 
+class Frame(dict):
+    """As much of a pandas DataFrame as is used: columns by name, and an index."""
+
+    def __init__(self, **columns):
+        super().__init__({name: np.array(column) for name, column in columns.items()})
+        self.columns = list(columns)
+        self.index = np.arange(len(next(iter(self.values())))) + 100
+
+
+class Series(np.ndarray):
+    @property
+    def index(self):
+        return np.arange(len(self)) + 100
+
+
+def test_frames():
+    pandas_input_fn = tf.estimator.inputs.pandas_input_fn
+    x = Frame(a=[1, 2, 3], b=[0.5, 1.5, 2.5])
+    y = np.array([7, 8, 9]).view(Series)
+    (first, second) = batches(pandas_input_fn(x, y, batch_size=2, shuffle=False))
+    assert first[0]["b"].tolist() == [0.5, 1.5]
+    assert second[1].tolist() == [9]
+    ((_, labels),) = batches(pandas_input_fn(x, Frame(p=[1, 2, 3]), shuffle=False))
+    assert labels["p"].tolist() == [1, 2, 3]
+    (features,) = batches(pandas_input_fn(x, shuffle=False))
+    assert sorted(features) == ["a", "b"]
+    with pytest.raises(ValueError, match="Cannot use name a for target column"):
+        pandas_input_fn(x, y, shuffle=False, target_column="a")
+    with pytest.raises(ValueError, match="Index for x and y are mismatched"):
+        pandas_input_fn(x, y[:2], shuffle=False)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [

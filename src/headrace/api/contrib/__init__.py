@@ -8,6 +8,7 @@ from headrace.api.contrib import layers as layers
 from headrace.api.contrib import opt as opt
 from headrace.api.contrib import rnn as rnn
 from headrace.api.contrib import slim as slim
+from headrace.api.contrib import tpu as tpu
 
 __all__ = [
     "framework",
@@ -15,4 +16,5 @@ __all__ = [
     "opt",
     "rnn",
     "slim",
+    "tpu",
 ]
