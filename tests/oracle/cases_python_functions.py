@@ -201,3 +201,15 @@ def all_types(tf):
         return args
 
     return tf.py_function(look, tensors, [t.dtype for t in tensors])
+
+
+@python_case
+def scalars_of_arrays(tf):
+    kinds = [tf.float32, tf.int64, tf.uint8, tf.float16, tf.complex64]
+    numbers = [tf.constant(1, kind) for kind in kinds]
+    name = tf.strings.join(["data/", "a.npy"])
+    return (
+        tf.py_func(lambda *values: [type(v).__name__ for v in values], numbers, ["string"] * 5),
+        tf.py_func(lambda path: path.decode("utf-8") + ".old", [name], tf.string),
+        tf.py_func(lambda path: type(path).__name__, [name], tf.string, stateful=False),
+    )

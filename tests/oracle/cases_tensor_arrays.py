@@ -67,6 +67,13 @@ def of_strings(tf):
 
 
 @case
+def of_words_one_by_one(tf):
+    array = tf.TensorArray(tf.string, 2).write(0, "a").write(1, tf.strings.join(["b", "c"]))
+    words = tf.constant(["a", "b"])
+    return array.stack(), tf.map_fn(lambda word: tf.strings.join([word, "!"]), words)
+
+
+@case
 def of_nothing(tf):
     return tf.TensorArray(tf.float32, 0, element_shape=[2]).stack()
 

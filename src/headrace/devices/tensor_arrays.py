@@ -380,7 +380,7 @@ def _stacked(rows: Sequence[Any], dtype: DType) -> np.ndarray:
         block = np.empty((len(rows), *first), object)
         for i, row in enumerate(rows):
             _check_same(first, i, np.shape(row))
-            block[i] = row
+            block[i, ...] = row  # a scalar row is an array too: its value, not itself
         return block
     for i, row in enumerate(rows):
         if row.shape != first:

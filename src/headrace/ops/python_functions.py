@@ -32,9 +32,16 @@ _ERRORS = [
 
 
 def _call(inputs, *, token, Tout, op):
-    # Arguments are the function's own: it may write to them and keep them.
-    arguments = [np.array(v) if np.ndim(v) else v for v in inputs]
-    return _outputs(_guarded(op, token, arguments), Tout, token)
+    return _outputs(_guarded(op, token, [_argument(v) for v in inputs]), Tout, token)
+
+
+def _argument(value: Any) -> Any:
+    """An array that is the function's own: it may write to it and keep it. A scalar is NumPy's, or
+    bytes: functions call decode() on the name of a file.
+    """
+    if not isinstance(value, np.ndarray):
+        return value
+    return np.array(value) if value.ndim else value[()]
 
 
 def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
@@ -59,9 +66,10 @@ def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
 
 
 def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np.ndarray]:
-    if len(types) == 0:
-        return []
-    values = results if isinstance(results, list | tuple) else [results]
+    if results is None:
+        values: Sequence[Any] = ()
+    else:
+        values = results if isinstance(results, list | tuple) else [results]
     if len(values) != len(types):
         raise ValueError(
             f"{token} returns {len(values)} values, but expects to see {len(types)} values."
@@ -74,12 +82,23 @@ def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarr
         array = as_array(value)
     else:
         array = np.asarray(value)
+    if array.dtype == object and dtype is not dtypes.string:
+        _check_strings(array)
     found = dtypes.of_array(array)
     if found is not dtype:
         raise ValueError(
             f"{index}-th value returned by {token} is {found.name}, but expects {dtype.name}"
         )
     return array
+
+
+def _check_strings(array: np.ndarray) -> None:
+    """NumPy has made objects of what it has no type for: only strings are values of tensors."""
+    for item in array.flat:
+        if not isinstance(item, str | bytes):
+            raise errors.InternalError(
+                None, None, f"Unsupported object type {type(item).__name__}: {item!r}"
+            )
 
 
 def _py_func_schema(op_type: str, effect: Effect) -> Any:

@@ -110,7 +110,7 @@ def _size_fold(op):
     if not isinstance(maker, Node) or maker.type != "TensorArrayV3" or maker.attrs["dynamic_size"]:
         return None
     size = constant_value(maker._inputs[0])
-    return None if size is None or np.ndim(size) else [np.int32(size)]
+    return None if size is None or np.ndim(size) or size < 0 else [np.int32(size)]
 
 
 @_define(

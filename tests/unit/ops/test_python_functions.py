@@ -52,6 +52,20 @@ def test_kinds_of_errors(raised, expected):
         run(tf.py_function(function, [], tf.float32))
 
 
+@pytest.mark.parametrize(
+    ("result", "types", "error", "message"),
+    [
+        (None, [tf.float32], tf.errors.InvalidArgumentError, "returns 0 values, but expects to see 1"),
+        (1.5, [], tf.errors.InvalidArgumentError, "returns 1 values, but expects to see 0"),
+        ({"a": 1}, tf.float32, tf.errors.InternalError, "Unsupported object type dict"),
+        (10**30, tf.int64, tf.errors.InternalError, "Unsupported object type int"),
+    ],
+)
+def test_what_is_no_result(result, types, error, message):
+    with pytest.raises(error, match=message):
+        run(tf.py_func(lambda: result, [], types))
+
+
 def test_gradients():
     x = tf.constant(2.0)
     assert tf.gradients(tf.py_func(lambda v: v, [x], tf.float32), x) == [None]

@@ -50,6 +50,7 @@ MISTAKES = {
     "must not be negative": lambda: array(2, infer_shape=False).split([1.0], [2, -1]).flow,
     "not equal to the size of lengths": lambda: array(2).split([1.0, 2.0, 3.0], [1, 1, 1]).flow,
     "Size should be >= 0": lambda: array(-1).flow,
+    "Size should be >= 0.": lambda: array(-1).size(),
     "dtype is float32 but Op is trying to write dtype int32": lambda: (
         array().write(0, tf.constant(1)).flow
     ),
