@@ -104,3 +104,21 @@ def of_older_graphs(tf):
         return tf.raw_ops.LookupTableFind(
             table_handle=handle, keys=["b", "c"], default_value=tf.constant(-1, tf.int64)
         ), tf.raw_ops.LookupTableSize(table_handle=handle)
+
+
+@case(graph=False)
+def by_the_names_of_contrib(tf):
+    lookup = tf.contrib.lookup
+    words = lookup.index_table_from_tensor(mapping=tf.constant(["x", "y"]), num_oov_buckets=4)
+    names = lookup.index_to_string_table_from_tensor(tf.constant(["x", "y"]), default_value="?")
+    initializer = lookup.KeyValueTensorInitializer(["x"], [1.5])
+    table = lookup.HashTable(initializer, -1.0, shared_name="shared", name="kept")
+    twin = lookup.HashTable(initializer, -1.0, "shared")
+    changing = lookup.MutableHashTable(tf.string, tf.int64, -1, checkpoint=False)
+    put = changing.insert(tf.constant(["x"]), tf.constant([7], tf.int64))
+    keys = tf.constant(["y", "p", "x"])
+    with after_initializers(tf), tf.control_dependencies([put]):
+        numbers = tf.constant([1, 9], tf.int64)
+        found = [words.lookup(keys), names.lookup(numbers), changing.lookup(keys)]
+        spoken = lookup.string_to_index(keys, tf.constant(["p", "y"]))
+        return found, table.lookup(keys), twin.lookup(keys), spoken.op.type

@@ -17,6 +17,7 @@ from headrace.ops import comparisons as comparisons
 from headrace.ops import complex_numbers as complex_numbers
 from headrace.ops import cond as cond
 from headrace.ops import contractions as contractions
+from headrace.ops import contrib_tables as contrib_tables
 from headrace.ops import control as control
 from headrace.ops import control_flow as control_flow
 from headrace.ops import conv_layers as conv_layers

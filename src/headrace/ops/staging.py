@@ -308,7 +308,7 @@ class BaseStagingArea:
         return list(tensors)
 
 
-@export("python.ops.data_flow_ops.StagingArea")
+@export("python.ops.data_flow_ops.StagingArea", "contrib.staging.StagingArea")
 class StagingArea(BaseStagingArea):
     """Keeps tuples of tensors between parts of a step, or between steps, in order.
 

@@ -58,6 +58,7 @@ def initialize_all_tables(name: str = "init_all_tables") -> Operation:
 # -- What fills a table ----------------------------------------------------------------------------
 
 
+@export("contrib.lookup.TableInitializerBase")
 class TableInitializerBase:
     """Keys and values for a table."""
 
@@ -89,7 +90,7 @@ class TableInitializerBase:
                 raise TypeError(f"Invalid {what} dtype, expected {found!r} but got {wanted!r}.")
 
 
-@export("lookup.KeyValueTensorInitializer")
+@export("lookup.KeyValueTensorInitializer", "contrib.lookup.KeyValueTensorInitializer")
 class KeyValueTensorInitializer(TableInitializerBase):
     """Fills a table with the elements of two tensors."""
 
@@ -114,7 +115,7 @@ class KeyValueTensorInitializer(TableInitializerBase):
         return filled
 
 
-@export("lookup.TextFileIndex")
+@export("lookup.TextFileIndex", "contrib.lookup.TextFileIndex")
 class TextFileIndex:
     """What to take of a line, other than one of its columns."""
 
@@ -122,7 +123,7 @@ class TextFileIndex:
     LINE_NUMBER = LINE_NUMBER
 
 
-@export("lookup.TextFileInitializer")
+@export("lookup.TextFileInitializer", "contrib.lookup.TextFileInitializer")
 class TextFileInitializer(TableInitializerBase):
     """Fills a table with two columns of a text file: their numbers, or a TextFileIndex."""
 
@@ -187,6 +188,7 @@ def _check_column(what: str, short: str, index: int, dtype: DType) -> None:
         raise ValueError(f"Signature mismatch. {what} must be integer or string, got {dtype!r}.")
 
 
+@export("contrib.lookup.TextFileStringTableInitializer")
 class TextFileStringTableInitializer(TextFileInitializer):
     """Fills a table from ids to strings from a text file, by default from line numbers to lines."""
 
@@ -211,6 +213,7 @@ class TextFileStringTableInitializer(TextFileInitializer):
         )
 
 
+@export("contrib.lookup.TextFileIdTableInitializer")
 class TextFileIdTableInitializer(TextFileInitializer):
     """Fills a table from words to ids from a text file, by default from lines to their numbers."""
 
@@ -239,6 +242,7 @@ class TextFileIdTableInitializer(TextFileInitializer):
 # -- Tables ----------------------------------------------------------------------------------------
 
 
+@export("contrib.lookup.LookupInterface")
 class LookupInterface:
     """A table from keys of one dtype to values of another."""
 
@@ -279,7 +283,11 @@ class _InitializableTable(LookupInterface):
     """A table that is filled once, by `initializer`."""
 
     def __init__(
-        self, initializer: TableInitializerBase, default_value: Any, name: str | None
+        self,
+        initializer: TableInitializerBase,
+        default_value: Any,
+        name: str | None,
+        shared_name: str | None = None,
     ) -> None:
         super().__init__(initializer.key_dtype, initializer.value_dtype)
         self._default_value = convert_to_tensor(default_value, dtype=self.value_dtype)
@@ -287,7 +295,7 @@ class _InitializableTable(LookupInterface):
         self._handle = b.hash_table_v2(
             self.key_dtype,
             self.value_dtype,
-            shared_name=initializer._shared_name,
+            shared_name=shared_name or initializer._shared_name,
             name=name or "hash_table",
         )
         self._init_op = initializer.initialize(self)
@@ -350,7 +358,16 @@ class StaticHashTable(_InitializableTable):
 
 
 class HashTable(StaticHashTable):
-    """StaticHashTable, by the name that tf.contrib.lookup has for it."""
+    """StaticHashTable as it was before tf.lookup; `shared_name` is that of its content."""
+
+    def __init__(
+        self,
+        initializer: TableInitializerBase,
+        default_value: Any,
+        name: str | None = None,
+        shared_name: str | None = None,
+    ) -> None:
+        _InitializableTable.__init__(self, initializer, default_value, name, shared_name)
 
     @property
     def init(self) -> Operation:
@@ -454,6 +471,7 @@ def _beside(handle: Tensor) -> Any:
     return handle.graph.colocate_with(handle)
 
 
+@export("contrib.lookup.MutableHashTable")
 class MutableHashTable(_ChangeableTable):
     """A table that can be changed, from scalars to scalars or vectors (as the default is).
 
@@ -482,7 +500,7 @@ class MutableHashTable(_ChangeableTable):
             self._save_with_the_graph()
 
 
-@export("lookup.experimental.DenseHashTable")
+@export("lookup.experimental.DenseHashTable", "contrib.lookup.MutableDenseHashTable")
 class DenseHashTable(_ChangeableTable):
     """A table that can be changed; `empty_key` and `deleted_key` can't be among its keys.
 

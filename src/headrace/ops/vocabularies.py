@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from headrace.core import dtypes
-from headrace.core.export import export
+from headrace.core.export import export, export_value
 from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 
+@export("contrib.lookup.HasherSpec")
 class HasherSpec(NamedTuple):
     """How unknown words get their buckets: "fasthash", or "stronghash" with a key."""
 
@@ -44,8 +45,10 @@ class HasherSpec(NamedTuple):
 
 
 FastHashSpec = HasherSpec("fasthash", None)
+export_value(__name__, "FastHashSpec", "contrib.lookup.FastHashSpec")
 
 
+@export("contrib.lookup.StrongHashSpec")
 def StrongHashSpec(key: Sequence[int]) -> HasherSpec:
     """The hash that can't be steered by who chooses the words; `key` is two unsigned integers."""
     if len(key) != 2:
@@ -55,6 +58,7 @@ def StrongHashSpec(key: Sequence[int]) -> HasherSpec:
     return HasherSpec("stronghash", list(key))
 
 
+@export("contrib.lookup.IdTableWithHashBuckets")
 class IdTableWithHashBuckets(LookupInterface):
     """A table of ids, and `num_oov_buckets` more ids for what isn't in it, chosen by a hash."""
 
@@ -171,6 +175,7 @@ def _check_vocabulary(size: int | None, buckets: int, where: str = "") -> None:
         raise ValueError(f"vocab_size must be greater than 0, got {size}.{where}")
 
 
+@export("contrib.lookup.index_table_from_file")
 def index_table_from_file(
     vocabulary_file: Any = None,
     num_oov_buckets: int = 0,
@@ -246,6 +251,7 @@ def index_table_from_tensor(
         return _with_buckets(table, num_oov_buckets, hasher_spec, key_dtype)
 
 
+@export("contrib.lookup.index_to_string_table_from_file")
 def index_to_string_table_from_file(
     vocabulary_file: Any,
     vocab_size: int | None = None,

@@ -55,7 +55,12 @@ def test_kinds_of_errors(raised, expected):
 @pytest.mark.parametrize(
     ("result", "types", "error", "message"),
     [
-        (None, [tf.float32], tf.errors.InvalidArgumentError, "returns 0 values, but expects to see 1"),
+        (
+            None,
+            [tf.float32],
+            tf.errors.InvalidArgumentError,
+            "returns 0 values, but expects to see 1",
+        ),
         (1.5, [], tf.errors.InvalidArgumentError, "returns 1 values, but expects to see 0"),
         ({"a": 1}, tf.float32, tf.errors.InternalError, "Unsupported object type dict"),
         (10**30, tf.int64, tf.errors.InternalError, "Unsupported object type int"),
