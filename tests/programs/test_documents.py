@@ -38,7 +38,13 @@ def test_the_demo_reads_digits():
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/compiler.md", "docs/control_flow.md", "docs/training_sessions.md"]
+    "document",
+    [
+        "docs/compiler.md",
+        "docs/control_flow.md",
+        "docs/estimators.md",
+        "docs/training_sessions.md",
+    ],
 )
 def test_the_examples_print_what_is_shown(document):
     codes, shown = blocks(document, "python"), blocks(document, "text")

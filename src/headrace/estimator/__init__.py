@@ -7,6 +7,7 @@ batches of arrays. `estimator` is the object itself, `training` and `exporters` 
 
 from headrace.estimator import canned as canned
 from headrace.estimator import columns as columns
+from headrace.estimator import early_stopping as early_stopping
 from headrace.estimator import estimator as estimator
 from headrace.estimator import inputs as inputs
 from headrace.estimator import tpu as tpu
