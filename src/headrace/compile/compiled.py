@@ -29,7 +29,7 @@ from headrace.compile.plan import Plan
 from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
 from headrace.compile.rowwise import build_rows
 from headrace.compile.target import Target, host
-from headrace.core.dtypes import as_dtype
+from headrace.core.dtypes import as_dtype, resource
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
@@ -43,8 +43,7 @@ from headrace.graph.structured import Structure
 __all__ = ["Compiled", "compile_region", "plan_region"]
 
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
-_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-_largest = np.maximum.reduce
+_READ, _WRITABLE = VariableState.read, VariableState.writable
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -81,17 +80,19 @@ class Compiled:
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
         self._region = region
-        self._cluster = NativeCluster(plan)
+        limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
+        self._cluster = NativeCluster(plan, limits=limits)
         self.has_loops = plan.has_loops
         self._inputs = [_expected(v) for v in region.inputs]
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
+        self._gets = [_WRITABLE if v.written else _READ for v in self._variables]
+        self._shapes = [v.shape for v in self._variables]
+        self._handles = any(v.dtype is resource for v in region.variables)
+        self._order: tuple[list[Any], list[Any]] = [], []
         self._begun = [i for i, v in enumerate(self._variables) if not v.initialized]
         self._undone = sorted(plan.undone)
-        self._checks = [
-            Check(region.inputs.index(v), limit) for v, limit in region.limits if v in region.inputs
-        ]
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         # What comes as an array is checked by the driver, in nanoseconds.
@@ -99,8 +100,6 @@ class Compiled:
             v if type(v) is np.ndarray else _checked(v, *expected)
             for v, expected in zip(values, self._inputs, strict=False)
         ]
-        if self._checks and any(c.fails(inputs[c.input]) for c in self._checks):
-            return self._interpret(values)  # the op's own kernel says what is wrong
         outputs = [make(shape, dtype) for make, shape, dtype in self._outputs]
         while True:
             try:
@@ -119,25 +118,22 @@ class Compiled:
         self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray]
     ) -> list[Any]:
         """Run on variables too; under their locks, if any is written."""
-        references = values[len(inputs) :]
-        states = [
-            r if type(r) is VariableState else v.find(r)
-            for v, r in zip(self._variables, references, strict=True)
-        ]
-        if len(set(states)) < len(states):
+        states = values[len(inputs) :]
+        if self._handles:
+            states = [v.find(r) for v, r in zip(self._variables, states, strict=True)]
+        locks = self._ordered([s.lock for s in states])
+        if len(locks) < len(states):
             return self._interpret(values)  # two names of one variable
         if not self._writes:
-            arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
-            self._cluster.run(inputs, outputs, arrays)
+            self._cluster.run(inputs, outputs, self._arrays(states))
             return outputs
-        # One order for all threads, so that no two wait for each other. Ctrl-C may come after any
-        # call, so that one takes them all, and one gives back those that were taken.
-        locks = [s.lock for s in sorted(states, key=id)]
+        # Ctrl-C may come after any call, so that one takes all locks, and one gives back those that
+        # were taken.
         held: list[bool] = []
         give_back = partial(deque, map(_RELEASE, compress(locks, held)), 0)
         try:
             held.extend(map(_ACQUIRE, locks))
-            arrays = [v.read(s) for v, s in zip(self._variables, states, strict=True)]
+            arrays = self._arrays(states)
             before = [arrays[i].copy() for i in self._undone] if self._undone else ()
             try:
                 self._cluster.run(inputs, outputs, arrays)
@@ -151,6 +147,29 @@ class Compiled:
         finally:
             give_back()
         return outputs
+
+    def _ordered(self, locks: list[Any]) -> list[Any]:
+        """Locks, once each, in one order for all threads, so that no two wait for each other. The
+        last answer is kept in mind: variables are the same in every step.
+        """
+        known, ordered = self._order
+        if locks != known:
+            ordered = sorted(set(locks), key=id)
+            self._order = locks, ordered
+        return ordered
+
+    def _arrays(self, states: Sequence[VariableState]) -> list[np.ndarray]:
+        """The variables' arrays. Nearly always all are as they should be: then nobody asks which
+        isn't.
+        """
+        try:
+            arrays = [get(state) for get, state in zip(self._gets, states, strict=True)]
+        except OpError:
+            arrays = []
+        if [a.shape for a in arrays] == self._shapes:
+            return arrays
+        del arrays  # which are the variables' own: none is to be copied for our sake
+        return [v.read(s) for v, s in zip(self._variables, states, strict=True)]
 
     def _interpret(self, values: Sequence[Any]) -> list[Any]:
         """Run the region's nodes one by one: what the native code assumed doesn't hold."""
@@ -192,19 +211,6 @@ class _Context:
         return lambda values: _interpreted(
             part.nodes, dict(zip(feeds, values, strict=True)), part.fetches
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """An input that holds indices, which must be in [0, limit)."""
-
-    input: int
-    limit: int
-
-    def fails(self, indices: np.ndarray) -> bool:
-        # As unsigned numbers, negative ones are the largest.
-        unsigned = indices.view(_UNSIGNED[indices.itemsize])
-        return bool(unsigned.size and _largest(unsigned, None) >= self.limit)
 
 
 def _named(node: Node, operands: list[Any]) -> Any:

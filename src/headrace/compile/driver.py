@@ -65,10 +65,13 @@ class _Expected(NamedTuple):
 class NativeCluster:
     """A plan, loaded."""
 
-    def __init__(self, plan: Plan, threads: int | None = None) -> None:
+    def __init__(
+        self, plan: Plan, threads: int | None = None, limits: Sequence[tuple[int, int]] = ()
+    ) -> None:
         """Load a plan; compile those of its kernels that were never compiled.
 
         threads: the size of its team; as many as OpenMP has if None
+        limits: (input, limit): inputs that hold indices, all of which must be in [0, limit)
         """
         self.plan = plan
         self.threads = 1 if openmp.library() is None else threads or openmp.thread_count()
@@ -77,6 +80,7 @@ class NativeCluster:
             i: _aligned_copy(b) for i, b in enumerate(plan.buffers) if b.kind == "constant"
         }
         self._expected = _expectations(plan)
+        self._limits = [_limit(i, self._expected[i], limit) for i, limit in limits]
         self._counts = tuple(
             sum(e.what.startswith(kind) for e in self._expected)
             for kind in ("input", "output", "variable")
@@ -101,7 +105,8 @@ class NativeCluster:
 
         ValueError or TypeError: an array isn't what the plan expects, and nothing was run;
         MemoryError: there is no room for another instance; Full: a list had too few rows, and will
-        have more in the next run. The current cancellation's error ends it at its next call.
+        have more in the next run; Fault: an index is wrong, or a kernel found that something is.
+        The current cancellation's error ends it at its next call.
         """
         wanted = self._counts
         if len(inputs) != wanted[0] or len(outputs) != wanted[1] or len(variables) != wanted[2]:
@@ -237,7 +242,7 @@ class Full(Fault):
 
 
 def _failure(status: int) -> Exception:
-    if status == team.FAULTED:
+    if status in (team.FAULTED, team.OUTSIDE):
         return Fault()
     if status == team.CANCELLED:
         return errors.CancelledError(None, None, "the step was cancelled")
@@ -295,6 +300,7 @@ class _Instance:
         ).reshape(-1, CALL_WORDS)
         self._segments = np.array(segments(plan.calls), np.int64).reshape(-1, 3)
         self._arrays = np.array([_row(e) for e in cluster._expected], np.int64).reshape(-1, 3)
+        self._limits = np.array(cluster._limits, np.int64).reshape(-1, 4)
         self.words = np.zeros(Header.SIZE, np.int64)
         self.zero = address(self.words) + 8 * Header.ZERO
         for word, value in {
@@ -313,6 +319,8 @@ class _Instance:
             Header.ARRAY_COUNT: len(self._arrays),
             Header.PATCHES: address(self._patches),
             Header.PATCH_COUNT: len(self._patches),
+            Header.LIMITS: address(self._limits),
+            Header.LIMIT_COUNT: len(self._limits),
             Header.TICKS: _SIGNAL_TICKS.get(platform.machine(), 2**24),
         }.items():
             self.words[word] = value
@@ -485,6 +493,14 @@ def _expectations(plan: Plan) -> list[_Expected]:
 def _row(expected: _Expected) -> tuple[int, int, int]:
     writeable = _WRITEABLE if expected.written else 0
     return id(expected.dtype), expected.size, _C_CONTIGUOUS | _ALIGNED | writeable
+
+
+def _limit(position: int, expected: _Expected, limit: int) -> tuple[int, int, int, int]:
+    """A row of the driver's table of indices."""
+    if expected.dtype.kind != "i" or expected.dtype.itemsize not in (4, 8):
+        raise ValueError(f"indices are of int32 or int64, not {expected.dtype}")
+    representable = min(limit, np.iinfo(expected.dtype).max)
+    return position, expected.dtype.itemsize, expected.size, representable
 
 
 def _fit(array: Any, expected: _Expected) -> np.ndarray:

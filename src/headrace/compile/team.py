@@ -15,8 +15,8 @@ A jump may also stand among the calls of a segment: then all threads follow it, 
 a flag, it's followed only when that is 0; task counters begin anew, for loops; a fault ends all.
 
 It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
-plus its position, a foreign call's failure the negative number that it returned); or an exception
-that a signal's handler raised.
+plus its position, OUTSIDE an index that is none, a foreign call's failure the negative number that
+it returned); or an exception that a signal's handler raised.
 
 Between calls the calling thread looks at the cancel word and, now and then, lets Python handle its
 signals: Ctrl-C stops a step of many seconds at the next call. What stops it is written as the
@@ -44,6 +44,7 @@ __all__ = [
     "JUMPS",
     "NEEDS_BARRIER",
     "ON_MASTER",
+    "OUTSIDE",
     "TEAM",
     "Header",
     "driver_text",
@@ -80,7 +81,9 @@ class Header(IntEnum):
     TIMED = 22  # whether to note when each call ended
     ZERO = 23  # a word that stays 0: what CANCEL points to by default
     FAULT = 24  # address of a word that kernels set when something is wrong
-    SIZE = 25
+    LIMITS = 25  # table of (array's position, bytes of an element, elements, limit): of indices
+    LIMIT_COUNT = 26
+    SIZE = 27
 
 
 TEAM, ALONE, FOREIGN, JUMP = range(4)
@@ -89,7 +92,7 @@ NEEDS_BARRIER, ON_MASTER, ALWAYS, JUMPS = 1, 2, 4, 8
 CALL_WORDS = 5
 _FUNCTION, _ARGUMENTS, _FLAGS, _USER, _ENDED = range(CALL_WORDS)
 
-CANCELLED, INTERRUPTED, FAULTED = 1, 2, 3  # statuses
+CANCELLED, INTERRUPTED, FAULTED, OUTSIDE = 1, 2, 3, 4  # statuses
 FIRST_ARRAY = 16
 
 _NEVER = 2**62
@@ -336,6 +339,11 @@ def _enter(module: Module, symbol: str, step: Function) -> Function:
 
     def run() -> Reg:
         (refused,) = _check_arrays(f, header, arrays)
+        (refused,) = f.when(
+            f.icmp("eq", refused, 0),
+            lambda: _check_limits(f, header, arrays),
+            lambda: refused,
+        )
         return f.when(f.icmp("eq", refused, 0), run_checked, lambda: number(refused))[0]
 
     def run_checked() -> Reg:
@@ -396,6 +404,42 @@ def _check_arrays(f: Function, header: Reg, arrays: Reg) -> list[Reg]:
         return f.select(good, refused, f.add(i, FIRST_ARRAY))
 
     return f.loop(0, _get(f, header, Header.ARRAY_COUNT), check, [f.reg(0)])
+
+
+def _check_limits(f: Function, header: Reg, arrays: Reg) -> list[Reg]:
+    """0, or OUTSIDE if an index isn't in [0, limit)."""
+    table = _get_pointer(f, header, Header.LIMITS)
+
+    def outside(data: Reg, type: Type, elements: Reg, limit: Reg) -> Reg:
+        lanes = f.target.vector_bytes * 8 // type.bits
+        limit = limit if type == I64 else f.convert("trunc", limit, type)
+        whole = f.and_(elements, -lanes)
+
+        # As unsigned numbers, negative ones are the largest.
+        def vector(i: Reg, found: Reg) -> Reg:
+            values = f.load(type.of(lanes), data, i)
+            return f.or_(found, f.icmp("uge", values, f.splat(limit, lanes)))
+
+        def single(i: Reg, found: Reg) -> Reg:
+            return f.or_(found, f.icmp("uge", f.load(type, data, i), limit))
+
+        none = f.splat(f.const(0, I1), lanes)
+        (found,) = f.loop(0, whole, vector, [none], step=lanes)
+        (found,) = f.loop(whole, elements, single, [f.reduce("or", found)])
+        return found
+
+    def check(i: Reg, status: Reg) -> Reg:
+        row = f.offset(table, f.mul(i, 4), I64)
+        position, size, elements, limit = (f.load(I64, row, j) for j in range(4))
+        data = _field(f, PTR, f.load(PTR, arrays, position), DATA_FIELD)
+        (found,) = f.when(
+            f.icmp("eq", size, 4),
+            lambda: outside(data, I32, elements, limit),
+            lambda: outside(data, I64, elements, limit),
+        )
+        return f.select(found, OUTSIDE, status)
+
+    return f.loop(0, _get(f, header, Header.LIMIT_COUNT), check, [f.reg(0)])
 
 
 def _patch(f: Function, header: Reg, arrays: Reg) -> None:

@@ -31,7 +31,7 @@ __all__ = ["ResourceHandle", "Resources", "VariableState", "removals", "reset_co
 Resource = TypeVar("Resource")
 Running = TypeVar("Running")
 
-_FOREIGN = sys.maxsize  # references to memory that we don't know who else holds
+_count, _Array = sys.getrefcount, np.ndarray  # asked for at every step
 
 UNINITIALIZED_HINT = (
     "give it a value first: session.run(tf.global_variables_initializer()), or restore it"
@@ -44,7 +44,8 @@ def _references_when_alone() -> tuple[int, int]:
     """
     holder = VariableState.__new__(VariableState)
     holder.value = private_copy(np.zeros(1))
-    return holder._references(), holder._base_references()
+    base = holder.value.base
+    return _count(holder.value), _count(base)
 
 
 class VariableState(Resumable):
@@ -58,16 +59,6 @@ class VariableState(Resumable):
         self.shape = shape
         self.value: Any = None
         self.lock = threading.RLock()
-
-    def _references(self) -> int:
-        return sys.getrefcount(self.value)
-
-    def _base_references(self) -> int:
-        """Views of our array hold its base: memory that is nobody's but the array's own."""
-        base = self.value.base
-        if base is None:
-            return 0
-        return sys.getrefcount(base) if type(base) is np.ndarray else _FOREIGN
 
     def read(self) -> np.ndarray:
         """Return the value as it is now; it won't change under the reader."""
@@ -104,9 +95,11 @@ class VariableState(Resumable):
 
     def _is_shared(self) -> bool:
         """Whether a write to the value's array could be seen through anything but this variable."""
+        # Views of our array hold its base: memory that is nobody's but the array's own.
+        base = self.value.base
         return (
-            self._references() > _ALONE
-            or self._base_references() > _BASE_ALONE
+            _count(self.value) > _ALONE
+            or (base is not None and (type(base) is not _Array or _count(base) > _BASE_ALONE))
             or not self.value.flags.writeable
         )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import takewhile
 from operator import getitem, itemgetter
 from typing import Any
 
@@ -82,6 +83,10 @@ class Executable:
             )
             for k, (i, kernel) in enumerate(zip(program.instructions, self.kernels, strict=True))
         ]
+        # Compiled steps begin with finding their variables.
+        finding = takewhile(lambda pair: _finds(pair[0]), zip(program.instructions, self.kernels))
+        self._found = [(i.op, kernel, i.output) for i, kernel in finding]
+        self._code = self._code[len(self._found) :]
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Run all instructions; `feeds` are in the order of the program's feeds, and so are the
@@ -104,6 +109,8 @@ class Executable:
         slots: list[Any] = [*feeds, *self._blank]
         op = gather = waits = failed = None
         try:
+            for op, kernel, output in self._found:  # noqa: B007  (an error's message names it)
+                slots[output] = kernel()
             for op, kernel, gather, output, width, frees in self._code:
                 result = kernel(*gather(slots))
                 if width == 1:
@@ -182,11 +189,17 @@ def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]
 
 def _is_silent(instruction: Instruction) -> bool:
     """Whether NumPy does no arithmetic, of which it could warn: native code, finding variables."""
+    return _finds(instruction) or getattr(instruction.op.definition.kernel, "is_silent", False)
+
+
+def _finds(instruction: Instruction) -> bool:
+    """Whether all that it does is to find a variable, which lasts as long as the step."""
+    if instruction.inputs or instruction.frees or instruction.width != 1:
+        return False
     op = instruction.op
     given = [t.dtype for t in op._outputs]
-    finds = not instruction.inputs and len(given) == 1
-    finds = finds and (given[0]._is_ref_dtype or given[0] is resource)
-    return finds or getattr(op.definition.kernel, "is_silent", False)
+    one = len(given) == 1 and (given[0]._is_ref_dtype or given[0] is resource)
+    return one and not (op.definition.may_wait or op.definition.schema.has_list_outputs)
 
 
 def _is_plain(instruction: Instruction) -> bool:

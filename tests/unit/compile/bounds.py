@@ -16,6 +16,7 @@ from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import gemm
+from headrace.compile.kernels.gemm_narrow import narrow_product
 from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.pooling import MaxPool, MaxPoolGradient
@@ -61,6 +62,10 @@ def products() -> None:
         for ta in (False, True):
             for tb in (False, True):
                 run(gemm(m, n, k, ta, tb), [4 * m * k, 4 * k * n, 4 * m * n])
+    for ta in (False, True):
+        narrow = narrow_product(128, 3, 256, ta)
+        assert narrow is not None
+        run(narrow, [4 * 128 * 256, 4 * 256 * 3, 4 * 128 * 3])
 
 
 def small_batches() -> None:

@@ -325,3 +325,43 @@ def test_threads_that_define_the_first_method_together_share_nothing_that_dies(m
         sum(isinstance(o, driver._MethodDef) for o in gc.get_referents(m)) for m in methods
     ]
     assert referents == [1] * 4
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_indices_are_looked_at_before_anything_runs(dtype):
+    size = 37  # neither a whole number of vectors nor less than one
+    indices = Buffer("input", dtype, size * np.dtype(dtype).itemsize, 0)
+    buffers = (indices, Buffer("variable", "float32", 12, 0), Buffer("input", "float32", 12, 1))
+    calls = (Call(Accumulate(3), (2, 1)), Call(_Ignore(), (0,)))
+    cluster = NativeCluster(Plan(buffers, calls, 0), limits=[(0, 10)])
+    w, ones = np.zeros(3, np.float32), np.ones(3, np.float32)
+    good = np.arange(size, dtype=dtype) % 10
+    cluster.run([good, ones], [], [w])
+    for place in (0, 20, size - 1):
+        for wrong in (-1, 10, np.iinfo(dtype).min, np.iinfo(dtype).max):
+            bad = good.copy()
+            bad[place] = wrong
+            with pytest.raises(driver.Fault):
+                cluster.run([bad, ones], [], [w])
+    np.testing.assert_array_equal(w, ones)
+
+
+def test_only_integers_have_limits():
+    with pytest.raises(ValueError, match="int32 or int64"):
+        NativeCluster(chain(8, FACTORS), limits=[(0, 3)])
+
+
+class _Ignore:
+    """A kernel that reads nothing of its argument."""
+
+    arguments = ("x",)
+    counters = 0
+
+    def scratch(self, threads):
+        return 0
+
+    def emit(self, team):
+        pass
+
+    def __repr__(self):
+        return "_Ignore()"

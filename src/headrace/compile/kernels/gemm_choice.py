@@ -14,6 +14,7 @@ from headrace.compile.foreign import Foreign
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing, rounding
+from headrace.compile.kernels.gemm_narrow import narrow_product
 from headrace.compile.kernels.gemm_pack import panel_count
 from headrace.compile.target import SIZES, Target, host
 from headrace.devices import onednn
@@ -46,9 +47,9 @@ def candidates(
     if rounds and dtype != "float32":
         raise ValueError(f"float32 is rounded to {rounds}, not {dtype}")
     epilogue = epilogue or nothing(dtype)
-    by_columns = _by_columns(m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target)
-    if by_columns is not None and not rounds:
-        return [by_columns]
+    divided = _divided(m, n, k, (transpose_a, transpose_b), dtype, epilogue, threads, target)
+    if divided is not None and not rounds:
+        return [divided]
     found: list[Kernel | Foreign] = []
     if SIZES[dtype] >= 4:
         found += _small_batches(
@@ -67,7 +68,7 @@ def candidates(
     return found
 
 
-def _by_columns(
+def _divided(
     m: int,
     n: int,
     k: int,
@@ -76,19 +77,44 @@ def _by_columns(
     epilogue: Epilogue,
     threads: int,
     target: Target | None,
-) -> Gemm | None:
-    """The kernel for a product that fits into the cores' own caches, if its columns can be divided
-    into equal parts. Nothing else is tried: what counts is that all products of a network divide
-    their work alike, and that can't be seen when they are timed one by one.
+) -> Kernel | None:
+    """The kernel for a product that fits into the cores' own caches, if matrices can be divided
+    into equal parts of their columns. Nothing else is tried: what counts is that all products of a
+    network divide their work alike, and that can't be seen when they are timed one by one.
     """
     target = target or host()
     size = SIZES[dtype]
-    vectors = 4 if target.registers >= 32 else 2
-    columns = vectors * target.lanes(dtype)
-    if threads < 2 or m <= FEW_ROWS or n % (threads * columns) or size < 4:
+    columns = _vectors(target) * target.lanes(dtype)
+    if threads < 2 or m <= FEW_ROWS or size < 4:
         return None
     if (m * k + k * n + m * n) * size > threads * CACHED:
         return None
+    if n % (threads * columns) == 0:
+        return _by_columns(m, n, k, transposed, dtype, epilogue, threads, target)
+    # What was divided by columns is A's k, or m if it's transposed.
+    if not transposed[1] and (m if transposed[0] else k) % (threads * columns) == 0:
+        return narrow_product(m, n, k, transposed[0], dtype, epilogue, target=target)
+    return None
+
+
+def _vectors(target: Target) -> int:
+    """How many vectors a row of a large product's tile has."""
+    return 4 if target.registers >= 32 else 2
+
+
+def _by_columns(
+    m: int,
+    n: int,
+    k: int,
+    transposed: tuple[bool, bool],
+    dtype: str,
+    epilogue: Epilogue,
+    threads: int,
+    target: Target,
+) -> Gemm:
+    """Each thread has a part of the columns."""
+    size, vectors = SIZES[dtype], _vectors(target)
+    columns = vectors * target.lanes(dtype)
     # A small B is better close together; not so where A is copied already.
     packs = not transposed[0] and n // threads * k * size <= PACKED
     spec = gemm(
