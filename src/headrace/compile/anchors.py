@@ -42,6 +42,7 @@ FAMILIES: dict[str, Family] = {
     "scatter": Family(_always, prepared.build_scatter),
     "row_update": Family(_always, prepared.build_row_update),
     "scan": Family(_always, prepared.build_scan),
+    "generator": Family(_always, prepared.build_advance),
     "random": Family(prepared.supports_random, prepared.build_random),
     "list": Family(_always, lists.build_list),
     "while": Family(_always, structures.build_while),

@@ -16,6 +16,7 @@ from dataclasses import replace
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
+from headrace.compile.generators import find_generators
 from headrace.compile.lists import list_use, list_users, lists_fit
 from headrace.compile.region import (
     Region,
@@ -35,7 +36,7 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.anchors import Gather
+from headrace.graph.anchors import Advance, Gather, RowUpdate, Scatter
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import (
@@ -60,13 +61,18 @@ __all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "
 
 Readers = Mapping[Value, Sequence[Node | None]]
 
+_LOOKING = (Gather, Scatter, RowUpdate)  # what looks at its indices itself, where nobody can before
+
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
 
 
 def rewritten(flow: Dataflow) -> Dataflow:
     """The flow in the forms that the compiler profits from."""
-    for rewrite in (channels_last, mask_before_unpooling, join_products, sum_once, reserve_samples):
+    for rewrite in (
+        *(channels_last, mask_before_unpooling, join_products, sum_once),
+        *(reserve_samples, find_generators),
+    ):
         flow = rewrite(flow)
     return widen(flow, is_lowerable)
 
@@ -206,17 +212,19 @@ def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
         if isinstance(geometry, Structure):
             known = all(variable_type(v) for v in node.inputs if is_reference(v))
             return known and all(_is_part(part, families) for part in geometry.parts)
-        if inside and isinstance(geometry, Gather):
-            return True  # its kernel looks at its indices
+        if inside and isinstance(geometry, _LOOKING):
+            return True
         return all(_is_given(v, limit) for v, limit in limits_of(node))
     return True
 
 
 def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
     """Whether a part of a loop or branch can be compiled with it: all of it, and nothing in it has
-    to be checked or reserved before. It may read variables, and writes none.
+    to be checked or reserved before. It may read and write variables, and gives no references.
     """
     given = [f.value for f in part.feeds if not is_reference(f.value)]
+    if any(map(is_reference, part.fetches)):
+        return False
     for value in (*given, *part.fetches):
         if not (is_undefined(value.producer) or is_local(value) or _is_compiled(value.type)):
             return False
@@ -234,13 +242,16 @@ def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
 
 
 def _is_quiet(node: Node) -> bool:
-    """Whether a node of a part changes nothing that others see, and says itself what is wrong."""
+    """Whether a node of a part changes nothing but variables that the loop or branch was given, and
+    says itself what is wrong.
+    """
     if isinstance(node.geometry, Structure):
         return True  # its own parts tell
-    effect, gathers = node.definition.effect, isinstance(node.geometry, Gather)
-    reads = effect is Effect.READS and (gathers or isinstance(node.definition.lower, Read))
-    checked = any(not is_constant(index_base(v)) for v, _ in limits_of(node))
-    return (reads or effect in (Effect.PURE, Effect.LOCAL)) and (gathers or not checked)
+    if any(not is_constant(index_base(v)) for v, _ in limits_of(node)):
+        return isinstance(node.geometry, _LOOKING)
+    effect, rule = node.definition.effect, node.definition.lower
+    known = isinstance(rule, Read | Update) or isinstance(node.geometry, (*_LOOKING, Advance))
+    return effect in (Effect.PURE, Effect.LOCAL) or known
 
 
 def _is_narrow(node: Node) -> bool:

@@ -1,8 +1,8 @@
 """Anchors whose kernels come as recipes, and those that go by index. In: a group that is one node.
 Out: calls in a builder's plan.
 
-Indices were checked by the cluster's caller before it runs, so that the kernels' own status word
-never changes; it is there because they want one.
+Outside of loops and branches, indices were checked by the cluster's caller before it runs: the
+kernels' own status word never changes, and is there because they want one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from headrace.compile.compose import Composer
 from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
-from headrace.compile.kernels.random import RandomNumbers, StreamOfSeed
+from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
 from headrace.graph.anchors import (
+    Advance,
     BatchNorm,
     CrossEntropy,
     Gather,
@@ -35,8 +36,10 @@ from headrace.graph.anchors import (
 )
 from headrace.graph.dataflow import Node
 from headrace.graph.pointwise import Pointwise, record
+from headrace.ops.philox import SAMPLES_PER_OUTPUT
 
 __all__ = [
+    "build_advance",
     "build_batch_norm",
     "build_cross_entropy",
     "build_gather",
@@ -156,10 +159,13 @@ def build_gather(builder: Builder, group: Group) -> None:
     else:
         params = builder.whole(node.inputs[0])
     kernel = GatherRows(g.batch, g.outer, g.size, g.count, g.inner, g.dtype, g.index_dtype)
-    inside = builder.is_inside  # there nobody has seen the indices before
-    status = fault_word(builder) if inside else builder.temporary("int64", 1, "status")
-    indices = builder.whole(node.inputs[1])
-    builder.call(kernel, [params, indices, builder.result(node.outputs[0]), status], node.name)
+    indices, result = builder.whole(node.inputs[1]), builder.result(node.outputs[0])
+    builder.call(kernel, [params, indices, result, _status(builder)], node.name)
+
+
+def _status(builder: Builder) -> int:
+    """Where a kernel says that an index is none: in loops and branches it's the first to look."""
+    return fault_word(builder) if builder.is_inside else builder.temporary("int64", 1, "status")
 
 
 def build_segment_sum(builder: Builder, group: Group) -> None:
@@ -180,8 +186,7 @@ def build_scatter(builder: Builder, group: Group) -> None:
     number = builder.region.variable(node.inputs[0])
     variable = builder.variable(number, g.dtype, g.rows * g.inner)
     indices, updates = (builder.whole(v) for v in node.inputs[1:3])
-    status = builder.temporary("int64", 1, "status")
-    builder.call(kernel, [updates, indices, variable, status], node.name)
+    builder.call(kernel, [updates, indices, variable, _status(builder)], node.name)
 
 
 def build_row_update(builder: Builder, group: Group) -> None:
@@ -204,8 +209,7 @@ def build_row_update(builder: Builder, group: Group) -> None:
     targets = [builder.variable(n, g.dtype, g.rows * g.inner) for n in numbers]
     last = [g.indices] if g.length is None else [g.indices, g.length]
     operands = [builder.whole(node.inputs[i]) for i in (*taken[g.variables :], *last)]
-    status = builder.temporary("int64", 1, "status")
-    builder.call(kernel, [*targets, *operands, status], node.name)
+    builder.call(kernel, [*targets, *operands, _status(builder)], node.name)
 
 
 def build_scan(builder: Builder, group: Group) -> None:
@@ -237,3 +241,14 @@ def build_random(builder: Builder, group: Group) -> None:
     limits = builder.add("constant", "int64", numbers.size, f"{node.name}/limits", value=numbers)
     kernel = RandomNumbers(g.distribution, g.dtype)
     builder.call(kernel, [stream, limits, builder.result(node.outputs[0])], node.name)
+
+
+def build_advance(builder: Builder, group: Group) -> None:
+    """Move a random generator, which is a variable of three words."""
+    node = group.head
+    g: Advance = node.geometry
+    generator = builder.variable(builder.region.variable(node.inputs[0]), "uint64", 3)
+    step = np.array([g.count * SAMPLES_PER_OUTPUT])
+    samples = builder.add("constant", "int64", 1, f"{node.name}/samples", value=step)
+    buffers = [generator, samples, builder.result(node.outputs[0])]
+    builder.call(AdvanceStream(), buffers, node.name)

@@ -36,6 +36,7 @@ from headrace.graph.lowering import (
     row_major,
     views_of,
 )
+from headrace.graph.structured import parts_of
 
 __all__ = ["BLOCK", "Region", "Source"]
 
@@ -117,11 +118,14 @@ class Region:
             value = node.outputs[0]
             self.reads[value] = self.variable(node.inputs[0])
             self.sources[value] = Source(value)
-        elif writes_of(node):
+        elif writes_of(node) and not parts_of(node):
             for reference in writes_of(node):
                 self.variable(reference)
-            for given, got in zip(node.outputs, node.inputs, strict=False):
-                self._aliases[given] = self.reference(got)
+            for got, given in zip(node.outputs, node.inputs, strict=False):
+                if is_reference(got):
+                    self._aliases[got] = self.reference(given)
+                else:
+                    self.sources[got] = Source(got)
         elif isinstance(rule, Move):
             views = views_of(rule, node)
             assert views is not None, f"{node} was let into a region without a view"
@@ -138,7 +142,7 @@ class Region:
                     self.copies[value] = self.sources[value]
                     self.sources[value] = Source(value)
         else:
-            for value in filter(is_reference, node.inputs):  # of a loop or branch that reads it
+            for value in filter(is_reference, node.inputs):  # of a loop or branch
                 self.variable(value)
             for value in node.outputs:
                 self.sources[value] = Source(value)
@@ -248,11 +252,29 @@ def operands_of(node: Node) -> list[Value]:
 def writes_of(node: Node) -> tuple[Value, ...]:
     """The references to the variables that a node writes."""
     rule = node.definition.lower
+    if parts_of(node):
+        return _written_inside(node)
     if isinstance(rule, Update):
         return node.inputs[: rule.variables]
     if isinstance(rule, Anchor) and node.definition.effect is Effect.WRITES:
         return node.inputs[: rule.variables]
     return ()
+
+
+def _written_inside(node: Node) -> tuple[Value, ...]:
+    """The references that a loop or branch is given and whose variables its parts write."""
+    if node.definition.effect is not Effect.WRITES:
+        return ()
+    found: dict[Value, None] = {}
+    for part in parts_of(node).values():
+        given = node.inputs[len(node.inputs) - len(part.feeds) :]  # all but a branch's predicate
+        outer = {f.value: v for f, v in zip(part.feeds, given, strict=True)}
+        for written in (v for n in part.nodes for v in writes_of(n)):
+            while isinstance(written.producer, Node) and written.producer.inputs:
+                written = written.producer.inputs[written.index]  # an update gives what it's given
+            if written in outer:
+                found[outer[written]] = None
+    return tuple(found)
 
 
 def limits_of(node: Node) -> list[tuple[Value, int]]:

@@ -23,7 +23,7 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import blocked_values
 from headrace.compile.lists import Rows, cursor, pushes, trip_count
 from headrace.compile.plan import Call
-from headrace.compile.region import Region, is_reference
+from headrace.compile.region import Region, is_reference, writes_of
 from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
 from headrace.graph.lowering import row_major
 from headrace.graph.structured import is_undefined
@@ -67,7 +67,9 @@ def build_while(builder: Builder, group: Group) -> None:
             given.append(place)
     invariants = [_given(builder, v) for v in node.inputs[count:]]
     trips = trip_count(node) if pushes(body) else None
-    with builder.loop([b for b in invariants if isinstance(b, int)], trips) as start:
+    written = [_given(builder, v) for v in writes_of(node)]
+    same = [b for b in invariants if isinstance(b, int) and b not in written]
+    with builder.loop(same, trips) as start:
         (flag,) = _splice(builder, cond, [*given, *invariants])
         assert flag is not None
         leave = builder.jump(flag)

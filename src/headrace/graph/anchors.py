@@ -566,6 +566,17 @@ class Random:
         return {"own": (), "stream": (0,), "seed": (1,)}[self.source]
 
 
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Give the stream of a generator, input 0, and move it on by 256 * count samples."""
+
+    count: int
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return ()
+
+
 def random(site: Site, distribution: str) -> Random | None:
     """RandomUniform and its kin; the stateless ones have a seed as input 1."""
     return _random(site, distribution, None)

@@ -3,6 +3,10 @@
 READ gives the value that a reference's variable holds when it runs. Operations that want a plain
 value do this by themselves; in a Dataflow each such reading is a node. ENSURE_SHAPE is the client's
 op, which checks what `set_shape` promised.
+
+A random op that is compiled is parted: RESERVE moves its generator, NUMBERS draws. In a loop whose
+iterations don't return to Python, GENERATOR finds the generator before it begins, as a reference to
+a variable of three words, and ADVANCE moves it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from headrace.graph.schema import parse_schema
 from headrace.ops import infer, philox
 from headrace.ops.source_ops import ensure_shape_op
 
-__all__ = ["ENSURE_SHAPE", "NUMBERS", "READ", "RESERVE"]
+__all__ = ["ADVANCE", "ENSURE_SHAPE", "GENERATOR", "NUMBERS", "READ", "RESERVE"]
 
 READ = Definition(
     schema=parse_schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
@@ -33,9 +37,16 @@ READ = Definition(
 ENSURE_SHAPE: Definition = ensure_shape_op.definition
 
 
-def _reserve(*, seed: int, seed2: int, count: int, ctx: Any) -> np.ndarray:
-    state = ctx.state(philox.PhiloxState, lambda: philox.PhiloxState(seed, seed2))
+def _generator(*, seed: int, seed2: int, ctx: Any) -> philox.PhiloxState:
+    return ctx.state(philox.PhiloxState, lambda: philox.PhiloxState(seed, seed2))
+
+
+def _advance(state: philox.PhiloxState, *, count: int) -> np.ndarray:
     return state.reserve(count * philox.SAMPLES_PER_OUTPUT).words()
+
+
+def _reserve(*, seed: int, seed2: int, count: int, ctx: Any) -> np.ndarray:
+    return _advance(_generator(seed=seed, seed2=seed2, ctx=ctx), count=count)
 
 
 RESERVE = Definition(
@@ -45,6 +56,25 @@ RESERVE = Definition(
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.RANDOM,
     doc="Reserve the samples for `count` numbers; return the stream where they start.",
+)
+
+GENERATOR = Definition(
+    schema=parse_schema("_Generator", "-> state: Ref(uint64)", "seed: int; seed2: int"),
+    infer=lambda c: (3,),
+    kernel=_generator,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+    doc="Return a reference to the random generator of the operation that has this name.",
+)
+
+ADVANCE = Definition(
+    schema=parse_schema("_Advance", "state: Ref(uint64) -> stream: uint64", "count: int"),
+    infer=lambda c, state: (3,),
+    kernel=_advance,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.WRITES,
+    lower=Anchor("generator", lambda site: anchors.Advance(site.attrs["count"])),
+    doc="Reserve the samples for `count` numbers of a generator; return where they start.",
 )
 
 

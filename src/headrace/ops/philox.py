@@ -14,7 +14,7 @@ Invariants
 - A group of outputs (as many as one sample yields) starts at a fixed counter, so results depend
   neither on the chunk size here nor on the number of threads there.
 
-State: PhiloxState alone, two integers behind a lock. Everything else is a function.
+State: PhiloxState alone, three words behind a lock. Everything else is a function.
 """
 
 from __future__ import annotations
@@ -92,44 +92,53 @@ class PhiloxState(Resumable):
 
     `seed` becomes the key and `seed2` the upper half of the counter. Both zero means "not seeded":
     then both are taken from the operating system.
+
+    To native loops it's a variable of three words (see ops.internal), with a variable's `lock`,
+    `value` and `writable`.
     """
+
+    name = "a random generator"
 
     def __init__(self, seed: int, seed2: int) -> None:
         if seed == 0 and seed2 == 0:
             seed = int.from_bytes(os.urandom(8), "little")
             seed2 = int.from_bytes(os.urandom(8), "little")
-        self._lock = threading.Lock()
-        self._next = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64)
+        self.lock = threading.RLock()
+        self.value = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64).words()
+
+    def writable(self) -> np.ndarray:
+        """The words of where the next call starts, for changing in place, with `lock` held."""
+        return self.value
 
     def reserve(self, samples: int) -> Stream:
         """Take the next `samples` samples for the caller alone; return where they start."""
         if samples < 0:
             raise ValueError(f"cannot reserve {samples} samples")
-        with self._lock:
-            start = self._next
-            self._next = start.skip(samples)
+        with self.lock:
+            start = Stream.of_words(self.value)
+            self.value[:] = start.skip(samples).words()
         return start
 
     def saved(self) -> dict[str, np.ndarray]:
-        with self._lock:
-            return {"stream": self._next.words()}
+        with self.lock:
+            return {"stream": self.value.copy()}
 
     def resume(self, saved: Mapping[str, np.ndarray]) -> None:
-        with self._lock:
-            self._next = Stream.of_words(saved["stream"])
+        with self.lock:
+            self.value[:] = saved["stream"]
 
     def get_state(self) -> tuple[int, int]:
         """The state as (key, counter), unsigned integers of 64 and 128 bits."""
-        with self._lock:
-            return self._next.key, self._next.counter
+        with self.lock:
+            return Stream.of_words(self.value)
 
     def set_state(self, state: tuple[int, int]) -> None:
         """Continue from what `get_state` returned."""
         key, counter = (int(part) for part in state)
         if not (0 <= key <= _MASK64 and 0 <= counter <= _MASK128):
             raise ValueError(f"not a Philox state: key {key}, counter {counter}")
-        with self._lock:
-            self._next = Stream(key, counter)
+        with self.lock:
+            self.value[:] = Stream(key, counter).words()
 
 
 def stateless_stream(seed: ArrayLike) -> Stream:

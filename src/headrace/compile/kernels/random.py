@@ -19,7 +19,7 @@ from headrace.compile.kernel import Team
 from headrace.compile.pointwise import load_value, memory_type, store_value
 from headrace.compile.target import SIZES
 
-__all__ = ["RandomNumbers", "StreamOfSeed"]
+__all__ = ["AdvanceStream", "RandomNumbers", "StreamOfSeed"]
 
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
@@ -59,6 +59,30 @@ class StreamOfSeed:
             f.store(_joined(f, words[2], words[3]), stream, 2)
 
         f.when(f.icmp("eq", team.thread, 0), write)
+
+
+@dataclass(frozen=True)
+class AdvanceStream:
+    """Give the stream that a generator is at; move the generator on by so many samples."""
+
+    arguments = ("inout:generator", "samples", "out:stream")
+    counters = 0
+    small = True
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f = team.f
+        generator, samples, stream = team.args
+        words = [f.load(I64, generator, i) for i in range(3)]
+        for i, word in enumerate(words):
+            f.store(word, stream, i)
+        step = f.load(I64, samples)
+        low = f.wrapping("add", words[1], step)
+        carry = f.convert("zext", f.icmp("ult", low, step), I64)
+        f.store(low, generator, 1)
+        f.store(f.wrapping("add", words[2], carry), generator, 2)
 
 
 @dataclass(frozen=True)
