@@ -16,7 +16,7 @@ from headrace.graph.keys import GraphKeys
 from headrace.train.session_run_hook import SessionRunHook
 
 __all__ = [
-    "Inputs",
+    "Batch",
     "argument_names",
     "call_input_fn",
     "call_model_fn",
@@ -73,7 +73,7 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, **kn
     return spec
 
 
-class Inputs:
+class Batch:
     """What an input_fn returned: features, labels (or None), and hooks that it needs."""
 
     def __init__(self, result: Any) -> None:
@@ -103,16 +103,16 @@ class _Initializer(SessionRunHook):
         session.run(self._initializer)
 
 
-def call_input_fn(input_fn: Callable[..., Any], **known: Any) -> Inputs:
+def call_input_fn(input_fn: Callable[..., Any], **known: Any) -> Batch:
     """Call an input_fn with those of mode, params and config that it takes."""
     if not callable(input_fn):
         raise TypeError(f"input_fn has to be a function that makes the input, given: {input_fn!r}")
     names = argument_names(input_fn)
     with get_default_graph().device("/cpu:0"):
-        return Inputs(input_fn(**{key: value for key, value in known.items() if key in names}))
+        return Batch(input_fn(**{key: value for key, value in known.items() if key in names}))
 
 
-def is_endless(inputs: Inputs) -> bool:
+def is_endless(inputs: Batch) -> bool:
     """Whether nothing in an input's graph could ever end."""
     runners = get_default_graph().get_collection(GraphKeys.QUEUE_RUNNERS)
     return not (inputs.from_dataset or runners)

@@ -17,7 +17,7 @@ import numpy as np
 from headrace.core import log, proto
 from headrace.core.export import export
 from headrace.estimator.calls import (
-    Inputs,
+    Batch,
     call_input_fn,
     call_model_fn,
     check_model_fn,
@@ -152,7 +152,7 @@ class Estimator:
             config=config or self.config,
         )
 
-    def _call_input_fn(self, input_fn: InputFn, mode: str) -> Inputs:
+    def _call_input_fn(self, input_fn: InputFn, mode: str) -> Batch:
         params = self._params_in(mode)
         return call_input_fn(input_fn, mode=mode, params=params, config=self.config)
 

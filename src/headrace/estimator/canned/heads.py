@@ -60,6 +60,7 @@ class Head:
     """
 
     logits_dimension: int
+    _weighs_logits = False  # whether each logit of an example may have a weight of its own
 
     def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM) -> None:
         if loss_reduction not in Reduction.all() or loss_reduction == Reduction.NONE:
@@ -88,9 +89,7 @@ class Head:
         """The loss of a batch."""
         logits = convert_to_tensor(logits)
         numbers, unreduced = self._losses(logits, labels)
-        weights = example_weights(
-            features, self._weight_column, logits, isinstance(self, RegressionHead)
-        )
+        weights = example_weights(features, self._weight_column, logits, self._weighs_logits)
         loss = losses.compute_weighted_loss(unreduced, weights, reduction=self._reduction)
         return Loss(loss, unreduced, weights, numbers)
 
@@ -307,6 +306,8 @@ def classifier_head(
 
 class RegressionHead(Head):
     """Numbers, by the squared error."""
+
+    _weighs_logits = True
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ __all__ = [
     "FeatureColumn",
     "Ids",
     "Inputs",
-    "Sequence_",
+    "Steps",
     "SequenceColumn",
     "check_key",
     "check_word_dtype",
@@ -93,7 +93,7 @@ class CategoricalColumn(FeatureColumn):
         return Ids(inputs.get(self), None)
 
 
-class Sequence_(NamedTuple):
+class Steps(NamedTuple):
     """What a sequence column gives: a tensor per example and step, and how many steps count."""
 
     dense_tensor: Tensor
@@ -103,7 +103,7 @@ class Sequence_(NamedTuple):
 class SequenceColumn(FeatureColumn):
     """A column that can give a tensor for each step of each example."""
 
-    def sequence(self, inputs: Inputs) -> Sequence_:
+    def sequence(self, inputs: Inputs) -> Steps:
         raise NotImplementedError
 
 

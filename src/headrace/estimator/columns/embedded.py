@@ -14,8 +14,8 @@ from headrace.estimator.columns.base import (
     DenseColumn,
     Ids,
     Inputs,
-    Sequence_,
     SequenceColumn,
+    Steps,
     sequence_lengths,
 )
 from headrace.estimator.columns.categorical import WeightedCategoricalColumn
@@ -60,7 +60,7 @@ class _OfCategories(DenseColumn, SequenceColumn):
             )
         return self._dense(inputs)
 
-    def sequence(self, inputs: Inputs) -> Sequence_:
+    def sequence(self, inputs: Inputs) -> Steps:
         if not isinstance(self.categorical_column, SequenceCategoricalColumn):
             raise ValueError(
                 f"In {self._made_by}: {self.name}. categorical_column must be of type "
@@ -69,7 +69,7 @@ class _OfCategories(DenseColumn, SequenceColumn):
                 f"{type(self.categorical_column)}): {self.categorical_column}"
             )
         dense = self._dense(inputs)
-        return Sequence_(dense, sequence_lengths(self.categorical_column.ids(inputs).id_tensor))
+        return Steps(dense, sequence_lengths(self.categorical_column.ids(inputs).id_tensor))
 
 
 # ---- Counts --------------------------------------------------------------------------------------

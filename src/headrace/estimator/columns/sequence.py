@@ -15,8 +15,8 @@ from headrace.estimator.columns.base import (
     CategoricalColumn,
     Ids,
     Inputs,
-    Sequence_,
     SequenceColumn,
+    Steps,
     sequence_lengths,
 )
 from headrace.estimator.columns.numeric import check_normalizer, check_number_dtype, check_shape
@@ -59,14 +59,14 @@ class SequenceNumericColumn(SequenceColumn):
         feature = inputs.get(self.key)
         return feature if self.normalizer_fn is None else self.normalizer_fn(feature)
 
-    def sequence(self, inputs: Inputs) -> Sequence_:
+    def sequence(self, inputs: Inputs) -> Steps:
         numbers = inputs.get(self)
         dense = b.sparse_tensor_to_dense(numbers, default_value=self.default_value)
         shape = b.concat([b.shape(dense)[:1], [-1], self.variable_shape], axis=0)
         dense = b.reshape(dense, shape)
         # A matrix has the numbers of all steps in a row; a tensor of higher rank has its own steps.
         per_step = self.variable_shape.num_elements() if numbers.shape.ndims == 2 else 1
-        return Sequence_(dense, sequence_lengths(numbers, per_step or 1))
+        return Steps(dense, sequence_lengths(numbers, per_step or 1))
 
 
 @dataclass(frozen=True)
