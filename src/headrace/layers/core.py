@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import as_shape
@@ -203,9 +201,7 @@ class Flatten(Layer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Return [batch, the product of the other sizes, if all are known]."""
         shape = as_shape(input_shape)
-        others = shape.as_list()[1:]
-        known = None not in others
-        return shape[:1].concatenate(int(np.prod(others)) if known else None)
+        return shape[:1].concatenate(shape[1:].num_elements())
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments."""

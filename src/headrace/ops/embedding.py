@@ -18,7 +18,7 @@ __all__ = ["embedding_lookup", "embedding_lookup_sparse", "safe_embedding_lookup
 def _shards(params: Any) -> list[Any]:
     """The table's pieces: those of a partitioned variable, of a list, or the one that it is."""
     if params is None:
-        raise ValueError("Need at least one param")
+        raise ValueError("params must be specified")
     if hasattr(params, "_get_variable_list"):
         params = list(params)
     elif not isinstance(params, list | tuple):

@@ -92,3 +92,13 @@ def test_labels_of_unknown_rank():
         session.run(tf.local_variables_initializer())
         assert session.run(update, {labels: [1, 1]}) == 0.5
         assert session.run(update, {labels: [[1], [0]]}) == 0.75
+
+
+def test_rankings_are_called_like_their_scopes():
+    labels, predictions = tf.constant([[1]], tf.int64), tf.constant([[0.1, 0.9]])
+    metrics = tf.metrics
+    assert metrics.recall_at_k(labels, predictions, 1)[0].name == "recall_at_1:0"
+    assert metrics.precision_at_k(labels, predictions, 1, name="p")[0].name == "p:0"
+    assert metrics.average_precision_at_k(labels, predictions, 1)[1].name == (
+        "average_precision_at_1:0"
+    )

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.core.dtypes import float64, int32, int64
 from headrace.core.export import export
 from headrace.graph.composite import SparseTensor
+from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Tensor
 from headrace.graph.scoped import control_dependencies
 from headrace.layers.metrics.state import Metric, collect, metric_variable
@@ -138,7 +139,7 @@ def average_precision_at_k(
             precision, number = precision * weights, b.reduce_sum(weights)
         updates = b.assign_add(total, b.reduce_sum(precision)), b.assign_add(most, number)
         value = b.div_no_nan(total, most, name="mean")
-        update = b.div_no_nan(*updates)
+        update = b.div_no_nan(*updates, name=_here())
         return collect(value, update, metrics_collections, updates_collections)
 
 
@@ -148,6 +149,11 @@ def average_precision_at_k(
 def _named(name: str, k: int | None, class_id: int | None = None) -> str:
     name = f"{name}_at_k" if k is None else f"{name}_at_{k}"
     return name if class_id is None else f"{name}_class{class_id}"
+
+
+def _here() -> str:
+    """The open name scope, as a name: TensorFlow calls a result like its metric."""
+    return f"{get_default_graph().get_name_scope()}/"
 
 
 def _largest(predictions: Any, k: int) -> Tensor:
@@ -192,7 +198,7 @@ def _ratio(
         labels, found = _of_class(labels, class_id), _of_class(found, class_id)
     right, new_right = _counted("true_positive", labels, found, k, class_id, weights)
     wrong, new_wrong = _counted(missed, labels, found, k, class_id, weights)
-    value = b.div(right, b.add(right, wrong))
+    value = b.div(right, b.add(right, wrong), name=_here())
     return value, b.div(new_right, b.add(new_right, new_wrong), name="update")
 
 
