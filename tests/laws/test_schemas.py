@@ -32,7 +32,26 @@ EFFECTS_DIFFER = {
     "MatchingFiles": "the files may change between steps",
     "PyFuncStateless": "a user's function must not be called while a graph is built",
 }
-LISTS = ("EmptyTensorList", "TensorListLength", "TensorListPopBack", "TensorListPushBack")
+BY_PLACE = (
+    "Concat",
+    "ConcatV2",
+    "ElementShape",
+    "FromTensor",
+    "Gather",
+    "GetItem",
+    "Length",
+    "PopBack",
+    "PushBack",
+    "Reserve",
+    "Scatter",
+    "ScatterIntoExistingList",
+    "ScatterV2",
+    "SetItem",
+    "Split",
+    "Stack",
+)
+LISTS = ("EmptyTensorList", *(f"TensorList{name}" for name in BY_PLACE))
+LISTS += tuple(f"Optional{name}" for name in ("FromValue", "GetValue", "HasValue", "None"))
 ON_ROWS = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
 LISTS += tuple(f"TensorArray{name}V2" for name in ON_ROWS)
 EFFECTS_DIFFER |= dict.fromkeys(LISTS, "a list lives in one step, and is no constant of a graph")

@@ -350,7 +350,7 @@ def _derive(function: Function, graph: Any) -> Function:
 
 def _flows(t: Tensor) -> bool:
     dtype = t.dtype.base_dtype
-    return dtype.is_floating or dtype.is_complex or dtype is dtypes.resource
+    return dtype.is_floating or dtype.is_complex or dtype in (dtypes.resource, dtypes.variant)
 
 
 def _dense(gradient: Any, x: Tensor) -> Tensor:
@@ -447,7 +447,8 @@ def _through(
     sources = [x for x in inputs if _flows(x)]
     found = gradients([y for y, _ in pairs], sources, [g for _, g in pairs])
     by_source = dict(zip(sources, found, strict=True))
-    return [by_source.get(x) for x in inputs]
+    # A tensor that is given twice has one gradient, of both: it's counted once.
+    return [by_source.pop(x, None) for x in inputs]
 
 
 def _call(graph: Graph, function: Function, args: Sequence[Tensor]) -> list[Tensor]:

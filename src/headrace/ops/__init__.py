@@ -43,6 +43,7 @@ from headrace.ops import fractional_pooling as fractional_pooling
 from headrace.ops import functional as functional
 from headrace.ops import fused_batch_norm as fused_batch_norm
 from headrace.ops import histograms as histograms
+from headrace.ops import indexed_lists as indexed_lists
 from headrace.ops import indexing as indexing
 from headrace.ops import joining as joining
 from headrace.ops import linalg as linalg
@@ -56,6 +57,7 @@ from headrace.ops import morphology as morphology
 from headrace.ops import normalization as normalization
 from headrace.ops import old_tensor_arrays as old_tensor_arrays
 from headrace.ops import operators as operators
+from headrace.ops import optionals as optionals
 from headrace.ops import padding as padding
 from headrace.ops import partitioning as partitioning
 from headrace.ops import patches as patches

@@ -164,10 +164,11 @@ def function_gradients(
     ]
     types = [_gradient_type(t) for t in inputs]
     found = symbolic_gradient([*inputs, *filled], types, function.name)
-    return [
-        g if t.dtype.is_floating or t.dtype.is_complex or t.dtype is dtypes.resource else None
-        for t, g in zip(inputs, found, strict=True)
-    ]
+    return [g if _flows(t.dtype) else None for t, g in zip(inputs, found, strict=True)]
+
+
+def _flows(dtype: dtypes.DType) -> bool:
+    return dtype.is_floating or dtype.is_complex or dtype in (dtypes.resource, dtypes.variant)
 
 
 def _gradient_type(t: Tensor) -> Any:

@@ -7,7 +7,8 @@ an older one still has it, and the gradient of a push is a pop (and of a pop, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,16 @@ from headrace.graph.schema import parse_schema
 from headrace.ops import infer
 from headrace.ops.define import define
 
-__all__ = ["ZEROS", "TensorList"]
+__all__ = [
+    "ZEROS",
+    "Sizes",
+    "TensorList",
+    "as_list",
+    "carries",
+    "element_sizes",
+    "known",
+    "zeros_of",
+]
 
 Sizes = tuple[int | None, ...] | None
 
@@ -31,19 +41,28 @@ _ANY = -1  # as the shape of elements: any; as a limit: none
 
 
 class TensorList:
-    """The list that ends with `last` after `rest`, or, if `rest` is None, one without elements.
+    """The list that ends with `last` after `rest`, or, if `rest` is None, the first `length` of
+    `base`, which nobody changes.
 
     All elements are of one dtype and have a shape like `sizes`; there are `limit` of them at most,
-    or any number if that is negative.
+    or any number if that is negative. None is an element that was reserved and isn't set.
     """
 
-    __slots__ = ("dtype", "last", "length", "limit", "rest", "sizes")
+    __slots__ = ("base", "dtype", "last", "length", "limit", "rest", "sizes")
 
-    def __init__(self, dtype: DType, sizes: Sizes = None, limit: int = _ANY) -> None:
+    def __init__(
+        self,
+        dtype: DType,
+        sizes: Sizes = None,
+        limit: int = _ANY,
+        base: Sequence[Any] = (),
+        length: int | None = None,
+    ) -> None:
         self.dtype = dtype
         self.sizes = sizes
         self.limit = limit
-        self.length = 0
+        self.base = base
+        self.length = len(base) if length is None else length
         self.last: Any = None
         self.rest: TensorList | None = None
 
@@ -55,7 +74,7 @@ class TensorList:
                 f"max_num_elements: {self.limit}"
             )
         if self.sizes is not None:
-            self._check_shape(np.shape(value))
+            self.check_shape(np.shape(value))
         longer = TensorList(self.dtype, self.sizes, self.limit)
         longer.length = self.length + 1
         longer.last = value
@@ -64,9 +83,28 @@ class TensorList:
 
     def pop(self) -> tuple[TensorList, Any]:
         """The list without its last element, and that."""
-        if self.rest is None:
+        if not self.length:
             raise _invalid("Trying to pop from an empty list.")
-        return self.rest, self.last
+        if self.rest is not None:
+            return self.rest, self.last
+        last = self.length - 1
+        return TensorList(self.dtype, self.sizes, self.limit, self.base, last), self.base[last]
+
+    def value(self, element: Any, sizes: Sizes = None) -> Any:
+        """An element as a tensor's value: zeros of the list's shape, or of `sizes`, if it isn't
+        set.
+        """
+        if element is not None:
+            return element
+        shape = TensorShape(self.sizes).merge_with(TensorShape(sizes))
+        if not shape.is_fully_defined() or self.dtype is dtypes.variant:
+            raise _invalid(
+                "Trying to read an uninitialized element of a list, but its shape is not fully "
+                f"defined: {shape}"
+            )
+        return np.full(
+            known(shape.sizes), b"" if self.dtype is dtypes.string else 0, self.dtype.numpy
+        )
 
     def check_dtype(self, dtype: DType) -> None:
         if dtype is not self.dtype:
@@ -76,7 +114,7 @@ class TensorList:
 
     def zeros(self) -> TensorList:
         """A list like this one, of zeros."""
-        return self._of(v.zeros() if hasattr(v, "zeros") else np.zeros_like(v) for v in self)
+        return self._of(map(zeros_of, self))
 
     def __add__(self, other: TensorList) -> TensorList:
         """The list of the sums of elements that are in the same place."""
@@ -86,7 +124,7 @@ class TensorList:
                 f"Trying to add two lists of tensors with different lengths. One is {self.length} "
                 f"and the other is {other.length}"
             )
-        return self._of(x + y for x, y in zip(self, other, strict=True))
+        return self._of(starmap(_sum, zip(self, other, strict=True)))
 
     def __iter__(self) -> Iterator[Any]:
         """The elements, from the last one on."""
@@ -94,14 +132,24 @@ class TensorList:
         while here.rest is not None:
             yield here.last
             here = here.rest
+        yield from reversed(here.base[: here.length])
+
+    def elements(self) -> list[Any]:
+        """The elements, from the first one on."""
+        return list(self)[::-1]
+
+    def __getitem__(self, index: int) -> Any:
+        """One element. Where the list was pushed together, the way is from its end."""
+        here = self
+        while here.rest is not None and here.length > index + 1:
+            here = here.rest
+        return here.base[index] if here.rest is None else here.last
 
     def _of(self, backwards: Iterable[Any]) -> TensorList:
-        found = TensorList(self.dtype, self.sizes, self.limit)
-        for value in reversed(list(backwards)):
-            found = found.push(value)
-        return found
+        return TensorList(self.dtype, self.sizes, self.limit, list(backwards)[::-1])
 
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse what can't be an element."""
         if not TensorShape.of(shape).is_compatible_with(TensorShape(self.sizes)):
             raise _invalid(
                 "Tried to append a tensor with incompatible shape to a list. Op element shape: "
@@ -112,17 +160,37 @@ class TensorList:
         return f"<TensorList of {self.length} {self.dtype.name}>"
 
 
+def known(sizes: Sizes) -> tuple[int, ...]:
+    """Sizes of which all are known, as numbers."""
+    return tuple(n for n in sizes or () if n is not None)
+
+
+def zeros_of(value: Any) -> Any:
+    """Zeros like an element; what isn't set stays so, and lists and optionals know their own."""
+    if value is None:
+        return None
+    return value.zeros() if hasattr(value, "zeros") else np.zeros_like(value)
+
+
+def _sum(x: Any, y: Any) -> Any:
+    """The sum of two elements; one that isn't set adds nothing."""
+    return y if x is None else x if y is None else x + y
+
+
 def _invalid(message: str) -> InvalidArgumentError:
     return InvalidArgumentError(None, None, message)
 
 
-def _as_list(value: Any) -> TensorList:
+def as_list(value: Any, dtype: DType | None = None) -> TensorList:
+    """`value`, which must be a list, and of elements of `dtype`."""
     if not isinstance(value, TensorList):
         raise _invalid(f"Input handle is not a list. Saw: '{type(value).__name__}'")
+    if dtype is not None:
+        value.check_dtype(dtype)
     return value
 
 
-def _sizes(shape: Any) -> Sizes:
+def element_sizes(shape: Any) -> Sizes:
     """What a shape's tensor says: -1 stands for what isn't known, and alone for any shape."""
     if np.ndim(shape) > 1:
         raise _invalid(f"a shape is a vector, but element_shape has rank {np.ndim(shape)}")
@@ -133,13 +201,13 @@ def _sizes(shape: Any) -> Sizes:
     return tuple(None if n < 0 else n for n in shape.tolist())
 
 
-def _carries(dtype: DType) -> bool:
+def carries(dtype: DType) -> bool:
     """Whether elements have gradients."""
     return dtype.is_floating or dtype.is_complex or dtype is dtypes.variant
 
 
 def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
-    return TensorList(element_dtype, _sizes(element_shape), int(max_num_elements))
+    return TensorList(element_dtype, element_sizes(element_shape), int(max_num_elements))
 
 
 @define(
@@ -157,14 +225,12 @@ def empty_tensor_list(element_shape, max_num_elements, element_dtype, name=None)
 
 
 def _push_kernel(input_handle, tensor, *, element_dtype):
-    values = _as_list(input_handle)
-    values.check_dtype(element_dtype)
-    return values.push(tensor)
+    return as_list(input_handle, element_dtype).push(tensor)
 
 
 def _push_gradient(b: Any, op: Any, longer: Any) -> list[Any]:
     value = op.inputs[1]
-    if not _carries(value.dtype.base_dtype):
+    if not carries(value.dtype.base_dtype):
         return [None, None]
     rest, gradient = b.tensor_list_pop_back(longer, _ANY, value.dtype.base_dtype)
     gradient.set_shape(value.shape)
@@ -186,9 +252,9 @@ def tensor_list_push_back(input_handle, tensor, name=None):
 
 
 def _pop_kernel(input_handle, element_shape, *, element_dtype):
-    values = _as_list(input_handle)
-    values.check_dtype(element_dtype)
-    return values.pop()
+    values = as_list(input_handle, element_dtype)
+    rest, last = values.pop()
+    return rest, values.value(last, element_sizes(element_shape))
 
 
 def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
@@ -214,11 +280,11 @@ def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
 ZEROS = Definition(
     schema=parse_schema("_ZerosList", "x: variant -> y: variant", ""),
     infer=infer.scalar,
-    kernel=lambda x: _as_list(x).zeros(),
+    kernel=zeros_of,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
     lower=lists.ZEROS,
-    doc="Return a list like another, of zeros; what the pipeline makes of ZerosLike.",
+    doc="Return a list or optional like another, of zeros; what the pipeline makes of ZerosLike.",
 )
 
 
@@ -226,7 +292,7 @@ ZEROS = Definition(
     "TensorListLength",
     "input_handle: variant -> length: int32",
     infer=infer.scalar,
-    kernel=lambda input_handle: np.int32(_as_list(input_handle).length),
+    kernel=lambda input_handle: np.int32(as_list(input_handle).length),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
 )

@@ -127,6 +127,20 @@ def test_gradients_of_loops():
     np.testing.assert_allclose(found, [1.5**8, 36, 8 * 1.5**7, 24], rtol=1e-6)
 
 
+def test_a_tensor_that_a_loop_is_given_twice_has_one_gradient():
+    @Defun(tf.int32, tf.float32, tf.float32)
+    def cond(i, y, factor):
+        return i < 3
+
+    @Defun(tf.int32, tf.float32, tf.float32)
+    def body(i, y, factor):
+        return i + 1, y * factor, factor
+
+    x = tf.constant(2.0)
+    _, power, _ = functional.While([0, x, x], cond, body)
+    assert run([power, *tf.gradients(power, x)]) == [16, 32]
+
+
 def factorial():
     @Defun(tf.int32, func_name="Factorial")
     def f(n):

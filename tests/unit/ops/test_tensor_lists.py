@@ -77,3 +77,61 @@ def test_errors(make, message):
     wanted = b.tensor_list_length(made) if made.dtype is tf.variant else made
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         run(wanted)
+
+
+def reserved(count=2, shape=(2,)):
+    return b.tensor_list_reserve(shape, count, tf.float32)
+
+
+MISTAKES = {
+    "element 2 in a list with 2 elements": lambda: b.tensor_list_get_item(
+        reserved(), 2, -1, tf.float32
+    ),
+    "element -1 in a list with 2 elements": lambda: b.tensor_list_set_item(
+        reserved(), -1, [1.0, 2.0]
+    ),
+    "incompatible shape to a list": lambda: b.tensor_list_set_item(reserved(), 0, [1.0]),
+    "uninitialized element": lambda: b.tensor_list_get_item(reserved(shape=-1), 0, -1, tf.float32),
+    "non-fully-defined element_shape": lambda: b.tensor_list_stack(reserved(0, -1), -1, tf.float32),
+    "expected a list with 3 elements but got a list with 2": lambda: b.tensor_list_stack(
+        reserved(), -1, tf.float32, 3
+    ),
+    "op elements int32 but list elements float32": lambda: b.tensor_list_stack(
+        reserved(), -1, tf.int32
+    ),
+    "scatter at index 5 in list with size 3": lambda: b.tensor_list_scatter_v2(
+        [1.0, 2.0], [0, 5], -1, 3
+    ),
+    "must all be non-negative": lambda: b.tensor_list_scatter([1.0], [-1], -1),
+    "non negative, but got -1": lambda: reserved(-1),
+    "size to be non-negative": lambda: b.tensor_list_resize(reserved(), -1),
+    "rows are cut into": lambda: b.tensor_list_split([1.0, 2.0], -1, tf.constant([1, 2], tf.int64)),
+    "optional does not have a value": lambda: b.optional_get_value(
+        b.optional_none(), [tf.float32], [[]]
+    ),
+    "Input is not an optional": lambda: b.optional_get_value(reserved(), [tf.float32], [[]]),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_by_place(message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run(tf.group(MISTAKES[message]()))
+
+
+def test_words_by_place():
+    values = b.tensor_list_reserve(np.zeros(0, int), 3, tf.string)
+    values = b.tensor_list_set_item(values, 1, tf.strings.join(["a", "b"]))
+    assert run(b.tensor_list_stack(values, -1, tf.string)).tolist() == [b"", b"ab", b""]
+
+
+def test_pushed_together_and_read_by_place():
+    values = b.tensor_list_from_tensor([1.0, 2.0], -1)
+    for x in (3.0, 4.0):
+        values = b.tensor_list_push_back(values, x)
+    read = [b.tensor_list_get_item(values, i, [], tf.float32) for i in range(4)]
+    popped = []
+    for _ in range(4):
+        values, last = b.tensor_list_pop_back(values, [], tf.float32)
+        popped.append(last)
+    assert run([read, popped]) == [[1, 2, 3, 4], [4, 3, 2, 1]]
