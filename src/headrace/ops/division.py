@@ -34,6 +34,8 @@ _SAMPLES = [
     Sample(r(0, 2), r(2, low=1, high=3)),
 ]
 _REAL_SAMPLES = typed(_SAMPLES, "float32", "float64", "bfloat16", "int32", "int8", "uint16")
+_BY_CONSTANTS = [Sample(r(2, 3, low=-9, high=9), 4), Sample(r(5, low=-9, high=9), [-3])]
+_SIGNED_BY_CONSTANTS = typed(_BY_CONSTANTS, "int32", "int64")
 
 
 def _divisor(x: Any, y: Any) -> Any:
@@ -142,7 +144,7 @@ def truncatediv(x, y, name=None):
     _MOST_NUMBERS,
     _floor_div,
     NOT_DIFFERENTIABLE,
-    samples=_REAL_SAMPLES,
+    samples=[*_REAL_SAMPLES, *_SIGNED_BY_CONSTANTS],
     lower=_floor_div_lowered,
     simplify=neutral(right=lambda y: y.dtype.is_integer and one(y)),
 )
@@ -156,7 +158,7 @@ def floor_div(x, y, name=None):
     _SIGNED_REALS,
     _floor_mod,
     _mod_gradient,
-    samples=_SAMPLES,
+    samples=[*_SAMPLES, *_SIGNED_BY_CONSTANTS],
     lower=_floor_mod_lowered,
 )
 def floormod(x, y, name=None):

@@ -17,7 +17,7 @@ from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import gemm
 from headrace.compile.kernels.gemm_narrow import narrow_product
-from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow
+from headrace.compile.kernels.list_rows import HEADER, CheckMarks, PutRow, TakeRow, ZeroRows
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.pooling import MaxPool, MaxPoolGradient
 from headrace.compile.kernels.reductions import Reduce
@@ -126,15 +126,20 @@ def loops() -> None:
 
 
 def rows() -> None:
-    """All indices are 0, as memory is at first; a stack is empty when it's popped."""
+    """All indices are 0, as memory is at first; a stack is empty when it's popped, and one that
+    grows has no room.
+    """
     for n in (1, 3, 17, 1025):
-        row, flag = 4 * n, 8
+        row, top, flag = 4 * n, 16, 8
         for how in ("set", "add"):
             run(PutRow(1, n, "float32", how), [row, 4, row, 1, flag])
         for how in ("get", "clear", "sum"):
             run(TakeRow(1, n, "float32", how), [row, 4, 1, row, flag])
-        run(PutRow(1, n, "float32", "push"), [row, row, 8, flag])
-        run(TakeRow(1, n, "float32", "pop"), [row, 8, row, flag])
+        run(PutRow(1, n, "float32", "push"), [row, row, top, flag])
+        run(TakeRow(1, n, "float32", "pop"), [row, top, row, flag])
+        run(PutRow(0, n, "float32", "push"), [row, HEADER, top, flag])
+        run(TakeRow(0, n, "float32", "pop"), [HEADER, top, row, flag])
+        run(ZeroRows(0, n, "float32"), [top, HEADER, top, flag])
         run(CheckMarks(n, 1), [n, flag])
 
 
