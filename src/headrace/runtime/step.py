@@ -464,13 +464,18 @@ class Step:
             timer.cancel()
 
     def _be_late(self) -> None:
-        """In the timer's thread: stop, with an error that names what runs or what waits."""
-        node, happening = self._running, "ran"
-        if node is None:
-            pending, (_, node, _) = next(iter(list(self._waiting.items())))
-            happening = f"waited for {pending.what}"
-        op = origin_of(node.op)
-        message = f"the step's deadline passed while {op.type} '{op.name}' {happening}"
+        """In the timer's thread: stop, with an error that names what runs or what waits (if
+        anything does).
+        """
+        running, waiting = self._running, list(self._waiting.items())
+        op, happening = None, ""
+        if running is not None:
+            op, happening = origin_of(running.op), "ran"
+        elif waiting:
+            pending, (_, node, _) = waiting[0]
+            op, happening = origin_of(node.op), f"waited for {pending.what}"
+        while_ = f" while {op.type} '{op.name}' {happening}" if op is not None else ""
+        message = f"the step's deadline passed{while_}"
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
     def _abandon(self) -> None:

@@ -11,7 +11,7 @@ from headrace.devices.pending import Pending
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import b, define
-from headrace.runtime import waits
+from headrace.runtime import step, waits
 
 WAITING: list[Pending] = []
 
@@ -164,6 +164,20 @@ def test_a_deadline_ends_what_waits_and_what_loops():
                 session.run(endless, options=tf.RunOptions(timeout_in_ms=50))
         assert session.run(tf.constant(2.0) * 3.0) == 6.0
     assert not WAITING
+
+
+def test_a_deadline_that_passes_while_nothing_runs(monkeypatch):
+    class Late(threading.Timer):
+        def start(self):
+            self.function()
+
+        def cancel(self):
+            self.finished.set()
+
+    monkeypatch.setattr(step, "Timer", Late)
+    with tf.Session() as session:
+        options = tf.RunOptions(timeout_in_ms=50)
+        assert session.run(tf.constant(1.0), options=options) == 1.0  # there was nothing to stop
 
 
 def test_an_error_cancels_what_waits():
