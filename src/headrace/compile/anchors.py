@@ -38,6 +38,7 @@ FAMILIES: dict[str, Family] = {
     "batch_norm": Family(_always, prepared.build_batch_norm),
     "local_response": Family(prepared.supports_local_response, prepared.build_local_response),
     "gather": Family(_always, prepared.build_gather),
+    "cut": Family(_always, prepared.build_cut),
     "segment_sum": Family(_always, prepared.build_segment_sum),
     "scatter": Family(_always, prepared.build_scatter),
     "row_update": Family(_always, prepared.build_row_update),

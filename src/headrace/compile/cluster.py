@@ -29,6 +29,7 @@ from headrace.compile.region import (
     works,
 )
 from headrace.compile.rewrites import (
+    cut_pieces,
     join_products,
     mask_before_unpooling,
     reserve_samples,
@@ -36,7 +37,7 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.anchors import Advance, Gather, RowUpdate, Scatter
+from headrace.graph.anchors import Advance, Cut, Gather, RowUpdate, Scatter
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import (
@@ -71,7 +72,7 @@ def rewritten(flow: Dataflow) -> Dataflow:
     """The flow in the forms that the compiler profits from."""
     for rewrite in (
         *(channels_last, mask_before_unpooling, join_products, sum_once),
-        *(reserve_samples, find_generators),
+        *(cut_pieces, reserve_samples, find_generators),
     ):
         flow = rewrite(flow)
     return widen(flow, is_lowerable)
@@ -212,6 +213,8 @@ def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
         if isinstance(geometry, Structure):
             known = all(variable_type(v) for v in node.inputs if is_reference(v))
             return known and all(_is_part(part, families) for part in geometry.parts)
+        if isinstance(geometry, Cut):
+            return inside  # elsewhere it's a view
         if inside and isinstance(geometry, _LOOKING):
             return True
         return all(_is_given(v, limit) for v, limit in limits_of(node))

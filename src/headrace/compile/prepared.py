@@ -16,16 +16,19 @@ from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
+from headrace.compile.kernels.cuts import CutPiece
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
+from headrace.compile.strides import collapse
 from headrace.graph.anchors import (
     Advance,
     BatchNorm,
     CrossEntropy,
+    Cut,
     Gather,
     LocalResponse,
     Random,
@@ -42,6 +45,7 @@ __all__ = [
     "build_advance",
     "build_batch_norm",
     "build_cross_entropy",
+    "build_cut",
     "build_gather",
     "build_local_response",
     "build_random",
@@ -166,6 +170,19 @@ def build_gather(builder: Builder, group: Group) -> None:
 def _status(builder: Builder) -> int:
     """Where a kernel says that an index is none: in loops and branches it's the first to look."""
     return fault_word(builder) if builder.is_inside else builder.temporary("int64", 1, "status")
+
+
+def build_cut(builder: Builder, group: Group) -> None:
+    """A piece of an array, where computed numbers say."""
+    node = group.head
+    g: Cut = node.geometry
+    extents, (strides,) = collapse(g.view.shape, [g.view.strides])
+    kernel = CutPiece(
+        extents, strides, g.view.offset, g.moves, g.wraps, g.into, g.dtype, g.index_dtype
+    )
+    given = builder.whole(node.inputs[4 if g.into else 0])
+    buffers = [given, builder.whole(node.inputs[1]), builder.result(node.outputs[0])]
+    builder.call(kernel, [*buffers, _status(builder)], node.name)
 
 
 def build_segment_sum(builder: Builder, group: Group) -> None:

@@ -15,6 +15,9 @@ are the same.
 `reserve_samples`: a random op with a generator of its own becomes two nodes. The first keeps the
 name, by which the op's state is found, and reserves the samples of this run; the interpreter runs
 it. The second, a pure function of where they start, can be compiled.
+
+`cut_pieces`: an op whose views depend on numbers that the step computes is what its rule says that
+it is otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from math import prod
 from operator import add
 
@@ -33,13 +36,15 @@ from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Contraction, Random
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
-from headrace.graph.definition import lookup
+from headrace.graph.definition import Definition, lookup
 from headrace.graph.lowering import (
     Anchor,
     Elementwise,
+    Join,
     Move,
     Reduce,
     Reduction,
+    assembly_of,
     broadcast_view,
     pointwise_of,
     reduction_of,
@@ -48,7 +53,7 @@ from headrace.graph.lowering import (
 from headrace.graph.pointwise import FLOATS, Pointwise, record
 from headrace.ops.internal import NUMBERS, RESERVE
 
-__all__ = ["join_products", "mask_before_unpooling", "reserve_samples", "sum_once"]
+__all__ = ["cut_pieces", "join_products", "mask_before_unpooling", "reserve_samples", "sum_once"]
 
 # Types in which any number of repetitions can be said, or wraps as their sum does.
 _SUMMED = ("float32", "float64", "int64")
@@ -76,6 +81,11 @@ def sum_once(flow: Dataflow) -> Dataflow:
 def reserve_samples(flow: Dataflow) -> Dataflow:
     """Part random ops into what moves their generators and what draws the numbers."""
     return _replace(flow, _reserved)
+
+
+def cut_pieces(flow: Dataflow) -> Dataflow:
+    """Let slices whose places aren't known be kernels that find them."""
+    return _replace(flow, _cut)
 
 
 def _replace(flow: Dataflow, rule: Rule) -> Dataflow:
@@ -253,3 +263,20 @@ def _reserved(node: Node, uses: Counter[Value]) -> list[Node] | None:
     }
     name, drawn = f"{node.name}/numbers", reserve.outputs
     return [reserve, Node(NUMBERS, name, attrs, drawn, node.controls, node.types, node.origin)]
+
+
+def _cut(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    rule = node.definition.lower
+    if not isinstance(rule, Move | Join) or rule.otherwise is None or node.constant is not None:
+        return None
+    known = views_of(rule, node) if isinstance(rule, Move) else assembly_of(rule, node)
+    if known is not None or rule.otherwise.describe(node) is None:
+        return None
+    return [replace(node, definition=_otherwise(node.definition))]
+
+
+@cache
+def _otherwise(definition: Definition) -> Definition:
+    rule = definition.lower
+    assert isinstance(rule, Move | Join)
+    return replace(definition, lower=rule.otherwise)

@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from headrace.graph.lowering import COMPILED, Site, recorded
+from headrace.graph.lowering import COMPILED, Site, View, recorded
 from headrace.graph.pointwise import FLOATS, Pointwise
 
 __all__ = [
+    "Advance",
     "BatchNorm",
     "Contraction",
     "Convolution",
     "CrossEntropy",
+    "Cut",
     "Gather",
     "LocalResponse",
     "Pooling",
@@ -338,6 +340,27 @@ class Gather:
     variable: bool
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A piece of an array that lies where the numbers in input 1 say: taken out of input 0, or, if
+    `into` is the size of an array of zeros, input 4, put there.
+
+    `view`: the piece where all numbers are 0; `moves`: (entry of input 1, how many places there
+    are, stride) for each that moves it. If it `wraps`, -1 is the last place.
+    """
+
+    view: View
+    moves: tuple[tuple[int, int, int], ...]
+    wraps: bool
+    into: int
+    dtype: str
+    index_dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return (1, 4) if self.into else (0, 1)
 
 
 def gather(site: Site) -> Gather | None:

@@ -149,14 +149,16 @@ class Reduce:
 class Move:
     """The elements of the output, in row-major order, are those of a view of input `operand`:
     `view(site)` says which. Its shape needn't be the output's (Tile). An op with several outputs
-    (Split, Unpack) returns one View per output.
+    (Split, Unpack) returns one View per output. `otherwise`: what it is to a native loop where the
+    view depends on numbers that the loop computes.
     """
 
     view: Callable[[Site], View | list[View] | None]
     operand: int = 0
+    otherwise: Anchor | None = None
 
 
-def traced(kernel: Callable[..., Any], operand: int = 0) -> Move:
+def traced(kernel: Callable[..., Any], operand: int = 0, otherwise: Anchor | None = None) -> Move:
     """The rule of an op whose NumPy kernel returns views: which ones is found by running it.
 
     Only the shapes of its inputs matter, except for those that are constants.
@@ -173,7 +175,7 @@ def traced(kernel: Callable[..., Any], operand: int = 0) -> Move:
 
         return traced_view(run, site.input_shapes[operand])
 
-    return Move(view, operand)
+    return Move(view, operand, otherwise)
 
 
 def traced_view(run: Callable[[np.ndarray], Any], shape: tuple[int, ...]) -> Any:
@@ -203,11 +205,12 @@ class Join:
     """The output is put together from pieces: `pieces(site)` gives, per tensor input in order, the
     View of the *output* that this input fills (same shape as the input), or None for an input that
     isn't copied (an axis). `fill(site)`, if given, is stored where no piece reaches (Pad): a
-    number, or None where it isn't known.
+    number, or None where it isn't known. `otherwise`: as that of a Move.
     """
 
     pieces: Callable[[Site], list[View | None] | None]
     fill: Callable[[Site], float | int | bool | None] | None = None
+    otherwise: Anchor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ rule, kernels and sliced assignments all ask it.
 from __future__ import annotations
 
 import sys
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
+from headrace.graph.anchors import Cut
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Join, Site, View, traced, traced_view
+from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.convert import name_scope
@@ -76,6 +78,20 @@ def _slice_kernel(x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndar
     return x[tuple(index)]
 
 
+def _slice_cut(site: Site) -> Cut | None:
+    """A slice that begins where the step says."""
+    sizes, shape = site.constant_input(2), site.input_shapes[0]
+    if sizes is None or sizes.shape != (len(shape),) or site.output_shapes[0] != (*sizes,):
+        return None
+    strides = row_major(shape)
+    view = View(site.output_shapes[0], strides)
+    moves = [
+        (k, whole - size + 1, stride)
+        for k, (whole, size, stride) in enumerate(zip(shape, sizes.tolist(), strides, strict=True))
+    ]
+    return Cut(view, tuple(moves), False, 0, site.output_dtypes[0], site.input_dtypes[1])
+
+
 def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
     x, begin, _ = op.inputs
     dtype = begin.dtype.base_dtype
@@ -96,7 +112,7 @@ def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
         Sample(r(3, 4), [0, 2], [-1, -1]),
         Sample(r(3), [3], [0]),
     ],
-    lower=traced(_slice_kernel),
+    lower=traced(_slice_kernel, otherwise=Anchor("cut", _slice_cut)),
     simplify=equals_input_if_same_size,
 )
 def slice_op(input, begin, size, name=None):
@@ -228,6 +244,33 @@ def _strided_kernel(
     return x[index]
 
 
+def _strided_cut(site: Site, into: bool = False) -> Cut | None:
+    """A slice that takes one element of some axes, where the step says, and all of the others; or
+    its gradient, which puts it `into` zeros.
+    """
+    strides = site.constant_input(3)
+    if strides is None:
+        return None
+    shape = site.output_shapes[0] if into else site.input_shapes[0]
+    masks = {name: site.attrs[name] for name in MASKS}
+    begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask = masks.values()
+    free = ellipsis_mask | new_axis_mask
+    if ~(free | shrink_mask | begin_mask & end_mask) & (1 << len(strides)) - 1:
+        return None
+    zeros = np.zeros_like(strides)
+    view = traced_view(lambda whole: _strided_kernel(whole, zeros, zeros, strides, **masks), shape)
+    if view is None:
+        return None
+    steps, axis, moves = row_major(shape), 0, []
+    taken = sum(not free >> i & 1 for i in range(len(strides)))
+    for i in range(len(strides)):
+        if (shrink_mask & ~free) >> i & 1:
+            moves.append((i, shape[axis], steps[axis]))
+        axis += len(shape) - taken if ellipsis_mask >> i & 1 else not new_axis_mask >> i & 1
+    size, index_dtype = prod(shape) if into else 0, site.input_dtypes[1]
+    return Cut(view, tuple(moves), True, size, site.output_dtypes[0], index_dtype)
+
+
 def _vectors(*values: np.ndarray) -> list[list[int]]:
     found = []
     for v in values:
@@ -266,7 +309,7 @@ _ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in 
         Sample(r(3), [2], [1], [1]),
         Sample(r(3), [-9], [9], [2]),
     ],
-    lower=traced(_strided_kernel),
+    lower=traced(_strided_kernel, otherwise=Anchor("cut", _strided_cut)),
     simplify=sliced,
 )
 def strided_slice_op(
@@ -341,7 +384,11 @@ def _grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
         Sample([3], [-1], [0], [-1], r(3), end_mask=1),
         Sample([3, 4], [1, 0], [2, 1], [1, 1], r(1), shrink_axis_mask=1, new_axis_mask=0),
     ],
-    lower=Join(_grad_pieces, fill=lambda site: 0),
+    lower=Join(
+        _grad_pieces,
+        fill=lambda site: 0,
+        otherwise=Anchor("cut", lambda site: _strided_cut(site, into=True)),
+    ),
 )
 def strided_slice_grad(
     shape,
