@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.dtypes import DType, as_dtype
+from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices, SparseTensor
 from headrace.graph.definition import Kind, Sample
@@ -29,7 +30,11 @@ _log = logging.getLogger("headrace")
 def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:
     target = DstT.numpy
     if (target.kind in "OV" and target != ml_dtypes.bfloat16) or x.dtype == object:
-        raise TypeError(f"Cast {x.dtype} to {DstT.name} is not supported")
+        source = "string" if x.dtype == object else x.dtype
+        hint = "tf.string_to_number reads numbers, tf.as_string writes them"
+        raise UnimplementedError(
+            None, None, f"Cast {source} to {DstT.name} is not supported", hint=hint
+        )
     if x.dtype == target:
         return x
     if x.dtype.kind == "c" and target.kind not in "cb":

@@ -190,3 +190,10 @@ def test_different_shapes_are_unequal_on_request():
     inputs = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
     assert not run(build("Equal", **inputs, incompatible_shape_error=False))
     assert run(build("NotEqual", **inputs, incompatible_shape_error=False))
+
+
+@pytest.mark.parametrize(("value", "target"), [("1", tf.float32), (1.0, tf.string)])
+def test_cast_does_not_read_or_write_numbers(value, target):
+    with pytest.raises(tf.errors.UnimplementedError, match="string") as error:
+        run(tf.cast(tf.constant(value), target))
+    assert "tf.string_to_number" in str(error.value)
