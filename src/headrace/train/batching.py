@@ -471,6 +471,10 @@ def maybe_shuffle_batch(
     name: str | None = None,
 ) -> Any:
     """Like `shuffle_batch`, of those examples for which `keep_input` is true."""
+    if capacity <= min_after_dequeue:
+        raise ValueError(
+            f"capacity {capacity} must be bigger than min_after_dequeue {min_after_dequeue}."
+        )
     given = _as_list(tensors)
     with name_scope(name, "shuffle_batch", [*given, keep_input]) as scope:
         make, summarize = _shuffled(capacity, min_after_dequeue, seed, shared_name)
