@@ -274,7 +274,14 @@ def _fifo(capacity: int, dynamic_pad: bool, shared_name: str | None) -> Any:
     return make, summarize
 
 
+def _too_small(capacity: int, least: int) -> ValueError:
+    return ValueError(f"capacity {capacity} must be bigger than min_after_dequeue {least}.")
+
+
 def _shuffled(capacity: int, least: int, seed: int | None, shared_name: str | None) -> Any:
+    if capacity == least:
+        raise _too_small(capacity, least)
+
     def make(types: list[Any], shapes: list[TensorShape]) -> QueueBase:
         return RandomShuffleQueue(
             capacity=capacity,
@@ -471,10 +478,8 @@ def maybe_shuffle_batch(
     name: str | None = None,
 ) -> Any:
     """Like `shuffle_batch`, of those examples for which `keep_input` is true."""
-    if capacity <= min_after_dequeue:
-        raise ValueError(
-            f"capacity {capacity} must be bigger than min_after_dequeue {min_after_dequeue}."
-        )
+    if capacity < min_after_dequeue:
+        raise _too_small(capacity, min_after_dequeue)
     given = _as_list(tensors)
     with name_scope(name, "shuffle_batch", [*given, keep_input]) as scope:
         make, summarize = _shuffled(capacity, min_after_dequeue, seed, shared_name)

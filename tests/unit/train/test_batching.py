@@ -14,4 +14,11 @@ def test_a_shuffling_queue_must_hold_more_than_it_keeps(capacity):
             tf.train.shuffle_batch([x], 2, capacity, 14)
         with pytest.raises(ValueError, match=message):
             tf.train.maybe_shuffle_batch([x], 2, capacity, 14, True)
-        assert tf.train.shuffle_batch_join([[x], [x]], 2, capacity, 14).shape == [2]  # as there
+
+
+def test_queues_of_several_threads_may_be_smaller_but_must_have_room():
+    with tf.Graph().as_default():
+        x = tf.constant(1)
+        assert tf.train.shuffle_batch_join([[x], [x]], 2, 10, 14).shape == [2]  # as in TensorFlow
+        with pytest.raises(ValueError, match="capacity 14 must be bigger than"):
+            tf.train.shuffle_batch_join([[x], [x]], 2, 14, 14)
