@@ -234,7 +234,7 @@ def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
     for node in part.nodes:
         if node.constant is not None or is_undefined(node):
             continue
-        if not _is_quiet(node) or _is_narrow(node):
+        if not _is_quiet(node):
             return False
         use = list_use(node)
         if use is not None and use.makes and use.kind != "list":
@@ -255,11 +255,6 @@ def _is_quiet(node: Node) -> bool:
     effect, rule = node.definition.effect, node.definition.lower
     known = isinstance(rule, Read | Update) or isinstance(node.geometry, (*_LOOKING, Advance))
     return effect in (Effect.PURE, Effect.LOCAL) or known
-
-
-def _is_narrow(node: Node) -> bool:
-    """Whether a node has types that are widened before they're compiled (see `widen`)."""
-    return any(t.dtype.base_dtype.name in ("float16", "bfloat16") for t in node.types)
 
 
 def _is_given(indices: Value, limit: int) -> bool:

@@ -24,10 +24,11 @@ import numpy as np
 from headrace.compile.groups import contraction_of, program_of
 from headrace.compile.region import is_reference, pooling_of, works
 from headrace.core.dtypes import DType, as_dtype
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local
 from headrace.graph.definition import lookup
 from headrace.graph.lowering import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
 from headrace.graph.pointwise import Instruction, Pointwise
+from headrace.graph.structured import parts_of
 
 __all__ = ["widen"]
 
@@ -85,6 +86,8 @@ class _Widener:
             return False
         values = (*node.inputs, *node.outputs)
         if node.constant is not None or any(map(is_reference, values)):
+            return False
+        if parts_of(node) or any(map(is_local, values)):  # parts and lists keep their types
             return False
         if any(v.type.sizes is None for v in values):
             return False
