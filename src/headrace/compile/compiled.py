@@ -43,7 +43,7 @@ from headrace.graph.structured import Structure
 __all__ = ["Compiled", "compile_region", "plan_region"]
 
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
-_READ, _WRITABLE = VariableState.read, VariableState.writable
+_READ, _WRITABLE = methodcaller("read"), methodcaller("writable")  # of a generator, too
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
