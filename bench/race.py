@@ -29,8 +29,8 @@ HEADRACE = "headrace"
 PYTHONS = {"torch": "BENCH_TORCH_PYTHON", "tf": "BENCH_TF2_PYTHON", "jax": "BENCH_TORCH_PYTHON"}
 # A contender that compiles for longer than this has no time, in seconds.
 PATIENCE = 900
-# Short steps are taken many at a time: about this many seconds for a contender in a round. Long ones
-# are taken two at a time: after a pause the first finds its caches cold and some of its pages gone.
+# Short steps are taken many at a time: about this many seconds for a contender in a round. Long
+# ones are taken two at a time: after a pause the first finds its caches cold and pages gone.
 SHARE, LEAST = 0.3, 2
 
 

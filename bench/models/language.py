@@ -1,5 +1,5 @@
-"""The language model of the OSDI paper (§6.4), in small: an LSTM of 512 on embeddings of 128, 40,000
-words, with a full softmax and with one over 512 sampled words.
+"""The language model of the OSDI paper (§6.4), in small: an LSTM of 512 on embeddings of 128,
+40,000 words, with a full softmax and with one over 512 sampled words.
 
 The words follow Zipf's law, as the sampler expects. The candidates come with the batch, drawn as
 tf.nn.log_uniform_candidate_sampler draws, so that all frameworks see the same ones: the sampler's

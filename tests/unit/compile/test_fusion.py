@@ -101,9 +101,12 @@ def test_a_perceptrons_step():
     (cluster,) = clusters([loss], feeds, updates)
     assert len(cluster.plan.calls) <= 15
     # Three products forward, five backward: the input has no gradient.
-    assert kernels(cluster)["Gemm"] == 8
+    products = {"Gemm", "NarrowProduct"}  # the latter for few columns, on targets with room for it
+    used = kernels(cluster)
+    assert sum(used[name] for name in products) == 8
     # Every update is behind the gradient that it needs.
-    assert written(cluster, "variable") == ["Gemm"] * 3 + ["Reduce"] * 3
+    first, last = written(cluster, "variable")[:3], written(cluster, "variable")[3:]
+    assert set(first) <= products and last == ["Reduce"] * 3
     assert_tiers_agree([loss, *updates], feeds, steps=3)
 
 
