@@ -25,7 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
 from headrace.compile.kernels.list_rows import HEADER
 from headrace.compile.plan import Buffer, Call, Jump, Plan
+from headrace.compile.segments import kind_of, segments
 from headrace.compile.target import host
 from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
 from headrace.core import dtypes, errors
@@ -43,7 +44,7 @@ from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
 from headrace.devices.cancellation import current
 
-__all__ = ["Fault", "Full", "NativeCluster", "segments"]
+__all__ = ["Fault", "Full", "NativeCluster"]
 
 _KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but for one dropped
 _FIRST_ROWS = 16  # of lists that grow, ..
@@ -338,84 +339,6 @@ def _list(buffer: Buffer, rows: int) -> np.ndarray:
     return words
 
 
-def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
-    """Divide calls into runs (kind, first, end): foreign calls, small ones at either side of team
-    kernels, and what is left: one parallel region each. A loop or branch stays in one run, unless
-    something foreign is in it: then each of its jumps is a run by itself, whose `end` is the number
-    of the run that it leads to.
-    """
-    kinds = [_kind(c) for c in calls]
-    jumps: dict[int, int] = {}
-    for first, end in _spans(calls):
-        if team.FOREIGN in kinds[first:end]:
-            own = (i for i in range(first, end) if kinds[i] == team.JUMP)
-            jumps.update({i: calls[i].kernel.target for i in own})
-        else:
-            kind = team.TEAM if team.TEAM in kinds[first:end] else team.ALONE
-            kinds[first:end] = [kind] * (end - first)
-    cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
-    result: list[tuple[int, int, int]] = []
-    numbers: dict[int, int] = {}
-    for first, end in pairwise(cuts):
-        numbers[first] = len(result)
-        if first in jumps:
-            result.append((team.JUMP, first, jumps[first]))
-        else:
-            result += _runs(kinds, first, end)
-    numbers[len(calls)] = len(result)
-    return [(k, a, numbers[b] if k == team.JUMP else b) for k, a, b in result]
-
-
-def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
-    """What the calls jump over, back or ahead, as ranges that don't overlap."""
-    found: list[tuple[int, int]] = []
-    for i, call in enumerate(calls):
-        if _kind(call) == team.JUMP:
-            target = call.kernel.target
-            found.append((min(i, target), max(i + 1, target)))
-    merged: list[tuple[int, int]] = []
-    for first, end in sorted(found):
-        if merged and first < merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((first, end))
-    return merged
-
-
-def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, int]]:
-    """The runs of calls [first, stop) of these kinds, none of which is a jump."""
-    result: list[tuple[int, int, int]] = []
-
-    def add(kind: int, first: int, end: int) -> None:
-        if first < end:
-            result.append((kind, first, end))
-
-    while first < stop:
-        foreign = kinds[first] == team.FOREIGN
-        end = first
-        while end < stop and (kinds[end] == team.FOREIGN) == foreign:
-            end += 1
-        large = [i for i in range(first, end) if kinds[i] == team.TEAM]
-        if foreign:
-            add(team.FOREIGN, first, end)
-        elif large:
-            add(team.ALONE, first, large[0])
-            add(team.TEAM, large[0], large[-1] + 1)
-            add(team.ALONE, large[-1] + 1, end)
-        else:
-            add(team.ALONE, first, end)
-        first = end
-    return result
-
-
-def _kind(call: Call) -> int:
-    if isinstance(call.kernel, Jump):
-        return team.JUMP
-    if is_foreign(call.kernel):
-        return team.FOREIGN
-    return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
-
-
 def _target(call: Call) -> int:
     """Where a jump leads to; 0 for kernels."""
     return call.kernel.target if isinstance(call.kernel, Jump) else 0
@@ -424,19 +347,19 @@ def _target(call: Call) -> int:
 def _flags(call: Call) -> int:
     if isinstance(call.kernel, Jump):
         return team.JUMPS | (0 if call.kernel.conditional else team.ALWAYS)
-    alone = team.ON_MASTER if _kind(call) == team.ALONE else 0
+    alone = team.ON_MASTER if kind_of(call) == team.ALONE else 0
     return alone | (team.NEEDS_BARRIER if call.barrier else 0)
 
 
 def _takes_long(calls: Sequence[Call]) -> bool:
-    return len(calls) > _HOLDS_GIL or any(_kind(c) != team.ALONE for c in calls)
+    return len(calls) > _HOLDS_GIL or any(kind_of(c) != team.ALONE for c in calls)
 
 
 def _functions(calls: Sequence[Call]) -> list[int]:
     """The kernels' addresses; 0 for foreign calls, which are bound per instance."""
     found: dict[Any, int] = {}
     for kind in (team.TEAM, team.ALONE):
-        specs = list(dict.fromkeys(c.kernel for c in calls if _kind(c) == kind))
+        specs = list(dict.fromkeys(c.kernel for c in calls if kind_of(c) == kind))
         found.update(zip(specs, native.addresses(specs, serial=kind == team.ALONE), strict=True))
     return [found.get(c.kernel, 0) for c in calls]
 

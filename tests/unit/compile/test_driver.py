@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from headrace.compile import driver, team
-from headrace.compile.driver import NativeCluster, segments
+from headrace.compile.driver import NativeCluster
 from headrace.compile.foreign import Bound
 from headrace.compile.plan import Buffer, Call, Plan
+from headrace.compile.segments import segments
 from headrace.core import errors
 from headrace.devices.cancellation import Cancellation, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected, long_plan

@@ -1,0 +1,93 @@
+"""The calls of a plan as runs that the driver makes one after the other. In: calls. Out: (kind,
+first, end) of each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace.compile import team
+from headrace.compile.foreign import is_foreign
+from headrace.compile.plan import Call, Jump
+
+__all__ = ["kind_of", "segments"]
+
+
+def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
+    """Divide calls into runs (kind, first, end): foreign calls, small ones at either side of team
+    kernels, and what is left: one parallel region each. A loop or branch stays in one run, unless
+    something foreign is in it: then each of its jumps is a run by itself, whose `end` is the number
+    of the run that it leads to.
+    """
+    kinds = [kind_of(c) for c in calls]
+    jumps: dict[int, int] = {}
+    for first, end in _spans(calls):
+        if team.FOREIGN in kinds[first:end]:
+            own = (i for i in range(first, end) if kinds[i] == team.JUMP)
+            jumps.update({i: calls[i].kernel.target for i in own})
+        else:
+            kind = team.TEAM if team.TEAM in kinds[first:end] else team.ALONE
+            kinds[first:end] = [kind] * (end - first)
+    cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
+    result: list[tuple[int, int, int]] = []
+    numbers: dict[int, int] = {}
+    for first, end in pairwise(cuts):
+        numbers[first] = len(result)
+        if first in jumps:
+            result.append((team.JUMP, first, jumps[first]))
+        else:
+            result += _runs(kinds, first, end)
+    numbers[len(calls)] = len(result)
+    return [(k, a, numbers[b] if k == team.JUMP else b) for k, a, b in result]
+
+
+def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
+    """What the calls jump over, back or ahead, as ranges that don't overlap."""
+    found: list[tuple[int, int]] = []
+    for i, call in enumerate(calls):
+        if kind_of(call) == team.JUMP:
+            target = call.kernel.target
+            found.append((min(i, target), max(i + 1, target)))
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(found):
+        if merged and first < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((first, end))
+    return merged
+
+
+def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, int]]:
+    """The runs of calls [first, stop) of these kinds, none of which is a jump."""
+    result: list[tuple[int, int, int]] = []
+
+    def add(kind: int, first: int, end: int) -> None:
+        if first < end:
+            result.append((kind, first, end))
+
+    while first < stop:
+        foreign = kinds[first] == team.FOREIGN
+        end = first
+        while end < stop and (kinds[end] == team.FOREIGN) == foreign:
+            end += 1
+        large = [i for i in range(first, end) if kinds[i] == team.TEAM]
+        if foreign:
+            add(team.FOREIGN, first, end)
+        elif large:
+            add(team.ALONE, first, large[0])
+            add(team.TEAM, large[0], large[-1] + 1)
+            add(team.ALONE, large[-1] + 1, end)
+        else:
+            add(team.ALONE, first, end)
+        first = end
+    return result
+
+
+def kind_of(call: Call) -> int:
+    """Who runs a call: a team, one thread alone, another library, or nobody (a jump)."""
+    if isinstance(call.kernel, Jump):
+        return team.JUMP
+    if is_foreign(call.kernel):
+        return team.FOREIGN
+    return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
