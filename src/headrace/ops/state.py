@@ -20,7 +20,18 @@ from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import r
 
-__all__ = ["assign_op", "equal_shapes", "state_of", "variable_v2"]
+__all__ = [
+    "REFERENCE_VARIABLES",
+    "RESOURCE_VARIABLES",
+    "assign_op",
+    "equal_shapes",
+    "state_of",
+    "variable_v2",
+]
+
+# The types of ops that make variables, for whoever reads nodes in files.
+REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2"})
+RESOURCE_VARIABLES = frozenset({"VarHandleOp"})
 
 
 def equal_shapes(a: TensorShape, b: TensorShape) -> TensorShape:

@@ -16,6 +16,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.core.tensor_proto import to_proto
 from headrace.graph.graph import Graph
+from headrace.ops.state import REFERENCE_VARIABLES, RESOURCE_VARIABLES
 
 __all__ = [
     "convert_variables_to_constants",
@@ -26,8 +27,6 @@ __all__ = [
 
 # These are names in files, which may hold ops that nobody here defines; so names are what is
 # compared.
-_REFERENCE_VARIABLES = {"Variable", "VariableV2"}
-_RESOURCE_VARIABLES = {"VarHandleOp"}
 _PASS_THROUGH = {"Identity", "CheckNumerics"}
 
 
@@ -120,7 +119,7 @@ def convert_variables_to_constants(
     variables = {
         node.name: node
         for node in graph_def.node
-        if node.op in _REFERENCE_VARIABLES | _RESOURCE_VARIABLES
+        if node.op in REFERENCE_VARIABLES | RESOURCE_VARIABLES
         and (variable_names_whitelist is None or node.name in variable_names_whitelist)
         and (variable_names_blacklist is None or node.name not in variable_names_blacklist)
     }
@@ -139,7 +138,7 @@ def convert_variables_to_constants(
 
 def _value_tensor(node: proto.NodeDef, graph_def: proto.GraphDef) -> str:
     """The name of a tensor with the variable's value."""
-    if node.op in _REFERENCE_VARIABLES:
+    if node.op in REFERENCE_VARIABLES:
         return f"{node.name}:0"
     for reader in graph_def.node:
         if reader.op == "ReadVariableOp" and _node_name(reader.input[0]) == node.name:
@@ -151,7 +150,7 @@ def _frozen(node: proto.NodeDef, variables: Mapping[str, proto.NodeDef]) -> Iter
     """A consumer of variables as a consumer of constants; other nodes as they are."""
     handles = [name for name in node.input if _node_name(name) in variables]
     reads = variables[_node_name(handles[0])].op if handles else ""
-    if reads not in _RESOURCE_VARIABLES or handles[0].startswith("^"):
+    if reads not in RESOURCE_VARIABLES or handles[0].startswith("^"):
         return [node]
     if node.op == "ReadVariableOp":
         frozen = proto.NodeDef(name=node.name, op="Identity", device=node.device, input=node.input)

@@ -23,6 +23,7 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.graph_io import read_message
 from headrace.graph.keys import GraphKeys
+from headrace.ops.state import REFERENCE_VARIABLES, RESOURCE_VARIABLES
 from headrace.train.checkpoint_reader import checkpoint_in
 from headrace.train.saved_model.loader import maybe_saved_model_directory, parse_saved_model
 from headrace.variables.variable import Variable
@@ -30,7 +31,7 @@ from headrace.variables.variable import Variable
 __all__ = ["Parameter", "Scope", "count_parameters"]
 
 # Names in files, which may hold ops that nobody here defines; so names are what is compared.
-_VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
+_VARIABLES = REFERENCE_VARIABLES | RESOURCE_VARIABLES
 _CONSTANT = "Const"
 
 

@@ -23,6 +23,7 @@ from headrace.graph.graph_io import write_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation
 from headrace.ops.control import group
+from headrace.ops.state import REFERENCE_VARIABLES
 from headrace.ops.summary_functions import merge_all
 from headrace.ops.tables import tables_initializer
 from headrace.summary.writer import FileWriter
@@ -39,8 +40,6 @@ from headrace.variables.collections import (
 )
 
 __all__ = ["Supervisor"]
-
-_REF_VARIABLES = ("Variable", "VariableV2")
 
 
 @export("train.Supervisor")
@@ -144,7 +143,7 @@ class Supervisor:
     def _check_devices(self) -> None:
         """Variables that others initialise must have a place that others know, too."""
         for op in self._graph.get_operations():
-            if op.type in _REF_VARIABLES and not op.device:
+            if op.type in REFERENCE_VARIABLES and not op.device:
                 raise ValueError(
                     f"When using replicas, all Variables must have their device set: {op}"
                 )
