@@ -55,12 +55,18 @@ class Worker:
     def best(self) -> float:
         return min(self.seconds, default=math.nan)
 
+    def cell(self, moved: int) -> str:
+        """What is shown of it: milliseconds, and the bytes per second of moving so many."""
+        if self.error:
+            return "–"
+        return f"{self.best * 1e3:.0f} ({moved / self.best / 1e9:.1f})"
+
     def close(self) -> None:
         self._process.close()
 
 
 def bandwidth() -> float:
-    """Bytes per second of a copy past the caches."""
+    """Bytes per second that the memory gives and takes at best."""
     sys.path.insert(0, str(HERE.parent / "src"))
     from headrace.compile import measure
     from headrace.devices.openmp import thread_count
@@ -80,27 +86,26 @@ def main() -> int:
         for label in CONTENDERS
         if label == HEADRACE or os.environ.get(PYTHONS[label.split()[0]])
     ]
-    peak = bandwidth()
     workers = [Worker(label, parameters) for label in labels]
     console.print(", ".join(dict.fromkeys(w.version for w in workers)) + "; 2 threads each")
-    title = f"{options.parameters} M float32 parameters: ms (GB/s); memory {peak / 1e9:.1f} GB/s"
-    shown = Table(title=title)
-    for heading in ("optimizer", *labels, "of the memory's"):
-        shown.add_column(heading, justify="left" if heading == "optimizer" else "right")
+    peak, rows = 0.0, []
     for name, moved in BYTES.items():
         for worker in workers:
             worker.use(name)
         for _ in range(options.rounds):
+            peak = max(peak, bandwidth())
             for worker in workers:
                 worker.run()
-        cells = []
-        for worker in workers:
-            speed = moved * parameters / worker.best
-            cells.append("–" if worker.error else f"{worker.best * 1e3:.0f} ({speed / 1e9:.1f})")
-        share = moved * parameters / workers[0].best / peak
-        shown.add_row(name, *cells, f"{share:.0%}")
+        cells = [worker.cell(moved * parameters) for worker in workers]
+        rows.append((name, cells, moved * parameters / workers[0].best))
     for worker in workers:
         worker.close()
+    title = f"{options.parameters} M float32 parameters: ms (GB/s); memory {peak / 1e9:.1f} GB/s"
+    shown = Table(title=title)
+    for heading in ("optimizer", *labels, "of the memory's"):
+        shown.add_column(heading, justify="left" if heading == "optimizer" else "right")
+    for name, cells, speed in rows:
+        shown.add_row(name, *cells, f"{speed / peak:.0%}")
     console.print(shown)
     return 0
 

@@ -124,5 +124,7 @@ def _measurements() -> Iterator[Finding]:
         one, team = measure.peak_flops(1), measure.peak_flops(threads)
         yield Finding("peak", f"{one / 1e9:.0f} GF/s one thread, {team / 1e9:.0f} on {threads}")
         bandwidth = measure.bandwidth(threads)
-        yield Finding("bandwidth", f"{bandwidth / 1e9:.1f} GB/s (read one array, write another)")
+        yield Finding(
+            "bandwidth", f"{bandwidth / 1e9:.1f} GB/s (the better of a copy and an update in place)"
+        )
     yield Finding("product", f"{measure.product_flops() / 1e9:.0f} GF/s (float32, 1024 cubed)")
