@@ -37,7 +37,7 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.anchors import Advance, Cut, Gather, RowUpdate, Scatter
+from headrace.graph.anchors import Advance
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import (
@@ -55,6 +55,7 @@ from headrace.graph.lowering import (
     update_of,
     views_of,
 )
+from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter
 from headrace.graph.schema import parse_schema
 from headrace.graph.structured import Structure, is_undefined
 

@@ -24,21 +24,10 @@ from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
 from headrace.compile.strides import collapse
-from headrace.graph.anchors import (
-    Advance,
-    BatchNorm,
-    CrossEntropy,
-    Cut,
-    Gather,
-    LocalResponse,
-    Random,
-    RowUpdate,
-    Scatter,
-    SegmentSum,
-    Softmax,
-)
+from headrace.graph.anchors import Advance, BatchNorm, CrossEntropy, LocalResponse, Random, Softmax
 from headrace.graph.dataflow import Node
 from headrace.graph.pointwise import Pointwise, record
+from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
 from headrace.ops.philox import SAMPLES_PER_OUTPUT
 
 __all__ = [

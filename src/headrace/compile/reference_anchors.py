@@ -19,18 +19,15 @@ from headrace.graph.anchors import (
     Contraction,
     Convolution,
     CrossEntropy,
-    Gather,
     LocalResponse,
     Pooling,
     Random,
-    RowUpdate,
     Scan,
-    Scatter,
-    SegmentSum,
     Softmax,
     SparseCrossEntropy,
     Window,
 )
+from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace.ops import philox
 
 __all__ = ["run_anchor"]

@@ -12,14 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headrace.graph.anchors import (
-    Gather,
-    Pooling,
-    RowUpdate,
-    Scatter,
-    SegmentSum,
-    SparseCrossEntropy,
-)
+from headrace.graph.anchors import Pooling, SparseCrossEntropy
 from headrace.graph.dataflow import Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.lowering import (
@@ -36,6 +29,7 @@ from headrace.graph.lowering import (
     row_major,
     views_of,
 )
+from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace.graph.structured import parts_of
 
 __all__ = ["BLOCK", "Region", "Source"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import anchors
+from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
@@ -152,7 +152,7 @@ def _dense_gather_gradient(
         Sample(r(2, 2, 3), [[1, 0], [2, 2]], 2, batch_dims=1),
         Sample(r(4, 3), np.zeros(0), 0),
     ],
-    lower=Anchor("gather", anchors.gather),
+    lower=Anchor("gather", row_anchors.gather),
 )
 def gather_v2(params, indices, axis, batch_dims=None, name=None):
     """Take slices of `params` along an axis, in the order of `indices`."""
@@ -176,7 +176,7 @@ def _gather_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     gradient=_gather_old_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(r(4, 3), [1, 0, 1]), Sample(r(4), [[2], [3]], validate_indices=False)],
-    lower=Anchor("gather", anchors.gather_rows),
+    lower=Anchor("gather", row_anchors.gather_rows),
 )
 def gather_old(params, indices, validate_indices=None, name=None):
     """Take rows of `params`, in the order of `indices`."""

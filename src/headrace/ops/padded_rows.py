@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import int64
-from headrace.graph.anchors import row_update
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind
 from headrace.graph.lowering import Anchor
+from headrace.graph.row_anchors import row_update
 from headrace.graph.schema import Argument, parse_schema
 from headrace.ops.uniqueness import distinct
 

@@ -16,7 +16,7 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
-from headrace.graph import anchors
+from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor, Read, Update
@@ -287,7 +287,7 @@ def _gather_gradient(b, op, doutput):
     gradient=_gather_gradient,
     effect=Effect.READS,
     samples=[Sample(r(4, 2), [0, 3, 1]), Sample(r(4), [[0], [2]])],
-    lower=Anchor("gather", anchors.gather_variable),
+    lower=Anchor("gather", row_anchors.gather_variable),
 )
 def resource_gather(resource, indices, dtype, batch_dims=0, validate_indices=True, name=None):
     """Return rows of the variable behind a handle; indices are always checked."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph import anchors
+from headrace.graph import row_anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor
 from headrace.ops import infer
@@ -67,7 +67,7 @@ _ROWS = [
 def _scatter_anchor(how: str) -> Anchor | None:
     if how == "Div":
         return None  # a step must fail where an integer is divided by 0
-    return Anchor("scatter", lambda site: anchors.scatter(site, how))
+    return Anchor("scatter", lambda site: row_anchors.scatter(site, how))
 
 
 def _reference(

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import anchors
+from headrace.graph import row_anchors
 from headrace.graph.definition import Sample
 from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
@@ -315,7 +315,7 @@ def _constant(value: int) -> Callable[[np.dtype], int]:
     _unsorted_kernel(np.add, _constant(0)),
     _unsorted_sum_gradient,
     _FULL + _WITH_GAPS,
-    lower=Anchor("segment_sum", anchors.segment_sum),
+    lower=Anchor("segment_sum", row_anchors.segment_sum),
 )
 def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     """Return the sum of each segment's rows."""

@@ -15,10 +15,10 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
-from headrace.graph.anchors import Cut
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
+from headrace.graph.row_anchors import Cut
 from headrace.ops import convert
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define

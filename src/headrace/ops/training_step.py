@@ -20,9 +20,9 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
-from headrace.graph.anchors import RowUpdate, row_update
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor, Site, Update
+from headrace.graph.row_anchors import RowUpdate, row_update
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_shape, variable_behind
 from headrace.ops.row_groups import row_groups

@@ -10,7 +10,7 @@ from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRo
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.native import run_kernel
 from headrace.compile.reference_anchors import run_anchor
-from headrace.graph import anchors
+from headrace.graph import anchors, row_anchors
 from tests.unit.compile.arrays import TYPES, numbers
 from tests.unit.compile.steps import clusters
 
@@ -22,7 +22,7 @@ INDEX_TYPES = ("int32", "int64")
 def test_gather(inner, dtype):
     params = numbers(dtype, 2, 3, 11, inner)
     indices = np.random.default_rng(0).integers(0, 11, (2, 7)).astype(np.int32)
-    geometry = anchors.Gather(2, 3, 11, 7, inner, dtype, "int32", False)
+    geometry = row_anchors.Gather(2, 3, 11, 7, inner, dtype, "int32", False)
     result, status = np.zeros((2, 3, 7, inner), params.dtype), np.zeros(1, np.int64)
     spec = GatherRows(2, 3, 11, 7, inner, dtype, "int32")
     run_kernel(spec, [params, indices, result, status])
@@ -60,7 +60,7 @@ def test_segment_sum(dtype, inner, threads):
     result, status = numbers(dtype, 9, inner, seed=1), np.zeros(1, np.int64)
     spec = ScatterRows("Add", 9, inner, 300, False, True, dtype, "int64")
     run_kernel(spec, [data, ids, result, status], threads)
-    (expected,) = run_anchor(anchors.SegmentSum(300, inner, 9, dtype, "int64"), [data, ids])
+    (expected,) = run_anchor(row_anchors.SegmentSum(300, inner, 9, dtype, "int64"), [data, ids])
     np.testing.assert_array_equal(result, expected.reshape(result.shape))
     ids[100] = 9
     run_kernel(spec, [data, ids, result, status], threads)
@@ -74,7 +74,7 @@ def test_scatter(how, scalar, dtype):
     target = numbers(dtype, 12, 19)
     updates = numbers(dtype, 1) if scalar else numbers(dtype, 30, 19, seed=1)
     indices = np.random.default_rng(0).integers(0, 12, 30).astype(np.int32)
-    geometry = anchors.Scatter(how, 12, 19, 30, scalar, dtype, "int32")
+    geometry = row_anchors.Scatter(how, 12, 19, 30, scalar, dtype, "int32")
     given = updates.reshape(()) if scalar else updates
     (expected,) = run_anchor(geometry, [target, indices, given])
     spec = ScatterRows(how, 12, 19, 30, scalar, False, dtype, "int32")
