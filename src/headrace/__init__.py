@@ -9,10 +9,13 @@ with tf.Session() as session:
 
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from headrace import api
-from headrace.api import *  # noqa: F403
 from headrace.api import __all__ as __all__
+
+if TYPE_CHECKING:
+    from headrace.api import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -35,16 +38,21 @@ class _Package(ModuleType):
 
 
 sys.modules[__name__].__class__ = _Package
+for _name in __all__:
+    globals().pop(_name, None)  # rooms that were imported up to here
 
+if not TYPE_CHECKING:  # who reads the code sees the names of `api`, and no others
 
-def __getattr__(name: str) -> object:
-    try:
-        return getattr(api, name)
-    except AttributeError:
-        # With name and obj, Python adds "Did you mean: ...?".
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__]) from None
+    def __getattr__(name: str) -> object:
+        try:
+            value = getattr(api, name)
+        except AttributeError:
+            # With name and obj, Python adds "Did you mean: ...?".
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[__name__]) from None
+        globals()[name] = value  # the next access doesn't come here
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(api)})
+    return [*__all__, *(name for name in globals() if name.startswith("__"))]

@@ -4,6 +4,7 @@ interchangeable. The OpDefs were recorded by scripts/record_schemas.py.
 
 import functools
 import gzip
+import inspect
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headrace.core.shapes import TensorShape
 from headrace.core.tensor_proto import to_array
 from headrace.graph.definition import Effect, definitions
 from headrace.graph.schema import MISSING
+from headrace.ops.define import b
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "ops115.pb.gz"
 
@@ -100,6 +102,14 @@ def _plain(item, kind):
     if kind == "tensor":
         return repr(to_array(item))
     return item
+
+
+def test_builders_take_inputs_and_attributes():
+    for builder in vars(b).values():
+        if definition := getattr(builder, "definition", None):
+            schema = definition.schema
+            known = {a.name for a in schema.inputs} | set(schema.attributes) | {"name"}
+            assert set(inspect.signature(builder).parameters) <= known, definition.op_type
 
 
 def test_all_ops_are_recorded():

@@ -56,7 +56,7 @@ from headrace.graph.lowering import (
     views_of,
 )
 from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 from headrace.graph.structured import Structure, is_undefined
 
 __all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "rewritten"]
@@ -383,7 +383,7 @@ class _Clusterer:
         return node
 
 
-_SCHEMA = parse_schema(
+_SCHEMA = Schema(
     "_Cluster",
     "inputs: *Tin -> outputs: *Tout",
     "Tin: list(type) >= 0; Tout: list(type) >= 0",

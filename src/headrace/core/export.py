@@ -1,15 +1,17 @@
 """Public names. `export("nn.relu")` records that an object is known to users as `tf.nn.relu`.
 
 The modules of `headrace.api` are generated from this record by scripts/generate_api; a test fails
-when they are stale.
+when they are stale. What `import headrace` need not load, they get by `on_first_use`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["EXPORTS", "export", "export_value"]
+__all__ = ["EXPORTS", "export", "export_value", "on_first_use"]
 
 # Public dotted name -> (module, attribute) where the object lives.
 EXPORTS: dict[str, tuple[str, str]] = {}
@@ -36,3 +38,29 @@ def export_value(module: str, attribute: str, *names: str) -> None:
         taken = EXPORTS.setdefault(name, (module, attribute))
         if taken != (module, attribute):
             raise ValueError(f"tf.{name} is {'.'.join(taken)} and {module}.{attribute}")
+
+
+def on_first_use(
+    module: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the `__getattr__` and the `__dir__` (PEP 562) of a module, whose names in `homes` are
+    imported when they are first used.
+
+    A home is "package.module" for a module, "package.module:attribute" for what is in one. Threads
+    may ask for a name at once: Python's import system lets one of them load it.
+    """
+    namespace = vars(sys.modules[module])
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            # With name and obj, Python adds "Did you mean: ...?".
+            message = f"module {module!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[module])
+        home, _, attribute = homes[name].partition(":")
+        value = import_module(home)
+        if attribute:
+            value = getattr(value, attribute)
+        namespace[name] = value  # the next access doesn't come here
+        return value
+
+    return get, lambda: namespace["__all__"]

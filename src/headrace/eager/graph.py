@@ -29,7 +29,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.program import Instruction
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 from headrace.pipeline.schedule import dereferences
 from headrace.runtime.kernels import bind, failure
 
@@ -43,7 +43,7 @@ def _held_kernel() -> Any:
 
 
 HELD = Definition(
-    schema=parse_schema("_EagerValue", "-> output: T", "T: type"),
+    schema=Schema("_EagerValue", "-> output: T", "T: type"),
     infer=lambda c: None,
     kernel=_held_kernel,
     gradient=NOT_DIFFERENTIABLE,

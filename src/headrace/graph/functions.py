@@ -19,7 +19,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, definitions
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.schema import Argument, Schema, parse_schema
+from headrace.graph.schema import Argument, Schema
 from headrace.graph.structured import CALL, Called
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _not_called(*, index: int) -> Any:
 
 
 ARGUMENT = Definition(
-    schema=parse_schema("_Arg", "-> output: T", "T: type; index: int >= 0"),
+    schema=Schema("_Arg", "-> output: T", "T: type; index: int >= 0"),
     infer=lambda c: None,
     kernel=_not_called,
     gradient=NOT_DIFFERENTIABLE,
@@ -236,7 +236,7 @@ class Function:
         inputs = [Argument(a.name, dtype=as_dtype(a.type)) for a in signature.input_arg]
         outputs = [Argument(a.name, dtype=as_dtype(a.type)) for a in signature.output_arg]
         return Definition(
-            schema=Schema(self.name, tuple(inputs), tuple(outputs), {}),
+            schema=Schema.of(self.name, tuple(inputs), tuple(outputs), {}),
             infer=self._infer,
             kernel=self._kernel(),
             gradient=self._gradient,

@@ -1,4 +1,4 @@
-"""Op schemas. In: one line of text per op. Out: a frozen `Schema`: arguments, results, attributes.
+"""Op schemas. In: one line of text per op. Out: a `Schema`: arguments, results, attributes.
 
 The text is `inputs -> outputs` and `attributes`, for example
 
@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +29,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
 
-__all__ = ["MISSING", "Argument", "Attribute", "Schema", "parse_schema"]
+__all__ = ["MISSING", "Argument", "Attribute", "Schema"]
 
 
 class _Missing:
@@ -90,14 +92,59 @@ class Attribute:
         return self.kind.startswith("list(")
 
 
-@dataclass(frozen=True)
 class Schema:
-    """The interface of an op type, independent of what it computes."""
+    """The interface of an op type, independent of what it computes.
 
-    op_type: str
-    inputs: tuple[Argument, ...]
-    outputs: tuple[Argument, ...]
-    attributes: dict[str, Attribute]
+    Its text is read when it's first asked for: of some 700 ops, a program uses few. A mistake in it
+    is a ValueError then, which names the op and the piece that is wrong.
+    """
+
+    def __init__(self, op_type: str, signature: str, attributes: str) -> None:
+        self.op_type = op_type
+        self._signature = signature
+        self._attributes = attributes
+
+    @classmethod
+    def of(
+        cls,
+        op_type: str,
+        inputs: tuple[Argument, ...],
+        outputs: tuple[Argument, ...],
+        attributes: dict[str, Attribute],
+    ) -> Schema:
+        """Return a schema of parts that are known."""
+        schema = cls(op_type, "", "")
+        schema.inputs, schema.outputs, schema.attributes = inputs, outputs, attributes
+        return schema
+
+    @cached_property
+    def attributes(self) -> dict[str, Attribute]:
+        with self._reading():
+            texts = filter(None, map(str.strip, self._attributes.split(";")))
+            return {attribute.name: attribute for attribute in map(_parse_attribute, texts)}
+
+    @cached_property
+    def inputs(self) -> tuple[Argument, ...]:
+        return self._side(0)
+
+    @cached_property
+    def outputs(self) -> tuple[Argument, ...]:
+        return self._side(1)
+
+    def _side(self, side: int) -> tuple[Argument, ...]:
+        attributes = self.attributes
+        with self._reading():
+            sides = self._signature.split("->")
+            if len(sides) != 2:
+                raise ValueError(f"no '->' in {self._signature!r}")
+            return _parse_arguments(sides[side], attributes)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, SyntaxError, TypeError, KeyError) as error:
+            raise ValueError(f"schema of {self.op_type}: {error}") from error
 
     @cached_property
     def has_list_inputs(self) -> bool:
@@ -156,21 +203,6 @@ class Schema:
 
 _CHOICE = re.compile(r"(list)?\{(.*?)\}")
 _REF = re.compile(r"Ref\((.*)\)")
-
-
-def parse_schema(op_type: str, signature: str, attributes: str) -> Schema:
-    """Read the text form of a schema; ValueError names the op and the piece that is wrong."""
-    try:
-        attrs = {}
-        for text in filter(None, map(str.strip, attributes.split(";"))):
-            attribute = _parse_attribute(text)
-            attrs[attribute.name] = attribute
-        ins, arrow, outs = signature.partition("->")
-        if not arrow:
-            raise ValueError(f"no '->' in {signature!r}")
-        return Schema(op_type, _parse_arguments(ins, attrs), _parse_arguments(outs, attrs), attrs)
-    except (ValueError, SyntaxError, TypeError, KeyError) as error:
-        raise ValueError(f"schema of {op_type}: {error}") from error
 
 
 def _parse_arguments(text: str, attrs: dict[str, Attribute]) -> tuple[Argument, ...]:

@@ -28,7 +28,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.flow import DEAD
 from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 
 __all__ = [
     "CALL",
@@ -169,7 +169,7 @@ def _definition(
     op_type: str, kernel: Callable[..., Any], doc: str, family: str | None = None
 ) -> Definition:
     return Definition(
-        schema=parse_schema(op_type, _SIGNATURE, _TYPES),
+        schema=Schema(op_type, _SIGNATURE, _TYPES),
         infer=_no_rule,
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,

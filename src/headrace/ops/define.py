@@ -25,7 +25,7 @@ from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.lowering import Lowering
 from headrace.graph.operation import Operation, Tensor, made_at
-from headrace.graph.schema import MISSING, Argument, Attribute, Schema, parse_schema
+from headrace.graph.schema import MISSING, Argument, Attribute, Schema
 from headrace.ops.convert import convert_to_tensor, graph_of
 
 __all__ = ["apply", "b", "build", "composed", "define"]
@@ -81,7 +81,7 @@ def define(
     The decorated function has a docstring and no body: its parameters are the schema's inputs and
     attributes in the order in which users pass them, with users' defaults, and `name` last.
     """
-    schema = parse_schema(op_type, signature, attributes)
+    schema = Schema(op_type, signature, attributes)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         definition = Definition(
@@ -113,10 +113,6 @@ def define(
 def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[..., Any]:
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    schema = definition.schema
-    known = {a.name for a in schema.inputs} | set(schema.attributes) | {"name"}
-    if unknown := set(names) - known:
-        raise ValueError(f"{definition.op_type}: {sorted(unknown)} is neither input nor attribute")
     defaults = function.__defaults__ or ()
     optional = dict(zip(names[code.co_argcount - len(defaults) :], defaults, strict=False))
     optional.update(function.__kwdefaults__ or {})

@@ -18,14 +18,14 @@ import numpy as np
 from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.lowering import Anchor, Read
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 from headrace.ops import infer, philox
 from headrace.ops.source_ops import ensure_shape_op
 
 __all__ = ["ADVANCE", "ENSURE_SHAPE", "GENERATOR", "NUMBERS", "READ", "RESERVE"]
 
 READ = Definition(
-    schema=parse_schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
+    schema=Schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
     infer=infer.same_as(0),
     kernel=lambda ref: ref.read(),
     gradient=NOT_DIFFERENTIABLE,
@@ -50,7 +50,7 @@ def _reserve(*, seed: int, seed2: int, count: int, ctx: Any) -> np.ndarray:
 
 
 RESERVE = Definition(
-    schema=parse_schema("_Reserve", "-> stream: uint64", "seed: int; seed2: int; count: int"),
+    schema=Schema("_Reserve", "-> stream: uint64", "seed: int; seed2: int; count: int"),
     infer=lambda c: (3,),
     kernel=_reserve,
     gradient=NOT_DIFFERENTIABLE,
@@ -59,7 +59,7 @@ RESERVE = Definition(
 )
 
 GENERATOR = Definition(
-    schema=parse_schema("_Generator", "-> state: Ref(uint64)", "seed: int; seed2: int"),
+    schema=Schema("_Generator", "-> state: Ref(uint64)", "seed: int; seed2: int"),
     infer=lambda c: (3,),
     kernel=_generator,
     gradient=NOT_DIFFERENTIABLE,
@@ -68,7 +68,7 @@ GENERATOR = Definition(
 )
 
 ADVANCE = Definition(
-    schema=parse_schema("_Advance", "state: Ref(uint64) -> stream: uint64", "count: int"),
+    schema=Schema("_Advance", "state: Ref(uint64) -> stream: uint64", "count: int"),
     infer=lambda c, state: (3,),
     kernel=_advance,
     gradient=NOT_DIFFERENTIABLE,
@@ -83,7 +83,7 @@ def _numbers(stream, *, distribution, shape, dtype, bounds) -> np.ndarray:
 
 
 NUMBERS = Definition(
-    schema=parse_schema(
+    schema=Schema(
         "_Numbers",
         "stream: uint64 -> numbers: dtype",
         "distribution: string; shape: shape; bounds: list(int); dtype: type",

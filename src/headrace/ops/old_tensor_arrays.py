@@ -17,7 +17,7 @@ from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
 from headrace.devices.tensor_arrays import TensorArrayState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, lookup, register
-from headrace.graph.schema import Argument, parse_schema
+from headrace.graph.schema import Argument, Schema
 from headrace.ops import infer
 from headrace.ops.tensor_array_ops import HANDLE
 
@@ -57,7 +57,7 @@ def _unpack_kernel(array, value, flow, *, T):
 
 def _define(op_type: str, signature: str, attributes: str, like: str, **rules: Any) -> None:
     """Define an op of its own schema that is otherwise like another."""
-    schema = parse_schema(op_type, signature, attributes)
+    schema = Schema(op_type, signature, attributes)
     register(replace(_plain(like), schema=schema, **rules))
 
 
@@ -95,8 +95,10 @@ def _define_version(version: str, is_ref: bool) -> None:
     )
     for name in _SHARED:
         definition = _plain(f"TensorArray{name}V3")
-        inputs = tuple(_older(a, is_ref) for a in definition.schema.inputs)
-        schema = replace(definition.schema, op_type=f"TensorArray{name}{version}", inputs=inputs)
+        newer = definition.schema
+        inputs = tuple(_older(a, is_ref) for a in newer.inputs)
+        name = f"TensorArray{name}{version}"
+        schema = Schema.of(name, inputs, newer.outputs, newer.attributes)
         register(replace(definition, schema=schema))
 
 

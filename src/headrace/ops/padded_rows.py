@@ -22,7 +22,7 @@ from headrace.core.dtypes import int64
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind
 from headrace.graph.lowering import Anchor
 from headrace.graph.row_anchors import row_update
-from headrace.graph.schema import Argument, parse_schema
+from headrace.graph.schema import Argument, Schema
 from headrace.ops.uniqueness import distinct
 
 __all__ = ["UNIQUE_ROWS", "Part", "counted", "part_of"]
@@ -75,7 +75,7 @@ def _unique_rows(x: np.ndarray, *, out_idx: Any) -> tuple[np.ndarray, np.ndarray
 
 
 UNIQUE_ROWS = Definition(
-    schema=parse_schema(
+    schema=Schema(
         "_UniqueRows",
         "x: T -> rows: T, positions: out_idx, length: int64",
         "T: {index}; out_idx: {index} = int32",

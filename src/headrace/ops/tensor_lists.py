@@ -19,7 +19,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 from headrace.ops import infer
 from headrace.ops.define import define
 
@@ -278,7 +278,7 @@ def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
 
 
 ZEROS = Definition(
-    schema=parse_schema("_ZerosList", "x: variant -> y: variant", ""),
+    schema=Schema("_ZerosList", "x: variant -> y: variant", ""),
     infer=infer.scalar,
     kernel=zeros_of,
     gradient=NOT_DIFFERENTIABLE,

@@ -11,6 +11,7 @@ from headrace.train import coordinator as coordinator
 from headrace.train import external_optimizer as external_optimizer
 from headrace.train import global_step as global_step
 from headrace.train import hooks as hooks
+from headrace.train import import_meta_graph as import_meta_graph
 from headrace.train import input_producers as input_producers
 from headrace.train import layerwise as layerwise
 from headrace.train import loss_scale as loss_scale

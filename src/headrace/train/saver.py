@@ -28,7 +28,6 @@ from headrace.graph.graph_def import KeptGraphDef
 from headrace.graph.keys import GraphKeys
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.checkpoints import named_tensors
-from headrace.ops.import_meta_graph import register_saver_from_proto
 from headrace.session.resuming import resume_state, saved_state
 from headrace.session.session import BaseSession
 from headrace.session.snapshots import Snapshots
@@ -43,7 +42,7 @@ from headrace.train.checkpoint_state import (
 from headrace.train.saver_builder import V1, V2, BulkSaverBuilder
 from headrace.variables.slice_info import with_scope, without_scope
 
-__all__ = ["Saver"]
+__all__ = ["Saver", "imported_saver"]
 
 _log = logging.getLogger("headrace")
 
@@ -432,14 +431,13 @@ def _all_saveables(scope: str | None = None) -> list[Any]:
     return [item for key in keys for item in graph.get_collection(key, scope)]
 
 
-def _from_meta_graph(saver_def: Any, import_scope: str | None) -> Saver | None:
+def imported_saver(saver_def: Any, import_scope: str | None) -> Saver | None:
     """The saver of an imported graph: its own, or a new one, or None if there's nothing to save."""
     if saver_def is not None:
         return Saver.from_proto(saver_def, import_scope)
     return Saver() if _all_saveables(import_scope) else None
 
 
-register_saver_from_proto(_from_meta_graph)
 register_proto_function(
     GraphKeys.SAVERS, "SaverDef", to_proto=Saver.to_proto, from_proto=Saver.from_proto
 )

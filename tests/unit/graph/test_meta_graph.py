@@ -11,8 +11,8 @@ from headrace.core import proto
 from headrace.core.tensor_proto import to_array
 from headrace.graph import proto_functions
 from headrace.graph.meta_graph import export_meta_graph
-from headrace.ops.import_meta_graph import import_meta_graph
 from headrace.session import graph_util
+from headrace.train.import_meta_graph import import_meta_graph
 from tests.unit.graph import graph_cases
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "graphs" / "meta.meta"

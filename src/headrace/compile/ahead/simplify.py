@@ -15,7 +15,7 @@ from headrace.graph.anchors import BatchNorm
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.lowering import Anchor, Elementwise
-from headrace.graph.schema import parse_schema
+from headrace.graph.schema import Schema
 
 __all__ = ["simplify"]
 
@@ -69,7 +69,7 @@ def _affine(x: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 _AFFINE = Definition(
-    parse_schema("_Affine", "x: T, scale: T, offset: T -> y: T", "T: type"),
+    Schema("_Affine", "x: T, scale: T, offset: T -> y: T", "T: type"),
     infer=lambda context, x, *_: x,
     kernel=_affine,
     lower=Elementwise(lambda e, x, scale, offset: x * scale + offset),

@@ -13,7 +13,7 @@ from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph_io import read_message
-from headrace.ops.import_meta_graph import import_meta_graph
+from headrace.train.import_meta_graph import import_meta_graph
 from headrace.train.saved_model import names
 
 __all__ = ["load", "maybe_saved_model_directory", "parse_saved_model"]

@@ -1,4 +1,6 @@
-"""tf.train.import_meta_graph. In: a MetaGraphDef or its file. Out: operations and collections."""
+"""tf.train.import_meta_graph. In: a MetaGraphDef or its file. Out: operations, collections, and the
+Saver for them.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,9 @@ from headrace.graph.graph_io import read_message
 from headrace.graph.import_graph import all_or_nothing
 from headrace.graph.meta_graph import UNBOUND, restore_collections, unbound_inputs
 from headrace.ops.import_graph import as_message, import_under
+from headrace.train.saver import Saver, imported_saver
 
-__all__ = ["import_meta_graph", "register_saver_from_proto"]
-
-_saver_from_proto: Callable[..., Any] | None = None
-
-
-def register_saver_from_proto(make: Callable[..., Any]) -> None:
-    """Say how imports make a Saver: `make(saver_def, import_scope)`, where both may be None."""
-    global _saver_from_proto
-    if _saver_from_proto is not None:
-        raise ValueError("a maker of savers is registered already")
-    _saver_from_proto = make
+__all__ = ["import_meta_graph"]
 
 
 @export("train.import_meta_graph")
@@ -38,11 +31,11 @@ def import_meta_graph(
     input_map: Mapping[str, Any] | None = None,
     unbound_inputs_col_name: str | None = UNBOUND,
     restore_collections_predicate: Callable[[str], bool] | None = None,
-) -> Any:
+) -> Saver | None:
     """Add the nodes and collections of a MetaGraphDef (or of such a file) to the default graph.
 
     Names get `import_scope` as their prefix. Returns a Saver for the imported graph, or None if it
-    has nothing to save, or if no library of savers is loaded (see `register_saver_from_proto`).
+    has nothing to save.
     """
     meta_graph = _read(meta_graph_or_file)
     graph = graph if graph is not None else get_default_graph()
@@ -69,10 +62,8 @@ def import_meta_graph(
                 prefix,
                 lambda key: key != unbound_inputs_col_name and wanted(key),
             )
-            if _saver_from_proto is None:
-                return None
             saver_def = meta_graph.saver_def if meta_graph.HasField("saver_def") else None
-            return _saver_from_proto(saver_def, prefix or None)
+            return imported_saver(saver_def, prefix or None)
 
 
 def _read(meta_graph_or_file: Any) -> proto.MetaGraphDef:
