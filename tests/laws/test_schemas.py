@@ -32,6 +32,7 @@ EFFECTS_DIFFER = {
     "FractionalAvgPool": "draws random numbers",
     "FractionalMaxPool": "draws random numbers",
     "MatchingFiles": "the files may change between steps",
+    "ReadFile": "the file may change between steps",
     "PyFuncStateless": "a user's function must not be called while a graph is built",
 }
 BY_PLACE = (

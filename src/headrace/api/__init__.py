@@ -300,6 +300,8 @@ from headrace.ops.fft import (
 )
 from headrace.ops.files import (
     matching_files as matching_files,
+    read_file as read_file,
+    write_file as write_file,
 )
 from headrace.ops.filling import (
     fill as fill,
@@ -717,6 +719,7 @@ from headrace.variables.variable import (
 
 if TYPE_CHECKING:
     from headrace.api import (
+        app as app,
         bitwise as bitwise,
         compat as compat,
         contrib as contrib,
@@ -725,6 +728,8 @@ if TYPE_CHECKING:
         errors as errors,
         estimator as estimator,
         feature_column as feature_column,
+        flags as flags,
+        gfile as gfile,
         graph_util as graph_util,
         image as image,
         initializers as initializers,
@@ -853,6 +858,7 @@ __all__ = [
     "add_to_collections",
     "all_variables",
     "angle",
+    "app",
     "arg_max",
     "arg_min",
     "argmax",
@@ -988,6 +994,7 @@ __all__ = [
     "fill",
     "fingerprint",
     "fixed_size_partitioner",
+    "flags",
     "float16",
     "float32",
     "float64",
@@ -1011,6 +1018,7 @@ __all__ = [
     "get_static_value",
     "get_variable",
     "get_variable_scope",
+    "gfile",
     "global_norm",
     "global_variables",
     "global_variables_initializer",
@@ -1157,6 +1165,7 @@ __all__ = [
     "range",
     "rank",
     "raw_ops",
+    "read_file",
     "real",
     "realdiv",
     "reciprocal",
@@ -1336,6 +1345,7 @@ __all__ = [
     "where",
     "where_v2",
     "while_loop",
+    "write_file",
     "zeros",
     "zeros_initializer",
     "zeros_like",
@@ -1363,6 +1373,7 @@ __getattr__, __dir__ = on_first_use(
         "Summary": "headrace.core.proto:Summary",
         "SummaryMetadata": "headrace.core.proto:SummaryMetadata",
         "TensorInfo": "headrace.core.proto:TensorInfo",
+        "app": "headrace.api.app",
         "bitwise": "headrace.api.bitwise",
         "compat": "headrace.api.compat",
         "contrib": "headrace.api.contrib",
@@ -1371,6 +1382,8 @@ __getattr__, __dir__ = on_first_use(
         "errors": "headrace.api.errors",
         "estimator": "headrace.api.estimator",
         "feature_column": "headrace.api.feature_column",
+        "flags": "headrace.api.flags",
+        "gfile": "headrace.api.gfile",
         "graph_util": "headrace.api.graph_util",
         "image": "headrace.api.image",
         "initializers": "headrace.api.initializers",

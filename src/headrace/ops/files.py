@@ -1,25 +1,28 @@
-"""Names of files."""
+"""Files in a step: their names, and their contents."""
 
 from __future__ import annotations
 
-import glob
 import os
 from typing import Any
 
 import numpy as np
 
+from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
+from headrace.core.file_errors import file_errors
+from headrace.core.gfile import local_path, matching_paths
+from headrace.core.shapes import show_shape
 from headrace.graph.definition import Effect, Sample
+from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.string_arrays import of_strings, string_array
 
-__all__ = ["matching_files"]
+__all__ = ["matching_files", "read_file", "write_file"]
 
 
 def _matching_kernel(pattern):
-    found = [p for text in np.ravel(pattern).tolist() for p in glob.glob(os.fsdecode(text))]
-    names = np.empty(len(found), object)
-    names[:] = [os.fsencode(p) for p in sorted(found)]
-    return names
+    found = [path for text in np.ravel(pattern).tolist() for path in matching_paths(text)]
+    return of_strings(map(os.fsencode, sorted(found)), (len(found),))
 
 
 def _matching_infer(c: Any, pattern: Any) -> Any:
@@ -35,9 +38,63 @@ def _matching_infer(c: Any, pattern: Any) -> Any:
     infer=_matching_infer,
     kernel=_matching_kernel,
     effect=Effect.READS,
-    samples=[Sample(b"/no/such/place/*"), Sample([b"/no/such/place/*", b"/nor/this"])],
+    samples=[Sample(b"/no-such-name-*"), Sample([b"/no-such-name-*", b"/no-such-name"])],
 )
 def matching_files(pattern, name=None):
     """Return the names of the files that match one of the patterns, sorted. `*` and `?` match
     within one part of a path.
     """
+
+
+def _scalar(value: Any, what: str) -> bytes:
+    found = string_array(value)
+    if found.ndim:
+        raise InvalidArgumentError(
+            None, None, f"{what} tensor must be scalar, but had shape: {show_shape(found.shape)}"
+        )
+    return found.item()
+
+
+def _read_kernel(filename):
+    path = local_path(_scalar(filename, "Input filename"))
+    with file_errors(path), open(path, "rb") as file:
+        return of_strings([file.read()], ())
+
+
+@export("read_file", "io.read_file")
+@define(
+    "ReadFile",
+    "filename: string -> contents: string",
+    infer=lambda c, filename: infer.with_rank(filename, 0),
+    kernel=_read_kernel,
+    effect=Effect.READS,
+)
+def read_file(filename, name=None):
+    """Return all the bytes of a file."""
+
+
+def _write_kernel(filename, contents):
+    path = local_path(_scalar(filename, "Input filename"))
+    data = _scalar(contents, "Contents")
+    with file_errors(path):
+        if directory := os.path.dirname(path):
+            os.makedirs(directory, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+
+def _write_infer(c: Any, filename: Any, contents: Any) -> None:
+    infer.with_rank(filename, 0)
+    infer.with_rank(contents, 0)
+
+
+@export("write_file", "io.write_file")
+@define(
+    "WriteFile",
+    "filename: string, contents: string ->",
+    infer=_write_infer,
+    kernel=_write_kernel,
+    effect=Effect.WRITES,
+)
+def write_file(filename, contents, name=None):
+    """Write a file anew, with these bytes; the directories that it's in are made."""

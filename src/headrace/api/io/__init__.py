@@ -25,6 +25,8 @@ from headrace.ops.examples import (
 )
 from headrace.ops.files import (
     matching_files as matching_files,
+    read_file as read_file,
+    write_file as write_file,
 )
 from headrace.ops.queue_classes import (
     PaddingFIFOQueue as PaddingFIFOQueue,
@@ -50,6 +52,9 @@ from headrace.ops.text_data import (
 )
 
 if TYPE_CHECKING:
+    from headrace.api.io import (
+        gfile as gfile,
+    )
     from headrace.train.input_producers import (
         match_filenames_once as match_filenames_once,
     )
@@ -72,21 +77,25 @@ __all__ = [
     "decode_raw",
     "deserialize_many_sparse",
     "encode_base64",
+    "gfile",
     "match_filenames_once",
     "matching_files",
     "parse_example",
     "parse_single_example",
     "parse_tensor",
+    "read_file",
     "serialize_many_sparse",
     "serialize_sparse",
     "serialize_tensor",
     "tf_record_iterator",
+    "write_file",
     "write_graph",
 ]
 
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
+        "gfile": "headrace.api.io.gfile",
         "match_filenames_once": "headrace.train.input_producers:match_filenames_once",
     },
 )
