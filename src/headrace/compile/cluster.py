@@ -12,6 +12,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from math import prod
 
 from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
@@ -21,7 +23,7 @@ from headrace.compile.lists import list_use, list_users, lists_fit
 from headrace.compile.region import (
     Region,
     constant_of,
-    index_base,
+    index_bases,
     is_constant,
     is_reference,
     limits_of,
@@ -64,6 +66,9 @@ __all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "
 Readers = Mapping[Value, Sequence[Node | None]]
 
 _LOOKING = (Gather, Scatter, RowUpdate)  # what looks at its indices itself, where nobody can before
+
+_EARLY = -1  # the place of what goes before all other compiled nodes ..
+_LITTLE = 1 << 16  # .. and makes no more elements than this
 
 # Fewer working nodes than this aren't worth a native call, unless one of them is an anchor.
 _FEWEST = 3
@@ -140,12 +145,14 @@ class _Dependencies:
     def runs(self, can: Mapping[Node, bool]) -> list[tuple[bool, list[Node]]]:
         """The nodes in runs of those that can be compiled and those that can't."""
         waiting = dict(self._waiting)
+        early = self._early(can)
         outside: list[Node] = []
         inside: dict[int, list[Node]] = {}  # by what they come after
 
         def is_ready(node: Node) -> None:
             if can[node]:
-                inside.setdefault(self._awaited[node], []).append(node)
+                after = _EARLY if node in early else self._awaited[node]
+                inside.setdefault(after, []).append(node)
             else:
                 outside.append(node)
 
@@ -155,7 +162,7 @@ class _Dependencies:
         runs: list[tuple[bool, list[Node]]] = []
         while outside or inside:
             kind = not outside  # what stays outside goes first: it may let more inside
-            after = next(reversed(inside)) if kind else 0
+            after = _EARLY if _EARLY in inside else next(reversed(inside), 0)
             taken: list[Node] = []
             while ready := inside.get(after) if kind else outside:
                 taken.append(node := ready.pop())
@@ -168,6 +175,25 @@ class _Dependencies:
             taken.sort(key=self._position.__getitem__)
             runs.append((kind, taken))
         return runs
+
+    def _early(self, can: Mapping[Node, bool]) -> set[Node]:
+        """The nodes that others outside need, which give something to nodes inside, if they come to
+        little work: a region of their own then leaves the rest in one piece.
+        """
+        gives: set[Node] = set()  # to what is compiled
+        for node in reversed(self._position):
+            if any(can[f] or f in gives for f in self._followers[node]):
+                gives.add(node)
+        needed: set[Node] = set()
+        for node in reversed(self._position):
+            for follower in self._followers[node]:
+                if follower in needed or (follower in gives and not can[follower]):
+                    needed.add(node)
+        early = {n for n in needed if can[n]}
+        heavy = any(isinstance(n.definition.lower, Anchor) for n in early)
+        elements = sum(prod(v.type.sizes or ()) for n in early if works(n) for v in n.outputs)
+        waits = any(map(self._awaited.__getitem__, early))
+        return set() if heavy or waits or elements > _LITTLE else early
 
 
 def _is_free(node: Node) -> bool:
@@ -251,7 +277,9 @@ def _is_quiet(node: Node) -> bool:
     """
     if isinstance(node.geometry, Structure):
         return True  # its own parts tell
-    if any(not is_constant(index_base(v)) for v, _ in limits_of(node)):
+    lowerable = partial(is_lowerable, inside=True)
+    bases = [b for v, _ in limits_of(node) for b in index_bases(v, lowerable)]
+    if not all(map(is_constant, bases)):
         return isinstance(node.geometry, _LOOKING)
     effect, rule = node.definition.effect, node.definition.lower
     known = isinstance(rule, Read | Update) or isinstance(node.geometry, (*_LOOKING, Advance))
@@ -260,11 +288,14 @@ def _is_quiet(node: Node) -> bool:
 
 def _is_given(indices: Value, limit: int) -> bool:
     """Whether indices can be checked before a cluster runs: they come from outside."""
-    base = index_base(indices)
-    if is_constant(base):
-        array = constant_of(base)
-        return bool(array.min() >= 0 and array.max() < limit)
-    return not isinstance(base.producer, Node) or not is_lowerable(base.producer)
+    for base in index_bases(indices, is_lowerable):
+        if is_constant(base):
+            array = constant_of(base)
+            if array.size and not (array.min() >= 0 and array.max() < limit):
+                return False
+        elif isinstance(base.producer, Node) and is_lowerable(base.producer):
+            return False
+    return True
 
 
 def _is_compiled(t: ValueType) -> bool:

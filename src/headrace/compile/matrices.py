@@ -30,6 +30,7 @@ __all__ = ["build", "supports"]
 
 _TIMED = 2e6  # multiplications and additions from which on the choice of a kernel is measured
 _FEW_ROWS, _MANY = 64, 4  # products of so few rows, that many with one matrix: it's packed once
+_MORE_ROWS, _LARGE = 256, 1 << 20  # so many, where the matrix has so many bytes
 _CANDIDATES = 2  # how many of the likely best are compared
 _CONVERTED = "converted"
 
@@ -74,7 +75,8 @@ def _serves_many(builder: Builder, node: Node, g: Contraction) -> bool:
     """Whether many products of few rows share this one's matrix, as the steps of a network's loop
     do, or those of an unrolled one: then it's packed once.
     """
-    if g.m > _FEW_ROWS or g.transpose_x or g.dtype != "float32" or g.rounds:
+    few = _MORE_ROWS if g.n * g.k * SIZES[g.dtype] > _LARGE else _FEW_ROWS
+    if g.m > few or g.transpose_x or g.dtype != "float32" or g.rounds:
         return False
     if builder.target != host():
         return False

@@ -8,6 +8,7 @@ do no work (Pass, Read, Move) disappear here.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,15 +27,18 @@ from headrace.graph.lowering import (
     Update,
     View,
     assembly_of,
+    pointwise_of,
     row_major,
     views_of,
 )
+from headrace.graph.pointwise import record
 from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace.graph.structured import parts_of
 
 __all__ = ["BLOCK", "Region", "Source"]
 
 BLOCK = 16  # channels that stand together in the blocked layout [N][C/16][H][W][16]
+_WIDENED = record(lambda e, x: e.cast(x, "int64"), ["int32"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,12 @@ class Region:
             if value.producer not in inside:  # an input or a constant that is handed on
                 self._enter(value)
         self._find_pools(inside)
-        self.limits += [
-            (self.sources[value].base, limit)
+        self.limits += dict.fromkeys(
+            (self.sources[base].base, limit)
             for node in self.nodes
             for value, limit in limits_of(node)
-        ]
+            for base in index_bases(value, inside.__contains__)
+        )
         self._find_consumers()
         self._find_copied_reads()
 
@@ -287,13 +292,32 @@ def limits_of(node: Node) -> list[tuple[Value, int]]:
     return []
 
 
-def index_base(value: Value) -> Value:
-    """Where indices come from, through nodes that only move them."""
-    while not is_constant(value) and isinstance(value.producer, Node):
-        if not isinstance(value.producer.definition.lower, Pass | Move):
-            break
-        value = operands_of(value.producer)[0]
-    return value
+def index_bases(value: Value, through: Callable[[Node], bool]) -> list[Value]:
+    """Where indices come from, through those of the nodes that move them, put them together or
+    widen them: they are in range if all of the bases are.
+    """
+    found: dict[Value, None] = {}
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        node = value.producer
+        known = is_constant(value) or not isinstance(node, Node)
+        if known or not (through(node) and _hands_on(node)):  # type: ignore[arg-type]
+            found[value] = None
+        else:
+            waiting += operands_of(node)  # type: ignore[arg-type]
+    return list(found)
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether a node's results are numbers that it was given, zeros aside."""
+    rule = node.definition.lower
+    if isinstance(rule, Join):
+        assembly = assembly_of(rule, node)
+        return assembly is not None and not assembly.fill
+    if isinstance(rule, Elementwise):
+        return pointwise_of(rule, node) == _WIDENED
+    return isinstance(rule, Pass | Move)
 
 
 def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:

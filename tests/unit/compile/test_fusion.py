@@ -215,3 +215,15 @@ def test_narrow_products_scaled_by_a_constant():
     x = tf.placeholder(tf.bfloat16, [5, 17])
     product = tf.matmul(x, x, transpose_a=True) / tf.constant(5.0, tf.bfloat16)
     assert_tiers_agree([product], {x: uniform(5, 17).astype(tf.bfloat16.as_numpy_dtype)})
+
+
+@pytest.mark.parametrize(("rows", "size", "packings"), [(128, 520, 1), (300, 520, 0), (128, 64, 0)])
+def test_a_large_matrix_of_many_products_is_packed_once(rows, size, packings):
+    x, w = tf.placeholder(tf.float32, [rows, size]), tf.placeholder(tf.float32, [size, size])
+    h = x
+    for _ in range(4):
+        h = tf.tanh(tf.matmul(h, w))
+    feeds = {x: uniform(rows, size), w: uniform(size, size) / 16}
+    (cluster,) = clusters([h], feeds)
+    assert kernels(cluster)["PackB"] == packings
+    assert_tiers_agree(h, feeds)
