@@ -24,10 +24,10 @@ from headrace.compile.layouts import blocked_values
 from headrace.compile.lists import Rows, cursor, pushes
 from headrace.compile.plan import Call
 from headrace.compile.region import Region, is_reference, writes_of
-from headrace.compile.trips import trip_count
 from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
 from headrace.graph.lowering import row_major
 from headrace.graph.structured import is_undefined
+from headrace.graph.trips import trip_count
 
 __all__ = ["build_if", "build_while"]
 

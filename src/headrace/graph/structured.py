@@ -13,7 +13,7 @@ instruction whose attributes are Programs. The parts take and give plain lists o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -38,6 +38,8 @@ __all__ = [
     "WHILE",
     "Called",
     "Structured",
+    "is_loop",
+    "iterations",
     "members_of",
     "parts_of",
     "with_effect",
@@ -104,6 +106,11 @@ def parts_of(op: Any) -> dict[str, Any]:
     return {n: op._attrs[n] for n in PARTS if n in op._attrs and n not in known}
 
 
+def is_loop(op: Any) -> bool:
+    """Whether a structured operation, node or instruction is a WHILE."""
+    return "body" in parts_of(op)
+
+
 @cache
 def with_effect(definition: Definition, effect: Effect) -> Definition:
     """The definition of structured nodes whose parts have an effect."""
@@ -117,15 +124,23 @@ def _no_rule(*_: Any) -> Any:
 def _while_kernel(
     inputs: Sequence[Any], *, ctx: Any, cond: Any, body: Any, results: Sequence[int]
 ) -> list[Any]:
+    for variables in iterations(inputs, ctx, cond, body):  # noqa: B007  (the last ones count)
+        pass
+    return [variables[i] for i in results]
+
+
+def iterations(inputs: Sequence[Any], ctx: Any, cond: Any, body: Any) -> Iterator[list[Any]]:
+    """A loop's variables: as they are given, and after each iteration."""
     goes_on, step = ctx.bound(cond), ctx.bound(body)
     count = len(body.fetches)
     variables, invariants = list(inputs[:count]), list(inputs[count:])
     cancellation = current()
+    yield variables
     while scalar(goes_on(variables + invariants)[0], "the condition of a loop"):
         variables = step(variables + invariants)
         if cancellation is not None:
             cancellation.check()
-    return [variables[i] for i in results]
+        yield variables
 
 
 def _if_kernel(inputs: Sequence[Any], *, ctx: Any, then: Any, otherwise: Any) -> list[Any]:

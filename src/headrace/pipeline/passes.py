@@ -5,8 +5,8 @@ tests) the verifier of each form runs after each pass.
 
 Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `raise` (if it
 calls functions, or has loops or branches) and `optimise` (once per combination of feed shapes),
-`compile` (when pipeline.tiers says so), `finish`. A prepared step also has a program as it is
-(`finish_as_is`), for shapes that are not specialised for.
+`compile` or `interpret` (as pipeline.tiers says), `finish`. A prepared step also has a program as
+it is (`finish_as_is`), for shapes that are not specialised for.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
 from headrace.pipeline.clusters import cluster, recompute, rewrite
+from headrace.pipeline.long_loops import count_iterations
 from headrace.pipeline.schedule import schedule, schedule_as_is
 from headrace.place.constraints import place
 
@@ -99,6 +100,8 @@ PASSES: list[Pass] = [
     Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_dataflow),
     Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_dataflow),
     Pass("compile", "cluster", lambda f, o: cluster(f), verify_dataflow),
+    # Where the interpreter is to run the step, loops are compiled once they are long.
+    Pass("interpret", "count", lambda f, o: count_iterations(f, _compiling(o)), verify_dataflow),
     Pass("finish", "schedule", lambda f, o: schedule(f), verify_program),
 ]
 
@@ -131,7 +134,14 @@ def finish(
     """The program of an optimised step, with native code in it if `compiled`."""
     if compiled:
         flow = _run("compile", flow, options, watch)
+    elif options.jit == "auto":
+        flow = _run("interpret", flow, options, watch)
     return _run("finish", flow, options, watch)
+
+
+def _compiling(options: Options) -> Callable[[Dataflow], Program]:
+    """The function that compiles a loop."""
+    return lambda flow: finish(flow, options, compiled=True)
 
 
 def finish_as_is(step: StepGraph) -> Program:
@@ -173,8 +183,8 @@ def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
 
 
 def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
-    """A pass over a flow and the flows inside of its loops and branches: those first, but for
-    clusters, which may take in a loop as a whole.
+    """A pass over a flow and the flows inside of its loops and branches: those first, but where a
+    loop is taken as a whole.
     """
 
     def inside(flow: Dataflow) -> Dataflow:
@@ -182,6 +192,6 @@ def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
 
     if each.name == "schedule":
         return each.run(flow, options)  # which goes into them by itself
-    if each.name == "cluster":
+    if each.name in ("cluster", "count"):
         return inside(each.run(flow, options))
     return each.run(inside(flow), options)

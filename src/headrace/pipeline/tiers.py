@@ -1,7 +1,9 @@
-"""When a step is compiled. In: an optimised step and the session's `jit`. Out: the number of a run.
+"""When a step is compiled. In: an optimised step and the session's `jit`. Out: the number of a run,
+and for each of its loops a number of iterations.
 
 Compiling costs seconds, so that by default ("auto") a step is compiled when it comes back, or at
 once if its first run would take longer than the compiler may. Until then the interpreter runs it.
+A loop of unknown length is compiled while it runs, once it has taken as long (pipeline.long_loops).
 """
 
 from __future__ import annotations
@@ -10,34 +12,73 @@ import math
 
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import Effect, Kind
+from headrace.graph.structured import is_loop, parts_of
+from headrace.graph.trips import trip_count
 
-__all__ = ["compile_at", "flops"]
+__all__ = ["compile_at", "flops", "patience"]
 
 _HEAVY = 2e8  # floating-point operations
 _PER_NUMBER = 20  # what a random number counts: ten million take NumPy about a second
+
+# Seconds: what compiling a loop takes, and what the interpreter does with a node, an element of its
+# outputs, a random number, a floating-point operation of a contraction.
+_COMPILING = 0.3
+_NODE, _ELEMENT, _NUMBER, _FLOP = 2e-6, 2e-9, 1e-7, 1e-10
 
 
 def compile_at(flow: Dataflow, jit: str) -> int | None:
     """The number of the run (1: the first) at which to compile; None: never."""
     if jit == "off":
         return None
-    return 1 if jit == "always" or flops(flow) >= _HEAVY else 2
+    heavy = jit == "always" or flops(flow) >= _HEAVY
+    return 1 if heavy or sum(map(_looping, flow.nodes)) >= _COMPILING else 2
+
+
+def patience(loop: Node) -> int:
+    """How many iterations of a loop take as long as compiling it."""
+    return math.ceil(_COMPILING / _iteration(loop))
 
 
 def flops(flow: Dataflow) -> float:
-    """An estimate of a step's floating-point operations: those of its contractions and of the
-    random numbers that it draws.
+    """An estimate of a step's floating-point operations, its loops aside: those of its contractions
+    and of the random numbers that it draws.
     """
     return sum(map(_flops, flow.nodes))
 
 
 def _flops(node: Node) -> float:
-    definition = node.definition
-    if definition.kind is Kind.CONTRACTION:
+    if node.definition.kind is Kind.CONTRACTION:
         return _contraction_flops(node)
-    if definition.effect is Effect.RANDOM and definition.lower is not None:
-        return _PER_NUMBER * sum(math.prod(t.sizes or ()) for t in node.types)
-    return 0.0
+    return _PER_NUMBER * _elements(node) if _is_random(node) else 0.0
+
+
+def _looping(node: Node) -> float:
+    """The seconds that a node loops, as far as it's known."""
+    return (trip_count(node) or 0) * _iteration(node) if is_loop(node) else 0.0
+
+
+def _iteration(loop: Node) -> float:
+    """The seconds of an iteration."""
+    return _NODE + sum(_seconds(part) for part in parts_of(loop).values())
+
+
+def _seconds(part: Dataflow) -> float:
+    """The seconds of a part of a loop, or of a branch in it."""
+    return sum(_interpreting(node) for node in part.nodes if node.constant is None)
+
+
+def _interpreting(node: Node) -> float:
+    inner = _looping(node) if is_loop(node) else sum(map(_seconds, parts_of(node).values()))
+    elements = _elements(node) * (_NUMBER if _is_random(node) else _ELEMENT)
+    return _NODE + inner + elements + _FLOP * _flops(node)
+
+
+def _is_random(node: Node) -> bool:
+    return node.definition.effect is Effect.RANDOM and node.definition.lower is not None
+
+
+def _elements(node: Node) -> int:
+    return sum(math.prod(t.sizes or ()) for t in node.types)
 
 
 def _contraction_flops(node: Node) -> float:
