@@ -24,6 +24,7 @@ __all__ = [
     "TFRecordCompressionType",
     "TFRecordOptions",
     "TFRecordWriter",
+    "decompressed",
     "frame",
     "tf_record_iterator",
 ]
@@ -256,6 +257,15 @@ class _Decompressed:
             self.is_whole = self._stream.eof or (ended and self.is_whole)
             if found or ended:
                 return found
+
+
+def decompressed(file: BinaryIO, kind: str) -> bytes:
+    """All bytes of a file that is compressed as "GZIP" or "ZLIB"."""
+    source = _Decompressed(file, kind)
+    found = b"".join(iter(lambda: source.block(_BLOCK), b""))
+    if not source.is_whole:
+        raise DataLossError(None, None, "the compressed file is cut off")
+    return found
 
 
 def _read(source: Any, size: int) -> bytes:

@@ -72,6 +72,7 @@ from headrace.ops import queues as queues
 from headrace.ops import random_functions as random_functions
 from headrace.ops import random_ops as random_ops
 from headrace.ops import raw as raw
+from headrace.ops import readers as readers
 from headrace.ops import rearranging as rearranging
 from headrace.ops import reductions as reductions
 from headrace.ops import resource_state as resource_state

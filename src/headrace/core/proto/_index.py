@@ -62,6 +62,7 @@ MODULES = {
     "PairValue": "saved_object_pb2",
     "QueueRunnerDef": "collection_pb2",
     "RPCOptions": "config_pb2",
+    "ReaderBaseState": "reader_pb2",
     "ResourceHandleProto": "tensor_pb2",
     "RewriterConfig": "config_pb2",
     "RunMetadata": "config_pb2",
