@@ -117,6 +117,10 @@ class Schema:
         schema.inputs, schema.outputs, schema.attributes = inputs, outputs, attributes
         return schema
 
+    def changed(self, op_type: str, inputs: tuple[Argument, ...]) -> Schema:
+        """Return the schema of another op, which differs in its inputs."""
+        return Schema.of(op_type, inputs, self.outputs, self.attributes)
+
     @cached_property
     def attributes(self) -> dict[str, Attribute]:
         with self._reading():

@@ -95,10 +95,8 @@ def _define_version(version: str, is_ref: bool) -> None:
     )
     for name in _SHARED:
         definition = _plain(f"TensorArray{name}V3")
-        newer = definition.schema
-        inputs = tuple(_older(a, is_ref) for a in newer.inputs)
-        name = f"TensorArray{name}{version}"
-        schema = Schema.of(name, inputs, newer.outputs, newer.attributes)
+        inputs = tuple(_older(a, is_ref) for a in definition.schema.inputs)
+        schema = definition.schema.changed(f"TensorArray{name}{version}", inputs)
         register(replace(definition, schema=schema))
 
 

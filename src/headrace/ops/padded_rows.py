@@ -96,11 +96,8 @@ def counted(definition: Definition) -> Definition | None:
     if not isinstance(rule, Anchor) or rule.family not in ("row_update", "scatter"):
         return None
     given = definition.schema.inputs
-    schema = replace(
-        definition.schema,
-        op_type=f"_Counted{definition.op_type}",
-        inputs=(*given, Argument("length", int64)),
-    )
+    inputs = (*given, Argument("length", int64))
+    schema = definition.schema.changed(f"_Counted{definition.op_type}", inputs)
     cut = [i for i, argument in enumerate(given) if argument.name in _OF_ROWS]
 
     @wraps(definition.kernel)
