@@ -14,8 +14,10 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.flow import DEAD, Flow
+from headrace.graph.lowering import Pass
 from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.simplify import equals_input
 
 __all__: list[str] = []
 
@@ -211,6 +213,8 @@ def _loop_cond_shape(context: Any, value: TensorShape) -> TensorShape:
     infer=_loop_cond_shape,
     kernel=lambda value: value,
     gradient=NOT_DIFFERENTIABLE,
+    lower=Pass(),
+    simplify=equals_input,
     samples=[Sample(True), Sample(False)],
 )
 def loop_cond_op(input, name=None):

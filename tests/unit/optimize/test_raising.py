@@ -196,3 +196,15 @@ def test_the_predicate_of_an_inner_branch_decides_one_of_its_gradients(monkeypat
         y = tf.gradients(y, x)[0]
     assert raised(y)
     assert both_ways(y, monkeypatch=monkeypatch) == 12
+
+
+def test_a_loop_whose_condition_is_not_marked(monkeypatch):
+    tf.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2.0), (0, 3.0), name="loop")
+    graph_def = tf.get_default_graph().as_graph_def()
+    nodes = [node for node in graph_def.node if node.op != "LoopCond"]
+    for node in nodes:
+        node.input[:] = [i.replace("loop/LoopCond", "loop/Less") for i in node.input]
+    tf.reset_default_graph()
+    (result,) = tf.import_graph_def(tf.GraphDef(node=nodes), return_elements=["loop/Exit_1:0"])
+    assert raised(result) == [("_While", [], [])]
+    assert both_ways(result, monkeypatch=monkeypatch) == 96.0

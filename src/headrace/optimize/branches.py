@@ -1,0 +1,304 @@
+"""Raise branches. In: operations in order and without loops, with Switches and Merges. Out: the
+same with every branch as one IF.
+
+Each operation runs under a *path*, the predicates that must have had a value for it to be alive,
+outermost first. Operations under one predicate form an IF; where what happens after one branch
+decides what comes into another of the same predicate, they are IFs of different *levels*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.graph.flow import Flow
+from headrace.graph.lowering import Pass
+from headrace.graph.operation import Operation, Tensor
+from headrace.graph.structured import IF, PASS, UNDEFINED, Structured
+from headrace.optimize.raised import Op, Stand, Unraisable, holders, in_order, part
+
+__all__ = ["raise_branches"]
+
+Literal = tuple[Tensor, bool]
+Path = tuple[Literal, ...]
+
+
+def raise_branches(
+    operations: list[Op], fetches: Sequence[Tensor], targets: Sequence[Operation]
+) -> list[Op]:
+    """The operations, in order and without loops, with every branch as one."""
+    if not any(op.definition.flow is not None for op in operations):
+        return operations
+    paths = _Paths(operations, fetches, targets)
+    return _Branches(operations, paths, fetches).build(operations, ())
+
+
+class _Paths:
+    """Under which conditions operations and tensors are alive; those that never are, are not in
+    `tensors`. What is made elsewhere is alive whenever anything here is.
+    """
+
+    def __init__(
+        self, operations: list[Op], fetches: Sequence[Tensor], targets: Sequence[Operation]
+    ) -> None:
+        self.operations: dict[Op, Path] = {}
+        self._tensors: dict[Tensor, Path | None] = {}
+        self._holder = holders(operations)
+        self._dead: set[Op] = set()
+        self._here = set(operations)
+        for op in operations:
+            self._find(op)
+        for t in fetches:
+            if self._tensors.get(t, ()) != ():
+                raise Unraisable(f"'{t.name}' may be dead, and is fetched")
+        for op in targets:
+            if self.operations.get(self._holder.get(op, op)) != ():
+                raise Unraisable(f"'{op.name}' may be dead, and is a target")
+
+    def of(self, tensor: Tensor) -> Path:
+        """The path of a tensor that is alive at times."""
+        path = self._tensors.get(tensor, ())
+        assert path is not None
+        return path
+
+    def is_alive(self, tensor: Tensor) -> bool:
+        """Whether a tensor is alive at times."""
+        return self._tensors.get(tensor, ()) is not None
+
+    def _find(self, op: Op) -> None:
+        flow = op.definition.flow
+        if flow is Flow.TRIGGER:
+            self._check_trigger(op)
+        elif flow not in (None, Flow.SWITCH, Flow.MERGE):
+            raise Unraisable(f"'{op.name}' steers on its own")
+        path = self._merged(op) if flow is Flow.MERGE else self._together(op)
+        if path is not None:
+            self.operations[op] = path
+        else:
+            self._dead.add(op)
+        for i, t in enumerate(op._outputs):
+            self._tensors[t] = path
+            if flow is Flow.SWITCH and path is not None:
+                self._tensors[t] = _under(path, self.predicate(op), bool(i))
+
+    def predicate(self, switch: Op) -> Tensor:
+        """What decides a Switch: a predicate goes by many names here, each the identity of another,
+        or the same in a branch.
+        """
+        t = switch._inputs[1]
+        while t.op in self._here and _passes(t.op):
+            t = t.op._inputs[0]
+        return t
+
+    def _check_trigger(self, op: Op) -> None:
+        """One that waits for nothing that may be dead is no more than something to wait for."""
+        controls = [self._holder.get(c, c) for c in op._control_inputs]
+        if any(c in self._dead or self.operations.get(c) for c in controls):
+            raise Unraisable(f"'{op.name}' waits for what may be dead")
+
+    def _together(self, op: Op) -> Path | None:
+        """The path of an operation that needs all its inputs alive."""
+        controls = [self._holder.get(c, c) for c in op._control_inputs]
+        found = [self._tensors.get(t, ()) for t in op._inputs]
+        found += [None if c in self._dead else self.operations.get(c, ()) for c in controls]
+        result: Path = ()
+        for path in found:
+            if path is None:
+                return None
+            longer, shorter = (path, result) if len(path) > len(result) else (result, path)
+            known = dict(longer)
+            if any(known.get(p, value) != value for p, value in shorter):
+                return None
+            if any(p not in known for p, _ in shorter):
+                raise Unraisable(f"'{op.name}' is under conditions that do not nest")
+            result = longer
+        return result
+
+    def _merged(self, op: Op) -> Path:
+        """The path of what a Merge gives: its inputs' without the predicate that they differ in."""
+        paths = [self._tensors.get(t, ()) for t in op._inputs]
+        if len(paths) == 2 and paths[0] and paths[1] and paths[0][:-1] == paths[1][:-1]:
+            (p, one), (q, other) = paths[0][-1], paths[1][-1]
+            if p is q and one != other:
+                return paths[0][:-1]
+        raise Unraisable(f"'{op.name}' merges what does not exclude each other")
+
+
+def _passes(op: Op) -> bool:
+    """Whether an operation gives its first input, if anything."""
+    if op.definition.flow is Flow.SWITCH:
+        return True
+    return isinstance(op.definition.lower, Pass) and len(op._inputs) == 1
+
+
+def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
+    """A path with one more condition; None if that can't be."""
+    known = dict(path)
+    if predicate in known:
+        return path if known[predicate] == value else None
+    return (*path, (predicate, value))
+
+
+class _Branches:
+    """The making of IFs. A Switch is no more than another name of its data, under its predicate."""
+
+    def __init__(self, operations: list[Op], paths: _Paths, fetches: Sequence[Tensor]) -> None:
+        self._paths = paths
+        self._fetches = set(fetches)
+        self._made = {t: op for op in operations for t in op._outputs}
+        self._holder = holders(operations)
+        self._readers: dict[Tensor, list[Op]] = {}
+        for op in operations:
+            if op in paths.operations:
+                for t in (*op._inputs, *self._conditions(op)):
+                    self._readers.setdefault(t, []).append(op)
+
+    def build(self, operations: list[Op], prefix: Path) -> list[Op]:
+        """What stands directly under `prefix`, with an IF for each further condition."""
+        alive = [op for op in operations if op in self._paths.operations]
+        groups: dict[Tensor, list[Op]] = {}
+        made: list[Op] = []
+        for op in alive:
+            predicate = self._predicate(op, prefix)
+            if predicate is not None:
+                groups.setdefault(predicate, []).append(op)
+            elif op.definition.flow is Flow.SWITCH:
+                if self._is_settled(op):
+                    made.append(self._passed(op))
+            elif op.definition.flow is Flow.TRIGGER:
+                made.append(Structured(PASS, op, (), (), op._control_inputs, [op]))
+            else:
+                made.append(op)
+        for predicate, group in groups.items():
+            for level in self._levels(alive, set(group), len(prefix)):
+                made.append(self._branch(level, predicate, prefix))
+        return in_order(made)
+
+    def _predicate(self, op: Op, prefix: Path) -> Tensor | None:
+        """The predicate below `prefix` under which an operation stands, or whose sides it joins."""
+        path, depth = self._paths.operations[op], len(prefix)
+        if op.definition.flow is Flow.MERGE and len(path) == depth:
+            path = self._paths.of(op._inputs[0])
+        return path[depth][0] if len(path) > depth else None
+
+    def _conditions(self, op: Op) -> list[Tensor]:
+        """The predicates that must be known where an operation stands, outermost first."""
+        path = self._paths.operations[op]
+        if op.definition.flow is Flow.MERGE:
+            path = self._paths.of(op._inputs[0])
+        return [p for p, _ in path]
+
+    def _is_settled(self, switch: Op) -> bool:
+        """Whether a Switch stands under its own predicate."""
+        return self._paths.predicate(switch) in dict(self._paths.operations[switch])
+
+    def _passed(self, switch: Op) -> Structured:
+        alive = [t for t in switch._outputs if self._paths.is_alive(t)]
+        return Structured(PASS, switch, switch._inputs[:1], alive, switch._control_inputs, [switch])
+
+    def _levels(self, operations: list[Op], group: set[Op], depth: int) -> list[list[Op]]:
+        """The group in runs, of which none needs what comes out of a later one."""
+        level: dict[Op, int] = {}
+
+        def after(op: Op) -> int:
+            """The level of what reads `op`: what has left a branch enters a later one."""
+            leaves = op in group and len(self._paths.operations[op]) == depth
+            return level[op] + 1 if leaves else level[op]
+
+        for op in operations:
+            before = [self._made[t] for t in op._inputs if t in self._made]
+            before += [self._holder.get(c, c) for c in op._control_inputs]
+            level[op] = max((after(b) for b in before if b in level), default=0)
+        runs: dict[int, list[Op]] = {}
+        for op in operations:
+            if op in group:
+                runs.setdefault(level[op], []).append(op)
+        return [runs[k] for k in sorted(runs)]
+
+    def _branch(self, level: list[Op], predicate: Tensor, prefix: Path) -> Structured:
+        """The IF of a run of operations under a predicate."""
+        depth = len(prefix)
+        merges = [op for op in level if len(self._paths.operations[op]) == depth]
+        inner = self._with_switches([op for op in level if op not in set(merges)], depth)
+        own = {*inner, *merges}
+        switches, given = self._entering(own, depth)
+        leaving = [t for op in inner for t in op._outputs if self._leaves(op, t, own)]
+        parts = {}
+        for side in (True, False):
+            mine = [op for op in inner if self._paths.operations[op][depth][1] == side]
+            wanted = [self._side(m, side, depth) for m in merges]
+            missing = []
+            for t in leaving:
+                if self._paths.of(t)[depth][1] != side:
+                    t = Stand(t)
+                    missing.append(Structured(UNDEFINED, t.op, (), (t,), (), ()))
+                wanted.append(t)
+            operations = self.build(mine, (*prefix, (predicate, side)))
+            feeds = [*(s._outputs[int(side)] for s in switches), *given]
+            parts[side] = part([*missing, *operations], feeds, wanted)
+        controls = dict.fromkeys(c for op in own for c in op._control_inputs)
+        origin = (merges or inner)[0]
+        return Structured(
+            IF,
+            getattr(origin, "origin", origin),
+            [predicate, *(s._inputs[0] for s in switches), *given],
+            [*(m._outputs[0] for m in merges), *leaving],
+            [c for c in controls if self._holder.get(c, c) not in own],
+            own,
+            then=parts[True],
+            otherwise=parts[False],
+        )
+
+    def _with_switches(self, inner: list[Op], depth: int) -> list[Op]:
+        """The operations with those Switches of earlier runs that they read through."""
+        found = dict.fromkeys(inner)
+        stack = list(inner)
+        while stack:
+            for t in stack.pop()._inputs:
+                maker = self._made.get(t)
+                if maker is None or maker in found or maker.definition.flow is not Flow.SWITCH:
+                    continue
+                if len(self._paths.operations[maker]) > depth and not self._is_settled(maker):
+                    found[maker] = None
+                    stack.append(maker)
+        return list(found)
+
+    def _entering(self, own: set[Op], depth: int) -> tuple[list[Op], list[Tensor]]:
+        """What an IF reads: Switches on its predicate, and tensors as they are."""
+        switches: dict[Op, None] = {}
+        given: dict[Tensor, None] = {}
+        for op in sorted(own, key=lambda op: op.name):
+            for t in (*op._inputs, *self._conditions(op)[depth + 1 :]):
+                maker = self._made.get(t)
+                if maker in own:
+                    continue
+                if maker is not None and self._leads_in(maker, depth):
+                    switches.setdefault(maker)
+                else:
+                    given.setdefault(t)
+        return list(switches), list(given)
+
+    def _leads_in(self, op: Op, depth: int) -> bool:
+        """Whether an operation is a Switch that stands before a branch of this depth."""
+        return op.definition.flow is Flow.SWITCH and len(self._paths.operations[op]) == depth
+
+    def _leaves(self, op: Op, tensor: Tensor, own: set[Op]) -> bool:
+        """Whether a later run reads a tensor, directly or through Switches."""
+        if op.definition.flow is Flow.SWITCH and not self._is_settled(op):
+            return False
+        readers = list(self._readers.get(tensor, ()))
+        seen: set[Op] = set()
+        while readers:
+            reader = readers.pop()
+            if reader in seen:
+                continue
+            seen.add(reader)
+            if reader.definition.flow is Flow.SWITCH and not self._is_settled(reader):
+                readers += [r for t in reader._outputs for r in self._readers.get(t, ())]
+            elif reader not in own:
+                return True
+        return False
+
+    def _side(self, merge: Op, side: bool, depth: int) -> Tensor:
+        if merge._outputs[1] in self._readers or merge._outputs[1] in self._fetches:
+            raise Unraisable(f"someone asks which way '{merge.name}' was reached")
+        return next(t for t in merge._inputs if self._paths.of(t)[depth][1] == side)
