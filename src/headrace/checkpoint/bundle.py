@@ -31,12 +31,8 @@ from headrace.checkpoint.table import Table, encode_table
 from headrace.checkpoint.tensor_data import read_array, write_array
 from headrace.core import files, proto
 from headrace.core.dtypes import DType, as_dtype
-from headrace.core.errors import (
-    DataLossError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnimplementedError,
-)
+from headrace.core.errors import DataLossError, InvalidArgumentError, UnimplementedError
+from headrace.core.file_errors import file_errors
 
 __all__ = ["Bundle", "NamedTensor", "bundle_exists", "merge_bundles", "write_bundle"]
 
@@ -84,15 +80,22 @@ def bundle_files(prefix: str) -> list[str]:
 
 def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
     """Save tensors as the bundle at `prefix`, in one data file; the directory is made."""
+    with file_errors(prefix):
+        _prepare(prefix)
+        data_path = data_name(prefix, 0, 1)
+        with files.draft(data_path) as data:
+            entries = _write_tensors(data, tensors)
+            data.seal()
+            _commit(prefix, [(data.temporary, data_path)], entries, shards=1)
+
+
+def _prepare(prefix: str) -> None:
+    """Make the directory; remove and finish what processes that died have left."""
     directory = os.path.dirname(os.path.abspath(prefix))
     os.makedirs(directory, exist_ok=True)
     files.remove_abandoned_drafts(directory)
+    _remove_abandoned_parts(directory)
     finish_pending(prefix)
-    data_path = data_name(prefix, 0, 1)
-    with files.draft(data_path) as data:
-        entries = _write_tensors(data, tensors)
-        data.seal()
-        _commit(prefix, [(data.temporary, data_path)], entries, shards=1)
 
 
 def _write_tensors(data: files.Draft, tensors: Iterable[NamedTensor]) -> dict[bytes, Any]:
@@ -180,11 +183,13 @@ def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bo
     """
     if not prefixes:
         raise InvalidArgumentError(None, None, "there are no checkpoints to merge")
-    directory = os.path.dirname(os.path.abspath(destination))
-    os.makedirs(directory, exist_ok=True)
-    files.remove_abandoned_drafts(directory)
-    _remove_abandoned_parts(directory)
-    finish_pending(destination)
+    with file_errors(destination):
+        _prepare(destination)
+        _merge(prefixes, destination)
+        _remove_sources(prefixes, destination, delete_old_dirs)
+
+
+def _merge(prefixes: Sequence[str], destination: str) -> None:
     parts = [(prefix, *_read_index(index_name(prefix))) for prefix in prefixes]
     total = sum(count for _, _, count in parts)
     moves: list[tuple[str, str]] = []
@@ -197,7 +202,6 @@ def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bo
         for key, entry in found.items():
             _merge_entry(entries, key, entry, first)
     _commit(destination, moves, entries, total)
-    _remove_sources(prefixes, destination, delete_old_dirs)
 
 
 def _remove_abandoned_parts(directory: str) -> None:
@@ -248,11 +252,8 @@ def _read_index(path: str) -> tuple[dict[bytes, Any], int]:
     """The entries of an index, and the number of data files."""
     from google.protobuf.message import DecodeError
 
-    try:
-        with open(path, "rb") as file:
-            table = Table(file.read(), path)
-    except FileNotFoundError:
-        raise NotFoundError(None, None, f"{path}; No such file or directory") from None
+    with file_errors(path), open(path, "rb") as file:
+        table = Table(file.read(), path)
     items = table.items()
     try:
         key, value = next(items, (None, b""))
@@ -317,16 +318,13 @@ class Bundle(Checkpoint):
         entry = self._entries.get(key)
         if entry is None:
             raise DataLossError(None, None, f"{self.prefix}: {name} has no data for slice {part}")
+        path = self._path(entry.shard_id)
         try:
-            with open(self._path(entry.shard_id), "rb", buffering=0) as file:
+            with file_errors(path), open(path, "rb", buffering=0) as file:
                 file.seek(entry.offset)
                 return read_array(
                     file.readinto, entry.size, entry.crc32c, self._dtype(entry), _shape_of(entry)
                 )
-        except FileNotFoundError as error:
-            raise NotFoundError(
-                None, None, f"{error.filename}; No such file or directory"
-            ) from None
         except DataLossError as error:
             raise DataLossError(None, None, f"{self.prefix}: {name}: {error.message}") from None
 

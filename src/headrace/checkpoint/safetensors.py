@@ -21,7 +21,8 @@ from headrace.checkpoint.contents import Checkpoint, Stored
 from headrace.checkpoint.slices import TensorSlice
 from headrace.core import dtypes, files
 from headrace.core.dtypes import DType
-from headrace.core.errors import DataLossError, NotFoundError, UnimplementedError
+from headrace.core.errors import DataLossError, UnimplementedError
+from headrace.core.file_errors import file_errors
 
 __all__ = ["SUFFIX", "SafeTensors", "write_safetensors"]
 
@@ -64,18 +65,19 @@ def write_safetensors(
     """
     ordered = sorted(stored, key=lambda name: (-_RANKS.get(stored[name].dtype, 0), name))
     header = _header({name: stored[name] for name in ordered}, metadata)
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with files.draft(path) as made:
-        made.write(_LENGTH.pack(len(header)) + header)
-        for name in ordered:
-            flat = np.ascontiguousarray(read(name)).reshape(-1).view(np.uint8)
-            for start in range(0, flat.size, _CHUNK):
-                piece = flat[start : start + _CHUNK]
-                made.write(piece)
-                progress(piece.size)
-        made.seal()
-        made.publish()
-    files.sync_directory(path)
+    with file_errors(path):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with files.draft(path) as made:
+            made.write(_LENGTH.pack(len(header)) + header)
+            for name in ordered:
+                flat = np.ascontiguousarray(read(name)).reshape(-1).view(np.uint8)
+                for start in range(0, flat.size, _CHUNK):
+                    piece = flat[start : start + _CHUNK]
+                    made.write(piece)
+                    progress(piece.size)
+            made.seal()
+            made.publish()
+        files.sync_directory(path)
 
 
 def _header(stored: Mapping[str, Stored], metadata: Mapping[str, str] | None) -> bytes:
@@ -106,12 +108,9 @@ class SafeTensors(Checkpoint):
         self.metadata: dict[str, str] = {}
         self.stored = {}
         self._offsets: dict[str, int] = {}
-        try:
-            with open(self.path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                header = self._read_header(file, size)
-        except FileNotFoundError:
-            raise NotFoundError(None, None, f"{self.path}; No such file or directory") from None
+        with file_errors(self.path), open(self.path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            header = self._read_header(file, size)
         self._describe(header, size)
 
     def missing(self, name: str) -> str:
@@ -171,7 +170,7 @@ class SafeTensors(Checkpoint):
         stored = self.stored[name]
         result = np.empty(stored.shape, stored.dtype.numpy)
         flat = result.reshape(-1).view(np.uint8)
-        with open(self.path, "rb", buffering=0) as file:
+        with file_errors(self.path), open(self.path, "rb", buffering=0) as file:
             file.seek(self._offsets[name])
             left = flat.data
             while left:

@@ -18,6 +18,7 @@ from headrace.checkpoint.table import Table, encode_table
 from headrace.core import files, proto
 from headrace.core.checksum import masked
 from headrace.core.errors import DataLossError, NotFoundError
+from headrace.core.file_errors import file_errors
 from headrace.core.tensor_proto import to_array, to_proto
 
 __all__ = ["read_session_file", "remove_session_file", "session_name", "write_session_file"]
@@ -35,12 +36,14 @@ def write_session_file(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
     encoded = {_OWNER: to_proto(np.array(_checksum(prefix), np.int64))}
     encoded |= {name.encode(): to_proto(array) for name, array in arrays.items()}
     pairs = ((key, message.SerializeToString()) for key, message in sorted(encoded.items()))
-    with files.draft(session_name(prefix)) as made:
-        for piece in encode_table(pairs):
-            made.write(piece)
-        made.seal()
-        made.publish()
-    files.sync_directory(prefix)
+    path = session_name(prefix)
+    with file_errors(path):
+        with files.draft(path) as made:
+            for piece in encode_table(pairs):
+                made.write(piece)
+            made.seal()
+            made.publish()
+        files.sync_directory(path)
 
 
 def read_session_file(prefix: str) -> dict[str, np.ndarray]:
@@ -48,11 +51,8 @@ def read_session_file(prefix: str) -> dict[str, np.ndarray]:
     what there is belonged to a checkpoint that was there before.
     """
     path = session_name(prefix)
-    try:
-        with open(path, "rb") as file:
-            table = Table(file.read(), path)
-    except FileNotFoundError:
-        raise NotFoundError(None, None, f"{path}; No such file or directory") from None
+    with file_errors(path), open(path, "rb") as file:
+        table = Table(file.read(), path)
     arrays = {key: _decode(value, path) for key, value in table.items()}
     owner = arrays.pop(_OWNER, None)
     if owner is None or owner.shape:
@@ -70,7 +70,8 @@ def remove_session_file(prefix: str) -> None:
 def _checksum(prefix: str) -> int:
     """The checksum of a checkpoint's index, which has the checksums of all its tensors."""
     finish_pending(prefix)
-    with open(index_name(prefix), "rb") as file:
+    path = index_name(prefix)
+    with file_errors(path), open(path, "rb") as file:
         return masked(file.read())
 
 

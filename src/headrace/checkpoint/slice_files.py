@@ -26,6 +26,7 @@ from headrace.core.errors import (
     NotFoundError,
     UnimplementedError,
 )
+from headrace.core.file_errors import file_errors
 from headrace.core.tensor_proto import from_list_proto, to_list_proto
 
 __all__ = ["SliceFiles", "write_slice_file"]
@@ -48,14 +49,15 @@ def write_slice_file(path: str, tensors: Iterable[NamedTensor]) -> None:
         part = tensor.part or TensorSlice.whole(value.ndim)
         _add_slice(meta, known, tensor, value, part)
         values[slice_key(tensor.name, part)] = _encode(tensor.name, value, part)
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    with files.draft(path) as made:
-        head = (b"", meta.SerializeToString(deterministic=True))
-        for piece in encode_table([head, *sorted(values.items())]):
-            made.write(piece)
-        made.seal()
-        made.publish()
-    files.sync_directory(path)
+    head = (b"", meta.SerializeToString(deterministic=True))
+    with file_errors(path):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with files.draft(path) as made:
+            for piece in encode_table([head, *sorted(values.items())]):
+                made.write(piece)
+            made.seal()
+            made.publish()
+        files.sync_directory(path)
 
 
 def _add_slice(
@@ -157,7 +159,7 @@ class SliceFiles(Checkpoint):
 
 
 def _map(path: str) -> Any:
-    with open(path, "rb") as file:
+    with file_errors(path), open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return b""  # can't be mapped
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -34,9 +34,12 @@ _CLASSES: dict[int | None, Any] = {
 
 
 def as_file_error(path: str | os.PathLike[str], error: OSError) -> errors.OpError:
-    """The error that says `path; No such file or directory`, or whatever it was."""
+    """The error that says `path; No such file or directory`, or whatever it was: of the path that
+    the system complains about, where it says which.
+    """
     kind = _CLASSES.get(error.errno, errors.UnknownError)
-    return kind(None, None, f"{os.fspath(path)}; {error.strerror or error}")
+    where = path if error.filename is None else error.filename
+    return kind(None, None, f"{os.fsdecode(where)}; {error.strerror or error}")
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.file_errors import file_errors
+
 try:
     import fcntl
 except ImportError:  # a system without: there nothing is locked, and nothing removed
@@ -168,11 +170,12 @@ def draft(path: str | os.PathLike[str]) -> Iterator[Draft]:
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a whole file; whoever reads `path` finds what was there before, or all of `data`."""
-    with draft(path) as made:
-        made.write(data)
-        made.seal()
-        made.publish()
-    sync_directory(path)
+    with file_errors(path):
+        with draft(path) as made:
+            made.write(data)
+            made.seal()
+            made.publish()
+        sync_directory(path)
 
 
 def _lock(descriptor: int) -> bool:

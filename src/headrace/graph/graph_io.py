@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.core.export import export
+from headrace.core.file_errors import file_errors
 from headrace.core.files import replace_file
 from headrace.graph.graph import Graph
 
@@ -27,7 +28,8 @@ def write_graph(
     message = graph_or_graph_def.as_graph_def() if is_graph else graph_or_graph_def
     if not hasattr(message, "SerializeToString"):
         raise TypeError(f"write_graph needs a Graph or a GraphDef, not {type(message).__name__}")
-    os.makedirs(logdir, exist_ok=True)
+    with file_errors(logdir):
+        os.makedirs(logdir, exist_ok=True)
     path = os.path.join(logdir, name)
     write_message(path, message, as_text)
     return path

@@ -35,7 +35,7 @@ def gate(session: BaseSession) -> AbstractContextManager:
 
 
 def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
-    """The state of a session, but for the variables that checkpoints hold; empty if there is none.
+    """The state of a session, but for the variables that checkpoints hold.
 
     Call it between the steps that change it: it only waits for queue runners.
     """
@@ -52,9 +52,8 @@ def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
     found = {
         f"{name}|{part}": array for name, parts in saved.items() for part, array in parts.items()
     }
-    if found:
-        steps = [json.dumps(step) for step in session._seen_steps()]
-        found[f"|{_STEPS}"] = np.array([step.encode() for step in steps], object)
+    steps = [json.dumps(step) for step in session._seen_steps()]
+    found[f"|{_STEPS}"] = np.array([step.encode() for step in steps], object)
     return found
 
 

@@ -1,12 +1,13 @@
 """An event file. In: serialised Events. Out: events.out.tfevents.SECONDS.HOST, a file of records.
 
 Invariants: an existing file is never written to; what couldn't be written stays, and is tried
-again, from the very byte at which the system refused.
+again, from the very byte at which the system refused; if somebody removes the file, a new one goes
+on after it.
 """
 
 from __future__ import annotations
 
-import errno
+import logging
 import os
 import platform
 import time
@@ -15,6 +16,8 @@ from headrace.core import proto
 from headrace.core.records import frame
 
 __all__ = ["EventFile"]
+
+_log = logging.getLogger("headrace")
 
 _VERSION = "brain.Event:2"
 _FULL = 1 << 16  # bytes that are kept back at most, until the time to flush has come
@@ -69,23 +72,25 @@ class EventFile:
         """Hand everything to the system. OSError if it refuses; what is left is tried again."""
         if not self._pending:
             return
+        if self.is_removed:
+            _log.warning("%s was removed while it was written: a new file goes on", self.path)
+            self._drop()
         self.open()
-        self._check_that_it_is_there()
         assert self._descriptor is not None
         while self._pending:
             written = os.write(self._descriptor, self._pending)
             del self._pending[:written]
 
-    def _check_that_it_is_there(self) -> None:
-        """FileNotFoundError if somebody removed the file; the next flush begins another."""
+    @property
+    def is_removed(self) -> bool:
+        """Whether somebody has removed the file that is open, or put another in its place."""
+        if self._descriptor is None:
+            return False
         try:
             status = os.stat(self.path or "")
-            if (status.st_dev, status.st_ino) == self._identity:
-                return
-        except FileNotFoundError:
-            pass
-        self._drop()
-        raise FileNotFoundError(errno.ENOENT, "the events file was removed while it was written")
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        return (status.st_dev, status.st_ino) != self._identity
 
     @property
     def is_written(self) -> bool:

@@ -5,7 +5,8 @@ A thread writes, so that a slow disk doesn't hold up the steps of a training pro
 Invariants: what was accepted is written once and in order, or an error says that it wasn't. An
 error of the thread is raised by the next call; the call that raises has added nothing, and what
 couldn't be written is tried again. A process that is killed loses at most what wasn't flushed. A
-forked child has a file of its own, and none of its parent's events.
+forked child has a file of its own, and none of its parent's events. A file that somebody removed
+is gone on with in a new one, but not by `close`: nobody finds a directory again that he removed.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ class EventFileWriter:
         with self._changed:
             if self._closed:
                 return
-            self._write_everything()
+            if self._is_removed():
+                _log.warning("%s was removed: what would follow in it is lost", self._file.path)
+            else:
+                self._write_everything()
             self._closed = True
             self._changed.notify_all()  # the thread ends
             thread, self._thread = self._thread, None
@@ -127,9 +131,16 @@ class EventFileWriter:
 
     # -- Under the lock
 
-    def _write_everything(self) -> None:
+    def _is_removed(self) -> bool:
+        self._wait_for_thread()
+        return self._file.is_removed
+
+    def _wait_for_thread(self) -> None:
         while self._queue or self._busy:
             self._changed.wait()
+
+    def _write_everything(self) -> None:
+        self._wait_for_thread()
         self._raise_error()
         self._attempt(self._file.flush)
 
@@ -197,7 +208,7 @@ def _flush_all() -> None:
     """Write what a program that ends without `close` has left behind."""
     for writer in list(_writers):
         try:
-            writer.flush()
+            writer.close()
         except OpError as error:
             _log.error("Events are lost: %s", error)
 

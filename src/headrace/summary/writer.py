@@ -185,9 +185,9 @@ class FileWriterCache:
     def clear() -> None:
         """Close all writers, and forget them."""
         with FileWriterCache._lock:
-            for writer in FileWriterCache._cache.values():
-                writer.close()
-            FileWriterCache._cache.clear()
+            for logdir, writer in list(FileWriterCache._cache.items()):
+                writer.close()  # one that can't be closed stays, and so do those after it
+                del FileWriterCache._cache[logdir]
 
     @staticmethod
     def get(logdir: str) -> FileWriter:

@@ -234,6 +234,9 @@ class Kept:
         for path, made in self._to_remove:
             if made > self._next_kept:
                 self._next_kept += self._interval
-            else:
+                continue
+            try:
                 remove_checkpoint(path, version, meta_graph_suffix)
+            except OSError as error:  # what was saved is saved: training goes on
+                _log.warning("an old checkpoint stays: %s", error)
         self._to_remove = []

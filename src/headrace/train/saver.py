@@ -21,6 +21,7 @@ from headrace.checkpoint.session_files import read_session_file, write_session_f
 from headrace.core import log, proto
 from headrace.core.errors import InvalidArgumentError, NotFoundError
 from headrace.core.export import export
+from headrace.core.file_errors import file_errors
 from headrace.core.text import as_text
 from headrace.graph import meta_graph
 from headrace.graph.default import get_default_graph
@@ -210,12 +211,13 @@ class Saver:
                 self._save_later(self._background, sess, prefix, latest_filename, suffix)
                 path = prefix
             else:
-                session_state = saved_state(sess) if self._exact else {}
+                session_state = saved_state(sess) if self._exact else None
                 feeds = {self.saver_def.filename_tensor_name: prefix}
                 path = as_text(sess.run(self.saver_def.save_tensor_name, feeds))
                 self._account(prefix, path, session_state, latest_filename, suffix)
         if write_meta_graph:
-            os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
+            with file_errors(prefix):
+                os.makedirs(os.path.dirname(os.path.abspath(prefix)), exist_ok=True)
             with sess.graph.as_default():
                 self.export_meta_graph(
                     meta_graph_filename(prefix, meta_graph_suffix),
@@ -228,14 +230,14 @@ class Saver:
         self,
         prefix: str,
         path: str,
-        session_state: dict[str, Any],
+        session_state: dict[str, Any] | None,
         latest_filename: str,
         suffix: str | None,
     ) -> None:
         """After a checkpoint is whole: what belongs beside it, the state file, then the removal of
         old ones.
         """
-        if session_state:
+        if session_state is not None:
             write_session_file(prefix, session_state)
         if suffix is not None:
             self._kept.record(path)
@@ -255,7 +257,7 @@ class Saver:
         snapshot = self._snapshots.begin(sess, save.inputs[1:])
         names, slices, *values = snapshot.arrays
         tensors = named_tensors(names, slices, values, save._attrs["dtypes"])
-        session_state = saved_state(sess) if self._exact else {}
+        session_state = saved_state(sess) if self._exact else None
 
         def copied() -> Iterator[NamedTensor]:
             for number, tensor in enumerate(tensors, 2):

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,18 +193,28 @@ def test_the_next_call_says_what_went_wrong_in_the_thread(tmp_path, monkeypatch)
     assert [e.step for e in events(tmp_path)] == [0, 1, 3]
 
 
-def test_a_file_that_was_removed_is_said_and_another_begun(tmp_path):
+def test_a_file_that_was_removed_is_said_and_another_begun(tmp_path, caplog):
     writer = tf.summary.FileWriter(tmp_path / "logs")
     writer.add_summary(scalar(1.0))
     writer.flush()
-    (path,) = files(tmp_path / "logs")
-    path.unlink()
-    path.parent.rmdir()
+    shutil.rmtree(tmp_path / "logs")
     writer.add_summary(scalar(2.0))
-    with pytest.raises(tf.errors.NotFoundError, match="was removed while it was written"):
-        writer.flush()
-    writer.close()
+    writer.flush()
+    assert "was removed while it was written" in caplog.text
     assert numbers(tmp_path / "logs") == [2.0]
+    writer.close()
+
+
+def test_a_notebook_that_removes_its_directory_and_clears_the_cache(tmp_path, caplog):
+    # shutil.rmtree(directory), FileWriterCache.clear(), then train again: as in many a course.
+    for number in (1.0, 2.0):
+        writer = tf.summary.FileWriterCache.get(tmp_path / "logs")
+        writer.flush()
+        writer.add_summary(scalar(number))  # not flushed
+        shutil.rmtree(tmp_path / "logs")
+        tf.summary.FileWriterCache.clear()
+        assert not (tmp_path / "logs").exists()
+    assert "was removed: what would follow in it is lost" in caplog.text
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):

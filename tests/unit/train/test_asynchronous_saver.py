@@ -58,7 +58,7 @@ def test_a_failure_is_told_to_whoever_comes_next(training, tmp_path):
     (tmp_path / "file").write_text("")
     saver = tf.train.Saver(asynchronous=True)
     saver.save(session, str(tmp_path / "file" / "m"), write_meta_graph=False)
-    with pytest.raises(OSError):
+    with pytest.raises(tf.errors.AlreadyExistsError, match="file; File exists"):
         saver.wait()
     saver.wait()
 

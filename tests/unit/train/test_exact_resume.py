@@ -65,7 +65,17 @@ def shuffling_model():
         return tf.assign_add(step, 1).op
 
 
-MODELS = [dropout_model, sampled_model, queue_model, shuffling_model]
+def plain_model():
+    """Nothing random, and no queue: but a step isn't compiled before it comes back."""
+    rng = np.random.default_rng(1)
+    x = tf.constant(rng.normal(size=(16, 10)).astype(np.float32))
+    w = tf.get_variable("w", initializer=rng.normal(size=(10, 1)).astype(np.float32))
+    loss = tf.reduce_mean(tf.square(tf.sigmoid(tf.matmul(tf.tanh(x), w)) - 0.3))
+    step = tf.train.get_or_create_global_step()
+    return tf.train.AdamOptimizer(0.01).minimize(loss, global_step=step)
+
+
+MODELS = [dropout_model, plain_model, sampled_model, queue_model, shuffling_model]
 
 
 def train(model, directory, until, jit, **options):
