@@ -18,6 +18,7 @@ from headrace.compile.barriers import with_barriers
 from headrace.compile.calls import Calls
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space, program_of
+from headrace.compile.homes import Home, homes_of
 from headrace.compile.kernels.maps import Map
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Plan
@@ -77,6 +78,7 @@ def build(
     """Make the plan of a region; `builders` add the calls of a group of each kind."""
     builder = Builder(region, blocked, target, threads, builders)
     builder.plan_outputs(groups)
+    builder.homes = homes_of(region, groups, blocked | builder._escaping)
     builder.add_groups(groups)
     builder.copy_outputs()
     return builder.finish()
@@ -106,6 +108,7 @@ class Builder(Calls):
         self._variables: dict[int, int] = {}
         self._constants: dict[Any, int] = {} if outer is None else outer._constants
         self._outputs: dict[Value, int] = {}  # base value -> output number
+        self.homes: dict[Value, Home] = {}  # what is made as a part of something else
         self._position = {node: i for i, node in enumerate(region.nodes)}
         self._escaping: set[Value] = set()
         self._argmax: dict[Node, int] = {}
@@ -148,6 +151,12 @@ class Builder(Calls):
         """A buffer in the arena."""
         return self.add("arena", dtype, count, label)
 
+    def part(self, whole: int, dtype: str, count: int, start: int, label: str = "") -> int:
+        """A buffer in the arena that is inside of another, from element `start` on."""
+        number = self.temporary(dtype, count, label)
+        self.parts[number] = whole, start * SIZES[dtype]
+        return number
+
     def growing(self, dtype: str, inner: int, label: str = "") -> int:
         """The buffer of a list that may have any number of rows of `inner` elements."""
         return self.add("list", dtype, inner, label, index=len(self.buffers))
@@ -185,9 +194,12 @@ class Builder(Calls):
         key = (value, blocked)
         if key not in self._places:
             dtype, count = dtype_of(value), prod(value.type.sizes or ())
-            number = self._outputs.get(value)
+            number, home = self._outputs.get(value), self.homes.get(value)
             if number is not None:
                 self._places[key] = self.add("output", dtype, count, value.name, index=number)
+            elif home is not None:
+                whole, start = self.result(home.join), home.view.offset
+                self._places[key] = self.part(whole, dtype, count, start, value.name)
             else:
                 self._places[key] = self.temporary(dtype, count, value.name)
         return self._places[key]
@@ -366,8 +378,7 @@ class Builder(Calls):
         for node in group.nodes:
             for value in node.outputs:
                 if value in local and self.is_needed(value, members):
-                    place = Operand(self.result(value), dtype_of(value), dense)
-                    outputs.append((local[value], place))
+                    outputs.append((local[value], self._destination(value, dense)))
         if group.pool is not None:
             pooled = group.pool.outputs[0]
             last = self.region.source(group.pool.inputs[0]).base
@@ -378,6 +389,13 @@ class Builder(Calls):
         program = composer.finish([ref for ref, _ in outputs])
         operands: Any = composer.operands[first:]
         return Composed(program, list(operands), [place for _, place in outputs])
+
+    def _destination(self, value: Value, strides: tuple[int, ...]) -> Operand:
+        """Where a value is stored: in a buffer with these strides, or in rows of a join's."""
+        home = self.homes.get(value)
+        if home is None or home.is_dense:
+            return Operand(self.result(value), dtype_of(value), strides)
+        return Operand(self.result(home.join), dtype_of(value), home.view.strides, home.view.offset)
 
     def compose_node(
         self,
@@ -481,6 +499,10 @@ class Builder(Calls):
         arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
         offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])
         for i, offset in zip(arena, offsets, strict=True):
+            self.buffers[i] = replace(self.buffers[i], offset=offset)
+        for i in self.parts:
+            whole, start = self.whole_of(i)
+            offset = self.buffers[whole].offset + start
             self.buffers[i] = replace(self.buffers[i], offset=offset)
         calls = with_barriers(self.calls, self.buffers)
         return Plan(tuple(self.buffers), tuple(calls), total, self.fault)

@@ -30,8 +30,9 @@ class _Loop:
 
 
 class Calls:
-    """Calls in order. `kept` are buffers whose contents go from one iteration to the next, `fault`
-    is that of a word which ends the step when a kernel sets it.
+    """Calls in order. `kept` are buffers whose contents go from one iteration to the next, `parts`
+    are buffers inside of others: in which, and at which byte. `fault` is the buffer of a word which
+    ends the step when a kernel sets it.
 
     State: what runs before all else, the loops that have ended, the innermost that has not.
     """
@@ -41,6 +42,7 @@ class Calls:
         self._outer = outer
         self.calls: list[Call] = [] if outer is None else outer.calls
         self.kept: set[int] = set() if outer is None else outer.kept
+        self.parts: dict[int, tuple[int, int]] = {} if outer is None else outer.parts
         self.fault: int | None = None if outer is None else outer.fault
         self._start: list[Call] = [] if outer is None else outer._start
         self._loops: list[_Loop] = [] if outer is None else outer._loops
@@ -140,6 +142,14 @@ class Calls:
 
     # -- The end ---------------------------------------------------------------------------------
 
+    def whole_of(self, buffer: int) -> tuple[int, int]:
+        """The buffer that a part of one, or a part of a part, is in, and at which byte."""
+        start = 0
+        while buffer in self.parts:
+            buffer, offset = self.parts[buffer]
+            start += offset
+        return buffer, start
+
     def _look_for_faults(self) -> None:
         """See that a jump, where faults are seen, comes after the last call that may find one; what
         comes later, such as the update of variables, is then done once and for all.
@@ -154,22 +164,24 @@ class Calls:
         self.calls.insert(last + 1, Call(Jump(last + 2, False), ()))
 
     def finish_calls(self) -> dict[int, tuple[int, int]]:
-        """Complete the calls; the first and the last that need each buffer."""
+        """Complete the calls; the first and the last that need each buffer, or a part of it."""
         if self._start:
             self._insert(0, self._start)
         if self.fault is not None:
             self._look_for_faults()
         first: dict[int, int] = {}
         last: dict[int, int] = {}
-        for i, call in enumerate(self.calls):
-            for b in call.buffers:
+        used = [{self.whole_of(b)[0] for b in call.buffers} for call in self.calls]
+        kept_ones = {self.whole_of(b)[0] for b in self.kept}
+        for i, buffers in enumerate(used):
+            for b in buffers:
                 first.setdefault(b, i)
                 last[b] = i
         if self.fault is not None:
             last[self.fault] = len(self.calls) - 1
         for loop in self._loops:  # what comes in is needed in every iteration, what goes out too
-            for b in {b for call in self.calls[loop.start : loop.end] for b in call.buffers}:
-                kept = b in self.kept
+            for b in set().union(*used[loop.start : loop.end]):
+                kept = b in kept_ones
                 if kept or first[b] < loop.start:
                     last[b] = max(last[b], loop.end - 1)
                 if kept or last[b] >= loop.end:

@@ -4,7 +4,8 @@ that oneDNN can fuse, or a map that runs over the kernel's result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from headrace.compile.build import Builder, Composed, Operand
@@ -32,13 +33,30 @@ def _compose(builder: Builder, group: Group, key: Any) -> Composed:
     result = group.head.outputs[0]
     composer = Composer()
     raw = composer.operand(key, result.dtype.base_dtype.name)
-    return builder.compose(group, group.space, composer, {result: raw})
+    composed = builder.compose(group, group.space, composer, {result: raw})
+    operands = [_from_start(builder, o, group.space) for o in composed.operands]
+    return replace(composed, operands=operands)
+
+
+def _from_start(builder: Builder, operand: Operand, space: Space) -> Operand:
+    """An operand that starts at its buffer's start: a part of the arena, or a copy of what the
+    caller gave.
+    """
+    if not operand.offset:
+        return operand
+    kind = _kind(operand, space)
+    count = {"full": prod(space.shape), "channel": space.shape[-1], "scalar": 1}[kind]
+    if builder.buffers[operand.buffer].kind == "arena":
+        part = builder.part(operand.buffer, operand.dtype, count, operand.offset)
+        return replace(operand, buffer=part, offset=0)
+    copy = builder.temporary(operand.dtype, count)
+    given = Operand(operand.buffer, operand.dtype, (1,), operand.offset)
+    builder.copy(given, Operand(copy, operand.dtype, (1,)), Space((count,)))
+    return replace(operand, buffer=copy, offset=0)
 
 
 def _kind(operand: Operand, space: Space) -> str:
     """How an epilogue reads an operand."""
-    if operand.offset:
-        raise AssertionError("an epilogue's operand starts at its buffer's start")
     extents = space.extents
     if not any(s for s, n in zip(operand.strides, extents, strict=True) if n > 1):
         return "scalar"

@@ -283,13 +283,11 @@ class _Fuser:
         """Whether an epilogue can read it: at the same place, by channel, or as a scalar."""
         source = self.region.sources[value]
         sizes = value.type.sizes or ()
-        if source.view is not None and source.view.offset:
-            return False
         if not sizes or prod(sizes) == 1:
             return True
         if sizes == space.shape:
             blocked = source.base in self.blocked
-            return source.view is None and blocked == space.blocked
+            return _is_dense(source) and blocked == space.blocked
         channel = sizes[-1] == space.shape[-1] and prod(sizes) == sizes[-1]
         return channel and _is_dense(source)
 

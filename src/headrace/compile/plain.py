@@ -8,6 +8,7 @@ from typing import Any
 from headrace.compile.build import Builder, Operand, dtype_of
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space
+from headrace.compile.homes import Home
 from headrace.compile.kernels.reductions import Reduce as ReduceKernel
 from headrace.compile.spaces import Access
 from headrace.compile.strides import split
@@ -56,7 +57,8 @@ def build_join(builder: Builder, group: Group) -> None:
         builder.map(space, program, [], [Operand(buffer, dtype, row_major(space.extents))], "fill")
     for number, view in assembly.pieces:
         source = node.inputs[number]
-        if not prod(view.shape):
+        home = builder.homes.get(builder.region.source(source).base)
+        if not prod(view.shape) or home == Home(value, view):
             continue
         piece = Space(view.shape, space.blocked)
         if space.blocked:
