@@ -37,6 +37,7 @@ EFFECTS_DIFFER = {
 }
 BY_PLACE = (
     "Concat",
+    "ConcatLists",
     "ConcatV2",
     "ElementShape",
     "FromTensor",
@@ -45,6 +46,7 @@ BY_PLACE = (
     "Length",
     "PopBack",
     "PushBack",
+    "PushBackBatch",
     "Reserve",
     "Scatter",
     "ScatterIntoExistingList",

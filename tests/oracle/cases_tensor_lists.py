@@ -76,6 +76,20 @@ def pieces(tf):
 
 
 @case(graph=False)
+def several_at_once(tf):
+    x = rows(tf)
+    first, second = tf.stack([listed(tf, x), listed(tf, x[:1])]), listed(tf, x[1:])
+    pushed = tf.raw_ops.TensorListPushBackBatch(input_handles=first, tensor=x[:2] * 10.0)
+    joined = tf.raw_ops.TensorListConcatLists(
+        input_a=second, input_b=second, element_dtype=tf.float32
+    )
+    pairs = tf.raw_ops.TensorListConcatLists(
+        input_a=pushed, input_b=first, element_dtype=tf.float32
+    )
+    return [stack(tf, v) for v in (pushed[0], pushed[1], joined, pairs[0], pairs[1])]
+
+
+@case(graph=False)
 def slopes_of_lists(tf):
     x, y = rows(tf), tf.constant([7.0, 8.0])
     values = put(tf, listed(tf, x), 1, y * y)

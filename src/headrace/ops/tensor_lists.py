@@ -7,7 +7,7 @@ an older one still has it, and the gradient of a push is a pop (and of a pop, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 from typing import Any
 
@@ -112,6 +112,10 @@ class TensorList:
                 f"Invalid data types; op elements {dtype.name} but list elements {self.dtype.name}"
             )
 
+    def followed_by(self, other: TensorList) -> TensorList:
+        """The list with the elements of another after its own."""
+        return self._of([*other, *self])
+
     def zeros(self) -> TensorList:
         """A list like this one, of zeros."""
         return self._of(map(zeros_of, self))
@@ -183,6 +187,8 @@ def _invalid(message: str) -> InvalidArgumentError:
 
 def as_list(value: Any, dtype: DType | None = None) -> TensorList:
     """`value`, which must be a list, and of elements of `dtype`."""
+    if isinstance(value, np.ndarray) and not value.ndim:  # which stood in an array of lists
+        value = value[()]
     if not isinstance(value, TensorList):
         raise _invalid(f"Input handle is not a list. Saw: '{type(value).__name__}'")
     if dtype is not None:
@@ -298,3 +304,75 @@ ZEROS = Definition(
 )
 def tensor_list_length(input_handle, name=None):
     """Return how many elements a list has."""
+
+
+# -- Several lists at once, in arrays of variants --------------------------------------------------
+
+
+def _each(function: Callable[..., TensorList], *arrays: Any) -> Any:
+    """An array of what a function gives for a place's number and what stands there."""
+    shape = np.shape(arrays[0])
+    found = np.empty(shape, object)
+    for number, place in enumerate(np.ndindex(shape)):
+        found[place] = function(number, *(a[place] if shape else a for a in arrays))
+    return found if shape else found[()]
+
+
+def _concat_lists_kernel(input_a, input_b, *, element_dtype):
+    def joined(number: int, a: Any, b: Any) -> TensorList:
+        first, second = as_list(a, element_dtype), as_list(b, element_dtype)
+        if first.sizes != second.sizes:
+            raise _invalid(
+                "input_a and input_b TensorList element shapes are not identical at index "
+                f"{number}. Saw {TensorShape(first.sizes)} vs. {TensorShape(second.sizes)}"
+            )
+        return first.followed_by(second)
+
+    if np.shape(input_a) != np.shape(input_b):
+        raise _invalid(
+            f"{show_shape(np.shape(input_a))} lists and {show_shape(np.shape(input_b))} can't be "
+            "joined one by one"
+        )
+    return _each(joined, input_a, input_b)
+
+
+@define(
+    "TensorListConcatLists",
+    "input_a: variant, input_b: variant -> output: variant",
+    "element_dtype: type",
+    infer=infer.same_as_all,
+    kernel=_concat_lists_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+)
+def tensor_list_concat_lists(input_a, input_b, element_dtype, name=None):
+    """Return a list, or an array of lists, with the elements of one after those of another."""
+
+
+def _batch_shape(c: Any, lists: TensorShape, values: TensorShape) -> TensorShape:
+    rows = infer.with_rank_at_least(values, 1)
+    return infer.with_rank(lists, 1).merge_with(rows[:1])
+
+
+def _push_batch_kernel(input_handles, tensor, *, element_dtype):
+    if np.shape(input_handles) != np.shape(tensor)[:1]:
+        raise _invalid(
+            f"{show_shape(np.shape(input_handles))} lists can't take the rows of a tensor of shape "
+            f"{show_shape(np.shape(tensor))}"
+        )
+    return _each(
+        lambda number, values: as_list(values, element_dtype).push(tensor[number]), input_handles
+    )
+
+
+@define(
+    "TensorListPushBackBatch",
+    "input_handles: variant, tensor: element_dtype -> output_handles: variant",
+    "element_dtype: type",
+    infer=_batch_shape,
+    kernel=_push_batch_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.LOCAL,
+)
+def tensor_list_push_back_batch(input_handles, tensor, name=None):
+    """Return lists, each with a row of `tensor` as one more element."""

@@ -54,6 +54,11 @@ def empty(dtype=tf.float32, shape=-1, limit=-1):
     return b.empty_tensor_list(shape, limit, dtype)
 
 
+def several(count):
+    """Lists in an array, of a size that the graph doesn't know."""
+    return tf.placeholder_with_default(tf.stack([empty()] * count), None)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -69,6 +74,18 @@ def empty(dtype=tf.float32, shape=-1, limit=-1):
         (
             lambda: b.add_n([empty(), b.tensor_list_push_back(empty(), 1.0)]),
             "different lengths. One is 0 and the other is 1",
+        ),
+        (
+            lambda: b.tensor_list_concat_lists(empty(), empty(shape=[2]), tf.float32),
+            "element shapes are not identical at index 0",
+        ),
+        (
+            lambda: b.tensor_list_concat_lists(several(1), several(2), tf.float32)[0],
+            r"\[1\] lists and \[2\]",
+        ),
+        (
+            lambda: b.tensor_list_push_back_batch(several(2), tf.ones([3]))[0],
+            r"\[2\] lists can't take the rows of a tensor of shape \[3\]",
         ),
     ],
 )
