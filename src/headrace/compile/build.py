@@ -495,6 +495,10 @@ class Builder(Calls):
 
     def finish(self) -> Plan:
         """Place the arena's buffers by their lifetimes."""
+        for value in self.region.inputs:
+            # The caller gives all of them, those too that no kernel turned out to read: what a pool
+            # gave, if its gradient looks for the maxima itself.
+            self._place(value, False)
         lives = self.finish_calls()
         arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
         offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])

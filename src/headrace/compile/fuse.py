@@ -233,14 +233,19 @@ class _Fuser:
         return all(self._is_simple(v, group.space) for v in operands_of(node))
 
     def _reads_directly(self, group: Group, node: Node) -> bool:
-        """Whether what the node reads of the group is there element by element."""
+        """Whether what the node reads of the group is there element by element, or once per row.
+        Then it has to have the node's own shape or, along rows, a last dimension of 1: without one
+        it lies over the columns, which a square matrix has as many of.
+        """
+        shape = self._space(node).shape
+        row = group.row_shapes[1] if shape == group.space.shape else shape
         for value in operands_of(node):
             source = self.region.sources[value]
             if self.group_of.get(source.base.producer) is not group:  # type: ignore[arg-type]
                 continue
             if source.base.type.sizes != group.space.shape:
                 per_row = group.kind == "rows" and source.base not in self._totals
-                if not (per_row and _is_dense(source) and value.type.sizes in group.row_shapes):
+                if not (per_row and _is_dense(source) and value.type.sizes == row):
                     return False
             elif source.view is not None or value.type.sizes != group.space.shape:
                 return False

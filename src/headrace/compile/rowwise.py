@@ -10,7 +10,7 @@ one needs are kept in the row's scratch memory.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -164,8 +164,8 @@ class _RowBuilder:
             assert reduction is not None
             raw = composer.operand(name, reduction.after.inputs[0])
             (local[node.outputs[0]],) = composer.apply(reduction.after, [raw])
-        space = Space((*self.space.shape[:-1], 1))
         for node in level.once:
+            space = Space(node.output_shapes[0])
             inputs = [self._operand(v, composer, local, space, None) for v in operands_of(node)]
             local.update(zip(node.outputs, composer.apply(program_of(node), inputs), strict=True))
         refs: list[Ref] = []
@@ -201,12 +201,9 @@ class _RowBuilder:
         constant = self.builder.scalar_constant(value)
         if constant is not None:
             return composer.constant(constant, dtype)
-        shape = value.type.sizes or ()
-        if space.shape != self.space.shape and shape == space.shape[:-1]:
-            operand = self.builder.operand(value, Space(shape), None)
-            operand = Operand(operand.buffer, dtype, (*operand.strides, 0), operand.offset)
-        else:
-            operand = self.builder.operand(value, space, view)
+        operand = self.builder.operand(value, space, view)
+        if len(space.shape) < len(self.space.shape):  # of a node that has no dimension for the row
+            operand = replace(operand, strides=(*operand.strides, 0))
         if operand not in self.inputs:
             self.inputs.append(operand)
         return composer.operand(f"x{self.inputs.index(operand)}", dtype)

@@ -193,6 +193,11 @@ def atan(x, name=None):
 # Hyperbolic functions
 
 
+def _signed(e: Any, x: Any, size: Any) -> Any:
+    """`size` with the sign of x; where x is a zero or NaN, x itself."""
+    return e.select(x < 0, -size, e.select(x > 0, size, x))
+
+
 def _sinh_lowered(e: Any, x: Any) -> Any:
     """Near 0 by expm1, which keeps the digits of small x; else by exp(x/2) twice, which is still
     finite where exp(x) isn't.
@@ -203,7 +208,7 @@ def _sinh_lowered(e: Any, x: Any) -> Any:
     root = e.exp(0.5 * size)
     large = (0.5 * root) * root
     result = e.select(size < 20, small, large)
-    return e.select(x < 0, -result, result)
+    return _signed(e, x, result)
 
 
 def _cosh_lowered(e: Any, x: Any) -> Any:
@@ -217,19 +222,19 @@ def _asinh_lowered(e: Any, x: Any) -> Any:
     small = e.log1p(size + square / (1 + e.sqrt(square + 1)))
     large = e.log(size) + math.log(2)
     result = e.select(size < 1e9, small, large)
-    return e.select(x < 0, -result, result)
+    return _signed(e, x, result)
 
 
 def _acosh_lowered(e: Any, x: Any) -> Any:
     over = x - 1
-    small = e.log1p(over + e.sqrt(over * (over + 2)))
+    small = e.log1p(over + e.sqrt(over) * e.sqrt(over + 2))  # either root of x < 1 is NaN
     return e.select(x < 1e9, small, e.log(x) + math.log(2))
 
 
 def _atanh_lowered(e: Any, x: Any) -> Any:
     size = e.abs(x)
     result = 0.5 * e.log1p(2 * size / (1 - size))
-    return e.select(x < 0, -result, result)
+    return _signed(e, x, result)
 
 
 @export("sinh", "math.sinh")

@@ -227,3 +227,39 @@ def test_a_large_matrix_of_many_products_is_packed_once(rows, size, packings):
     (cluster,) = clusters([h], feeds)
     assert kernels(cluster)["PackB"] == packings
     assert_tiers_agree(h, feeds)
+
+
+# -- Rows and columns ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(21, 21), (1, 16, 16), (16, 16, 16)])
+def test_what_rows_have_once_lies_over_the_columns_of_a_square(shape):
+    x = tf.placeholder(tf.float32, shape)
+    y = tf.tanh(x)
+    given = {x: uniform(*shape)}
+    assert_tiers_agree([y - tf.reduce_sum(y, -1), y * tf.reduce_max(y, -1)], given)
+    kept = [y - tf.reduce_sum(y, -1, keepdims=True)]
+    assert_tiers_agree(kept, given)
+    assert kernels(clusters(kept, given)[0]) == {"Rows": 1}
+
+
+@pytest.mark.parametrize("sizes", [(8,), (4, 1), (1, 1), (4, 8), ()])
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_is_computed_once_per_row_reads_broadcasts(sizes, keep):
+    x, w = tf.placeholder(tf.float32, [4, 8, 16]), tf.placeholder(tf.float32, sizes)
+    scale = tf.expand_dims(w, -1) if keep and sizes else w
+    mean = tf.exp(tf.reduce_mean(tf.tanh(x), 2, keepdims=keep)) * scale + 1.0
+    given = {x: uniform(4, 8, 16), w: uniform(*sizes)}
+    assert_tiers_agree([mean], given)
+    assert kernels(clusters([mean], given)[0]) == {"Rows": 1}
+
+
+def test_an_input_that_no_kernel_reads():
+    """What a pool gave isn't needed by its gradient, which finds the maxima itself."""
+    x, dy = tf.placeholder(tf.float32, [2, 8, 6, 16]), tf.placeholder(tf.float32, [2, 4, 3, 16])
+    y = tf.placeholder(tf.float32, [2, 4, 3, 16])
+    window = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+    pooled = tf.raw_ops.MaxPoolGrad(orig_input=x, orig_output=y, grad=dy, **window)
+    image = uniform(2, 8, 6, 16)
+    maxima = image.reshape(2, 4, 2, 3, 2, 16).max((2, 4))
+    assert_tiers_agree([pooled * 2.0], {dy: uniform(2, 4, 3, 16), x: image, y: maxima})
