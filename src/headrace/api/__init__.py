@@ -764,6 +764,7 @@ if TYPE_CHECKING:
         spectral as spectral,
         strings as strings,
         summary as summary,
+        test as test,
         train as train,
         version as version,
     )
@@ -1313,6 +1314,7 @@ __all__ = [
     "tensor_scatter_sub",
     "tensor_scatter_update",
     "tensordot",
+    "test",
     "tile",
     "timestamp",
     "to_bfloat16",
@@ -1424,6 +1426,7 @@ __getattr__, __dir__ = on_first_use(
         "spectral": "headrace.api.spectral",
         "strings": "headrace.api.strings",
         "summary": "headrace.api.summary",
+        "test": "headrace.api.test",
         "train": "headrace.api.train",
         "version": "headrace.api.version",
     },

@@ -17,7 +17,7 @@ from headrace.ops.define import b, composed
 
 __all__ = ["get_seed", "set_random_seed"]
 
-_DEFAULT_GRAPH_SEED = 87654321
+DEFAULT_GRAPH_SEED = 87654321
 _SEED_LIMIT = 2**31 - 1  # an attribute that GPU kernels may read as int32 holds less than this
 
 
@@ -40,7 +40,7 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
         if graph.seed is None:
             return None, None
         op_seed = graph.operation_seed()
-    graph_seed = _DEFAULT_GRAPH_SEED if graph.seed is None else graph.seed
+    graph_seed = DEFAULT_GRAPH_SEED if graph.seed is None else graph.seed
     first, second = (int(s) % _SEED_LIMIT for s in (graph_seed, op_seed))
     # Both zero would mean "not seeded" to the kernels.
     return (0, _SEED_LIMIT) if first == second == 0 else (first, second)

@@ -1,0 +1,53 @@
+"""What tests ask of the machine that they run on, and how they are run."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+from typing import Any
+
+from absl.testing import absltest
+
+from headrace.core.export import export
+
+__all__ = ["get_temp_dir", "is_gpu_available", "main"]
+
+
+@export("test.main")
+def main(argv: list[str] | None = None) -> Any:
+    """Run the tests of the program, and exit."""
+    return absltest.main(argv=argv)
+
+
+@export("test.get_temp_dir")
+@functools.cache
+def get_temp_dir() -> str:
+    """Return a directory for files of this process's tests, which is removed when it exits."""
+    parent = absltest.get_default_test_tmpdir()
+    os.makedirs(parent, exist_ok=True)
+    made = tempfile.mkdtemp(dir=parent)
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
+@export("test.is_gpu_available")
+def is_gpu_available(
+    cuda_only: bool = False, min_cuda_compute_capability: tuple[int, int] | None = None
+) -> bool:
+    """Whether there is a GPU to run operations on, of these properties: Headrace uses none."""
+    return False
+
+
+@export("test.gpu_device_name")
+def gpu_device_name() -> str:
+    """Return the name of a GPU; empty, since there is none."""
+    return ""
+
+
+@export("test.is_built_with_cuda", "test.is_built_with_rocm", "test.is_built_with_gpu_support")
+def is_built_with_gpu_support() -> bool:
+    """Whether operations could run on a GPU: not in Headrace."""
+    return False

@@ -1,0 +1,11 @@
+"""tf.test.mock, which is Python's. It stands apart, since loading it takes longer than all else of
+tf.test.
+"""
+
+from unittest import mock
+
+from headrace.core.export import export_value
+
+__all__ = ["mock"]
+
+export_value(__name__, "mock", "test.mock")
