@@ -16,13 +16,13 @@ from headrace.core.export import export
 __all__ = ["assert_same_structure", "flatten", "is_nested", "map_structure", "pack_sequence_as"]
 
 
-@export("nest.is_nested")
+@export("nest.is_nested", "contrib.framework.nest.is_nested", "contrib.framework.nest.is_sequence")
 def is_nested(seq: Any) -> bool:
     """Whether `seq` is a container of a nest: a list, tuple or mapping."""
     return isinstance(seq, list | tuple | Mapping)
 
 
-@export("nest.flatten")
+@export("nest.flatten", "contrib.framework.nest.flatten")
 def flatten(structure: Any, expand_composites: bool = False) -> list[Any]:
     """Return the leaves of a nest, in order; with `expand_composites`, the parts of composites."""
     return list(_leaves(structure, expand_composites))
@@ -44,7 +44,7 @@ def _children(structure: Any) -> list[Any]:
     return list(structure)
 
 
-@export("nest.pack_sequence_as")
+@export("nest.pack_sequence_as", "contrib.framework.nest.pack_sequence_as")
 def pack_sequence_as(
     structure: Any, flat_sequence: Iterable[Any], expand_composites: bool = False
 ) -> Any:
@@ -77,7 +77,7 @@ def _pack(structure: Any, leaves: Iterator[Any], expand: bool) -> Any:
     return type(structure)(children)
 
 
-@export("nest.map_structure")
+@export("nest.map_structure", "contrib.framework.nest.map_structure")
 def map_structure(
     func: Callable[..., Any],
     *structure: Any,
@@ -95,7 +95,7 @@ def map_structure(
     return pack_sequence_as(structure[0], [func(*args) for args in leaves], expand_composites)
 
 
-@export("nest.assert_same_structure")
+@export("nest.assert_same_structure", "contrib.framework.nest.assert_same_structure")
 def assert_same_structure(
     nest1: Any, nest2: Any, check_types: bool = True, expand_composites: bool = False
 ) -> None:

@@ -184,7 +184,7 @@ def _check_dtype(value: Any, dtype: Any) -> None:
         )
 
 
-@export("is_tensor")
+@export("is_tensor", "contrib.framework.is_tensor")
 def is_tensor(x: Any) -> bool:
     """Whether ops take `x` for a tensor as it is: dense, sparse or a variable."""
     return _is_dense(x) or isinstance(x, SparseTensor | IndexedSlices)

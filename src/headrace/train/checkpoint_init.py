@@ -25,7 +25,7 @@ Parts = list[Any]  # a variable, or the parts of a partitioned one
 _HOMES = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.MODEL_VARIABLES)
 
 
-@export("train.init_from_checkpoint")
+@export("train.init_from_checkpoint", "contrib.framework.init_from_checkpoint")
 def init_from_checkpoint(
     ckpt_dir_or_file: str | os.PathLike[str], assignment_map: Mapping[str, Any]
 ) -> None:

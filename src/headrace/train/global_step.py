@@ -35,7 +35,9 @@ def global_step(sess: Any, global_step_tensor: Any) -> int:
     return int(sess.run(global_step_tensor))
 
 
-@export("train.get_global_step")
+@export(
+    "train.get_global_step", "contrib.framework.get_global_step", "contrib.slim.get_global_step"
+)
 def get_global_step(graph: Graph | None = None) -> Any:
     """Return the global step of a graph, the default one by default, or None.
 
@@ -56,7 +58,11 @@ def get_global_step(graph: Graph | None = None) -> Any:
     return found
 
 
-@export("train.create_global_step")
+@export(
+    "train.create_global_step",
+    "contrib.framework.create_global_step",
+    "contrib.slim.create_global_step",
+)
 def create_global_step(graph: Graph | None = None) -> Any:
     """Make the global step of a graph; ValueError if it has one."""
     graph = graph or get_default_graph()
@@ -74,7 +80,11 @@ def create_global_step(graph: Graph | None = None) -> Any:
         )
 
 
-@export("train.get_or_create_global_step")
+@export(
+    "train.get_or_create_global_step",
+    "contrib.framework.get_or_create_global_step",
+    "contrib.slim.get_or_create_global_step",
+)
 def get_or_create_global_step(graph: Graph | None = None) -> Any:
     """Return the global step of a graph, made if there is none."""
     graph = graph or get_default_graph()
@@ -82,7 +92,11 @@ def get_or_create_global_step(graph: Graph | None = None) -> Any:
     return create_global_step(graph) if found is None else found
 
 
-@export("train.assert_global_step")
+@export(
+    "train.assert_global_step",
+    "contrib.framework.assert_global_step",
+    "contrib.slim.assert_global_step",
+)
 def assert_global_step(global_step_tensor: Any) -> None:
     """Raise TypeError unless this can be a global step: a variable or tensor, one integer."""
     if not isinstance(global_step_tensor, Variable | Tensor):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         slim as slim,
         staging as staging,
         tpu as tpu,
+        training as training,
     )
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "slim",
     "staging",
     "tpu",
+    "training",
 ]
 
 __getattr__, __dir__ = on_first_use(
@@ -41,5 +43,6 @@ __getattr__, __dir__ = on_first_use(
         "slim": "headrace.api.contrib.slim",
         "staging": "headrace.api.contrib.staging",
         "tpu": "headrace.api.contrib.tpu",
+        "training": "headrace.api.contrib.training",
     },
 )
