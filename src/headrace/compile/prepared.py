@@ -169,7 +169,7 @@ def build_cut(builder: Builder, group: Group) -> None:
     kernel = CutPiece(
         extents, strides, g.view.offset, g.moves, g.wraps, g.into, g.dtype, g.index_dtype
     )
-    given = builder.whole(node.inputs[4 if g.into else 0])
+    given = builder.whole(node.inputs[g.source])
     buffers = [given, builder.whole(node.inputs[1]), builder.result(node.outputs[0])]
     builder.call(kernel, [*buffers, _status(builder)], node.name)
 

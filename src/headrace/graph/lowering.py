@@ -63,6 +63,11 @@ class Site(Protocol):
     """One use of an op in a specialised step: everything about it is known but its data."""
 
     @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The values, of which something may be known (graph.inference)."""
+        ...
+
+    @property
     def attrs(self) -> dict[str, Any]: ...
 
     @property

@@ -41,8 +41,8 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A piece of an array that lies where the numbers in input 1 say: taken out of input 0, or, if
-    `into` is the size of an array of zeros, input 4, put there.
+    """A piece of an array that lies where the numbers in input 1 say: taken out of the input
+    `source`, or, if `into` is the size of an array of zeros, that input, put there.
 
     `view`: the piece where all numbers are 0; `moves`: (entry of input 1, how many places there
     are, stride) for each that moves it. If it `wraps`, -1 is the last place.
@@ -50,14 +50,15 @@ class Cut:
 
     view: View
     moves: tuple[tuple[int, int, int], ...]
-    wraps: bool
-    into: int
     dtype: str
     index_dtype: str
+    source: int = 0
+    into: int = 0
+    wraps: bool = False
 
     @property
     def operands(self) -> tuple[int, ...]:
-        return (1, 4) if self.into else (0, 1)
+        return (self.source, 1)
 
 
 def gather(site: Site) -> Gather | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
-from headrace.graph.lowering import Join, Site, View, row_major
+from headrace.graph.inference import partial_value
+from headrace.graph.lowering import Anchor, Join, Site, View, row_major
 from headrace.graph.operation import Operation, Tensor
+from headrace.graph.row_anchors import Cut
 from headrace.ops.accumulation import widened
 from headrace.ops.define import composed, define
 from headrace.ops.filling import zero_array
@@ -30,9 +33,24 @@ def _pad_infer(c: Any, x: TensorShape, paddings: TensorShape, *rest: TensorShape
     if x.sizes is None:
         return None if rank is None else (None,) * rank
     if amounts is None:
-        return (None,) * len(x.sizes)
-    added = _checked(amounts, len(x.sizes)).sum(1).tolist()
-    return tuple(None if n is None else n + k for n, k in zip(x.sizes, added, strict=True))
+        added = _shared(c.op._inputs[1]) or [None] * len(x.sizes)
+    else:
+        added = _checked(amounts, len(x.sizes)).sum(1).tolist()
+    pairs = zip(x.sizes, added, strict=True)
+    return tuple(None if n is None or k is None else n + k for n, k in pairs)
+
+
+def _shared(paddings: Any) -> list[int | None] | None:
+    """How much is added to each axis, if that is known though it isn't known where: what one side
+    gets, the other doesn't. Gradients of slices are such.
+    """
+    if paddings.op.type != "Pack" or paddings.op._attrs["axis"] != 1:
+        return None
+    before, *after = paddings.op._inputs
+    if len(after) != 1 or after[0].op.type != "Sub" or after[0].op._inputs[1] is not before:
+        return None
+    total = partial_value(after[0].op._inputs[0])
+    return None if total is None or total.ndim != 1 else total.tolist()
 
 
 def _checked(paddings: np.ndarray, rank: int) -> np.ndarray:
@@ -80,6 +98,18 @@ def _pad_pieces(site: Site) -> list[View | None] | None:
     return [View(site.input_shapes[0], strides, before), *others]
 
 
+def _pad_cut(site: Site) -> Cut:
+    """Zeros around a piece that lies where the step says."""
+    sizes, shape = site.input_shapes[0], site.output_shapes[0]
+    strides = row_major(shape)
+    moves = [
+        (2 * k, whole - size + 1, stride)
+        for k, (whole, size, stride) in enumerate(zip(shape, sizes, strides, strict=True))
+    ]
+    types = site.output_dtypes[0], site.input_dtypes[1]
+    return Cut(View(sizes, strides), tuple(moves), *types, into=prod(shape))
+
+
 def _pad_value(site: Site) -> Any:
     value = site.constant_input(2)
     return None if value is None else value.item()
@@ -97,7 +127,7 @@ def _pad_value(site: Site) -> Any:
         Sample(r(0), [[1, 1]]),
         Sample(r(), np.zeros((0, 2))),
     ],
-    lower=Join(_pad_pieces, fill=lambda site: 0),
+    lower=Join(_pad_pieces, fill=lambda site: 0, otherwise=Anchor("cut", _pad_cut)),
     simplify=equals_input_if_same_size,
 )
 def pad_op(input, paddings, name=None):

@@ -16,6 +16,7 @@ from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
@@ -89,7 +90,7 @@ def _slice_cut(site: Site) -> Cut | None:
         (k, whole - size + 1, stride)
         for k, (whole, size, stride) in enumerate(zip(shape, sizes.tolist(), strides, strict=True))
     ]
-    return Cut(view, tuple(moves), False, 0, site.output_dtypes[0], site.input_dtypes[1])
+    return Cut(view, tuple(moves), site.output_dtypes[0], site.input_dtypes[1])
 
 
 def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -245,8 +246,8 @@ def _strided_kernel(
 
 
 def _strided_cut(site: Site, into: bool = False) -> Cut | None:
-    """A slice that takes one element of some axes, where the step says, and all of the others; or
-    its gradient, which puts it `into` zeros.
+    """A slice that takes one element of some axes, where the step says, and a known piece of the
+    others; or its gradient, which puts it `into` zeros.
     """
     strides = site.constant_input(3)
     if strides is None:
@@ -255,10 +256,11 @@ def _strided_cut(site: Site, into: bool = False) -> Cut | None:
     masks = {name: site.attrs[name] for name in MASKS}
     begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask = masks.values()
     free = ellipsis_mask | new_axis_mask
-    if ~(free | shrink_mask | begin_mask & end_mask) & (1 << len(strides)) - 1:
+    begin = _known_ends(site, 1, free | shrink_mask | begin_mask)
+    end = _known_ends(site, 2, free | shrink_mask | end_mask)
+    if begin is None or end is None:
         return None
-    zeros = np.zeros_like(strides)
-    view = traced_view(lambda whole: _strided_kernel(whole, zeros, zeros, strides, **masks), shape)
+    view = traced_view(lambda whole: _strided_kernel(whole, begin, end, strides, **masks), shape)
     if view is None:
         return None
     steps, axis, moves = row_major(shape), 0, []
@@ -267,8 +269,21 @@ def _strided_cut(site: Site, into: bool = False) -> Cut | None:
         if (shrink_mask & ~free) >> i & 1:
             moves.append((i, shape[axis], steps[axis]))
         axis += len(shape) - taken if ellipsis_mask >> i & 1 else not new_axis_mask >> i & 1
-    size, index_dtype = prod(shape) if into else 0, site.input_dtypes[1]
-    return Cut(view, tuple(moves), True, size, site.output_dtypes[0], index_dtype)
+    types = site.output_dtypes[0], site.input_dtypes[1]
+    if into:
+        return Cut(view, tuple(moves), *types, source=4, into=prod(shape), wraps=True)
+    return Cut(view, tuple(moves), *types, wraps=True)
+
+
+def _known_ends(site: Site, index: int, needless: int) -> np.ndarray | None:
+    """The beginnings or ends of a slice, 0 for those that the bits of `needless` mark; None if any
+    other isn't known.
+    """
+    found = partial_value(site.inputs[index])
+    if found is None:
+        found = np.full(site.input_shapes[index], None)
+    entries = [0 if needless >> i & 1 else n for i, n in enumerate(found.tolist())]
+    return None if None in entries else np.array(entries, site.input_dtypes[index])
 
 
 def _vectors(*values: np.ndarray) -> list[list[int]]:
