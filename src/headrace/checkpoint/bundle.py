@@ -11,6 +11,8 @@ A save takes effect in one step:
   pending index before the other, and with it each data file from its pending name if it's there.
   Then they are moved over the old files, the index last again. Who finds a pending index before
   a save finishes these moves.
+Those who move files do so one after the other. Who reads while files are moved may find data that
+isn't that of the index he read: the checksums tell, and `has_moved` why.
 """
 
 from __future__ import annotations
@@ -31,7 +33,12 @@ from headrace.checkpoint.table import Table, encode_table
 from headrace.checkpoint.tensor_data import read_array, write_array
 from headrace.core import files, proto
 from headrace.core.dtypes import DType, as_dtype
-from headrace.core.errors import DataLossError, InvalidArgumentError, UnimplementedError
+from headrace.core.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+)
 from headrace.core.file_errors import file_errors
 
 __all__ = ["Bundle", "NamedTensor", "bundle_exists", "merge_bundles", "write_bundle"]
@@ -40,6 +47,7 @@ _VERSION = 1
 _PENDING = ".pending"
 _PARTS = re.compile(r".*_temp_[0-9a-f]{32}")  # a sharded save's own directory
 _ABANDONED = 24 * 3600.0  # seconds without a change
+_MOVED = "another checkpoint was saved there since this one was opened: open it again"
 _SLICE_MARK = b"\0"  # how keys of parts begin
 
 
@@ -90,12 +98,11 @@ def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
 
 
 def _prepare(prefix: str) -> None:
-    """Make the directory; remove and finish what processes that died have left."""
+    """Make the directory; remove what processes that died have left."""
     directory = os.path.dirname(os.path.abspath(prefix))
     os.makedirs(directory, exist_ok=True)
     files.remove_abandoned_drafts(directory)
     _remove_abandoned_parts(directory)
-    finish_pending(prefix)
 
 
 def _write_tensors(data: files.Draft, tensors: Iterable[NamedTensor]) -> dict[bytes, Any]:
@@ -152,21 +159,29 @@ def _commit(
         for piece in encode_table(encoded):
             index.write(piece)
         index.seal()
-        pending = _PENDING if bundle_exists(prefix) else ""
-        for source, place in data:
-            files.move(source, place + pending)
-        files.sync_directory(prefix)
-        index.publish(index.path + pending)
-    files.sync_directory(prefix)
-    finish_pending(prefix)
+        with files.alone_in_directory(prefix):
+            _finish(prefix)
+            pending = _PENDING if bundle_exists(prefix) else ""
+            for source, place in data:
+                files.move(source, place + pending)
+            files.sync_directory(prefix)
+            index.publish(index.path + pending)
+            files.sync_directory(prefix)
+            _finish(prefix)
 
 
 def finish_pending(prefix: str) -> None:
     """Finish the moves of a save that has taken effect, if a process died amid them."""
+    if os.path.exists(index_name(prefix) + _PENDING):
+        with files.alone_in_directory(prefix):
+            _finish(prefix)
+
+
+def _finish(prefix: str) -> None:
     index = index_name(prefix)
     if not os.path.exists(index + _PENDING):
         return
-    _, shards = _read_index(index + _PENDING)
+    shards = _read_index(index + _PENDING).shards
     for shard in range(shards):
         place = data_name(prefix, shard, shards)
         if os.path.exists(place + _PENDING):
@@ -190,16 +205,16 @@ def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bo
 
 
 def _merge(prefixes: Sequence[str], destination: str) -> None:
-    parts = [(prefix, *_read_index(index_name(prefix))) for prefix in prefixes]
-    total = sum(count for _, _, count in parts)
+    parts = {prefix: _read_index(index_name(prefix)) for prefix in prefixes}
+    total = sum(part.shards for part in parts.values())
     moves: list[tuple[str, str]] = []
     entries: dict[bytes, Any] = {}
-    for prefix, found, count in parts:
+    for prefix, part in parts.items():
         first = len(moves)
-        for shard in range(count):
-            source = data_name(prefix, shard, count)
+        for shard in range(part.shards):
+            source = data_name(prefix, shard, part.shards)
             moves.append((source, data_name(destination, len(moves), total)))
-        for key, entry in found.items():
+        for key, entry in part.entries.items():
             _merge_entry(entries, key, entry, first)
     _commit(destination, moves, entries, total)
 
@@ -248,11 +263,19 @@ def _remove_sources(prefixes: Sequence[str], destination: str, directories: bool
 # -- Reading ---------------------------------------------------------------------------------------
 
 
-def _read_index(path: str) -> tuple[dict[bytes, Any], int]:
-    """The entries of an index, and the number of data files."""
+class _Index(NamedTuple):
+    """The entries of an index, the number of data files, and which file it was at which place."""
+
+    entries: dict[bytes, Any]
+    shards: int
+    origin: tuple[Any, ...]
+
+
+def _read_index(path: str) -> _Index:
     from google.protobuf.message import DecodeError
 
     with file_errors(path), open(path, "rb") as file:
+        origin = _origin(path, os.fstat(file.fileno()))
         table = Table(file.read(), path)
     items = table.items()
     try:
@@ -264,7 +287,11 @@ def _read_index(path: str) -> tuple[dict[bytes, Any], int]:
     except DecodeError as error:
         raise DataLossError(None, None, f"{path}: {error}") from None
     _check_header(header, path)
-    return entries, header.num_shards
+    return _Index(entries, header.num_shards, origin)
+
+
+def _origin(path: str, status: os.stat_result) -> tuple[Any, ...]:
+    return path, status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _check_header(header: Any, path: str) -> None:
@@ -290,9 +317,19 @@ class Bundle(Checkpoint):
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         index = index_name(prefix)
-        self._pending = os.path.exists(index + _PENDING)
-        self._entries, self._shards = _read_index(index + _PENDING if self._pending else index)
+        try:
+            found, self._pending = _read_index(index + _PENDING), True
+        except NotFoundError:  # there is none, or not any more
+            found, self._pending = _read_index(index), False
+        self._entries, self._shards, self._origin = found
         self.stored = dict(self._described())
+
+    def has_moved(self) -> bool:
+        index = index_name(self.prefix)
+        for path in (index + _PENDING, index):
+            with suppress(FileNotFoundError):
+                return _origin(path, os.stat(path)) != self._origin
+        return True
 
     def missing(self, name: str) -> str:
         return f"Key {name} not found in checkpoint"
@@ -326,7 +363,9 @@ class Bundle(Checkpoint):
                     file.readinto, entry.size, entry.crc32c, self._dtype(entry), _shape_of(entry)
                 )
         except DataLossError as error:
-            raise DataLossError(None, None, f"{self.prefix}: {name}: {error.message}") from None
+            hint = _MOVED if self.has_moved() else None
+            message = f"{self.prefix}: {name}: {error.message}"
+            raise DataLossError(None, None, message, hint=hint) from None
 
     def _path(self, shard: int) -> str:
         path = data_name(self.prefix, shard, self._shards)

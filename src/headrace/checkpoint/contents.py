@@ -40,6 +40,12 @@ class Checkpoint(ABC):
     def read_part(self, name: str, part: TensorSlice | None) -> np.ndarray:
         """One part as it was saved; None for a tensor that was saved as a whole."""
 
+    def has_moved(self) -> bool:
+        """Whether files of the checkpoint were moved, replaced or removed since it was opened: then
+        what couldn't be read may be found by opening it again.
+        """
+        return False
+
     def close(self) -> None:
         """Forget what is in the checkpoint, and free what reading it takes."""
         self.stored = {}

@@ -1,17 +1,22 @@
 """Opening checkpoints of any format. In: the prefix that a save was given, or the name of a
-safetensors file. Out: a Checkpoint.
+safetensors file. Out: a Checkpoint, or what was read of one, whole, whoever writes meanwhile.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from headrace.checkpoint.bundle import Bundle, bundle_exists
 from headrace.checkpoint.contents import Checkpoint
 from headrace.checkpoint.safetensors import SUFFIX, SafeTensors
 from headrace.checkpoint.slice_files import SliceFiles
+from headrace.core.errors import DataLossError, NotFoundError
 
-__all__ = ["open_checkpoint"]
+__all__ = ["open_checkpoint", "read_checkpoint"]
+
+Result = TypeVar("Result")
 
 
 def open_checkpoint(prefix: str | os.PathLike[str]) -> Checkpoint:
@@ -22,3 +27,16 @@ def open_checkpoint(prefix: str | os.PathLike[str]) -> Checkpoint:
     if bundle_exists(path):
         return Bundle(path)
     return SafeTensors(path) if path.endswith(SUFFIX) else SliceFiles(path)
+
+
+def read_checkpoint(prefix: str | os.PathLike[str], read: Callable[[Checkpoint], Result]) -> Result:
+    """Return `read(checkpoint)` of the checkpoint at `prefix`; again, if a save has put another one
+    there meanwhile.
+    """
+    while True:
+        with open_checkpoint(prefix) as checkpoint:
+            try:
+                return read(checkpoint)
+            except (DataLossError, NotFoundError):
+                if not checkpoint.has_moved():
+                    raise

@@ -31,6 +31,7 @@ except ImportError:  # a system without: there nothing is locked, and nothing re
 
 __all__ = [
     "Draft",
+    "alone_in_directory",
     "draft",
     "move",
     "remove",
@@ -189,6 +190,23 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+@contextmanager
+def alone_in_directory(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until nobody else is in here with a path of the same directory: no other process, no
+    other thread. Where the system has no such locks, nobody waits.
+    """
+    if fcntl is None:
+        yield
+        return
+    descriptor = _open_directory(path)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def remove_abandoned_drafts(directory: str | os.PathLike[str]) -> None:
     """Remove the drafts in a directory whose processes have died; those that aren't surely such
     are left alone.
@@ -231,8 +249,12 @@ def sync_directory(path: str | os.PathLike[str]) -> None:
     """Put the names in the directory of `path` on the disk, where the system can do that."""
     if not hasattr(os, "O_DIRECTORY"):
         return
-    descriptor = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = _open_directory(path)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _open_directory(path: str | os.PathLike[str]) -> int:
+    return os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)

@@ -26,10 +26,19 @@ from headrace.devices.blocks import private_copy
 from headrace.devices.gate import Gate
 from headrace.devices.resumable import Resumable
 
-__all__ = ["ResourceHandle", "Resources", "VariableState", "removals", "reset_containers"]
+__all__ = [
+    "OPERATION_STATE",
+    "ResourceHandle",
+    "Resources",
+    "VariableState",
+    "removals",
+    "reset_containers",
+]
 
 Resource = TypeVar("Resource")
 Running = TypeVar("Running")
+
+OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
 
 _count, _Array = sys.getrefcount, np.ndarray  # asked for at every step
 
@@ -119,8 +128,15 @@ class VariableState(Resumable):
             return {} if self.value is None else {"value": np.array(self.value)}
 
     def resume(self, saved: Mapping[str, np.ndarray]) -> None:
-        if "value" in saved:
-            self.assign(saved["value"])
+        value = saved.get("value")
+        if value is None:
+            return
+        if value.dtype != self.dtype.numpy or not self.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                f"{value.dtype}{value.shape} was saved for a variable that is "
+                f"{self.dtype.name}{self.shape}"
+            )
+        self.assign(value)
 
     def __repr__(self) -> str:
         return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"
@@ -229,7 +245,8 @@ class Resources:
                 if found is None:
                     found = make()
                     if not container and isinstance(found, Resumable) and name in self._resumed:
-                        found.resume(self._resumed.pop(name))
+                        _resume(name, found, self._resumed[name])
+                        del self._resumed[name]
                     self._container(container)[name] = found
         return _checked(found, container, name, kind)
 
@@ -276,7 +293,7 @@ class Resources:
                 if state is None:
                     self._resumed[name] = arrays
                 elif isinstance(state, Resumable):
-                    state.resume(arrays)
+                    _resume(name, state, arrays)
 
     def sleepers(self) -> set[int]:
         """The threads whose steps wait, with nothing yet to go on with."""
@@ -284,6 +301,18 @@ class Resources:
             steps = list(self._steps)
         found = (step.sleeper() for step in steps if hasattr(step, "sleeper"))
         return {thread for thread in found if thread is not None}
+
+
+def _resume(name: str, state: Resumable, saved: Mapping[str, np.ndarray]) -> None:
+    name = name.removeprefix(OPERATION_STATE)
+    try:
+        state.resume(saved)
+    except KeyError as error:
+        raise ValueError(
+            f"what was saved of {name} is of another kind: there is no {error}"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _checked(found: Any, container: str, name: str, kind: type[Resource]) -> Resource:

@@ -53,6 +53,7 @@ def pack(elements: Sequence[tuple[Any, ...]], types: Sequence[DType]) -> Arrays:
 
 def unpack(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> list[tuple[Any, ...]]:
     """The elements that `pack` packed."""
+    _check_types(saved, types)
     try:
         count = int(saved["count"])
         columns = []
@@ -72,3 +73,12 @@ def unpack(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> list[tupl
     if len(elements) != count:
         raise DataLossError(None, None, f"{count} elements were saved, {len(elements)} are there")
     return elements
+
+
+def _check_types(saved: Mapping[str, np.ndarray], types: Sequence[DType]) -> None:
+    """ValueError if what was saved are elements of another kind of queue."""
+    found = {key.partition("/")[0]: array.dtype for key, array in saved.items() if key != "count"}
+    if found and found != {f"{number}": dtype.numpy for number, dtype in enumerate(types)}:
+        before = ", ".join(f"{found[number]}" for number in sorted(found, key=int))
+        now = ", ".join(dtype.name for dtype in types)
+        raise ValueError(f"elements of ({before}) were saved for a queue of ({now})")

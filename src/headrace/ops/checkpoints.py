@@ -15,7 +15,7 @@ import numpy as np
 from headrace.checkpoint.bundle import NamedTensor, merge_bundles, write_bundle
 from headrace.checkpoint.contents import Checkpoint
 from headrace.checkpoint.names import require
-from headrace.checkpoint.reader import open_checkpoint
+from headrace.checkpoint.reader import read_checkpoint
 from headrace.checkpoint.slice_files import SliceFiles, write_slice_file
 from headrace.checkpoint.slices import TensorSlice, parse_shape_and_slice
 from headrace.core.dtypes import DType, string
@@ -193,10 +193,13 @@ def _restore_v2_kernel(prefix, tensor_names, shape_and_slices, *, dtypes):
             None,
             f"{len(names)} names and {len(specs)} slices were given for {len(dtypes)} types",
         )
-    with open_checkpoint(_path(prefix)) as checkpoint:
+
+    def read(checkpoint: Checkpoint) -> list[np.ndarray]:
         require(checkpoint, names)
         wanted = zip(names, specs, dtypes, strict=True)
         return [_read(checkpoint, name, spec, dtype) for name, spec, dtype in wanted]
+
+    return read_checkpoint(_path(prefix), read)
 
 
 def _slice_sizes(spec: bytes) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
-from headrace.devices.resources import ResourceHandle
+from headrace.devices.resources import OPERATION_STATE, ResourceHandle
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops.define import define
 
@@ -39,7 +39,7 @@ def find_state(
         key = shared
         state = ctx.resources.get_or_create(container, key, kind, lambda: make(shared))
     else:
-        container, key = "", f"_state_of/{ctx.name}"
+        container, key = "", OPERATION_STATE + ctx.name
         state = ctx.resources.get_or_create(
             container, key, kind, lambda: make(f"_{next(_numbers)}_{ctx.name}")
         )

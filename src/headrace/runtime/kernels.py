@@ -24,7 +24,7 @@ from headrace.core.dtypes import resource
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
 from headrace.devices.pending import Pending
-from headrace.devices.resources import Resources, VariableState, removals
+from headrace.devices.resources import OPERATION_STATE, Resources, VariableState, removals
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, Effect, bind_kernel
 from headrace.graph.flow import DEAD
@@ -76,7 +76,7 @@ class NodeContext:
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State of this very operation in this session, such as a random generator's counter."""
-        return self.resources.get_or_create("", f"_state_of/{self.name}", kind, make)
+        return self.resources.get_or_create("", OPERATION_STATE + self.name, kind, make)
 
 
 def bind(

@@ -14,14 +14,17 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from pathlib import PurePosixPath
 
 import numpy as np
 
-from headrace.core.errors import DataLossError
+from headrace.core.errors import InvalidArgumentError
+from headrace.core.text import as_text
+from headrace.devices.resources import OPERATION_STATE
 from headrace.graph.keys import GraphKeys
 from headrace.session.session import BaseSession
 
-__all__ = ["gate", "resume_state", "saved_state"]
+__all__ = ["gate", "left_over", "resume_state", "saved_state"]
 
 _log = logging.getLogger("headrace")
 
@@ -58,16 +61,36 @@ def saved_state(session: BaseSession) -> dict[str, np.ndarray]:
 
 
 def resume_state(session: BaseSession, saved: Mapping[str, np.ndarray]) -> None:
-    """Let a session go on from what `saved_state` returned."""
-    parts: dict[str, dict[str, np.ndarray]] = {}
-    for key, array in saved.items():
-        name, _, part = key.rpartition("|")
-        parts.setdefault(name, {})[part] = array
+    """Let a session go on from what `saved_state` returned; InvalidArgumentError if that is of
+    other queues and variables.
+    """
+    parts = _by_name(saved)
     steps = parts.pop("", {}).get(_STEPS, ())
     try:
         session._expect_steps([json.loads(step) for step in steps])
         session._resources.resume(parts)
     except (KeyError, ValueError, TypeError) as error:
-        raise DataLossError(
+        raise InvalidArgumentError(
             None, None, f"the saved state of the session doesn't fit this graph: {error}"
         ) from None
+
+
+def left_over(session: BaseSession, saved: Mapping[str, np.ndarray]) -> list[str]:
+    """The names in what `saved_state` returned that nothing in the graph has, neither an operation
+    (a function's are named after its call) nor what operations share: they were another graph's.
+    """
+    operations = session.graph.get_operations()
+    known = {op.name for op in operations}
+    known |= {as_text(op._attrs["shared_name"]) for op in operations if "shared_name" in op._attrs}
+    names = [PurePosixPath(name.removeprefix(OPERATION_STATE)) for name in _by_name(saved) if name]
+    return sorted(
+        f"{name}" for name in names if known.isdisjoint(f"{part}" for part in (name, *name.parents))
+    )
+
+
+def _by_name(saved: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in saved.items():
+        name, _, part = key.rpartition("|")
+        parts.setdefault(name, {})[part] = array
+    return parts

@@ -14,6 +14,7 @@ import logging
 import numbers
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from headrace.checkpoint.bundle import NamedTensor, write_bundle
@@ -29,7 +30,7 @@ from headrace.graph.graph_def import KeptGraphDef
 from headrace.graph.keys import GraphKeys
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.checkpoints import named_tensors
-from headrace.session.resuming import resume_state, saved_state
+from headrace.session.resuming import left_over, resume_state, saved_state
 from headrace.session.session import BaseSession
 from headrace.session.snapshots import Snapshots
 from headrace.train.background import Background
@@ -323,7 +324,7 @@ class Saver:
                 failed.add_detail(line)
             raise failed from None
         if self._exact:
-            self.resume(sess, prefix)
+            self._resume(sess, prefix)
 
     def resume(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
         """Give `sess` the state that `exact_resume` keeps beside the variables, if there is any.
@@ -331,13 +332,23 @@ class Saver:
         `restore` does it. It's to be done again where local variables are initialised afterwards:
         the epochs of an input producer are counted in one.
         """
-        try:
+        with suppress(NotFoundError):
             resume_state(sess, read_session_file(os.fspath(save_path)))
+
+    def _resume(self, sess: BaseSession, prefix: str) -> None:
+        """Resume, and say why training may not go on bit for bit."""
+        try:
+            state = read_session_file(prefix)
         except NotFoundError as error:
+            _log.warning("%s: random generators and queues start anew", error.message)
+            return
+        resume_state(sess, state)
+        if unknown := left_over(sess, state):
             _log.warning(
-                "%s: random generators and queues start anew, so that training won't go on bit for "
-                "bit",
-                error.message,
+                "%s has the state of %s, which this graph doesn't have: training won't go on bit "
+                "for bit",
+                prefix,
+                ", ".join(unknown),
             )
 
     @property

@@ -129,6 +129,57 @@ def test_without_it_another_way_is_taken(tmp_path):
     assert train(dropout_model, str(tmp_path / "pieces"), 4, 0) != whole
 
 
+def queue_and_local(queue, size):
+    """A queue of 'q' and a local variable, both with something to keep."""
+    local = tf.get_variable("local", initializer=[5.0] * size, collections=["local_variables"])
+    tf.get_variable("v", initializer=1.0)
+    return queue(), local
+
+
+@pytest.mark.parametrize(
+    ("queue", "size", "message"),
+    [
+        (
+            lambda: tf.FIFOQueue(9, tf.float64, [[]], name="q"),
+            1,
+            r"queue of \(float64",
+        ),
+        (lambda: tf.FIFOQueue(9, [tf.float32, tf.int32], name="q"), 1, r"\(float32, int32\)"),
+        (lambda: tf.RandomShuffleQueue(9, 0, tf.float32, name="q"), 1, r"q is of another kind"),
+        (lambda: tf.FIFOQueue(9, tf.float32, [[]], name="q"), 2, r"local: float32\(1,\) was saved"),
+    ],
+)
+def test_another_graph_is_refused(tmp_path, queue, size, message):
+    with tf.Graph().as_default(), tf.Session() as session:
+        first, _ = queue_and_local(lambda: tf.FIFOQueue(9, tf.float32, [[]], name="q"), 1)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(first.enqueue(1.0))
+        path = tf.train.Saver(exact_resume=True).save(session, str(tmp_path / "m"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        second, local = queue_and_local(queue, size)
+        session.run(local.initializer)
+        saver = tf.train.Saver(exact_resume=True)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            saver.restore(session, path)
+            session.run(second.size())
+
+
+def test_what_another_graph_left_is_told(tmp_path, caplog):
+    for name in ("noise", "sound"):
+        with tf.Graph().as_default(), tf.Session() as session:
+            noise = tf.random_normal([], seed=1, name=name)
+            variable = tf.get_variable("v", initializer=1.0)
+            saver = tf.train.Saver(exact_resume=True)
+            latest = tf.train.latest_checkpoint(tmp_path)
+            if latest is None:
+                session.run(variable.initializer)
+                session.run(noise)
+                saver.save(session, str(tmp_path / "m"))
+            else:
+                saver.restore(session, latest)
+    assert "state of noise/RandomStandardNormal, which this graph doesn't have" in caplog.text
+
+
 def monitored(directory, until):
     """The same in a monitored session, which initialises local variables after it restores."""
     with tf.Graph().as_default():
