@@ -31,7 +31,7 @@ from headrace.compile.region import (
     operands_of,
 )
 from headrace.compile.spaces import Access
-from headrace.compile.strides import broadcast, collapse, over, split
+from headrace.compile.strides import broadcast, collapse, is_dense, over, split
 from headrace.compile.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
@@ -343,7 +343,7 @@ class Builder(Calls):
             view = broadcast(value.type.sizes or (), space.shape)
         sizes = value.type.sizes or ()
         direct = source.view is None and source.base in self.blocked
-        if direct and space.blocked and sizes == space.shape and view.strides == row_major(sizes):
+        if direct and space.blocked and sizes == space.shape and is_dense(view):
             return Operand(self.in_blocks(source.base), dtype_of(value), row_major(space.extents))
         buffer = self.plain(source.base)
         strides, offset = view.strides, view.offset

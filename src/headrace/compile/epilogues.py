@@ -12,6 +12,7 @@ from headrace.compile.build import Builder, Composed, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.groups import Group, Space
+from headrace.compile.strides import split
 from headrace.graph.lowering import row_major
 from headrace.graph.pointwise import Pointwise, record
 
@@ -58,12 +59,17 @@ def _from_start(builder: Builder, operand: Operand, space: Space) -> Operand:
 def _kind(operand: Operand, space: Space) -> str:
     """How an epilogue reads an operand."""
     extents = space.extents
-    if not any(s for s, n in zip(operand.strides, extents, strict=True) if n > 1):
-        return "scalar"
-    dense = row_major(extents)
-    if all(s == d for s, d, n in zip(operand.strides, dense, extents, strict=True) if n > 1):
-        return "full"
-    return "channel"
+    channel = (0,) * (len(space.shape) - 1) + (1,)
+    kinds = {
+        "scalar": (0,) * len(extents),
+        "full": row_major(extents),
+        "channel": split(channel) if space.blocked else channel,
+    }
+    for kind, strides in kinds.items():
+        steps = zip(operand.strides, strides, extents, strict=True)
+        if all(found == wanted for found, wanted, n in steps if n > 1):
+            return kind
+    raise AssertionError(f"an epilogue over {extents} can't read {operand}")
 
 
 _BIAS = record(lambda e, x, b: x + b, ["float32", "float32"])

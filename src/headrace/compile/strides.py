@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headrace.compile.region import BLOCK
 from headrace.graph.lowering import View, row_major
 
-__all__ = ["broadcast", "collapse", "over", "split"]
+__all__ = ["broadcast", "collapse", "is_dense", "over", "split"]
 
 
 def split(strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -22,6 +22,12 @@ def broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> View:
     front = len(to) - len(sizes)
     strides = [0 if n == 1 else s for n, s in zip(sizes, row_major(sizes), strict=True)]
     return View(to, (0,) * front + tuple(strides))
+
+
+def is_dense(view: View) -> bool:
+    """Whether a view goes through neighbours in order; along dimensions of 1 nothing goes."""
+    steps = zip(view.strides, row_major(view.shape), view.shape, strict=True)
+    return view.offset == 0 and all(s == dense for s, dense, n in steps if n > 1)
 
 
 def over(inner: View, outer: View, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:

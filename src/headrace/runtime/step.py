@@ -390,7 +390,7 @@ class Step:
             run.oldest += 1
             if run.deferred:
                 deferred, run.deferred = run.deferred, []
-                following = self._begin(run, iteration.number + 1)
+                following = self._begin(run, iteration.number + run.frame.parallel)
                 for node, results in deferred:
                     self._deliver(following, node, results, True)
             following = run.iterations.get(run.oldest)

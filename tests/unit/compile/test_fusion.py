@@ -193,6 +193,16 @@ def test_a_bias_along_another_axis_than_the_last():
     assert_tiers_agree([biased], {x: uniform(2, 5, 6, 7), y: uniform(2, 5, 7, 5)})
 
 
+@pytest.mark.parametrize("size", [(3, 1), (1, 5), (1, 1), (4, 4)])
+def test_images_of_one_row_or_column(size):
+    x = tf.placeholder(tf.float32, [2, *size, 32])
+    w = tf.Variable(uniform(3, 3, 32, 32) / 100)
+    y = tf.nn.relu(tf.nn.conv2d(x, w, [1, 1, 1, 1], "SAME"))
+    pooled = tf.nn.max_pool(y, [1, 3, 3, 1], [1, 2, 2, 1], "SAME")
+    loss = tf.reduce_sum(tf.square(pooled)) + tf.reduce_sum(tf.square(y) * tf.tanh(y))
+    assert_tiers_agree([loss, *tf.gradients(loss, [x, w])], {x: uniform(2, *size, 32)})
+
+
 def test_a_choice_by_rows():
     x, y = tf.placeholder(tf.float32, [8, 6]), tf.placeholder(tf.float32, [6, 8])
     rows = tf.placeholder(tf.bool, [8])

@@ -69,6 +69,20 @@ def test_a_loop_in_a_loop():
         assert session.run(outer) == 12
 
 
+@pytest.mark.parametrize("parallel", [1, 3, 10])
+def test_a_loop_that_counts_ahead_of_what_comes_late(parallel):
+    late = count_up(0, 40, "earlier")
+
+    def body(i, total):
+        return i + 1, total + i
+
+    _, total = tf.while_loop(lambda i, _: i < 25, body, [0, late], parallel_iterations=parallel)
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.opt_level = -1  # on the primitives
+    with tf.Session(config=config) as session:
+        assert session.run(total) == 40 + sum(range(25))
+
+
 def test_a_branch_that_is_not_taken_does_not_run():
     x = tf.placeholder(tf.float32, [])
     no, yes = b.switch_op(x, x > 0.0)
