@@ -198,7 +198,7 @@ class Builder(Calls):
             if number is not None:
                 self._places[key] = self.add("output", dtype, count, value.name, index=number)
             elif home is not None:
-                whole, start = self.result(home.join), home.view.offset
+                whole, start = self.result(home.whole), home.view.offset
                 self._places[key] = self.part(whole, dtype, count, start, value.name)
             else:
                 self._places[key] = self.temporary(dtype, count, value.name)
@@ -391,11 +391,13 @@ class Builder(Calls):
         return Composed(program, list(operands), [place for _, place in outputs])
 
     def _destination(self, value: Value, strides: tuple[int, ...]) -> Operand:
-        """Where a value is stored: in a buffer with these strides, or in rows of a join's."""
+        """Where a value is stored: in a buffer with these strides, or in rows of another one."""
         home = self.homes.get(value)
         if home is None or home.is_dense:
             return Operand(self.result(value), dtype_of(value), strides)
-        return Operand(self.result(home.join), dtype_of(value), home.view.strides, home.view.offset)
+        return Operand(
+            self.result(home.whole), dtype_of(value), home.view.strides, home.view.offset
+        )
 
     def compose_node(
         self,

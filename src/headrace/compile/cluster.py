@@ -32,9 +32,11 @@ from headrace.compile.region import (
 )
 from headrace.compile.rewrites import (
     cut_pieces,
+    join_pieces,
     join_products,
     mask_before_unpooling,
     reserve_samples,
+    spread_products,
     sum_once,
 )
 from headrace.compile.widen import widen
@@ -77,8 +79,8 @@ _FEWEST = 3
 def rewritten(flow: Dataflow) -> Dataflow:
     """The flow in the forms that the compiler profits from."""
     for rewrite in (
-        *(channels_last, mask_before_unpooling, join_products, sum_once),
-        *(cut_pieces, reserve_samples, find_generators),
+        *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
+        *(sum_once, cut_pieces, reserve_samples, find_generators),
     ):
         flow = rewrite(flow)
     return widen(flow, is_lowerable)

@@ -53,7 +53,7 @@ __all__ = ["fuse"]
 # What element-wise nodes may join.
 _HOSTS = (
     *("map", "reduce", "rows", "contraction", "convolution", "depthwise", "pooling"),
-    "batch_norm",
+    *("batch_norm", "cross_entropy"),
 )
 _MOST_STEPS = 96  # of one group's pointwise program: longer ones cost compile time and registers
 _HEAVY = {"exp", "log", "tanh", "sigmoid", "erf", "pow", "sin", "cos", "expm1", "log1p", "atan2"}
@@ -158,9 +158,12 @@ class _Fuser:
                 host.pool = node
                 host.nodes.append(node)
                 return host
-            first = node.outputs[0] if node.outputs else None
-            shape = () if first is None else first.type.sizes or ()
-            group = self._new(rule.family, Space(shape, first in self.blocked), needs)
+            group = self._new(rule.family, Space(()), needs)
+            group.nodes.append(node)
+            if node.outputs:
+                result = group.result
+                group.space = Space(result.type.sizes or (), result in self.blocked)
+            return group
         group.nodes.append(node)
         return group
 
@@ -230,6 +233,8 @@ class _Fuser:
             return not isinstance(node.definition.lower, Update)
         if group.is_anchor and not self._is_last_reader(group, node):
             return False
+        if group.kind == "cross_entropy":  # whose last part goes over rows
+            return not isinstance(node.definition.lower, Update)
         return all(self._is_simple(v, group.space) for v in operands_of(node))
 
     def _reads_directly(self, group: Group, node: Node) -> bool:
@@ -278,7 +283,7 @@ class _Fuser:
 
     def _is_last_reader(self, group: Group, node: Node) -> bool:
         """Whether an anchor's own result is needed by nobody but its group."""
-        result = group.head.outputs[0]
+        result = group.result
         if result in self._escaping:
             return False
         members = {*group.nodes, node}

@@ -56,6 +56,11 @@ class Group:
         return self.nodes[0]
 
     @property
+    def result(self) -> Value:
+        """What the nodes that follow an anchor or reduction go on with: for losses, their slope."""
+        return self.head.outputs[1 if self.kind == "cross_entropy" else 0]
+
+    @property
     def is_anchor(self) -> bool:
         return self.kind not in ("map", "reduce", "rows", "join", "copy")
 

@@ -1,8 +1,11 @@
-"""Where the pieces of joins are made. In: a region and its groups. Out: for each value that a group
-can make at its place in a join's result, that place: then nobody copies it there.
+"""Values that are made inside of others. In: a region and its groups. Out: where.
 
-A piece that lies together may be read by others too: it's a part of the join's buffer. One that
-lies in rows apart is made there by a map, if the join is all that reads it. No value has two homes.
+A piece of a join is made at its place in the join's result, if a group can do that: then nobody
+copies it there. One that lies together may be read by others too: it's a part of the join's buffer.
+One that lies in rows apart is made there by a map, if the join is all that reads it.
+
+The slope of a softmax's loss takes the place of the logits, if nobody else reads these: there are
+as many as words in a language, for each word of a text. No value has two homes.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ _KINDS = ("map", "reduce", "rows", "contraction", "join")  # of groups that can 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The view of a join's result in which one of its pieces is made."""
+    """The view of another value's buffer in which one is made."""
 
-    join: Value
+    whole: Value
     view: View
 
     @property
@@ -56,7 +59,29 @@ def homes_of(
             base, home = source.base, Home(join, view)
             if base in made and base not in homes and _fits(region, made[base], source, home):
                 homes[base] = home
+    for group in groups:
+        slope = _slope(region, group) if group.kind == "cross_entropy" else None
+        logits = region.source(group.head.inputs[0]) if slope is not None else None
+        if slope is None or logits is None or {slope, logits.base} & {*elsewhere, *homes}:
+            continue
+        if logits.base in made and _is_last(region, logits, group):
+            sizes = group.space.shape
+            homes[slope] = Home(logits.base, View(sizes, row_major(sizes)))
     return homes
+
+
+def _slope(region: Region, group: Group) -> Value | None:
+    """The array of all logits' size and type that a loss gives; None if there are several."""
+    found = [
+        v for n in group.nodes for v in n.outputs
+        if v.type == group.result.type and not {*group.nodes}.issuperset(region.consumers[v])
+    ]  # fmt: skip
+    return found[0] if len(found) == 1 else None
+
+
+def _is_last(region: Region, source: Source, group: Group) -> bool:
+    """Whether a group's head is all that reads the whole of a source's base."""
+    return source.view is None and region.consumers[source.base] == [group.head]
 
 
 def _fits(region: Region, maker: Group, source: Source, home: Home) -> bool:
@@ -65,7 +90,7 @@ def _fits(region: Region, maker: Group, source: Source, home: Home) -> bool:
     if home.is_dense:
         aligned = view.offset * SIZES[base.dtype.base_dtype.name] % ALIGNMENT == 0
         return aligned and _is_whole(source)
-    alone = region.consumers[base] == [home.join.producer]
+    alone = region.consumers[base] == [home.whole.producer]
     return maker.kind == "map" and alone and source.view is None and view.strides[-1] == 1
 
 

@@ -8,6 +8,7 @@ kernels' own status word never changes, and is there because they want one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ from headrace.compile.kernels.cuts import CutPiece
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
+from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
+from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
 from headrace.graph.anchors import Advance, BatchNorm, CrossEntropy, LocalResponse, Random, Softmax
 from headrace.graph.dataflow import Node
+from headrace.graph.lowering import row_major
 from headrace.graph.pointwise import Pointwise, record
 from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
 from headrace.ops.philox import SAMPLES_PER_OUTPUT
@@ -83,13 +87,43 @@ def build_softmax(builder: Builder, group: Group) -> None:
 
 
 def build_cross_entropy(builder: Builder, group: Group) -> None:
-    """The losses of softmax with their gradient, in one pass."""
-    g = group.head.geometry
+    """The losses of softmax with their gradient and what follows that, in one pass."""
+    node, g, space = group.head, group.head.geometry, group.space
     if isinstance(g, CrossEntropy):
         recipe = recipes.cross_entropy(g)
     else:
         recipe = recipes.sparse_cross_entropy(g)
-    _follow(builder, group.head, recipe, builder.whole)
+    if len(group.nodes) == 1:
+        _follow(builder, node, recipe, builder.whole)
+        return
+    rows = recipe.steps[-1][0]
+    assert isinstance(rows, Rows)
+    *before, slopes, losses = rows.stages
+    composer, program = Composer(), slopes.program
+    named = zip(slopes.operands, program.inputs, strict=True)
+    slope, share = composer.apply(program, [composer.operand(*n) for n in named])
+    local = {group.result: slope}
+    for follower in group.nodes[1:]:
+        builder.compose_node(follower, composer, local, {}, space)
+    stored = [v for v in local if builder.is_needed(v, {*group.nodes})]
+    program = composer.finish([*(local[v] for v in stored), share])
+    more: Any = composer.operands[len(slopes.operands) :]
+    inputs = [*rows.inputs, *(Access(o.dtype, o.strides, o.offset) for o in more)]
+    outputs = [Access(v.dtype.base_dtype.name, row_major(space.shape)) for v in stored]
+    stage = Stage(
+        program,
+        (*slopes.operands, *(f"x{i}" for i in range(len(rows.inputs), len(inputs)))),
+        (*(f"y{i}" for i in range(1, 1 + len(stored))), slopes.results[-1]),
+    )
+    kernel = replace(
+        rows,
+        stages=(*before, stage, losses),
+        inputs=tuple(inputs),
+        outputs=(rows.outputs[0], *outputs),
+    )
+    given = [*map(builder.whole, node.inputs[:2]), *(o.buffer for o in more)]
+    made = [builder.result(v) for v in (node.outputs[0], *stored)]
+    builder.call(kernel, [*given, *made], node.name)
 
 
 def supports_local_response(g: LocalResponse) -> bool:

@@ -9,6 +9,11 @@ which is smaller, and the convolution's output is needed by nobody but the pool.
 network uses in every step add up, is one product of all x below each other with all y below each
 other: the weight's gradient is written once instead of once per step.
 
+`join_pieces`: a sum of arrays that are zero but for pieces beside each other, which is what the
+gradients of slices add up to, is these pieces put together.
+
+`spread_products`: a product over one number, x y^T of two vectors, is element-wise.
+
 `sum_once`: the sum of what was repeated is the sum of it once, times how often it was; their means
 are the same.
 
@@ -23,9 +28,10 @@ it is otherwise.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, reduce
+from itertools import accumulate
 from math import prod
 from operator import add
 
@@ -44,16 +50,21 @@ from headrace.graph.lowering import (
     Move,
     Reduce,
     Reduction,
+    View,
     assembly_of,
     broadcast_view,
     pointwise_of,
     reduction_of,
+    row_major,
     views_of,
 )
 from headrace.graph.pointwise import FLOATS, Pointwise, record
 from headrace.ops.internal import NUMBERS, RESERVE
 
-__all__ = ["cut_pieces", "join_products", "mask_before_unpooling", "reserve_samples", "sum_once"]
+__all__ = [
+    "cut_pieces", "join_pieces", "join_products", "mask_before_unpooling", "reserve_samples",
+    "spread_products", "sum_once",
+]  # fmt: skip
 
 # Types in which any number of repetitions can be said, or wraps as their sum does.
 _SUMMED = ("float32", "float64", "int64")
@@ -71,6 +82,16 @@ def mask_before_unpooling(flow: Dataflow) -> Dataflow:
 def join_products(flow: Dataflow) -> Dataflow:
     """Make one product of sums of products that are gradients of one weight."""
     return _replace(flow, _joined)
+
+
+def join_pieces(flow: Dataflow) -> Dataflow:
+    """Put together what was padded to be summed."""
+    return _replace(flow, _put_together)
+
+
+def spread_products(flow: Dataflow) -> Dataflow:
+    """Multiply vectors element by element."""
+    return _replace(flow, _spread)
 
 
 def sum_once(flow: Dataflow) -> Dataflow:
@@ -134,17 +155,24 @@ def _unpool_masked(node: Node, uses: Counter[Value]) -> list[Node] | None:
     return [mask, replace(unpooling, name=node.name, inputs=(x, y, mask.outputs[0]))]
 
 
-def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
+def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    """The nodes whose results a node adds up, if nobody else wants these; None for other nodes."""
     rule = node.definition.lower
-    count = len(node.inputs)
-    if not isinstance(rule, Elementwise) or count < 2 or node.constant is not None:
+    if not isinstance(rule, Elementwise) or len(node.inputs) < 2 or node.constant is not None:
         return None
-    products = [v.producer for v in node.inputs]
-    shapes = [_outer_product(p) for p in products if isinstance(p, Node)]
-    if len(shapes) < count or None in shapes or any(uses[v] > 1 for v in node.inputs):
+    found = [v.producer for v in node.inputs if isinstance(v.producer, Node) and uses[v] == 1]
+    if len(found) < len(node.inputs):
         return None
-    program = pointwise_of(rule, node)
-    if program != record(lambda e, *xs: reduce(add, xs), node.input_dtypes):
+    total = record(lambda e, *xs: reduce(add, xs), node.input_dtypes)
+    return found if pointwise_of(rule, node) == total else None  # type: ignore[return-value]
+
+
+def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    # Gradients come last step first: turned round, the operands are in the order of the network.
+    products = (_summands(node, uses) or [])[::-1]
+    shapes = [_outer_product(p) for p in products]
+    count = len(products)
+    if not count or None in shapes:
         return None
     depth = sum(s.k for s in shapes if s is not None)
     m, n = node.output_shapes[0]
@@ -153,10 +181,10 @@ def _joined(node: Node, uses: Counter[Value]) -> list[Node] | None:
     added: list[Node] = []
     sides = []
     for side in (0, 1):
-        parts = [p.inputs[side] for p in products]  # type: ignore[union-attr]
-        added += _below_each_other(parts, f"{node.name}/operand{side}")
+        parts = [p.inputs[side] for p in products]
+        added += _beside_each_other(parts, 0, f"{node.name}/operand{side}")
         sides.append(added[-1].outputs[0])
-    added.append(replace(products[0], name=node.name, inputs=tuple(sides), controls=node.controls))  # type: ignore[arg-type]
+    added.append(replace(products[0], name=node.name, inputs=tuple(sides), controls=node.controls))
     return added
 
 
@@ -177,15 +205,78 @@ def _constant(array: np.ndarray, name: str) -> Node:
     return Node(lookup("Const"), name, attrs, (), (), (t,), constant=(array,))
 
 
-def _below_each_other(values: list[Value], name: str) -> list[Node]:
-    zero = _constant(np.zeros((), np.int32), f"{name}/axis")
-    rows = sum(v.type.sizes[0] for v in values)  # type: ignore[index]
+def _beside_each_other(values: Sequence[Value], axis: int, name: str) -> list[Node]:
+    along = _constant(np.array(axis, np.int32), f"{name}/axis")
     first = values[0].type
-    sizes = (rows, *first.sizes[1:])  # type: ignore[index]
-    attrs = {"N": len(values), "T": first.dtype, "Tidx": zero.types[0].dtype}
-    result = ValueType(first.dtype, sizes)
-    inputs = (*values, zero.outputs[0])
-    return [zero, Node(lookup("ConcatV2"), name, attrs, inputs, (), (result,))]
+    sizes = list(first.sizes or ())
+    sizes[axis] = sum(v.type.sizes[axis] for v in values)  # type: ignore[index]
+    attrs = {"N": len(values), "T": first.dtype, "Tidx": along.types[0].dtype}
+    result = ValueType(first.dtype, tuple(sizes))
+    inputs = (*values, along.outputs[0])
+    return [along, Node(lookup("ConcatV2"), name, attrs, inputs, (), (result,))]
+
+
+def _put_together(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    summands = _summands(node, uses)
+    pieces = [_piece(n) for n in summands or ()]
+    if not pieces or None in pieces:
+        return None
+    sizes = node.output_shapes[0]
+    found = sorted(((view.offset, view, v) for view, v in pieces), key=lambda p: p[0])  # type: ignore[misc]
+    axes = {d for _, view, _ in found for d, n in enumerate(sizes) if view.shape[d] < n}
+    if len(axes) != 1 or any(view.strides != row_major(sizes) for _, view, _ in found):
+        return None
+    (axis,) = axes
+    ends = list(accumulate((view.shape[axis] for _, view, _ in found), initial=0))
+    starts = [offset // row_major(sizes)[axis] for offset, _, _ in found]
+    if ends != [*starts, sizes[axis]]:
+        return None
+    added = _beside_each_other([v for _, _, v in found], axis, node.name)
+    return [*added[:-1], replace(added[-1], controls=node.controls, origin=node.origin)]
+
+
+def _piece(node: Node) -> tuple[View, Value] | None:
+    """What a node puts into zeros, and where; None for other nodes."""
+    rule = node.definition.lower
+    if not isinstance(rule, Join) or node.constant is not None or node.controls:
+        return None
+    if any(v.type.sizes is None for v in node.inputs):
+        return None
+    assembly = assembly_of(rule, node)
+    if assembly is None or assembly.fill != 0 or len(assembly.pieces) != 1:
+        return None
+    ((number, view),) = assembly.pieces
+    return view, node.inputs[number]
+
+
+def _spread(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    rule = node.definition.lower
+    if not isinstance(rule, Anchor) or rule.family != "contraction" or node.constant is not None:
+        return None
+    g = node.geometry
+    if not isinstance(g, Contraction) or g.batch or g.k != 1 or g.precision:
+        return None
+    if node.output_dtypes[0] not in ("float32", "float64"):
+        return None
+    added: list[Node] = []
+    operands = []
+    for number, (turned, shape) in enumerate(
+        ((g.transpose_x, (g.m, 1)), (g.transpose_y, (1, g.n)))
+    ):
+        value = node.inputs[number]
+        if turned:
+            name = f"{node.name}/operand{number}"
+            dims = _constant(np.array(shape, np.int32), f"{name}/shape")
+            attrs = {"T": value.dtype, "Tshape": dims.types[0].dtype}
+            inputs, types = (value, dims.outputs[0]), (ValueType(value.dtype, shape),)
+            added += [dims, Node(lookup("Reshape"), name, attrs, inputs, (), types, node.origin)]
+            value = added[-1].outputs[0]
+        operands.append(value)
+    attrs = {"T": node.types[0].dtype}
+    product = Node(
+        lookup("Mul"), node.name, attrs, tuple(operands), node.controls, node.types, node.origin
+    )
+    return [*added, product]
 
 
 def _summed_once(node: Node, uses: Counter[Value]) -> list[Node] | None:

@@ -98,6 +98,7 @@ PASSES: list[Pass] = [
     Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
     Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_dataflow),
+    Pass("compile", "merge", lambda f, o: merge_common(f), verify_dataflow),
     Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_dataflow),
     Pass("compile", "cluster", lambda f, o: cluster(f), verify_dataflow),
     # Where the interpreter is to run the step, loops are compiled once they are long.

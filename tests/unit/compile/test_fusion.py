@@ -9,7 +9,13 @@ import pytest
 import headrace as tf
 from headrace.compile.groups import contraction_of
 from headrace.compile.region import pooling_of
-from headrace.compile.rewrites import join_products, mask_before_unpooling, sum_once
+from headrace.compile.rewrites import (
+    join_pieces,
+    join_products,
+    mask_before_unpooling,
+    spread_products,
+    sum_once,
+)
 from headrace.pipeline import Options, compile_step
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
@@ -273,3 +279,102 @@ def test_an_input_that_no_kernel_reads():
     image = uniform(2, 8, 6, 16)
     maxima = image.reshape(2, 4, 2, 3, 2, 16).max((2, 4))
     assert_tiers_agree([pooled * 2.0], {dy: uniform(2, 4, 3, 16), x: image, y: maxima})
+
+
+# -- Rewrites --------------------------------------------------------------------------------------
+
+
+def types(flow):
+    return Counter(n.type for n in flow.nodes)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_gradients_of_slices_are_put_together(axis):
+    x = tf.placeholder(tf.float32, [6, 6])
+    first, second, third = tf.split(x, [1, 3, 2], axis)
+    pieces = [tf.slice(x, [s, 0] if axis == 0 else [0, s], p.shape) for s, p in
+              ((1, second), (0, first), (4, third))]  # fmt: skip
+    loss = tf.add_n([tf.reduce_sum(p**k) for k, p in enumerate(pieces, 2)])
+    (slope,) = tf.gradients(loss, [x])
+    feeds = {x: uniform(6, 6)}
+    flow = optimised([slope], feeds)
+    assert types(flow)["Pad"] == 3
+    found = types(join_pieces(flow))
+    assert (found["ConcatV2"], found["AddN"]) == (1, 0)
+    assert_tiers_agree([slope, loss], feeds)
+
+
+@pytest.mark.parametrize("starts", [(0, 2), (0, 4), (1, 3)], ids=["overlap", "gap", "margin"])
+def test_pieces_that_do_not_cover_are_summed(starts):
+    x, y = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.float32, [3])
+    padded = [tf.pad(v, [[s, 7 - s - 3]]) for v, s in zip((x, y), starts, strict=True)]
+    total = tf.add_n(padded) * 2.0
+    feeds = {x: uniform(3), y: uniform(3, seed=1)}
+    assert types(join_pieces(optimised([total], feeds)))["ConcatV2"] == 0
+    assert_tiers_agree(total, feeds)
+
+
+@pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_product_of_vectors_is_element_wise(transposes):
+    a, b = transposes
+    x = tf.placeholder(tf.float32, [1, 20] if a else [20, 1])
+    y = tf.placeholder(tf.float32, [33, 1] if b else [1, 33])
+    z = tf.tanh(tf.matmul(x, y, transpose_a=a, transpose_b=b))
+    feeds = {x: uniform(*x.shape.as_list()), y: uniform(*y.shape.as_list())}
+    found = types(spread_products(optimised([z], feeds)))
+    assert (found["MatMul"], found["Mul"]) == (0, 1)
+    assert_tiers_agree(z, feeds)
+
+
+def test_steps_of_a_network_are_put_together_once():
+    w = tf.placeholder(tf.float32, [16, 16])
+    x = tf.placeholder(tf.float32, [32, 16])
+    h, parts = tf.zeros([8, 16]) + 0.5, tf.split(x, 4, 0)
+    for part in parts:
+        h = tf.tanh(tf.matmul(h, w) + part)
+    slopes = tf.gradients(tf.reduce_sum(h), [w, x])
+    feeds = {w: uniform(16, 16), x: uniform(32, 16)}
+    seen = {}
+    options = Options(jit="always")
+    shapes = [np.shape(v) for v in feeds.values()]
+    compile_step(slopes, [], list(feeds), shapes, options, lambda n, f: seen.update({n: f}))
+    assert types(seen["rewrite"])["ConcatV2"] == 3
+    assert types(seen["merge"])["ConcatV2"] == 2  # the gradient of x is an operand of that of w
+    assert_tiers_agree(slopes, feeds)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["mean", "weighted"])
+def test_the_slope_of_a_loss_is_scaled_as_it_is_made(sparse, weighted):
+    x, w = tf.placeholder(tf.float32, [20, 16]), tf.placeholder(tf.float32, [16, 70])
+    logits = tf.matmul(x, w)
+    feeds = {x: uniform(20, 16), w: uniform(16, 70)}
+    if sparse:
+        labels = tf.placeholder(tf.int32, [20])
+        feeds[labels] = np.arange(20, dtype=np.int32) * 3
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    else:
+        labels = tf.placeholder(tf.float32, [20, 70])
+        feeds[labels] = np.abs(uniform(20, 70)) / 35
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if weighted:
+        weights = tf.placeholder(tf.float32, [20])
+        feeds[weights] = uniform(20)
+        losses *= weights
+    fetches = [tf.reduce_mean(losses), *tf.gradients(tf.reduce_mean(losses), [x, w])]
+    (cluster,) = clusters(fetches, feeds)
+    found = kernels(cluster)
+    assert found["Rows"] == 1
+    assert found["Map"] == weighted  # the weights over the number of rows
+    assert_tiers_agree(fetches, feeds)
+
+
+def test_a_slope_that_others_read_is_kept():
+    x = tf.placeholder(tf.float32, [20, 70])
+    labels = tf.placeholder(tf.int64, [20])
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
+    (slope,) = tf.gradients(losses, [x])
+    more = tf.exp(slope) - tf.reshape(tf.range(70.0), [1, 70])
+    feeds = {x: uniform(20, 70), labels: np.arange(20)}
+    assert_tiers_agree([losses, slope, more, tf.reduce_sum(tf.square(slope), 0)], feeds)
+    assert_tiers_agree([losses, more, tf.matmul(slope * 2.0, slope, transpose_a=True)], feeds)
