@@ -88,6 +88,99 @@ layer(
         variables_collections=["mine"],
     ),
 )
+layer(
+    "batch_norm_mine",
+    lambda tf, c: c.batch_norm(IMAGES, 0.9, scale=True, updates_collections="mine"),
+)
+layer(
+    "batch_norm_at_once_not_fused",
+    lambda tf, c: c.batch_norm(IMAGES, 0.9, scale=True, fused=False, updates_collections=None),
+)
+layer(
+    "batch_norm_at_once_decided_later",
+    lambda tf, c: c.batch_norm(
+        IMAGES, 0.9, is_training=tf.placeholder_with_default(True, []), updates_collections=None
+    ),
+)
+layer(
+    "batch_norm_decided_later_not_fused",
+    lambda tf, c: c.batch_norm(
+        VALUE,
+        0.9,
+        is_training=tf.placeholder_with_default(False, []),
+        updates_collections="mine",
+        fused=False,
+    ),
+)
+layer(
+    "batch_norm_of_weighed_examples",
+    lambda tf, c: c.batch_norm(IMAGES, 0.9, scale=True, batch_weights=[0.5, 2.0]),
+)
+layer(
+    "batch_norm_channels_first_at_once",
+    lambda tf, c: c.batch_norm(
+        IMAGES.transpose(0, 3, 1, 2),
+        0.9,
+        scale=True,
+        data_format="NCHW",
+        fused=False,
+        updates_collections=None,
+    ),
+)
+layer("batch_norm_of_rank_3", lambda tf, c: c.batch_norm(IMAGES[0], updates_collections=None))
+layer("instance_norm", lambda tf, c: c.instance_norm(IMAGES), rtol=1e-4)
+layer(
+    "instance_norm_channels_first",
+    lambda tf, c: c.instance_norm(
+        IMAGES.transpose(0, 3, 1, 2), data_format="NCHW", activation_fn=tf.nn.relu
+    ),
+    rtol=1e-4,
+)
+FOUR = np.cos(np.arange(128.0)).reshape(2, 4, 4, 4).astype("float32")
+layer("group_norm", lambda tf, c: c.group_norm(FOUR, 2), rtol=1e-4)
+layer(
+    "group_norm_channels_first",
+    lambda tf, c: c.group_norm(FOUR, 4, -3, (-2, -1), scope="gn", center=False),
+    rtol=1e-4,
+)
+layer(
+    "group_norm_of_small_means",
+    lambda tf, c: c.group_norm(
+        FOUR,
+        2,
+        mean_close_to_zero=True,
+        param_initializers={"beta": tf.ones_initializer()},
+        variables_collections=["mine"],
+    ),
+    rtol=1e-4,
+)
+layer("unit_norm", lambda tf, c: c.unit_norm(tf.constant(VALUE), 1))
+layer("softmax", lambda tf, c: c.softmax(tf.constant(IMAGES)))
+layer("maxout", lambda tf, c: c.maxout(tf.constant(FOUR), 2))
+layer("conv1d", lambda tf, c: c.conv1d(IMAGES[0], 2, 3, scope="c1"))
+layer(
+    "conv3d", lambda tf, c: c.convolution(IMAGES[None], 2, 2, 2, weights_regularizer=tf.nn.l2_loss)
+)
+layer("conv3d_transpose", lambda tf, c: c.conv3d_transpose(IMAGES[None], 2, 2, 2))
+layer("separable_conv2d", lambda tf, c: c.separable_conv2d(IMAGES, 4, 3, 2, scope="s"))
+layer(
+    "separable_conv2d_normalized",
+    lambda tf, c: c.separable_conv2d(
+        IMAGES,
+        2,
+        [3, 2],
+        stride=2,
+        normalizer_fn=c.batch_norm,
+        pointwise_initializer=tf.ones_initializer(),
+        variables_collections={"weights": ["mine"]},
+    ),
+)
+layer(
+    "separable_conv2d_depthwise_only",
+    lambda tf, c: c.separable_conv2d(
+        IMAGES, None, 3, 2, rate=2, weights_regularizer=c.l2_regularizer(0.1)
+    ),
+)
 layer("layer_norm", lambda tf, c: c.layer_norm(IMAGES), rtol=1e-4)
 layer("layer_norm_last_axis", lambda tf, c: c.layer_norm(IMAGES, begin_norm_axis=-1), rtol=1e-4)
 layer("layer_norm_plain", lambda tf, c: c.layer_norm(VALUE, False, False, tf.nn.relu), rtol=1e-4)
@@ -109,3 +202,33 @@ def scoped(tf, c):
 
 
 layer("scoped", scoped)
+
+
+@case(graph=False)
+def end_points(tf):
+    slim = tf.contrib.slim
+    tf.set_random_seed(3)
+    layers = [slim.conv2d, slim.max_pool2d, slim.flatten, slim.fully_connected, slim.dropout]
+    with tf.variable_scope("net") as scope:
+        with slim.arg_scope(layers, outputs_collections=scope.name + "_end_points"):
+            net = slim.repeat(tf.constant(IMAGES), 2, slim.conv2d, 2, 3, scope="conv1")
+            net = slim.flatten(slim.max_pool2d(net, 2, scope="pool"))
+            net = slim.fully_connected(slim.dropout(net, is_training=False), 3, scope="fc")
+        kept = slim.utils.convert_collection_to_dict("net_end_points")
+        net = slim.utils.collect_named_outputs("mine", "net/logits/", net)
+    names = list(kept) + list(slim.utils.convert_collection_to_dict("mine"))
+    sizes = [slim.utils.last_dimension(t.shape, 2) for t in kept.values()]
+    found = [
+        v.op.name for v in slim.get_variables("net/fc") + slim.get_variables_by_name("weights")
+    ]
+    found += [v.op.name for v in slim.get_model_variables(suffix="biases")]
+    found += [v.op.name for v in slim.get_variables_to_restore(exclude=["net/conv1"])]
+    return list(kept.values()), [tf.constant(n) for n in names + found], tf.constant(sizes)
+
+
+@case(graph=False)
+def batch_norm_without_bias_of_zeros(tf):
+    outputs = tf.contrib.layers.batch_norm(IMAGES, 0.9, zero_debias_moving_mean=True, scope="bn")
+    with tf.control_dependencies([outputs] + tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        after = [v.read_value() for v in tf.global_variables()]
+    return outputs, after, [tf.constant(v.op.name) for v in tf.global_variables()]

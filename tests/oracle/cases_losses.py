@@ -122,6 +122,12 @@ def loss_of_unknown_batch(tf):
 
 
 @case
+def weights_of_columns_and_an_unknown_batch(tf):
+    x = tf.placeholder_with_default(np.ones((2, 3), "float32"), [None, 3])
+    return tf.losses.compute_weighted_loss(x, tf.constant([[1.0, 2.0, 0.0]]))
+
+
+@case
 def pairwise_weighted_by_example(tf):
     x, y = pair(tf, 4, 3)
     return tf.losses.mean_pairwise_squared_error(

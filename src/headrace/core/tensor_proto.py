@@ -74,7 +74,7 @@ _ENCODINGS: dict[DType, _Encoding] = {
 # ---- arrays to protos
 
 
-@export("make_tensor_proto")
+@export("make_tensor_proto", "contrib.util.make_tensor_proto")
 def make_tensor_proto(
     values: Any,
     dtype: Any = None,
@@ -95,7 +95,7 @@ def make_tensor_proto(
     return to_proto(array, dtype, shape)
 
 
-@export("make_ndarray")
+@export("make_ndarray", "contrib.util.make_ndarray")
 def make_ndarray(tensor: "TensorProto") -> np.ndarray:
     """Decode a TensorProto."""
     return to_array(tensor)

@@ -55,7 +55,7 @@ class WarmStartSettings(_Fields):
             raise ValueError("`ckpt_to_initialize_from` MUST be set in WarmStartSettings")
         return super().__new__(
             cls,
-            os.fspath(ckpt_to_initialize_from),
+            os.fsdecode(ckpt_to_initialize_from),
             vars_to_warm_start,
             {},
             dict(var_name_to_prev_var_name or {}),
@@ -66,10 +66,11 @@ def warm_start_settings(given: Any) -> WarmStartSettings | None:
     """What an estimator's warm_start_from means: settings, a checkpoint, or a SavedModel."""
     if given is None or isinstance(given, WarmStartSettings):
         return given
-    if not isinstance(given, str | os.PathLike):
+    if not isinstance(given, str | bytes | os.PathLike):
         raise ValueError(
             f"warm_start_from must be a string or a WarmStartSettings, instead got {type(given)}"
         )
+    given = os.fsdecode(given)
     variables = os.path.join(given, names.VARIABLES_DIRECTORY, names.VARIABLES_FILENAME)
     if os.path.exists(f"{variables}.index"):
         log.info("Warm-starting from a SavedModel")

@@ -17,22 +17,25 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.base import Layer
-from headrace.layers.conv_transposes import Conv2DTranspose
-from headrace.layers.convolutional import Conv2D
 from headrace.layers.core import Dense
 from headrace.layers.fan_initializers import xavier_initializer
+from headrace.layers.named_outputs import collect_named_outputs, variable_collections
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 from headrace.variables.initializers import Zeros
 from headrace.variables.lookup import get_variable
 from headrace.variables.scope import variable_scope
 
-__all__ = ["bias_add", "conv2d", "conv2d_transpose", "fully_connected"]
+__all__ = ["bias_add", "fully_connected"]
 
 _GLOROT = xavier_initializer()
 _ZEROS = Zeros()
-_NAMES = {"kernel": "weights", "bias": "biases"}
-_ORDERS = {None: "channels_last", "NHWC": "channels_last", "NCHW": "channels_first"}
+_NAMES = {
+    "kernel": "weights",
+    "bias": "biases",
+    "depthwise_kernel": "depthwise_weights",
+    "pointwise_kernel": "pointwise_weights",
+}
 
 
 # -- What all of them do ---------------------------------------------------------------------------
@@ -55,32 +58,25 @@ def collect_variables(variables: Iterable[Any], collections: Any) -> None:
     """Add variables to the collections that are for each."""
     for variable in variables:
         name = variable.op.name.rpartition("/")[2]
-        chosen = collections.get(name) if isinstance(collections, Mapping) else collections
-        for key in _keys(chosen):
-            get_default_graph().add_to_collection(key, variable)
+        kind = "weights" if name.endswith("_weights") else name  # of separable convolutions
+        chosen = variable_collections(collections, kind)
+        get_default_graph().add_to_collections(chosen or [], variable)
 
 
-def collect_outputs(outputs: Any, collections: Any) -> Any:
-    """Return the outputs, after adding them to collections."""
-    for key in _keys(collections):
-        get_default_graph().add_to_collection(key, outputs)
-    return outputs
+def channels_order(data_format: str | None, spatial: int = 2) -> str:
+    """What tf.layers call a data format: of images, or of sequences (1) or volumes (3)."""
+    sizes = {1: "W", 2: "HW", 3: "DHW"}[spatial]
+    orders = {
+        None: "channels_last",
+        f"N{sizes}C": "channels_last",
+        f"NC{sizes}": "channels_first",
+    }
+    if data_format not in orders:
+        raise ValueError(f"data_format has to be either NC{sizes} or N{sizes}C.")
+    return orders[data_format]
 
 
-def _keys(collections: Any) -> list[str]:
-    if collections is None:
-        return []
-    return [collections] if isinstance(collections, str) else list(collections)
-
-
-def channels_order(data_format: str | None) -> str:
-    """What tf.layers call a data format."""
-    if data_format not in _ORDERS:
-        raise ValueError("data_format has to be either NCHW or NHWC.")
-    return _ORDERS[data_format]
-
-
-def _applied(
+def applied(
     layer: Layer,
     inputs: Any,
     normalizer_fn: Callable[..., Any] | None,
@@ -88,6 +84,7 @@ def _applied(
     activation_fn: Callable[..., Any] | None,
     variables_collections: Any,
     outputs_collections: Any,
+    alias: str,
 ) -> Any:
     """A layer's outputs, normalized and activated."""
     outputs = layer.apply(inputs)
@@ -96,7 +93,7 @@ def _applied(
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     if activation_fn is not None:
         outputs = activation_fn(outputs)
-    return collect_outputs(outputs, outputs_collections)
+    return collect_named_outputs(outputs_collections, alias, outputs)
 
 
 # -- Layers ----------------------------------------------------------------------------------------
@@ -138,133 +135,32 @@ def fully_connected(
         )
         after = normalizer_fn, normalizer_params, activation_fn
         inputs = convert_to_tensor(inputs)
-        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
+        collections = variables_collections, outputs_collections
+        return applied(layer, inputs, *after, *collections, opened.name)
 
 
-@export("contrib.layers.linear")
+@export("contrib.layers.linear", "contrib.slim.linear")
 def linear(*args: Any, **kwargs: Any) -> Any:
     """Return fully_connected without an activation."""
     return fully_connected(*args, **{"activation_fn": None, **kwargs})
 
 
-@export("contrib.layers.relu")
+@export("contrib.layers.relu", "contrib.slim.relu")
 def relu(*args: Any, **kwargs: Any) -> Any:
     """Return fully_connected, activated by ReLU."""
     return fully_connected(*args, **{"activation_fn": b.relu, **kwargs})
 
 
-@export("contrib.layers.relu6")
+@export("contrib.layers.relu6", "contrib.slim.relu6")
 def relu6(*args: Any, **kwargs: Any) -> Any:
     """Return fully_connected, activated by ReLU6."""
     return fully_connected(*args, **{"activation_fn": b.relu6, **kwargs})
 
 
-@export("contrib.layers.elu")
+@export("contrib.layers.elu", "contrib.slim.elu")
 def elu(*args: Any, **kwargs: Any) -> Any:
     """Return fully_connected, activated by ELU."""
     return fully_connected(*args, **{"activation_fn": b.elu, **kwargs})
-
-
-@export(
-    "contrib.layers.conv2d",
-    "contrib.layers.convolution2d",
-    "contrib.slim.conv2d",
-    "contrib.slim.convolution2d",
-)
-@add_arg_scope
-def conv2d(
-    inputs: Any,
-    num_outputs: int,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: str = "SAME",
-    data_format: str | None = None,
-    rate: Any = 1,
-    activation_fn: Callable[..., Any] | None = b.relu,
-    normalizer_fn: Callable[..., Any] | None = None,
-    normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: Any = _GLOROT,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = _ZEROS,
-    biases_regularizer: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
-) -> Any:
-    """Return the convolution of images; `rate` is by how much the filter's taps are apart."""
-    with scope_of(scope, "Conv", inputs, reuse) as opened:
-        layer = Conv2D(
-            num_outputs,
-            kernel_size,
-            strides=stride,
-            padding=padding,
-            data_format=channels_order(data_format),
-            dilation_rate=rate,
-            use_bias=normalizer_fn is None and biases_initializer is not None,
-            kernel_initializer=weights_initializer,
-            bias_initializer=biases_initializer,
-            kernel_regularizer=weights_regularizer,
-            bias_regularizer=biases_regularizer,
-            trainable=trainable,
-            name=opened.name,
-            _scope=opened,
-            _reuse=reuse,
-        )
-        after = normalizer_fn, normalizer_params, activation_fn
-        inputs = convert_to_tensor(inputs)
-        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
-
-
-@export(
-    "contrib.layers.conv2d_transpose",
-    "contrib.layers.convolution2d_transpose",
-    "contrib.slim.conv2d_transpose",
-    "contrib.slim.convolution2d_transpose",
-)
-@add_arg_scope
-def conv2d_transpose(
-    inputs: Any,
-    num_outputs: int,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: str = "SAME",
-    data_format: str | None = "NHWC",
-    activation_fn: Callable[..., Any] | None = b.relu,
-    normalizer_fn: Callable[..., Any] | None = None,
-    normalizer_params: Mapping[str, Any] | None = None,
-    weights_initializer: Any = _GLOROT,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = _ZEROS,
-    biases_regularizer: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
-) -> Any:
-    """Return the transposed convolution of images, which `stride` makes larger."""
-    with scope_of(scope, "Conv2d_transpose", inputs, reuse) as opened:
-        layer = Conv2DTranspose(
-            num_outputs,
-            kernel_size,
-            strides=stride,
-            padding=padding,
-            data_format=channels_order(data_format),
-            use_bias=normalizer_fn is None and biases_initializer is not None,
-            kernel_initializer=weights_initializer,
-            bias_initializer=biases_initializer,
-            kernel_regularizer=weights_regularizer,
-            bias_regularizer=biases_regularizer,
-            trainable=trainable,
-            name=opened.name,
-            _scope=opened,
-            _reuse=reuse,
-        )
-        after = normalizer_fn, normalizer_params, activation_fn
-        inputs = convert_to_tensor(inputs)
-        return _applied(layer, inputs, *after, variables_collections, outputs_collections)
 
 
 @export("contrib.layers.bias_add", "contrib.slim.bias_add")
@@ -283,7 +179,7 @@ def bias_add(
 ) -> Any:
     """Return activation_fn(inputs + biases), a bias per channel."""
     order = channels_order(data_format)
-    with scope_of(scope, "BiasAdd", inputs, reuse):
+    with scope_of(scope, "BiasAdd", inputs, reuse) as opened:
         inputs = convert_to_tensor(inputs)
         axis = 1 if order == "channels_first" else -1
         size = inputs.shape.as_list()[axis]
@@ -301,4 +197,4 @@ def bias_add(
         outputs = b.bias_add(inputs, biases, data_format=data_format)
         if activation_fn is not None:
             outputs = activation_fn(outputs)
-        return collect_outputs(outputs, outputs_collections)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)

@@ -1,134 +1,28 @@
-"""Normalizers of tf.contrib.layers (and tf.contrib.slim): batch_norm and layer_norm, as layers, and
-as the `normalizer_fn` of others.
+"""Normalizers of tf.contrib.layers (and tf.contrib.slim) whose moments are of an example each:
+layer_norm, instance_norm, group_norm and unit_norm, as layers, and as the `normalizer_fn` of
+others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.export import export
-from headrace.graph.default import get_default_graph
-from headrace.graph.keys import GraphKeys
 from headrace.layers.arg_scope import add_arg_scope
-from headrace.layers.base import Layer
 from headrace.layers.contrib_layers import (
     channels_order,
-    collect_outputs,
     collect_variables,
     scope_of,
 )
-from headrace.layers.normalization import BatchNormalization
+from headrace.layers.named_outputs import collect_named_outputs
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
-from headrace.ops.source_ops import identity
 from headrace.variables.initializers import Ones, Zeros
 from headrace.variables.lookup import get_variable
+from headrace.variables.scope import variable_scope
 
-__all__ = ["batch_norm", "layer_norm"]
-
-
-@export("contrib.layers.batch_norm", "contrib.slim.batch_norm")
-@add_arg_scope
-def batch_norm(
-    inputs: Any,
-    decay: float = 0.999,
-    center: bool = True,
-    scale: bool = False,
-    epsilon: float = 0.001,
-    activation_fn: Callable[..., Any] | None = None,
-    param_initializers: Mapping[str, Any] | None = None,
-    param_regularizers: Mapping[str, Any] | None = None,
-    updates_collections: Any = GraphKeys.UPDATE_OPS,
-    is_training: Any = True,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    batch_weights: Any = None,
-    fused: bool | None = None,
-    data_format: str = "NHWC",
-    zero_debias_moving_mean: bool = False,
-    scope: Any = None,
-    renorm: bool = False,
-    renorm_clipping: dict[str, Any] | None = None,
-    renorm_decay: float = 0.99,
-    adjustment: Callable[[Any], Any] | None = None,
-) -> Any:
-    """Return the inputs, normalized per channel by the moments of the batch or, if not in training,
-    by their moving averages, which fade by `decay`.
-
-    center, scale         whether there are `beta` and `gamma`
-    updates_collections   where the updates of the averages go; None: they run with the outputs
-    param_initializers, param_regularizers   by the variables' names
-
-    batch_weights and zero_debias_moving_mean aren't supported.
-    """
-    if batch_weights is not None or zero_debias_moving_mean:
-        raise NotImplementedError(
-            "batch_norm supports neither batch_weights nor zero_debias_moving_mean"
-        )
-    order = channels_order(data_format)
-    started = dict(param_initializers or {})
-    penalties = dict(param_regularizers or {})
-    with scope_of(scope, "BatchNorm", inputs, reuse) as opened:
-        inputs = convert_to_tensor(inputs)
-        # Moments of a matrix's columns, too, are those of the fused op: the variance is unbiased.
-        flat = inputs.shape.ndims == 2 and fused is not False and not renorm
-        layer = BatchNormalization(
-            axis=1 if order == "channels_first" and not flat else -1,
-            momentum=decay,
-            epsilon=epsilon,
-            center=center,
-            scale=scale,
-            beta_initializer=started.get("beta", Zeros()),
-            gamma_initializer=started.get("gamma", Ones()),
-            moving_mean_initializer=started.get("moving_mean", Zeros()),
-            moving_variance_initializer=started.get("moving_variance", Ones()),
-            beta_regularizer=penalties.get("beta"),
-            gamma_regularizer=penalties.get("gamma"),
-            renorm=renorm,
-            renorm_clipping=renorm_clipping,
-            renorm_momentum=renorm_decay,
-            adjustment=adjustment,
-            fused=fused,
-            trainable=trainable,
-            name=opened.name,
-            _scope=opened,
-            _reuse=reuse,
-        )
-        given = b.expand_dims(b.expand_dims(inputs, 1), 1) if flat else inputs
-        outputs, updates = _without_updates(layer, given, is_training)
-        outputs = b.reshape(outputs, b.shape(inputs)) if flat else outputs
-        outputs.set_shape(inputs.shape)
-        made = (layer.moving_mean, layer.moving_variance, layer.beta, layer.gamma)
-        collect_variables([v for v in made if v is not None], variables_collections)
-        outputs = _with_updates(outputs, updates, updates_collections)
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_outputs(outputs, outputs_collections)
-
-
-def _without_updates(layer: Layer, inputs: Any, is_training: Any) -> tuple[Any, list[Any]]:
-    """A layer's outputs, and its updates, which don't go where layers put them by themselves."""
-    kept = get_default_graph().get_collection_ref(GraphKeys.UPDATE_OPS)
-    before = len(kept)
-    outputs = layer.apply(inputs, training=is_training)
-    updates = kept[before:]
-    del kept[before:]
-    return outputs, updates
-
-
-def _with_updates(outputs: Any, updates: list[Any], collections: Any) -> Any:
-    graph = get_default_graph()
-    if collections is not None:
-        for update in updates:
-            graph.add_to_collections(collections, update)
-        return outputs
-    if not updates:
-        return outputs
-    with graph.control_dependencies(updates):
-        return identity(outputs)
+__all__ = ["group_norm", "instance_norm", "layer_norm", "unit_norm"]
 
 
 @export("contrib.layers.layer_norm", "contrib.slim.layer_norm")
@@ -149,7 +43,7 @@ def layer_norm(
     """Return the inputs, normalized per example by the moments over the axes from begin_norm_axis
     on, then scaled and moved by `gamma` and `beta`, whose axes are those from begin_params_axis on.
     """
-    with scope_of(scope, "LayerNorm", inputs, reuse):
+    with scope_of(scope, "LayerNorm", inputs, reuse) as opened:
         inputs = convert_to_tensor(inputs)
         sizes = inputs.shape.as_list()
         rank = len(sizes)
@@ -165,19 +59,185 @@ def layer_norm(
                 f"Inputs {inputs.name}: shape(inputs)[{begin_params_axis}:] is not fully defined: "
                 f"{inputs.shape}"
             )
-        dtype = inputs.dtype.base_dtype
-        made = {
-            name: get_variable(name, shape, dtype, initializer=initializer, trainable=trainable)
-            for name, initializer, wanted in (("beta", Zeros(), center), ("gamma", Ones(), scale))
-            if wanted
-        }
-        collect_variables(made.values(), variables_collections)
+        made = _centered_and_scaled(
+            inputs, shape, center, scale, None, trainable, variables_collections
+        )
         mean, variance = b.moments(inputs, list(range(first, rank)), keep_dims=True)
-        epsilon = 1e-3 if dtype.name == "float16" else 1e-12
+        epsilon = 1e-3 if inputs.dtype.base_dtype.name == "float16" else 1e-12
         outputs = b.batch_normalization(
             inputs, mean, variance, made.get("beta"), made.get("gamma"), epsilon
         )
         outputs.set_shape(inputs.shape)
         if activation_fn is not None:
             outputs = activation_fn(outputs)
-        return collect_outputs(outputs, outputs_collections)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)
+
+
+@export("contrib.layers.instance_norm", "contrib.slim.instance_norm")
+@add_arg_scope
+def instance_norm(
+    inputs: Any,
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Callable[..., Any] | None = None,
+    param_initializers: Mapping[str, Any] | None = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    data_format: str = "NHWC",
+    scope: Any = None,
+) -> Any:
+    """Return the inputs, each example's channels normalized by their own moments."""
+    order = channels_order(data_format)
+    with scope_of(scope, "InstanceNorm", inputs, reuse) as opened:
+        inputs = convert_to_tensor(inputs)
+        rank = inputs.shape.ndims
+        if rank is None:
+            raise ValueError(f"Inputs {inputs.name} has undefined rank.")
+        axis = 1 if order == "channels_first" else rank - 1
+        if rank < 2:
+            raise ValueError(f"Inputs {inputs.name} has undefined channels dimension {axis}.")
+        channels = _known(inputs, axis)
+        parameters = _centered_and_scaled(
+            inputs, [channels], center, scale, param_initializers, trainable, variables_collections
+        )
+        if order == "channels_first":
+            spread = [1, channels] + [1] * (rank - 2)
+            parameters = {name: b.reshape(value, spread) for name, value in parameters.items()}
+        axes = [a for a in range(1, rank) if a != axis]
+        mean, variance = b.moments(inputs, axes, keep_dims=True)
+        outputs = b.batch_normalization(
+            *(inputs, mean, variance, parameters.get("beta"), parameters.get("gamma"), epsilon),
+            name="instancenorm",
+        )
+        outputs.set_shape(inputs.shape)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)
+
+
+@export("contrib.layers.group_norm", "contrib.slim.group_norm")
+@add_arg_scope
+def group_norm(
+    inputs: Any,
+    groups: int = 32,
+    channels_axis: int = -1,
+    reduction_axes: Sequence[int] = (-3, -2),
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Callable[..., Any] | None = None,
+    param_initializers: Mapping[str, Any] | None = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    mean_close_to_zero: bool = False,
+) -> Any:
+    """Return the inputs, each example's groups of channels normalized by their own moments.
+
+    reduction_axes       the axes of the moments beside the channels in a group
+    mean_close_to_zero   whether the variance may be computed as the difference of two means
+    """
+    inputs = convert_to_tensor(inputs)
+    rank = inputs.shape.ndims
+    if rank is None:
+        raise ValueError(f"Inputs {inputs.name} has undefined rank.")
+    if channels_axis > rank - 1:
+        raise ValueError("Axis is out of bounds.")
+    axis = channels_axis + rank if channels_axis < 0 else channels_axis
+    reduced = [a + rank if a < 0 else a for a in reduction_axes]
+    for a in reduced:
+        if a > rank:
+            raise ValueError("Axis is out of bounds.")
+        if a == axis:
+            raise ValueError("reduction_axis must be mutually exclusive with channels_axis")
+    channels = _known(inputs, axis)
+    if groups > channels:
+        raise ValueError(f"Invalid groups {groups} for {channels} channels.")
+    if channels % groups:
+        raise ValueError(f"{channels} channels is not commensurate with {groups} groups.")
+    sizes = inputs.shape.as_list()
+    if None in sizes:
+        shape = b.shape(inputs)
+        sizes = [shape[i] if size is None else size for i, size in enumerate(sizes)]
+    parted = [*sizes[:axis], groups, channels // groups, *sizes[axis + 1 :]]
+    # Axes behind the channels' have moved by one: the channels are two axes now.
+    over = [a + 1 if a > axis else a for a in reduced] + [axis + 1]
+    spread = [1] * len(parted)
+    spread[axis : axis + 2] = [groups, channels // groups]
+    with scope_of(scope, "GroupNorm", inputs, reuse) as opened:
+        grouped = b.reshape(inputs, parted)
+        parameters = _centered_and_scaled(
+            inputs, [channels], center, scale, param_initializers, trainable, variables_collections
+        )
+        parameters = {name: b.reshape(value, spread) for name, value in parameters.items()}
+        if mean_close_to_zero:
+            counts, mean_ss, variance_ss, _ = b.sufficient_statistics(grouped, over, keep_dims=True)
+            mean, variance = b.normalize_moments(counts, mean_ss, variance_ss, None)
+        else:
+            mean, variance = b.moments(grouped, over, keep_dims=True)
+        gain = b.rsqrt(variance + epsilon)
+        offset = -mean * gain
+        if "gamma" in parameters:
+            gain, offset = gain * parameters["gamma"], offset * parameters["gamma"]
+        if "beta" in parameters:
+            offset = offset + parameters["beta"]
+        outputs = b.reshape(grouped * gain + offset, sizes)
+        outputs.set_shape(inputs.shape)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)
+
+
+@export("contrib.layers.unit_norm", "contrib.slim.unit_norm")
+@add_arg_scope
+def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
+    """Return the inputs over their Euclidean lengths along the axis `dim`."""
+    with variable_scope(scope, "UnitNorm", [inputs]):
+        inputs = convert_to_tensor(inputs)
+        rank = inputs.shape.ndims
+        if rank is None:
+            raise ValueError("The input rank must be known.")
+        if dim < 0 or dim >= rank:
+            raise ValueError(f"dim must be positive but smaller than the input rank: {dim}")
+        squares = b.reduce_sum(b.square(inputs), axis=dim, keepdims=True)
+        return inputs / b.sqrt(epsilon + squares)
+
+
+def _known(inputs: Any, axis: int) -> int:
+    """The size of an axis, which must be known."""
+    size = inputs.shape[axis].value
+    if size is None:
+        raise ValueError(
+            f"Inputs {inputs.name} has undefined channel dimension: {inputs.shape.as_list()}."
+        )
+    return size
+
+
+def _centered_and_scaled(
+    inputs: Any,
+    shape: list[int],
+    center: bool,
+    scale: bool,
+    initializers: Mapping[str, Any] | None,
+    trainable: bool,
+    collections: Any,
+) -> dict[str, Any]:
+    """The variables `beta` and `gamma`, those that are wanted."""
+    started = dict(initializers or {})
+    found = {}
+    for name, default, wanted in (("beta", Zeros(), center), ("gamma", Ones(), scale)):
+        if wanted:
+            found[name] = get_variable(
+                name,
+                shape,
+                inputs.dtype.base_dtype,
+                initializer=started.get(name, default),
+                trainable=trainable,
+            )
+    collect_variables(found.values(), collections)
+    return found

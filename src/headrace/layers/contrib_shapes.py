@@ -10,14 +10,25 @@ from typing import Any
 from headrace.core.dtypes import int64
 from headrace.core.export import export
 from headrace.layers.arg_scope import add_arg_scope
-from headrace.layers.contrib_layers import channels_order, collect_outputs
+from headrace.layers.contrib_layers import channels_order
 from headrace.layers.core import Dropout, Flatten
+from headrace.layers.named_outputs import collect_named_outputs, last_dimension
 from headrace.layers.pooling import AveragePooling2D, MaxPooling2D
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 from headrace.variables.scope import variable_scope
 
-__all__ = ["avg_pool2d", "dropout", "flatten", "max_pool2d", "one_hot_encoding", "repeat", "stack"]
+__all__ = [
+    "avg_pool2d",
+    "dropout",
+    "flatten",
+    "max_pool2d",
+    "maxout",
+    "one_hot_encoding",
+    "repeat",
+    "softmax",
+    "stack",
+]
 
 
 @export("contrib.layers.max_pool2d", "contrib.slim.max_pool2d")
@@ -66,16 +77,17 @@ def _pool(
     order = channels_order(data_format)
     with name_scope(scope, default, [inputs]) as opened:
         layer = kind(kernel_size, strides=stride, padding=padding, data_format=order, _scope=opened)
-        return collect_outputs(layer.apply(convert_to_tensor(inputs)), outputs_collections)
+        outputs = layer.apply(convert_to_tensor(inputs))
+        return collect_named_outputs(outputs_collections, opened, outputs)
 
 
 @export("contrib.layers.flatten", "contrib.slim.flatten")
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
     """Return the inputs with all axes but the first as one."""
-    with name_scope(scope, "Flatten", [inputs]):
+    with name_scope(scope, "Flatten", [inputs]) as opened:
         inputs = convert_to_tensor(inputs)
-        return collect_outputs(Flatten().apply(inputs), outputs_collections)
+        return collect_named_outputs(outputs_collections, opened, Flatten().apply(inputs))
 
 
 @export("contrib.layers.dropout", "contrib.slim.dropout")
@@ -97,7 +109,7 @@ def dropout(
             rate=1 - keep_prob, noise_shape=noise_shape, seed=seed, name=opened.name, _scope=opened
         )
         outputs = layer.apply(convert_to_tensor(inputs), training=is_training)
-        return collect_outputs(outputs, outputs_collections)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)
 
 
 @export("contrib.layers.one_hot_encoding", "contrib.slim.one_hot_encoding")
@@ -111,9 +123,9 @@ def one_hot_encoding(
     scope: Any = None,
 ) -> Any:
     """Return `on_value` at the class of each label, `off_value` elsewhere."""
-    with name_scope(scope, "OneHotEncoding", [labels, num_classes]):
+    with name_scope(scope, "OneHotEncoding", [labels, num_classes]) as opened:
         outputs = b.one_hot(b.cast(labels, int64), num_classes, on_value, off_value)
-        return collect_outputs(outputs, outputs_collections)
+        return collect_named_outputs(outputs_collections, opened, outputs)
 
 
 @export("contrib.layers.repeat", "contrib.slim.repeat")
@@ -148,3 +160,38 @@ def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **k
 def _name_of(layer: Any) -> str:
     """The name of a function, or of what a partial one is of."""
     return getattr(layer, "__name__", None) or _name_of(layer.func)
+
+
+@export("contrib.layers.softmax", "contrib.slim.softmax")
+@add_arg_scope
+def softmax(logits: Any, scope: Any = None) -> Any:
+    """Return the softmax over the last axis of logits of any rank."""
+    with variable_scope(scope, "softmax", [logits]):
+        logits = convert_to_tensor(logits)
+        flat = b.reshape(logits, [-1, last_dimension(logits.shape, min_rank=2)])
+        outputs = b.reshape(b.softmax(flat), b.shape(logits))
+        outputs.set_shape(logits.shape)
+        return outputs
+
+
+@export("contrib.layers.maxout", "contrib.slim.maxout")
+@add_arg_scope
+def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
+    """Return the largest of each group of channels: `num_units` groups of equal size."""
+    with variable_scope(scope, "MaxOut", [inputs]):
+        inputs = convert_to_tensor(inputs)
+        sizes = inputs.shape.as_list()
+        channels = sizes[axis]
+        if channels is None:
+            raise ValueError("`MaxOut` needs to know the number of channels")
+        if channels % num_units:
+            raise ValueError(
+                f"number of features({channels}) is not a multiple of num_units({num_units})"
+            )
+        place = axis % len(sizes)
+        known = b.shape(inputs)
+        whole = [known[i] if size is None else size for i, size in enumerate(sizes)]
+        groups = [*whole[:place], num_units, channels // num_units, *whole[place + 1 :]]
+        outputs = b.reduce_max(b.reshape(inputs, groups), axis=place + 1)
+        outputs.set_shape([*sizes[:place], num_units, *sizes[place + 1 :]])
+        return outputs

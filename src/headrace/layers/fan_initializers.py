@@ -23,7 +23,12 @@ _MODES: dict[str, Callable[[float, float], float]] = {
 }
 
 
-@export("contrib.layers.xavier_initializer", "contrib.layers.xavier_initializer_conv2d")
+@export(
+    "contrib.layers.xavier_initializer",
+    "contrib.slim.xavier_initializer",
+    "contrib.layers.xavier_initializer_conv2d",
+    "contrib.slim.xavier_initializer_conv2d",
+)
 def xavier_initializer(
     uniform: bool = True, seed: int | None = None, dtype: Any = float32
 ) -> Callable[..., Tensor]:
@@ -33,7 +38,7 @@ def xavier_initializer(
     return fan_variance_scaling(1.0, "FAN_AVG", uniform, seed, dtype)
 
 
-@export("contrib.layers.variance_scaling_initializer")
+@export("contrib.layers.variance_scaling_initializer", "contrib.slim.variance_scaling_initializer")
 def fan_variance_scaling(
     factor: float = 2.0,
     mode: str = "FAN_IN",

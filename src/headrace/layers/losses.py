@@ -60,20 +60,24 @@ _BY_NONZERO = Reduction.SUM_BY_NONZERO_WEIGHTS
 # -- The collections -------------------------------------------------------------------------------
 
 
-@export("losses.add_loss")
+@export("losses.add_loss", "contrib.losses.add_loss", "contrib.slim.losses.add_loss")
 def add_loss(loss: Any, loss_collection: str | None = GraphKeys.LOSSES) -> None:
     """Add a loss to a collection, if there's one."""
     if loss_collection:
         get_default_graph().add_to_collection(loss_collection, loss)
 
 
-@export("losses.get_losses")
+@export("losses.get_losses", "contrib.losses.get_losses", "contrib.slim.losses.get_losses")
 def get_losses(scope: str | None = None, loss_collection: str = GraphKeys.LOSSES) -> list[Any]:
     """Return the losses of a collection, of those made in `scope` if it's given."""
     return get_default_graph().get_collection(loss_collection, scope)
 
 
-@export("losses.get_regularization_losses")
+@export(
+    "losses.get_regularization_losses",
+    "contrib.losses.get_regularization_losses",
+    "contrib.slim.losses.get_regularization_losses",
+)
 def get_regularization_losses(scope: str | None = None) -> list[Any]:
     """Return the regularization losses, of those made in `scope` if it's given."""
     return get_default_graph().get_collection(GraphKeys.REGULARIZATION_LOSSES, scope)
@@ -88,7 +92,9 @@ def get_regularization_loss(
     return b.add_n(losses, name=name) if losses else b.constant(0.0)
 
 
-@export("losses.get_total_loss")
+@export(
+    "losses.get_total_loss", "contrib.losses.get_total_loss", "contrib.slim.losses.get_total_loss"
+)
 def get_total_loss(
     add_regularization_losses: bool = True,
     name: str = "total_loss",
@@ -134,7 +140,7 @@ def _reduced(weighted: Tensor, losses: Tensor, weights: Any, reduction: str) -> 
     if reduction == Reduction.MEAN:
         return _ratio(total, b.reduce_sum(b.ones_like(losses) * weights))
     if reduction == _BY_NONZERO:
-        return _ratio(total, _count_present(losses, weights))
+        return _ratio(total, count_present(losses, weights))
     if reduction == Reduction.SUM_OVER_BATCH_SIZE:
         with name_scope(None, "num_elements", (weighted,)) as scope:
             count = b.cast(b.size(weighted, name=scope), losses.dtype)
@@ -146,7 +152,7 @@ def _ratio(total: Tensor, count: Tensor) -> Tensor:
     return b.div_no_nan(b.reduce_sum(total), count, name="value")
 
 
-def _count_present(losses: Tensor, weights: Any, per_batch: bool = False) -> Tensor:
+def count_present(losses: Tensor, weights: Any, per_batch: bool = False) -> Tensor:
     """How many losses have a weight that isn't 0: in all, or for each example."""
     with name_scope(None, "num_present", (losses, weights)) as scope:
         weights = b.cast(weights, dtypes.float32)
@@ -305,7 +311,7 @@ def mean_pairwise_squared_error(
             error = b.subtract(predictions, labels)
             axes = b.range(1, b.rank(error))
             squares = b.reduce_sum(b.square(error), axis=axes, keepdims=True)
-            present = _count_present(error, weights, per_batch=True)
+            present = count_present(error, weights, per_batch=True)
             # The pairs' sum from the sum of squares and the square of the sum.
             own = 2.0 * b.div_no_nan(squares, b.maximum(present - 1, 0), name="value")
             total = b.square(b.reduce_sum(error, axis=axes, keepdims=True))

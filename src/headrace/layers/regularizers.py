@@ -68,7 +68,7 @@ def _scaled(scale: Any, measure: Callable[[Any], Tensor], scope: Any, default: s
     return penalty
 
 
-@export("contrib.layers.l1_regularizer")
+@export("contrib.layers.l1_regularizer", "contrib.slim.l1_regularizer")
 def l1_regularizer(scale: Any, scope: Any = None) -> Penalty:
     """Return a function that computes scale * sum(|weights|); of None, if the scale is 0.0."""
     _check_scale(scale, "scale")
@@ -77,7 +77,7 @@ def l1_regularizer(scale: Any, scope: Any = None) -> Penalty:
     return _scaled(scale, lambda w: b.reduce_sum(b.abs(w)), scope, "l1_regularizer")
 
 
-@export("contrib.layers.l2_regularizer")
+@export("contrib.layers.l2_regularizer", "contrib.slim.l2_regularizer")
 def l2_regularizer(scale: Any, scope: Any = None) -> Penalty:
     """Return a function that computes scale * sum(weights**2) / 2; None, if the scale is 0.0."""
     _check_scale(scale, "scale", ".")
@@ -86,7 +86,7 @@ def l2_regularizer(scale: Any, scope: Any = None) -> Penalty:
     return _scaled(scale, lambda w: b.l2_loss(w), scope, "l2_regularizer")
 
 
-@export("contrib.layers.l1_l2_regularizer")
+@export("contrib.layers.l1_l2_regularizer", "contrib.slim.l1_l2_regularizer")
 def l1_l2_regularizer(scale_l1: Any = 1.0, scale_l2: Any = 1.0, scope: Any = None) -> Penalty:
     """Return a function that adds the L1 and the L2 penalty."""
     for name, scale in (("scale_l1", scale_l1), ("scale_l2", scale_l2)):
@@ -100,7 +100,7 @@ def l1_l2_regularizer(scale_l1: Any = 1.0, scale_l2: Any = 1.0, scope: Any = Non
     return _summed([l1_regularizer(scale_l1), l2_regularizer(scale_l2)], scope)
 
 
-@export("contrib.layers.sum_regularizer")
+@export("contrib.layers.sum_regularizer", "contrib.slim.sum_regularizer")
 def sum_regularizer(
     regularizer_list: Iterable[Penalty | None], scope: Any = None
 ) -> Penalty | None:
@@ -118,7 +118,7 @@ def _summed(penalties: list[Penalty], scope: Any) -> Penalty:
     return penalty
 
 
-@export("contrib.layers.apply_regularization")
+@export("contrib.layers.apply_regularization", "contrib.slim.apply_regularization")
 def apply_regularization(
     regularizer: Penalty | None, weights_list: Iterable[Any] | None = None
 ) -> Tensor:

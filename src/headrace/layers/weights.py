@@ -57,13 +57,14 @@ def _known_to_fit(weights: Tensor, values: Tensor) -> str | None:
             f"{_MESSAGE} values.rank={expected}. weights.rank={rank}. "
             f"values.shape={values.shape}. weights.shape={weights.shape}."
         )
-    pairs = list(zip(weights.shape.as_list(), values.shape.as_list(), strict=True))
-    if any(None not in (w, v) and w not in (1, v) for w, v in pairs):
+    if not (weights.shape.is_fully_defined() and values.shape.is_fully_defined()):
+        return None
+    if any(w not in (1, v) for w, v in zip(weights.shape.as_list(), values.shape.as_list())):
         raise ValueError(
             f"{_MESSAGE} Mismatch at dim. values.shape={values.shape}. "
             f"weights.shape={weights.shape}."
         )
-    return "dims" if all(w == 1 or None not in (w, v) for w, v in pairs) else None
+    return "dims"
 
 
 def _sizes_fit(weights: Tensor, weights_rank: Tensor, values: Tensor, values_rank: Tensor) -> Any:

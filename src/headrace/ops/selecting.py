@@ -375,7 +375,7 @@ def one_hot(
         types = []
         for value in (on_value, off_value):
             if value is not None:
-                types.append(convert_to_tensor(value, preferred_dtype=given).dtype.base_dtype)
+                types.append(convert_to_tensor(value).dtype.base_dtype)
         if given is not None:
             for found in types:
                 if found is not given:

@@ -156,7 +156,7 @@ def _operate(a: Any, c: Any, operation: str, validate: bool) -> SparseTensor:
 
 
 @composed
-@export("sets.intersection", "sets.set_intersection")
+@export("sets.intersection", "sets.set_intersection", "contrib.metrics.set_intersection")
 def set_intersection(a: Any, b: Any, validate_indices: bool = True) -> SparseTensor:
     """Return, for each row, the values that are in both `a` and `b`."""
     first, second, _ = _operands(a, b)
@@ -164,7 +164,7 @@ def set_intersection(a: Any, b: Any, validate_indices: bool = True) -> SparseTen
 
 
 @composed
-@export("sets.difference", "sets.set_difference")
+@export("sets.difference", "sets.set_difference", "contrib.metrics.set_difference")
 def set_difference(
     a: Any, b: Any, aminusb: bool = True, validate_indices: bool = True
 ) -> SparseTensor:
@@ -175,7 +175,7 @@ def set_difference(
 
 
 @composed
-@export("sets.set_union", "sets.union")
+@export("sets.set_union", "sets.union", "contrib.metrics.set_union")
 def set_union(a: Any, b: Any, validate_indices: bool = True) -> SparseTensor:
     """Return, for each row, the values that are in `a` or in `b`."""
     first, second, _ = _operands(a, b)
@@ -183,7 +183,7 @@ def set_union(a: Any, b: Any, validate_indices: bool = True) -> SparseTensor:
 
 
 @composed
-@export("sets.set_size", "sets.size")
+@export("sets.set_size", "sets.size", "contrib.metrics.set_size")
 def set_size(a: Any, validate_indices: bool = True) -> Tensor:
     """Return the number of distinct values in each row of a sparse tensor."""
     sets = b.convert_to_tensor_or_sparse_tensor(a, name="a")

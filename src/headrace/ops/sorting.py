@@ -291,7 +291,7 @@ def nth_element(input, n, reverse=None, name=None):
 
 
 @composed
-@export("sort")
+@export("sort", "contrib.framework.sort")
 def sort(
     values: Any, axis: Any = -1, direction: str = "ASCENDING", name: str | None = None
 ) -> Tensor:
@@ -301,7 +301,7 @@ def sort(
 
 
 @composed
-@export("argsort")
+@export("argsort", "contrib.framework.argsort")
 def argsort(
     values: Any,
     axis: Any = -1,

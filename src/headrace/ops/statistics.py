@@ -157,7 +157,7 @@ def _squeezed_if(x: Tensor, condition: Tensor) -> Tensor:
 
 
 @composed
-@export("confusion_matrix", "math.confusion_matrix")
+@export("confusion_matrix", "math.confusion_matrix", "contrib.metrics.confusion_matrix")
 def confusion_matrix(
     labels: Any,
     predictions: Any,

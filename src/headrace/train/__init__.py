@@ -34,6 +34,7 @@ from headrace.train import session_creators as session_creators
 from headrace.train import session_manager as session_manager
 from headrace.train import session_run_hook as session_run_hook
 from headrace.train import sign_optimizers as sign_optimizers
+from headrace.train import slim_learning as slim_learning
 from headrace.train import slots as slots
 from headrace.train import step_optimizers as step_optimizers
 from headrace.train import supervisor as supervisor

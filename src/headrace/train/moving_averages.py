@@ -22,53 +22,12 @@ from headrace.variables.collections import (
     moving_average_variables,
     trainable_variables,
 )
-from headrace.variables.initializers import Zeros
-from headrace.variables.lookup import get_variable
-from headrace.variables.resource_variable import ResourceVariable
-from headrace.variables.scope import variable_scope
+from headrace.variables.moving_average import assign_moving_average
 from headrace.variables.variable import Variable
 
-__all__ = ["ExponentialMovingAverage", "assign_moving_average"]
+__all__ = ["ExponentialMovingAverage"]
 
 _FLOATS = (dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.float64)
-
-
-def assign_moving_average(
-    variable: Any, value: Any, decay: Any, zero_debias: bool = True, name: str | None = None
-) -> Any:
-    """Move `variable` toward `value`: variable -= (1 - decay) * (variable - value).
-
-    With `zero_debias`, for a variable that starts as zeros, what is averaged is kept in a variable
-    of its own, and `variable` is that over the sum of the weights so far.
-    """
-    with name_scope(name, "AssignMovingAvg", [variable, value, decay]) as scope:
-        share = convert_to_tensor(1.0 - decay, name="decay")
-        if share.dtype.base_dtype is not variable.dtype.base_dtype:
-            share = b.cast(share, variable.dtype.base_dtype)
-        own_name = scope if variable.dtype._is_ref_dtype else None
-        if zero_debias:
-            return _assign_unbiased(variable, value, share, own_name)
-        return b.assign_sub(variable, (variable - value) * share, name=own_name)
-
-
-def _assign_unbiased(variable: Any, value: Any, share: Any, name: str | None) -> Any:
-    graph = get_default_graph()
-    settings = {
-        "dtype": variable.dtype.base_dtype,
-        "initializer": Zeros(),
-        "trainable": False,
-        "use_resource": isinstance(variable, ResourceVariable),
-    }
-    with (
-        graph.control_dependencies(None),
-        variable_scope(variable.op.name, auxiliary_name_scope=False),
-        graph.colocate_with(variable),
-    ):
-        biased = get_variable("biased", shape=variable.shape, **settings)
-        count = get_variable("local_step", shape=[], **settings)
-    total = b.assign_sub(biased, (biased - value) * share)
-    number = b.assign_add(count, 1.0)
-    return b.assign(variable, total / (1 - b.pow(1.0 - share, number)), name=name)
 
 
 @export("train.ExponentialMovingAverage")

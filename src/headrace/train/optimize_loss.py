@@ -47,7 +47,7 @@ _SUMMARIES = ("learning_rate", "loss", "gradients", "gradient_norm", "global_gra
 _USUAL = ("loss", "learning_rate", "global_gradient_norm")
 
 
-@export("contrib.layers.optimize_loss")
+@export("contrib.layers.optimize_loss", "contrib.slim.optimize_loss")
 def optimize_loss(
     loss: Any,
     global_step: Any,
@@ -110,13 +110,14 @@ def optimize_loss(
             colocate_gradients_with_ops=colocate_gradients_with_ops,
         )
         pairs = _changed(pairs, gradient_noise_scale, gradient_multipliers)
-        if "global_gradient_norm" in shown:
+        with_norms = "global_gradient_norm" in shown or "gradient_norm" in shown
+        if with_norms:
             scalar("global_norm/gradient_norm", b.global_norm([g for g, _ in pairs]))
         pairs = _clipped(pairs, clip_gradients)
         if "loss" in shown:
             scalar("loss", loss)
         _summarize(pairs, shown)
-        if clip_gradients is not None and "global_gradient_norm" in shown:
+        if clip_gradients is not None and with_norms:
             scalar("global_norm/clipped_gradient_norm", b.global_norm([g for g, _ in pairs]))
         counted = step if increment_global_step else None
         train = chosen.apply_gradients(pairs, global_step=counted, name="train")

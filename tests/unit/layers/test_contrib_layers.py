@@ -48,7 +48,15 @@ def test_scopes_know_their_functions():
     [
         (lambda x: c.fully_connected(x, 4.5), ValueError, "num_outputs type should be one of"),
         (lambda x: c.max_pool2d(x, 2, data_format="CHWN"), ValueError, "data_format has to be"),
-        (lambda x: c.batch_norm(x, batch_weights=[1.0]), NotImplementedError, "batch_weights"),
+        (
+            lambda x: c.batch_norm(x, renorm=True, updates_collections=None),
+            ValueError,
+            "renorm is not supported with batch_weights, updates_collections",
+        ),
+        (lambda x: c.batch_norm(x, batch_weights=[[1.0]]), ValueError, "must be a vector"),
+        (lambda x: c.group_norm(x, 3), ValueError, "Invalid groups 3 for 2 channels"),
+        (lambda x: c.conv1d(x, 3, 1), ValueError, "expects input with rank 3, got 4"),
+        (lambda x: c.maxout(x, 3), ValueError, "is not a multiple of num_units"),
         (lambda x: c.layer_norm(x, begin_norm_axis=4), ValueError, "must be < rank"),
         (lambda x: c.stack(x, c.conv2d, 3), ValueError, "stack_args need to be a list or tuple"),
     ],

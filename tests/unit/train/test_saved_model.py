@@ -35,6 +35,15 @@ def test_other_tags(tmp_path):
     assert tf.saved_model.maybe_saved_model_directory(tmp_path)
 
 
+def test_path_in_bytes(tmp_path):  # as an Estimator's export returns it
+    write(tf, "plain", str(tmp_path))
+    path = os.fsencode(tmp_path)
+    assert tf.saved_model.maybe_saved_model_directory(path)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.saved_model.loader.load(session, ["serve"], path)
+        assert session.run("y:0", {"x:0": [[1.0, 1.0]]}) == [[3.0]]
+
+
 def test_simple_save(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.placeholder(tf.float32, [None], name="x")

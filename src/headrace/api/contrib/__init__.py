@@ -9,40 +9,58 @@ from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
     from headrace.api.contrib import (
+        crf as crf,
         framework as framework,
         layers as layers,
+        legacy_seq2seq as legacy_seq2seq,
         lookup as lookup,
+        losses as losses,
+        metrics as metrics,
         opt as opt,
         rnn as rnn,
+        seq2seq as seq2seq,
         slim as slim,
         staging as staging,
         tpu as tpu,
         training as training,
+        util as util,
     )
 
 __all__ = [
+    "crf",
     "framework",
     "layers",
+    "legacy_seq2seq",
     "lookup",
+    "losses",
+    "metrics",
     "opt",
     "rnn",
+    "seq2seq",
     "slim",
     "staging",
     "tpu",
     "training",
+    "util",
 ]
 
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
+        "crf": "headrace.api.contrib.crf",
         "framework": "headrace.api.contrib.framework",
         "layers": "headrace.api.contrib.layers",
+        "legacy_seq2seq": "headrace.api.contrib.legacy_seq2seq",
         "lookup": "headrace.api.contrib.lookup",
+        "losses": "headrace.api.contrib.losses",
+        "metrics": "headrace.api.contrib.metrics",
         "opt": "headrace.api.contrib.opt",
         "rnn": "headrace.api.contrib.rnn",
+        "seq2seq": "headrace.api.contrib.seq2seq",
         "slim": "headrace.api.contrib.slim",
         "staging": "headrace.api.contrib.staging",
         "tpu": "headrace.api.contrib.tpu",
         "training": "headrace.api.contrib.training",
+        "util": "headrace.api.contrib.util",
     },
 )

@@ -12,9 +12,21 @@ if TYPE_CHECKING:
         HParams as HParams,
         parse_values as parse_values,
     )
+    from headrace.train.slim_learning import (
+        add_gradients_summaries as add_gradients_summaries,
+        clip_gradient_norms as clip_gradient_norms,
+        clip_gradient_norms_fn as clip_gradient_norms_fn,
+        create_train_op as create_train_op,
+        multiply_gradients as multiply_gradients,
+    )
 
 __all__ = [
     "HParams",
+    "add_gradients_summaries",
+    "clip_gradient_norms",
+    "clip_gradient_norms_fn",
+    "create_train_op",
+    "multiply_gradients",
     "parse_values",
 ]
 
@@ -22,6 +34,11 @@ __getattr__, __dir__ = on_first_use(
     __name__,
     {
         "HParams": "headrace.train.hparams:HParams",
+        "add_gradients_summaries": "headrace.train.slim_learning:add_gradients_summaries",
+        "clip_gradient_norms": "headrace.train.slim_learning:clip_gradient_norms",
+        "clip_gradient_norms_fn": "headrace.train.slim_learning:clip_gradient_norms_fn",
+        "create_train_op": "headrace.train.slim_learning:create_train_op",
+        "multiply_gradients": "headrace.train.slim_learning:multiply_gradients",
         "parse_values": "headrace.train.hparams:parse_values",
     },
 )

@@ -1,6 +1,6 @@
 """tf.metrics: numbers over many batches. `state` is what they count in; `means`, `confusions` (true
 and false, positives and negatives), `curves` (the same at many thresholds), `classes` and
-`rankings` (of the k best).
+`rankings` (of the k best); `streaming` are the names of tf.contrib.metrics.
 """
 
 from headrace.layers.metrics import classes as classes
@@ -8,3 +8,4 @@ from headrace.layers.metrics import confusions as confusions
 from headrace.layers.metrics import curves as curves
 from headrace.layers.metrics import means as means
 from headrace.layers.metrics import rankings as rankings
+from headrace.layers.metrics import streaming as streaming

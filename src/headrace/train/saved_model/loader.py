@@ -18,26 +18,30 @@ from headrace.train.saved_model import names
 
 __all__ = ["load", "maybe_saved_model_directory", "parse_saved_model"]
 
+Path = str | bytes | os.PathLike[str]
+
 
 @export(
     "saved_model.contains_saved_model",
     "saved_model.maybe_saved_model_directory",
     "saved_model.loader.maybe_saved_model_directory",
 )
-def maybe_saved_model_directory(export_dir: str | os.PathLike[str]) -> bool:
+def maybe_saved_model_directory(export_dir: Path) -> bool:
     """Whether a directory holds a SavedModel."""
+    export_dir = os.fsdecode(export_dir)
     files = (names.SAVED_MODEL_FILENAME_PB, names.SAVED_MODEL_FILENAME_PBTXT)
     return any(os.path.exists(os.path.join(export_dir, file)) for file in files)
 
 
-def parse_saved_model(export_dir: str | os.PathLike[str]) -> Any:
+def parse_saved_model(export_dir: Path) -> Any:
     """The SavedModel message of a directory."""
+    export_dir = os.fsdecode(export_dir)
     for file in (names.SAVED_MODEL_FILENAME_PB, names.SAVED_MODEL_FILENAME_PBTXT):
         path = os.path.join(export_dir, file)
         if os.path.exists(path):
             return read_message(path, proto.SavedModel)
     raise OSError(
-        f"SavedModel file does not exist at: {os.fspath(export_dir)}/"
+        f"SavedModel file does not exist at: {export_dir}/"
         f"{{{names.SAVED_MODEL_FILENAME_PBTXT}|{names.SAVED_MODEL_FILENAME_PB}}}"
     )
 
@@ -46,7 +50,7 @@ def parse_saved_model(export_dir: str | os.PathLike[str]) -> Any:
 def load(
     sess: Any,
     tags: Iterable[str],
-    export_dir: str | os.PathLike[str],
+    export_dir: Path,
     import_scope: str | None = None,
     **saver_kwargs: Any,
 ) -> Any:
@@ -55,6 +59,7 @@ def load(
 
     tags: all tags of the graph, no more and no less. saver_kwargs: for tf.train.import_meta_graph.
     """
+    export_dir = os.fsdecode(export_dir)  # an Estimator's export returns bytes
     meta_graph = _with_tags(parse_saved_model(export_dir), set(tags))
     with sess.graph.as_default():
         saver = import_meta_graph(meta_graph, import_scope=import_scope, **saver_kwargs)
@@ -102,9 +107,7 @@ def _init_op(meta_graph: Any, scope: str | None) -> Any:
     return None
 
 
-def _asset_feeds(
-    meta_graph: Any, export_dir: str | os.PathLike[str], scope: str | None
-) -> dict[str, str]:
+def _asset_feeds(meta_graph: Any, export_dir: str, scope: str | None) -> dict[str, str]:
     """The constants that name files, and where these are now."""
     assets = list(meta_graph.asset_file_def)
     if not assets and names.ASSETS_KEY in meta_graph.collection_def:

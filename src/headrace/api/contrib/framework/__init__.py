@@ -9,6 +9,10 @@ from headrace.core.export import on_first_use
 from headrace.ops.conversions import (
     is_tensor as is_tensor,
 )
+from headrace.ops.sorting import (
+    argsort as argsort,
+    sort as sort,
+)
 
 if TYPE_CHECKING:
     from headrace.api.contrib.framework import (
@@ -63,6 +67,7 @@ __all__ = [
     "add_model_variable",
     "arg_scope",
     "arg_scoped_arguments",
+    "argsort",
     "assert_global_step",
     "assign_from_checkpoint",
     "assign_from_checkpoint_fn",
@@ -93,6 +98,7 @@ __all__ = [
     "local_variable",
     "model_variable",
     "nest",
+    "sort",
     "variable",
 ]
 

@@ -1,0 +1,260 @@
+"""Convolutions of tf.contrib.layers (and tf.contrib.slim): of sequences, images and volumes, their
+transposes, and separable ones. What they have in common with other layers is in contrib_layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.core.export import export_value
+from headrace.layers.arg_scope import add_arg_scope
+from headrace.layers.base import Layer
+from headrace.layers.contrib_layers import applied, channels_order, collect_variables, scope_of
+from headrace.layers.conv_transposes import Conv2DTranspose, Conv3DTranspose
+from headrace.layers.convolutional import Conv1D, Conv2D, Conv3D
+from headrace.layers.fan_initializers import xavier_initializer
+from headrace.layers.named_outputs import collect_named_outputs, two_element_tuple
+from headrace.layers.separable import SeparableConv2D
+from headrace.ops.convert import convert_to_tensor
+from headrace.ops.define import b
+from headrace.variables.initializers import Zeros
+from headrace.variables.lookup import get_variable
+
+__all__ = ["conv1d", "conv2d", "conv2d_transpose", "conv3d", "convolution", "separable_conv2d"]
+
+_GLOROT = xavier_initializer()
+_ZEROS = Zeros()
+_CONVOLUTIONS: dict[int, Callable[..., Layer]] = {1: Conv1D, 2: Conv2D, 3: Conv3D}
+
+
+def _publish(attribute: str, *names: str) -> None:
+    for name in names:
+        export_value(__name__, attribute, f"contrib.layers.{name}", f"contrib.slim.{name}")
+
+
+def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function of a factory under a name of its own, which arg_scope knows it by."""
+    function.__name__ = function.__qualname__ = name
+    return add_arg_scope(function)
+
+
+def _convolution(name: str, spatial: int | None) -> Callable[..., Any]:
+    def convolution(
+        inputs: Any,
+        num_outputs: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: str = "SAME",
+        data_format: str | None = None,
+        rate: Any = 1,
+        activation_fn: Callable[..., Any] | None = b.relu,
+        normalizer_fn: Callable[..., Any] | None = None,
+        normalizer_params: Mapping[str, Any] | None = None,
+        weights_initializer: Any = _GLOROT,
+        weights_regularizer: Any = None,
+        biases_initializer: Any = _ZEROS,
+        biases_regularizer: Any = None,
+        reuse: Any = None,
+        variables_collections: Any = None,
+        outputs_collections: Any = None,
+        trainable: bool = True,
+        scope: Any = None,
+    ) -> Any:
+        """Return the convolution of sequences, images or volumes, by the rank of the inputs; `rate`
+        is by how much the filter's taps are apart.
+        """
+        with scope_of(scope, "Conv", inputs, reuse) as opened:
+            inputs = convert_to_tensor(inputs)
+            rank = inputs.shape.ndims
+            if rank is None or rank - 2 not in _CONVOLUTIONS or rank - 2 != (spatial or rank - 2):
+                expected = spatial + 2 if spatial else "3, 4 or 5"
+                raise ValueError(
+                    f"Convolution expects input with rank {expected}, got {rank}: {inputs.name}"
+                )
+            layer = _CONVOLUTIONS[rank - 2](
+                num_outputs,
+                kernel_size,
+                strides=stride,
+                padding=padding,
+                data_format=channels_order(data_format, rank - 2),
+                dilation_rate=rate,
+                use_bias=normalizer_fn is None and biases_initializer is not None,
+                kernel_initializer=weights_initializer,
+                bias_initializer=biases_initializer,
+                kernel_regularizer=weights_regularizer,
+                bias_regularizer=biases_regularizer,
+                trainable=trainable,
+                name=opened.name,
+                _scope=opened,
+                _reuse=reuse,
+            )
+            after = normalizer_fn, normalizer_params, activation_fn
+            collections = variables_collections, outputs_collections
+            return applied(layer, inputs, *after, *collections, opened.name)
+
+    return _named(convolution, name)
+
+
+convolution = _convolution("convolution", None)
+conv1d = _convolution("conv1d", 1)
+conv2d = _convolution("conv2d", 2)
+conv3d = _convolution("conv3d", 3)
+_publish("convolution", "convolution")
+_publish("conv1d", "conv1d", "convolution1d")
+_publish("conv2d", "conv2d", "convolution2d")
+_publish("conv3d", "conv3d", "convolution3d")
+
+
+def _transpose(
+    name: str, kind: Callable[..., Layer], default_scope: str, default_format: str
+) -> Callable[..., Any]:
+    def transpose(
+        inputs: Any,
+        num_outputs: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: str = "SAME",
+        data_format: str | None = default_format,
+        activation_fn: Callable[..., Any] | None = b.relu,
+        normalizer_fn: Callable[..., Any] | None = None,
+        normalizer_params: Mapping[str, Any] | None = None,
+        weights_initializer: Any = _GLOROT,
+        weights_regularizer: Any = None,
+        biases_initializer: Any = _ZEROS,
+        biases_regularizer: Any = None,
+        reuse: Any = None,
+        variables_collections: Any = None,
+        outputs_collections: Any = None,
+        trainable: bool = True,
+        scope: Any = None,
+    ) -> Any:
+        """Return the transposed convolution of images or volumes, which `stride` makes larger."""
+        order = channels_order(data_format, len(default_format) - 2)
+        with scope_of(scope, default_scope, inputs, reuse) as opened:
+            layer = kind(
+                num_outputs,
+                kernel_size,
+                strides=stride,
+                padding=padding,
+                data_format=order,
+                use_bias=normalizer_fn is None and biases_initializer is not None,
+                kernel_initializer=weights_initializer,
+                bias_initializer=biases_initializer,
+                kernel_regularizer=weights_regularizer,
+                bias_regularizer=biases_regularizer,
+                trainable=trainable,
+                name=opened.name,
+                _scope=opened,
+                _reuse=reuse,
+            )
+            after = normalizer_fn, normalizer_params, activation_fn
+            collections = variables_collections, outputs_collections
+            inputs = convert_to_tensor(inputs)
+            return applied(layer, inputs, *after, *collections, opened.name)
+
+    return _named(transpose, name)
+
+
+conv2d_transpose = _transpose("conv2d_transpose", Conv2DTranspose, "Conv2d_transpose", "NHWC")
+conv3d_transpose = _transpose("conv3d_transpose", Conv3DTranspose, "Conv3d_transpose", "NDHWC")
+_publish("conv2d_transpose", "conv2d_transpose", "convolution2d_transpose")
+_publish("conv3d_transpose", "conv3d_transpose", "convolution3d_transpose")
+
+
+@add_arg_scope
+def separable_conv2d(
+    inputs: Any,
+    num_outputs: int | None,
+    kernel_size: Any,
+    depth_multiplier: int = 1,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = "NHWC",
+    rate: Any = 1,
+    activation_fn: Callable[..., Any] | None = b.relu,
+    normalizer_fn: Callable[..., Any] | None = None,
+    normalizer_params: Mapping[str, Any] | None = None,
+    weights_initializer: Any = _GLOROT,
+    pointwise_initializer: Any = None,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = _ZEROS,
+    biases_regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """Return images convolved channel by channel, with `depth_multiplier` filters each, and then,
+    unless num_outputs is None, mixed into num_outputs channels.
+    """
+    order = channels_order(data_format)
+    with scope_of(scope, "SeparableConv2d", inputs, reuse) as opened:
+        inputs = convert_to_tensor(inputs)
+        after = normalizer_fn, normalizer_params, activation_fn
+        with_biases = normalizer_fn is None and biases_initializer is not None
+        if num_outputs is not None:
+            layer = SeparableConv2D(
+                num_outputs,
+                kernel_size,
+                strides=stride,
+                padding=padding,
+                data_format=order,
+                dilation_rate=two_element_tuple(rate),
+                depth_multiplier=depth_multiplier,
+                use_bias=with_biases,
+                depthwise_initializer=weights_initializer,
+                pointwise_initializer=pointwise_initializer or weights_initializer,
+                bias_initializer=biases_initializer,
+                depthwise_regularizer=weights_regularizer,
+                pointwise_regularizer=weights_regularizer,
+                bias_regularizer=biases_regularizer,
+                trainable=trainable,
+                name=opened.name,
+                _scope=opened,
+                _reuse=reuse,
+            )
+            collections = variables_collections, outputs_collections
+            return applied(layer, inputs, *after, *collections, opened.name)
+
+        first = order == "channels_first"
+        channels = inputs.shape[1 if first else -1].value
+        if channels is None:
+            raise ValueError(f"Inputs {inputs.name} has undefined channels dimension.")
+        settings = {"dtype": inputs.dtype.base_dtype, "trainable": trainable}
+        weights = get_variable(
+            "depthwise_weights",
+            [*two_element_tuple(kernel_size), channels, depth_multiplier],
+            initializer=weights_initializer,
+            regularizer=weights_regularizer,
+            **settings,
+        )
+        collect_variables([weights], variables_collections)
+        strides = two_element_tuple(stride)
+        outputs = b.depthwise_conv2d(
+            inputs,
+            weights,
+            [1, 1, *strides] if first else [1, *strides, 1],
+            padding,
+            rate=two_element_tuple(rate),
+            data_format=data_format,
+        )
+        if with_biases:
+            biases = get_variable(
+                "biases",
+                [channels * depth_multiplier],
+                initializer=biases_initializer,
+                regularizer=biases_regularizer,
+                **settings,
+            )
+            collect_variables([biases], variables_collections)
+            outputs = b.bias_add(outputs, biases, data_format=data_format)
+        if normalizer_fn is not None:
+            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        return collect_named_outputs(outputs_collections, opened.name, outputs)
+
+
+_publish("separable_conv2d", "separable_conv2d", "separable_convolution2d")
