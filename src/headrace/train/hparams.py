@@ -82,6 +82,7 @@ def _cast(name: str, kind: Any, value: Any) -> Any:
     """
     if kind is type(None):
         return value
+    found: Any = value
     wrong = (
         isinstance(value, bool) != (kind is bool)
         or (issubclass(kind, str) and not isinstance(value, str | bytes))
@@ -90,7 +91,7 @@ def _cast(name: str, kind: Any, value: Any) -> Any:
     )
     if wrong:
         raise ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
-    return value if issubclass(kind, str) else kind(value)
+    return found if issubclass(kind, str) else kind(found)
 
 
 @export("contrib.training.HParams")

@@ -41,6 +41,8 @@ from headrace.train.checkpoint_state import (
     meta_graph_filename,
     write_state,
 )
+from headrace.train.object_names import keys_by_name
+from headrace.train.saveables import by_name
 from headrace.train.saver_builder import V1, V2, BulkSaverBuilder
 from headrace.variables.slice_info import with_scope, without_scope
 
@@ -317,6 +319,8 @@ class Saver:
         try:
             sess.run(self.saver_def.restore_op_name, {self.saver_def.filename_tensor_name: prefix})
         except (NotFoundError, InvalidArgumentError) as error:
+            if isinstance(error, NotFoundError) and self._restore_by_objects(sess, prefix):
+                return
             kind = NotFoundError if isinstance(error, NotFoundError) else InvalidArgumentError
             message = f"Restoring from checkpoint {prefix} failed: {error.message}"
             failed = kind(error.node_def, error.op, message, hint=error.hint or _MISMATCH)
@@ -325,6 +329,21 @@ class Saver:
             raise failed from None
         if self._exact:
             self._resume(sess, prefix)
+
+    def _restore_by_objects(self, sess: BaseSession, prefix: str) -> bool:
+        """Restore from a checkpoint of tf.train.Checkpoint, by the names that variables had when it
+        was saved; False if it isn't one, or lacks some of them.
+        """
+        keys = keys_by_name(prefix)
+        named = self._var_list or {}
+        named = named if isinstance(named, dict) else by_name(named)
+        if not named or not keys.keys() >= named.keys():
+            return False
+        log.warning("%s is a checkpoint by objects: variables are found by their names", prefix)
+        with sess.graph.as_default():
+            found = Saver({keys[name]: v for name, v in named.items()}, reshape=self._reshape)
+        found.restore(sess, prefix)
+        return True
 
     def resume(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
         """Give `sess` the state that `exact_resume` keeps beside the variables, if there is any.

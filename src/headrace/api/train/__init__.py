@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     from headrace.train.checkpoint_init import (
         init_from_checkpoint as init_from_checkpoint,
     )
+    from headrace.train.checkpoint_manager import (
+        CheckpointManager as CheckpointManager,
+    )
     from headrace.train.checkpoint_reader import (
         CheckpointReader as NewCheckpointReader,
         list_variables as list_variables,
@@ -142,6 +145,9 @@ if TYPE_CHECKING:
     from headrace.train.moving_averages import (
         ExponentialMovingAverage as ExponentialMovingAverage,
     )
+    from headrace.train.object_checkpoint import (
+        Checkpoint as Checkpoint,
+    )
     from headrace.train.optimizer import (
         Optimizer as Optimizer,
     )
@@ -211,6 +217,8 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "BytesList",
+    "Checkpoint",
+    "CheckpointManager",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ChiefSessionCreator",
@@ -330,6 +338,8 @@ __getattr__, __dir__ = on_first_use(
         "AdagradOptimizer": "headrace.train.step_optimizers:AdagradOptimizer",
         "AdamOptimizer": "headrace.train.adam:AdamOptimizer",
         "BytesList": "headrace.core.proto:BytesList",
+        "Checkpoint": "headrace.train.object_checkpoint:Checkpoint",
+        "CheckpointManager": "headrace.train.checkpoint_manager:CheckpointManager",
         "CheckpointSaverHook": "headrace.train.hooks.saving:CheckpointSaverHook",
         "CheckpointSaverListener": "headrace.train.hooks.saving:CheckpointSaverListener",
         "ChiefSessionCreator": "headrace.train.session_creators:ChiefSessionCreator",

@@ -1,0 +1,302 @@
+"""tf.train.Checkpoint: checkpoints by objects. In: objects that hold variables. Out: a checkpoint,
+TensorFlow's, that also says how the objects hang together; and back.
+
+What a checkpoint means for a program is decided when it's used, not when `restore` is called: so
+variables and slots that are made in between are restored too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.core.errors import NotFoundError
+from headrace.core.export import export
+from headrace.graph.default import default_session, get_default_graph
+from headrace.graph.operation import Operation
+from headrace.layers.base import Layer
+from headrace.ops.control import no_op
+from headrace.ops.source_ops import placeholder
+from headrace.train.checkpoint_reader import CheckpointReader
+from headrace.train.checkpoint_state import checkpoint_exists, write_state
+from headrace.train.object_graph import Holder, matched, reach
+from headrace.train.object_names import OBJECT_GRAPH, object_graph
+from headrace.train.optimizer import Optimizer
+from headrace.train.saveables import SaveableObject, SaveSpec
+from headrace.train.saver import Saver
+from headrace.variables.resource_variable import ResourceVariable
+from headrace.variables.variable import Variable
+
+__all__ = ["Checkpoint", "session_for"]
+
+
+def session_for(session: Any) -> Any:
+    """The session that is given, or the default one."""
+    found = session or default_session()
+    if found is None:
+        raise ValueError(
+            "the values of variables are in a session: give one, or open one with `with`"
+        )
+    return found
+
+
+class _Description(SaveableObject):
+    """The message about the objects, which is saved as a string beside the variables."""
+
+    def __init__(self) -> None:
+        with get_default_graph().device("/device:CPU:0"):
+            self.fed = placeholder(dtypes.string, shape=[], name="object_graph")
+        super().__init__(
+            self.fed, [SaveSpec(self.fed, "", OBJECT_GRAPH, dtypes.string)], OBJECT_GRAPH
+        )
+
+    def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
+        return no_op()
+
+
+@export("train.Checkpoint")
+class Checkpoint(Holder):
+    """Saves and restores the variables that are reached from its attributes: variables, layers,
+    optimizers with their slots, other Checkpoints, and lists and dicts of these.
+
+    The arguments become attributes. State: the nodes that save, made anew when there are other
+    variables; `save_counter`, the variable that counts the saves, and what adds one to it.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._save_counter: Any = None
+        self._count: Any = None
+        self._savers: dict[Any, tuple[Saver, _Description]] = {}
+        for name, value in sorted(kwargs.items()):
+            if not isinstance(value, Holder | Variable | Optimizer | Layer):
+                raise ValueError(
+                    "`Checkpoint` was expecting a trackable object (an object derived from "
+                    f"`TrackableBase`), got {value}: a variable, a layer, an optimizer or another "
+                    "Checkpoint. Lists and dicts of these can be set as attributes."
+                )
+            setattr(self, name, value)
+
+    def _children(self) -> dict[str, Any]:
+        counter = {} if self._save_counter is None else {"save_counter": self._save_counter}
+        return super()._children() | counter
+
+    @property
+    def save_counter(self) -> Any:
+        """The variable that counts how often `save` was called; it's made when it's needed."""
+        if self._save_counter is None:
+            graph = get_default_graph()
+            with graph.control_dependencies(None), graph.device("/device:CPU:0"):
+                self._save_counter = ResourceVariable(
+                    np.int64(0), name="save_counter", dtype=dtypes.int64, trainable=False
+                )
+        return self._save_counter
+
+    # -- Saving ------------------------------------------------------------------------------------
+
+    def write(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
+        """Save to `file_prefix` as it is, without counting; return the prefix."""
+        session = session_for(session)
+        with session.graph.as_default():
+            reached = reach(self)
+            saver, description = self._saver(session.graph, reached.variables)
+        text = reached.message.SerializeToString(deterministic=True)
+        prefix = os.fspath(file_prefix)
+        definition = saver.saver_def
+        session.run(
+            definition.save_tensor_name,
+            {definition.filename_tensor_name: prefix, description.fed: text},
+        )
+        return prefix
+
+    def _saver(self, graph: Any, variables: dict[str, Any]) -> tuple[Saver, _Description]:
+        key = graph, *variables, *map(id, variables.values())
+        if key not in self._savers:
+            description = _Description()
+            saveables = {**variables, OBJECT_GRAPH: description}
+            self._savers = {key: (Saver(saveables, name="save_objects"), description)}
+        return self._savers[key]
+
+    def save(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
+        """Count this save, save to `file_prefix`-count, and name that the latest checkpoint of its
+        directory; return its prefix.
+        """
+        session = session_for(session)
+        count = self.count_save(session)
+        path = self.write(f"{os.fspath(file_prefix)}-{count}", session)
+        write_state(os.path.dirname(path), path, [path], None, relative=True)
+        return path
+
+    def count_save(self, session: Any) -> int:
+        """Add one to `save_counter`, which starts at zero; return what it is now."""
+        is_new = self._save_counter is None
+        with session.graph.as_default():
+            counter = self.save_counter
+            if is_new:
+                session.run(counter.initializer)
+            if self._count is None:
+                self._count = counter.assign_add(1, read_value=True)
+        return int(session.run(self._count))
+
+    # -- Restoring ---------------------------------------------------------------------------------
+
+    def restore(self, save_path: str | os.PathLike[str] | None) -> Any:
+        """Return a status whose `run_restore_ops`, or `initialize_or_restore`, gives the variables
+        the values of a checkpoint, and whose assertions say whether all fits. None for the path
+        is no checkpoint: then they can only be initialized.
+
+        A checkpoint of tf.train.Saver is restored by the variables' names.
+        """
+        counter = self.save_counter
+        if save_path is None:
+            return InitializationOnlyStatus(self)
+        prefix = os.fspath(save_path)
+        if not checkpoint_exists(prefix):
+            raise NotFoundError(
+                None,
+                None,
+                "Unsuccessful TensorSliceReader constructor: Failed to find any matching files for "
+                f"{prefix}",
+            )
+        return CheckpointLoadStatus(self, prefix, counter)
+
+
+class _Plan(NamedTuple):
+    """What a checkpoint means for a program as it is now: variables by key, variables that it has
+    nothing for, and what in it is for nobody.
+    """
+
+    variables: dict[str, Any]
+    unbound: list[Any]
+    unused: list[str]
+
+
+class InitializationOnlyStatus:
+    """What `restore(None)` returns: nothing to restore, but variables to initialize."""
+
+    def __init__(self, root: Checkpoint) -> None:
+        self._root = root
+
+    def assert_consumed(self) -> Any:
+        """Fail: there is no checkpoint."""
+        raise AssertionError("No checkpoint specified (save_path=None); nothing is being restored.")
+
+    assert_existing_objects_matched = assert_consumed
+    assert_nontrivial_match = assert_consumed
+
+    def expect_partial(self) -> Any:
+        """Return this status."""
+        return self
+
+    def run_restore_ops(self, session: Any = None) -> None:
+        """Fail: there is no checkpoint."""
+        raise AssertionError(
+            "No checkpoint specified, so no restore ops are available (save_path=None to "
+            "Saver.restore)."
+        )
+
+    def initialize_or_restore(self, session: Any = None) -> None:
+        """Initialize all variables that the Checkpoint reaches."""
+        session = session_for(session)
+        with session.graph.as_default():
+            session.run([v.initializer for v in reach(self._root).variables.values()])
+
+
+class CheckpointLoadStatus:
+    """What `restore` returns: the checkpoint, and what it means for the program as it is now.
+
+    State: the nodes that restore, made anew when there are other variables.
+    """
+
+    def __init__(self, root: Checkpoint, prefix: str, counter: Any) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._counter = counter
+        self._reader = CheckpointReader(prefix)
+        self._savers: dict[Any, Saver] = {}
+
+    def _plan(self) -> _Plan:
+        reached = reach(self._root)
+        message = object_graph(self._reader)
+        return self._by_names(reached) if message is None else self._by_objects(reached, message)
+
+    def _by_objects(self, reached: Any, message: Any) -> _Plan:
+        found = matched(self._root, message)
+        variables, unused = {}, []
+        for number, node in enumerate(message.nodes):
+            for attribute in node.attributes:
+                if isinstance(found.get(number), Variable):
+                    variables[attribute.checkpoint_key] = found[number]
+                elif not attribute.optional_restore:
+                    way = attribute.checkpoint_key.partition("/.ATTRIBUTES")[0].replace("/", ".")
+                    unused.append(f"(root).{way}: {node}")
+        return self._planned(reached, variables, unused)
+
+    def _by_names(self, reached: Any) -> _Plan:
+        there = self._reader.get_variable_to_shape_map()
+        named = {v.op.name: v for v in reached.variables.values()}
+        unused = [name for name in there if name not in named]
+        return self._planned(reached, {n: v for n, v in named.items() if n in there}, unused)
+
+    def _planned(self, reached: Any, variables: dict[str, Any], unused: list[str]) -> _Plan:
+        bound = {id(v) for v in (*variables.values(), self._counter)}
+        unbound = [v for v in reached.variables.values() if id(v) not in bound]
+        return _Plan(variables, unbound, unused)
+
+    def assert_consumed(self) -> CheckpointLoadStatus:
+        """Fail unless each variable of the program has a value in the checkpoint, and each value a
+        variable; return this status.
+        """
+        self.assert_existing_objects_matched()
+        for unused in self._plan().unused:
+            raise AssertionError(f"Unresolved object in checkpoint {unused}")
+        return self
+
+    def assert_existing_objects_matched(self) -> CheckpointLoadStatus:
+        """Fail unless each variable of the program has a value in the checkpoint; return this
+        status.
+        """
+        if unbound := self._plan().unbound:
+            raise AssertionError(
+                "Some Python objects were not bound to checkpointed values, likely due to changes "
+                f"in the Python program: {unbound}"
+            )
+        return self
+
+    def assert_nontrivial_match(self) -> CheckpointLoadStatus:
+        """Fail if no variable but the counter of saves has a value in the checkpoint; return this
+        status.
+        """
+        if all(v is self._counter for v in self._plan().variables.values()):
+            raise AssertionError(
+                "Nothing except the root object matched a checkpointed value. Typically this means "
+                "that the checkpoint does not match the Python program. The following objects have "
+                f"no matching checkpointed value: {self._plan().unbound}"
+            )
+        return self
+
+    def expect_partial(self) -> CheckpointLoadStatus:
+        """Return this status: what doesn't match is never warned of."""
+        return self
+
+    def run_restore_ops(self, session: Any = None) -> None:
+        """Give the variables, as far as they are in the checkpoint, its values."""
+        session = session_for(session)
+        with session.graph.as_default():
+            variables = self._plan().variables
+            if all(v is not self._counter for v in variables.values()):
+                session.run(self._counter.initializer)  # of a checkpoint that wasn't counted
+            key = session.graph, *variables, *map(id, variables.values())
+            if variables and key not in self._savers:
+                self._savers = {key: Saver(variables, name="restore_objects")}
+        if variables:
+            self._savers[key].restore(session, self._prefix)
+
+    def initialize_or_restore(self, session: Any = None) -> None:
+        """The same, and initialize all other variables that the Checkpoint reaches."""
+        session = session_for(session)
+        with session.graph.as_default():
+            session.run([v.initializer for v in self._plan().unbound])
+        self.run_restore_ops(session)

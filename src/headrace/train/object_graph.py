@@ -1,0 +1,145 @@
+"""Objects that hold variables, as a graph. In: an object. Out: all that it reaches, by the names of
+attributes; the message that describes them in a checkpoint; and which objects a checkpoint's
+message means.
+
+Checkpoints by objects find a variable by the way that leads to it (`model/layers/0/kernel`), not by
+its own name: so a program may rename it, or make it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from headrace.core import proto
+from headrace.graph.default import get_default_graph
+from headrace.layers.base import Layer
+from headrace.train.optimizer import Optimizer
+from headrace.variables.variable import Variable
+
+__all__ = ["Holder", "Reached", "matched", "reach"]
+
+_VALUE = "VARIABLE_VALUE"
+
+
+class Holder:
+    """An object whose attributes are followed: those that hold variables, in whatever way."""
+
+    def _children(self) -> dict[str, Any]:
+        return {name: v for name, v in vars(self).items() if name[0] != "_" and holds(v)}
+
+
+def holds(value: Any) -> bool:
+    """Whether variables may be found in a value."""
+    return isinstance(value, Holder | Variable | Optimizer | Layer | list | tuple | dict)
+
+
+def children(value: Any) -> dict[str, Any]:
+    """What is reached from an object in one step, by name."""
+    if isinstance(value, Holder):
+        return value._children()
+    if isinstance(value, Optimizer):
+        graph = get_default_graph()
+        return {name: v for (name, owner), v in value._non_slots.items() if owner is graph}
+    if isinstance(value, Layer):
+        attributes = {k: v for k, v in vars(value).items() if isinstance(v, Layer)}
+        return _weights(value) | attributes
+    if isinstance(value, Mapping):
+        return {str(key): v for key, v in value.items() if holds(v)}
+    if isinstance(value, list | tuple):
+        return {str(i): v for i, v in enumerate(value) if holds(v)}
+    return {}
+
+
+def _weights(layer: Layer) -> dict[str, Any]:
+    if layer._scope is None:
+        return {}
+    start = f"{layer.scope_name}/"
+    weights = layer._trainable_weights + layer._non_trainable_weights
+    return {variable.op.name.removeprefix(start): variable for variable in weights}
+
+
+def _escaped(name: str) -> str:
+    return name.replace(".", "..").replace("/", ".S")
+
+
+class Reached(NamedTuple):
+    """What an object reaches: the objects, nearest first; the variables to save by their keys in
+    the checkpoint; and the message that says how all this hangs together.
+    """
+
+    objects: list[Any]
+    variables: dict[str, Any]
+    message: Any
+
+
+def reach(root: Any) -> Reached:
+    """Follow an object's attributes, breadth first; slots of optimizers come last."""
+    objects, paths, links = [root], {id(root): ""}, []
+    numbers = {id(root): 0}
+    for value in objects:  # which grows
+        links.append([])
+        for name, child in children(value).items():
+            if id(child) not in numbers:
+                numbers[id(child)] = len(objects)
+                start = paths[id(value)]
+                paths[id(child)] = f"{start}/{_escaped(name)}" if start else _escaped(name)
+                objects.append(child)
+            links[-1].append((name, numbers[id(child)]))
+    message: Any = proto.TrackableObjectGraph()
+    variables: dict[str, Any] = {}
+    for value, found in zip(objects, links, strict=True):
+        node = message.nodes.add()
+        for name, number in found:
+            node.children.add(node_id=number, local_name=name)
+        if isinstance(value, Variable):
+            _describe(node, value, paths[id(value)], variables)
+    count = len(objects)
+    for number, optimizer in enumerate(objects[:count]):
+        for name, original, slot in _slots(optimizer, objects[:count]):
+            path = f"{paths[id(original)]}/.OPTIMIZER_SLOT/{paths[id(optimizer)]}/{_escaped(name)}"
+            message.nodes[number].slot_variables.add(
+                original_variable_node_id=numbers[id(original)],
+                slot_name=name,
+                slot_variable_node_id=len(objects),
+            )
+            objects.append(slot)
+            _describe(message.nodes.add(), slot, path, variables)
+    return Reached(objects, variables, message)
+
+
+def _describe(node: Any, variable: Any, path: str, variables: dict[str, Any]) -> None:
+    key = f"{path}/.ATTRIBUTES/{_VALUE}"
+    node.attributes.add(name=_VALUE, full_name=variable.op.name, checkpoint_key=key)
+    variables[key] = variable
+
+
+def _slots(optimizer: Any, objects: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    if not isinstance(optimizer, Optimizer):
+        return
+    for name in optimizer.get_slot_names():
+        for value in objects:
+            slot = optimizer.get_slot(value, name) if isinstance(value, Variable) else None
+            if slot is not None:
+                yield name, value, slot
+
+
+def matched(root: Any, message: Any) -> dict[int, Any]:
+    """Which object each node of a message means, as far as they are there."""
+    found = {0: root}
+    waiting = [0]
+    for number in waiting:  # which grows
+        here = children(found[number])
+        for child in message.nodes[number].children:
+            if child.local_name in here and child.node_id not in found:
+                found[child.node_id] = here[child.local_name]
+                waiting.append(child.node_id)
+    for number, optimizer in list(found.items()):
+        if not isinstance(optimizer, Optimizer):
+            continue
+        for slot in message.nodes[number].slot_variables:
+            original = found.get(slot.original_variable_node_id)
+            value = None if original is None else optimizer.get_slot(original, slot.slot_name)
+            if value is not None:
+                found[slot.slot_variable_node_id] = value
+    return found
