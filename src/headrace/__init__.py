@@ -12,15 +12,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headrace import api
+from headrace.api import _homes
 from headrace.api import __all__ as __all__
+from headrace.core.export import on_first_use
+from headrace.graph import definition
+from headrace.ops import define
 
 if TYPE_CHECKING:
     from headrace.api import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-# tf.compat.v1 is TensorFlow 1.15's own name for its interface: all of this module.
-api.compat.v1 = sys.modules[__name__]  # type: ignore[attr-defined]
+# Ops are here from the start, by name; the modules that define them are imported when one is used.
+definition.expect(_homes.OPS)
+define.expect(_homes.FUNCTIONS)
 
 
 class _Package(ModuleType):
@@ -39,20 +44,7 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 for _name in __all__:
-    globals().pop(_name, None)  # rooms that were imported up to here
+    globals().pop(_name, None)  # rooms that were imported on the way here
 
-if not TYPE_CHECKING:  # who reads the code sees the names of `api`, and no others
-
-    def __getattr__(name: str) -> object:
-        try:
-            value = getattr(api, name)
-        except AttributeError:
-            # With name and obj, Python adds "Did you mean: ...?".
-            message = f"module {__name__!r} has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=sys.modules[__name__]) from None
-        globals()[name] = value  # the next access doesn't come here
-        return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *(name for name in globals() if name.startswith("__"))]
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = on_first_use(__name__, api._HOMES)

@@ -1,7 +1,7 @@
 """Public names. `export("nn.relu")` records that an object is known to users as `tf.nn.relu`.
 
 The modules of `headrace.api` are generated from this record by scripts/generate_api; a test fails
-when they are stale. What `import headrace` need not load, they get by `on_first_use`.
+when they are stale. They import a name when it's first used (`on_first_use`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def export(*names: str) -> Callable[[Exported], Exported]:
 
 
 def export_value(module: str, attribute: str, *names: str) -> None:
-    """Publish `module.attribute` (a constant, an alias, a lazily made object) under each of
-    `names`.
+    """Publish `module.attribute` (a constant, an alias, a lazily made object), or the module itself
+    if `attribute` is empty, under each of `names`.
     """
     for name in names:
         taken = EXPORTS.setdefault(name, (module, attribute))
@@ -43,11 +43,11 @@ def export_value(module: str, attribute: str, *names: str) -> None:
 def on_first_use(
     module: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the `__getattr__` and the `__dir__` (PEP 562) of a module, whose names in `homes` are
-    imported when they are first used.
+    """Return `__getattr__` and `__dir__` (PEP 562) of a module whose names are imported when they
+    are first used: each from its home, "package.module:attribute", or "package.module" if it is a
+    module itself.
 
-    A home is "package.module" for a module, "package.module:attribute" for what is in one. Threads
-    may ask for a name at once: Python's import system lets one of them load it.
+    Threads may ask for a name at once: Python's import system lets one of them load it.
     """
     namespace = vars(sys.modules[module])
 
@@ -63,4 +63,4 @@ def on_first_use(
         namespace[name] = value  # the next access doesn't come here
         return value
 
-    return get, lambda: namespace["__all__"]
+    return get, lambda: list(homes)

@@ -38,4 +38,6 @@ for _name in ("Dimension", "TensorShape"):
 for _name in ("dimension_at_index", "dimension_value"):
     export_value(shapes.__name__, _name, _name, f"compat.{_name}")
 export_value(errors.__name__, "OpError", "OpError")
+# TensorFlow 1.15's own name for its interface: all of it.
+export_value("headrace", "", "compat.v1")
 export_value(device.__name__, "DeviceSpec", "DeviceSpec")

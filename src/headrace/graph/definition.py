@@ -7,13 +7,12 @@ compares op names.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from types import MappingProxyType
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
@@ -32,6 +31,8 @@ __all__ = [
     "Kind",
     "Sample",
     "bind_kernel",
+    "definitions",
+    "expect",
     "lookup",
     "register",
 ]
@@ -100,6 +101,7 @@ class Definition:
     waits     whether the kernel may return a Pending though the effect is another than BLOCKS
     calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
               to be called by its kernel
+    home      the module that defines it
     """
 
     schema: Schema
@@ -120,6 +122,7 @@ class Definition:
     accepts_uninitialized: bool = False
     waits: bool = False
     doc: str = ""
+    home: str = ""
 
     @property
     def op_type(self) -> str:
@@ -144,6 +147,7 @@ class Definition:
 
 
 _DEFINITIONS: dict[str, Definition] = {}
+_HOMES: dict[str, str] = {}
 
 
 def register(definition: Definition) -> None:
@@ -153,19 +157,45 @@ def register(definition: Definition) -> None:
     _DEFINITIONS[definition.op_type] = definition
 
 
-def lookup(op_type: str) -> Definition:
-    """Return the definition of `op_type`; NotFoundError, with near names, if there is none."""
-    try:
+def expect(homes: Mapping[str, str]) -> None:
+    """Say which modules define op types: each is imported when an op of it is first asked for."""
+    _HOMES.update(homes)
+
+
+class _Definitions(Mapping[str, Definition]):
+    def __getitem__(self, op_type: str) -> Definition:
+        if op_type not in _DEFINITIONS:
+            import_module(_HOMES[op_type])
         return _DEFINITIONS[op_type]
-    except KeyError:
-        close = difflib.get_close_matches(op_type, _DEFINITIONS, n=3)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise NotFoundError(None, None, f"Op type not registered '{op_type}'.{hint}") from None
+
+    def __contains__(self, op_type: object) -> bool:
+        return op_type in _DEFINITIONS or op_type in _HOMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**_HOMES, **_DEFINITIONS})
+
+    def __len__(self) -> int:
+        return len(_HOMES.keys() | _DEFINITIONS.keys())
+
+
+_ALL = _Definitions()
 
 
 def definitions() -> Mapping[str, Definition]:
-    """All op types by name."""
-    return MappingProxyType(_DEFINITIONS)
+    """All op types by name; taking a definition imports its module."""
+    return _ALL
+
+
+def lookup(op_type: str) -> Definition:
+    """Return the definition of `op_type`; NotFoundError, with near names, if there is none."""
+    try:
+        return _ALL[op_type]
+    except KeyError:
+        import difflib  # for the message alone
+
+        close = difflib.get_close_matches(op_type, _ALL, n=3)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise NotFoundError(None, None, f"Op type not registered '{op_type}'.{hint}") from None
 
 
 def bind_kernel(

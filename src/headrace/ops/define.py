@@ -10,9 +10,10 @@ for gradients, which need ops of other families.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 from headrace.core.dtypes import DType
@@ -28,18 +29,29 @@ from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING, Argument, Attribute, Schema
 from headrace.ops.convert import convert_to_tensor, graph_of
 
-__all__ = ["apply", "b", "build", "composed", "define"]
+__all__ = ["apply", "b", "build", "composed", "define", "expect"]
+
+
+_HOMES: dict[str, str] = {}
 
 
 class _Builder:
     """Every builder and composed function, by its Python name."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        raise AttributeError(f"no op family defines {name!r}")
+        if name not in _HOMES:
+            raise AttributeError(f"no op family defines {name!r}")
+        import_module(_HOMES[name])
+        return vars(self)[name]
 
 
 # The only door from one op family to another that would otherwise be a circular import.
 b: Any = _Builder()
+
+
+def expect(homes: Mapping[str, str]) -> None:
+    """Say which modules define functions of `b`: each is imported when one is first asked for."""
+    _HOMES.update(homes)
 
 
 def composed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,6 +115,7 @@ def define(
             accepts_uninitialized=accepts_uninitialized,
             waits=waits,
             doc=function.__doc__ or "",
+            home=function.__module__,
         )
         register(definition)
         return composed(_builder(definition, function))

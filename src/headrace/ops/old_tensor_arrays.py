@@ -62,7 +62,8 @@ def _define(op_type: str, signature: str, attributes: str, like: str, **rules: A
 
 
 def _plain(op_type: str) -> Any:
-    return replace(lookup(op_type), gradient=NOT_DIFFERENTIABLE, lower=None, fold=None)
+    newer = lookup(op_type)
+    return replace(newer, gradient=NOT_DIFFERENTIABLE, lower=None, fold=None, home=__name__)
 
 
 def _older(argument: Argument, is_ref: bool) -> Argument:

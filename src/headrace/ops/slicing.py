@@ -528,6 +528,3 @@ def _bound(value: Any, mask: str, bit: int, masks: dict[str, int]) -> Any:
         return value
     masks[mask] |= bit
     return 0
-
-
-Tensor.__getitem__ = slice_tensor

@@ -372,28 +372,3 @@ def sparse_tensor_dense_matmul(
         return sparse_tensor_dense_mat_mul(
             *left.components(), right, adjoint_a=adjoint_a, adjoint_b=adjoint_b
         )
-
-
-# -- Python's operators
-
-
-def _true_divide(i: Tensor, v: Tensor, s: Tensor, dense: Tensor, name: str) -> Tensor:
-    kind = v.dtype.base_dtype
-    if kind.is_integer:
-        wide = dtypes.float32 if kind.size < 4 else dtypes.float64
-        v, dense = b.cast(v, wide), b.cast(dense, wide)
-    return sparse_dense_cwise_div(i, v, s, dense, name=name)
-
-
-def _operator(name: str, function: Any) -> Any:
-    def method(sp: SparseTensor, y: Any) -> SparseTensor:
-        with name_scope(None, name, [sp, y]) as scope:
-            dense = convert_to_tensor(y, sp.dtype.base_dtype, "y")
-            values = function(*sp.components(), dense, name=scope)
-            return SparseTensor(sp.indices, values, sp.dense_shape)
-
-    return method
-
-
-SparseTensor.__mul__ = _operator("mul", sparse_dense_cwise_mul)
-SparseTensor.__truediv__ = _operator("truediv", _true_divide)
