@@ -39,6 +39,7 @@ FAMILIES: dict[str, Family] = {
     "local_response": Family(prepared.supports_local_response, prepared.build_local_response),
     "gather": Family(_always, prepared.build_gather),
     "cut": Family(_always, prepared.build_cut),
+    "divisor": Family(_always, prepared.build_divisor),
     "segment_sum": Family(_always, prepared.build_segment_sum),
     "scatter": Family(_always, prepared.build_scatter),
     "row_update": Family(_always, prepared.build_row_update),

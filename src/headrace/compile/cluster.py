@@ -34,6 +34,7 @@ from headrace.compile.rewrites import (
     cut_pieces,
     join_pieces,
     join_products,
+    look_at_divisors,
     mask_before_unpooling,
     reserve_samples,
     spread_products,
@@ -41,7 +42,7 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.anchors import Advance
+from headrace.graph.anchors import Advance, Divisor
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
 from headrace.graph.lowering import (
@@ -80,7 +81,7 @@ def rewritten(flow: Dataflow) -> Dataflow:
     """The flow in the forms that the compiler profits from."""
     for rewrite in (
         *(channels_last, mask_before_unpooling, join_products, join_pieces, spread_products),
-        *(sum_once, cut_pieces, reserve_samples, find_generators),
+        *(sum_once, cut_pieces, look_at_divisors, reserve_samples, find_generators),
     ):
         flow = rewrite(flow)
     return widen(flow, is_lowerable)
@@ -242,8 +243,8 @@ def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
         if isinstance(geometry, Structure):
             known = all(variable_type(v) for v in node.inputs if is_reference(v))
             return known and all(_is_part(part, families) for part in geometry.parts)
-        if isinstance(geometry, Cut):
-            return inside  # elsewhere it's a view
+        if isinstance(geometry, Cut | Divisor):
+            return inside  # elsewhere the interpreter is as good, or says what is wrong
         if inside and isinstance(geometry, _LOOKING):
             return True
         return all(_is_given(v, limit) for v, limit in limits_of(node))

@@ -18,6 +18,7 @@ from headrace.compile.compose import Composer
 from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.cuts import CutPiece
+from headrace.compile.kernels.divisors import LookForZero
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
 from headrace.compile.kernels.recipes import Recipe
@@ -27,7 +28,15 @@ from headrace.compile.lists import fault_word
 from headrace.compile.region import BLOCK
 from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
-from headrace.graph.anchors import Advance, BatchNorm, CrossEntropy, LocalResponse, Random, Softmax
+from headrace.graph.anchors import (
+    Advance,
+    BatchNorm,
+    CrossEntropy,
+    Divisor,
+    LocalResponse,
+    Random,
+    Softmax,
+)
 from headrace.graph.dataflow import Node
 from headrace.graph.lowering import row_major
 from headrace.graph.pointwise import Pointwise, record
@@ -39,6 +48,7 @@ __all__ = [
     "build_batch_norm",
     "build_cross_entropy",
     "build_cut",
+    "build_divisor",
     "build_gather",
     "build_local_response",
     "build_random",
@@ -206,6 +216,14 @@ def build_cut(builder: Builder, group: Group) -> None:
     given = builder.whole(node.inputs[g.source])
     buffers = [given, builder.whole(node.inputs[1]), builder.result(node.outputs[0])]
     builder.call(kernel, [*buffers, _status(builder)], node.name)
+
+
+def build_divisor(builder: Builder, group: Group) -> None:
+    """What integers are divided by."""
+    node = group.head
+    g: Divisor = node.geometry
+    buffers = [builder.whole(node.inputs[0]), builder.result(node.outputs[0])]
+    builder.call(LookForZero(g.count, g.dtype), [*buffers, _status(builder)], node.name)
 
 
 def build_segment_sum(builder: Builder, group: Group) -> None:

@@ -21,6 +21,9 @@ are the same.
 name, by which the op's state is found, and reserves the samples of this run; the interpreter runs
 it. The second, a pure function of where they start, can be compiled.
 
+`look_at_divisors`: in loops and branches, an integer divisor that the step computes is looked at
+before it divides.
+
 `cut_pieces`: an op whose views depend on numbers that the step computes is what its rule says that
 it is otherwise.
 """
@@ -41,7 +44,7 @@ from headrace.compile.groups import program_of
 from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
 from headrace.graph.anchors import Contraction, Random
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
+from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, map_parts
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.lowering import (
     Anchor,
@@ -59,11 +62,12 @@ from headrace.graph.lowering import (
     views_of,
 )
 from headrace.graph.pointwise import FLOATS, Pointwise, record
+from headrace.ops.division import DIVISOR
 from headrace.ops.internal import NUMBERS, RESERVE
 
 __all__ = [
-    "cut_pieces", "join_pieces", "join_products", "mask_before_unpooling", "reserve_samples",
-    "spread_products", "sum_once",
+    "cut_pieces", "join_pieces", "join_products", "look_at_divisors", "mask_before_unpooling",
+    "reserve_samples", "spread_products", "sum_once",
 ]  # fmt: skip
 
 # Types in which any number of repetitions can be said, or wraps as their sum does.
@@ -107,6 +111,11 @@ def reserve_samples(flow: Dataflow) -> Dataflow:
 def cut_pieces(flow: Dataflow) -> Dataflow:
     """Let slices whose places aren't known be kernels that find them."""
     return _replace(flow, _cut)
+
+
+def look_at_divisors(flow: Dataflow) -> Dataflow:
+    """Let native code fail where a loop or branch divides an integer by 0."""
+    return map_parts(flow, lambda part: _replace(part, _looked_at))
 
 
 def _replace(flow: Dataflow, rule: Rule) -> Dataflow:
@@ -354,6 +363,19 @@ def _reserved(node: Node, uses: Counter[Value]) -> list[Node] | None:
     }
     name, drawn = f"{node.name}/numbers", reserve.outputs
     return [reserve, Node(NUMBERS, name, attrs, drawn, node.controls, node.types, node.origin)]
+
+
+def _looked_at(node: Node, uses: Counter[Value]) -> list[Node] | None:
+    rule = node.definition.lower
+    if not isinstance(rule, Elementwise) or rule.divisor is None or node.constant is not None:
+        return None
+    divisor = node.inputs[rule.divisor]
+    if not divisor.dtype.is_integer or divisor.constant is not None:
+        return None
+    name, attrs = f"{node.name}/divisor", {"T": divisor.dtype}
+    seen = Node(DIVISOR, name, attrs, (divisor,), (), (divisor.type,), node.origin)
+    inputs = [seen.outputs[0] if v is divisor else v for v in node.inputs]
+    return [seen, replace(node, inputs=tuple(inputs))]
 
 
 def _cut(node: Node, uses: Counter[Value]) -> list[Node] | None:

@@ -24,6 +24,7 @@ __all__ = [
     "Contraction",
     "Convolution",
     "CrossEntropy",
+    "Divisor",
     "LocalResponse",
     "Pooling",
     "Random",
@@ -384,6 +385,22 @@ class Random:
     @property
     def operands(self) -> tuple[int, ...]:
         return {"own": (), "stream": (0,), "seed": (1,)}[self.source]
+
+
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """Integers of input 0, of which none may be 0."""
+
+    count: int
+    dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return (0,)
+
+    @staticmethod
+    def of(site: Site) -> Divisor:
+        return Divisor(prod(site.input_shapes[0]), site.input_dtypes[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,11 +125,13 @@ class Elementwise:
     one per output; it may also name `site`. The lanes are the inputs whose numbers are in
     `operands` (all of them, if not given); the others must be constant or don't matter.
     `views(site)` says how each operand lies over the output where that isn't by broadcasting.
+    `divisor`: the input of which no integer may be 0.
     """
 
     function: Callable[..., Any]
     operands: tuple[int, ...] | None = None
     views: Callable[[Site], Sequence[View | None] | None] | None = None
+    divisor: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ OPCODES: dict[str, tuple[Callable[..., Any], str]] = {
     "sub": (np.subtract, "same"),
     "mul": (np.multiply, "same"),
     "div": (np.divide, "same"),  # floating types only
-    "quotient": (np.floor_divide, "same"),  # of integers by a constant that is neither 0 nor -1, ..
+    "quotient": (np.floor_divide, "same"),  # of integers by what is neither 0 nor -1, ..
     "remainder": (np.remainder, "same"),  # .. which processors trap at
     "max": (np.maximum, "same"),  # NaN if either operand is NaN
     "min": (np.minimum, "same"),

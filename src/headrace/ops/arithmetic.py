@@ -55,7 +55,7 @@ def binary_op(
     signature: str = "x: T, y: T -> z: T",
     samples: Any = None,
     commutative: bool = False,
-    lower: Callable[..., Any] | None = None,
+    lower: Callable[..., Any] | Elementwise | None = None,
     simplify: Callable[..., Any] | None = None,
 ) -> Any:
     """Define an op of two tensors of one type that broadcast against each other."""
@@ -69,7 +69,7 @@ def binary_op(
         kind=Kind.ELEMENTWISE,
         samples=pairs() if samples is None else samples,
         commutative=commutative,
-        lower=Elementwise(lower) if lower else None,
+        lower=Elementwise(lower) if callable(lower) else lower,
         simplify=scalar_operand(simplify),
     )
 

@@ -8,17 +8,20 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.anchors import Divisor
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Sample
+from headrace.graph.lowering import Anchor, Elementwise
 from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
-from headrace.ops import special
+from headrace.graph.schema import Schema
+from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.samples import r, typed
 from headrace.ops.simplify import neutral, one
 
-__all__ = ["divide", "floordiv", "truediv"]
+__all__ = ["DIVISOR", "divide", "floordiv", "truediv"]
 
 _MOST_NUMBERS = (
     "{bfloat16|float16|float32|float64|uint8|int8|uint16|int16|int32|int64|complex64|complex128}"
@@ -71,22 +74,42 @@ def _div_lowered(e: Any, x: Any, y: Any) -> Any:
     return x / y if x.is_floating else None  # integers: a step must fail where y is 0
 
 
-def _by_constant(opcode: str, x: Any, site: Any) -> Any:
-    """Integers by a constant; None for all else: a step must fail where the divisor is 0."""
-    divisor = None if x.is_floating else site.constant_input(1)
-    if divisor is None or not divisor.size or np.any(divisor != divisor.flat[0]):
+# What the compiler makes of a divisor in a loop, where nobody can look at it before.
+DIVISOR = Definition(
+    schema=Schema("_Divisor", "y: T -> divisor: T", "T: type"),
+    infer=infer.same_as(0),
+    kernel=lambda y: y,
+    gradient=NOT_DIFFERENTIABLE,
+    lower=Anchor("divisor", Divisor.of),
+    doc="Return integers; native code ends the step if one of them is 0: then the division fails.",
+)
+
+
+def _integers(opcode: str, e: Any, x: Any, y: Any, site: Any) -> Any:
+    """Integers by a constant, or by what native code looks at before; None for all else: a step
+    must fail where the divisor is 0.
+    """
+    divisor = site.constant_input(1)
+    if divisor is None:
+        if getattr(site.inputs[1].producer, "definition", None) is not DIVISOR:
+            return None
+    elif not divisor.size or not divisor.all():
         return None
-    number = int(divisor.flat[0])
-    e = x.recorder
-    return getattr(e, opcode)(x, e.const(number, x.dtype)) if number not in (0, -1) else None
+    elif (divisor == divisor.flat[0]).all() and divisor.flat[0] != -1:
+        return getattr(e, opcode)(x, e.const(int(divisor.flat[0]), x.dtype))
+    # Processors trap at -1, where the result isn't a number of the type, as they do at 0.
+    signed = site.input_dtypes[1].startswith("int")
+    minus = e.eq(y, -1) if signed else e.const(False, "bool")
+    found = getattr(e, opcode)(x, e.select(e.or_(e.eq(y, 0), minus), 1, y))
+    return e.select(minus, -x, found) if opcode == "quotient" and signed else found
 
 
 def _floor_div_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
-    return e.floor(x / y) if x.is_floating else _by_constant("quotient", x, site)
+    return e.floor(x / y) if x.is_floating else _integers("quotient", e, x, y, site)
 
 
 def _floor_mod_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
-    return _by_constant("remainder", x, site)
+    return None if x.is_floating else _integers("remainder", e, x, y, site)
 
 
 def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
@@ -145,7 +168,7 @@ def truncatediv(x, y, name=None):
     _floor_div,
     NOT_DIFFERENTIABLE,
     samples=[*_REAL_SAMPLES, *_SIGNED_BY_CONSTANTS],
-    lower=_floor_div_lowered,
+    lower=Elementwise(_floor_div_lowered, divisor=1),
     simplify=neutral(right=lambda y: y.dtype.is_integer and one(y)),
 )
 def floor_div(x, y, name=None):
@@ -159,7 +182,7 @@ def floor_div(x, y, name=None):
     _floor_mod,
     _mod_gradient,
     samples=[*_SAMPLES, *_SIGNED_BY_CONSTANTS],
-    lower=_floor_mod_lowered,
+    lower=Elementwise(_floor_mod_lowered, divisor=1),
 )
 def floormod(x, y, name=None):
     """Return the remainder of x / y rounded down: it has the sign of y."""

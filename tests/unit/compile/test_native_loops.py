@@ -296,6 +296,40 @@ class TestIntegers:
                     with pytest.raises(tf.errors.InvalidArgumentError, match="division by zero"):
                         run.run(fetch)
 
+    @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
+    def test_divisors_that_the_loop_computes(self, dtype):
+        info = np.iinfo(dtype)
+        values = np.array([0, 1, 5, 6, info.min, info.max, info.min + 1], dtype)
+        x = tf.get_variable("x", initializer=values)
+        by = np.array([1, 7, info.max, info.max, 1, 1, 3], dtype)
+        # First by 1, and then by -1, or what is that in unsigned numbers.
+        assert_one_call(
+            [
+                loop(2, lambda i, y: x // (by - tf.cast(i, dtype) * 2) - y, x),
+                loop(2, lambda i, y: y // by - 1, x),
+            ]
+        )
+
+    def test_scalars_and_remainders(self):
+        a, b = tf.placeholder("int64", []), tf.placeholder("int64", [])
+        gcd = tf.while_loop(lambda a, b: b > 0, lambda a, b: (b, a % b), (a, b))[0]
+        digits = tf.while_loop(lambda x, n: x > 0, lambda x, n: (x // b, n + 1), (a, 0))[1]
+        assert_one_call([gcd, digits], {a: np.int64(2**40 * 9), b: np.int64(3**20 * 6)})
+
+    def test_one_of_them_is_zero(self):
+        x, count = tf.get_variable("x", initializer=np.int32([7, -9])), tf.placeholder("int32", [])
+        found = loop(count, lambda i, y: y + x % (3 - i + x * 0), x)
+        assert any(c.has_loops for c in clusters([found], {count: 1}))
+        said = []
+        for jit in (True, False):
+            with session(jit) as run:
+                run.run(tf.global_variables_initializer())
+                assert run.run(found, {count: 3}).tolist() == [9, -8]
+                with pytest.raises(tf.errors.InvalidArgumentError, match="FloorMod") as caught:
+                    run.run(found, {count: 4})
+                said.append(caught.value.message.splitlines()[0])
+        assert said[0] == said[1] and "division by zero" in said[0]
+
 
 class TestArraysOfUnknownRows:
     def test_map_and_scan_and_fold(self):
