@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
+from headrace.compile.kernels.gemm import PANEL, Gemm, PackB, gemm, nothing
 from headrace.compile.native import aligned, run_kernel
+from headrace.compile.target import host
 from headrace.graph.pointwise import record
 
 SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]
@@ -67,6 +68,32 @@ def test_columns_of_each_thread(transposes, panels, threads):
     c = np.full((m, n), np.nan, np.float32)
     run_kernel(replace(spec, share="columns", tiles=3, panels=panels), [a, b, c], threads)
     assert_close(c, product(a, b, *transposes))
+
+
+@pytest.mark.parametrize("m", [1500, 2048, 3000, 5000])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_end_together(m, threads):
+    """Threads that take blocks in turn have as much to do, but for a few percent."""
+    spec = gemm(m, 512, 512, a="direct", threads=threads)
+    tiles, blocks = -(-m // spec.rows), spec._size.down
+    assert blocks >= 4 * threads and spec._size.across == 1
+    loads = [0] * threads
+    for block in range(blocks):
+        loads[block % threads] += min(spec.tiles, tiles - block * spec.tiles)
+    assert sum(loads) == tiles
+    assert max(loads) <= 1.05 * tiles / threads + 1
+
+
+def test_only_a_long_sum_is_divided():
+    assert not gemm(200, 200, 700)._size.split
+    spec = gemm(200, 200, 2048)
+    assert spec._size.split and spec.depth * spec.columns * 4 <= PANEL
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stripes_are_copied_in_whole_vectors(dtype):
+    spec = gemm(2000, 512, 2048, True, dtype=dtype, a="stripes")
+    assert spec.tiles * spec.rows % host().lanes(dtype) == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])

@@ -67,6 +67,19 @@ def test_small_batches_come_first():
     assert isinstance(candidates(1024, 4096, 16, True, False)[0], SmallBatchBackward)
 
 
+def test_what_one_block_reads_is_copied_by_it():
+    m, n, k = 300, 130, 1000
+    rng = np.random.default_rng(3)
+    a, b, c = filled(rng, (k, m)), filled(rng, (k, n)), filled(rng, (m, n))
+    ways = candidates(m, n, k, True, threads=2)
+    assert [getattr(s, "a", "") for s in ways[:2]] == ["stripes", "pack"]
+    for spec in ways[:2]:
+        c[:] = np.nan
+        run_kernel(spec, [a, b, c])
+        np.testing.assert_allclose(c, a.T.astype("d") @ b, rtol=0, atol=4e-4)
+    assert "stripes" not in {getattr(s, "a", "") for s in candidates(m, 1000, k, True)}
+
+
 def test_large_gradients_bypass_the_caches():
     (first, *_) = candidates(4096, 2048, 16, True, False)
     assert isinstance(first, SmallBatchBackward) and first.stream

@@ -19,6 +19,7 @@ read in place are prefetched.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from headrace.compile.emit import I8, Operand, Reg
 from headrace.compile.epilogue import Epilogue
@@ -27,15 +28,28 @@ from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
 from headrace.compile.kernels.gemm_pack import Packing, Stripe, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
-from headrace.compile.target import Target, host
+from headrace.compile.target import SIZES, Target, host
 from headrace.graph.pointwise import Instruction, Pointwise
 
-__all__ = ["Gemm", "PackB", "even_block", "gemm", "nothing", "rounding", "whole_lines"]
+__all__ = [
+    "BLOCK_COLUMNS",
+    "PANEL",
+    "Gemm",
+    "PackB",
+    "even_block",
+    "gemm",
+    "nothing",
+    "rounding",
+    "whole_lines",
+]
 
-BLOCK_ROWS, BLOCK_COLUMNS = 192, 384  # so that a block's A, sums and panels of B fit in L2
-BLOCKS = 8  # at least so many, for the threads
-DEPTH = 512
-FEW_ROWS, FEW_ROWS_DEPTH = 64, 128  # a panel of B is used by few tiles: it must stay in L1 for them
+# A block's rows of A stay in L2, with the sums of its columns if k is split. Rows that are copied
+# may be more: others can compete for few of its sets.
+BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
+BLOCKS = 4  # at least so many for each thread
+WHOLE = 768  # a k that isn't split
+PANEL = 1 << 15  # bytes of B that stay in L1 while the tiles of a block are multiplied by them
+FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
 LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
 
@@ -297,18 +311,31 @@ def gemm(
     prologue_b: Epilogue | None = None,
     depth: int = 0,
     tile: tuple[int, int] | None = None,
+    threads: int = 2,
     target: Target | None = None,
 ) -> Gemm:
     """A `Gemm` with blocks that suit a shape; `depth` and `tile` if they aren't given."""
+    target = target or host()
     held = "float64" if dtype == "float64" else "float32"
-    rows, columns = tile or best_tile(m, n, held, target or host())
-    depth = depth or (FEW_ROWS_DEPTH if m <= FEW_ROWS else DEPTH)
+    rows, columns = tile or best_tile(m, n, held, target)
+    depth = depth or _depth(m, k, columns * SIZES[held])
     depth = -(-even_block(k, depth) // 16) * 16
-    tiles, panels = _block_size(m, n, rows, columns)
+    split = depth < k
+    height = max(1, (COPIED_ROWS if split and a != "direct" else BLOCK_ROWS) // rows)
+    # Stripes are copied in whole vectors.
+    step = target.lanes(held) // gcd(rows, target.lanes(held)) if a == "stripes" else 1
+    tiles, panels = _block_size((m, n), (rows, columns), height, step, split, threads)
     return Gemm(
         m, n, k, transpose_a, transpose_b, dtype, epilogue or nothing(dtype), rows, columns, depth,
         tiles, panels, a, b, prologue_a, prologue_b,
     )  # fmt: skip
+
+
+def _depth(m: int, k: int, width: int) -> int:
+    """How much of k to multiply at a time, if B has `width` bytes in a panel per k."""
+    if m <= FEW_ROWS:
+        return FEW_ROWS_DEPTH
+    return k if k <= WHOLE else PANEL // width
 
 
 def even_block(count: int, size: int) -> int:
@@ -316,17 +343,44 @@ def even_block(count: int, size: int) -> int:
     return -(-count // max(1, round(count / size)))
 
 
-def _block_size(m: int, n: int, rows: int, columns: int) -> tuple[int, int]:
-    """Tiles down and across in a block: few enough for the cache, many blocks for the threads."""
-    tiles, panels = panel_count(m, rows), panel_count(n, columns)
-    down = even_block(tiles, max(1, BLOCK_ROWS // rows))
-    across = even_block(panels, max(1, BLOCK_COLUMNS // columns))
-    wanted = BLOCKS
-    if m <= FEW_ROWS:
+def _block_size(
+    product: tuple[int, int],
+    tile: tuple[int, int],
+    height: int,
+    step: int,
+    split: bool,
+    threads: int,
+) -> tuple[int, int]:
+    """Tiles down (about `height`, a multiple of `step`) and across in a block: few enough for the
+    cache, many blocks for the threads. If k isn't split, rows of A stay in the cache while all of B
+    passes by.
+    """
+    tiles, panels = (panel_count(*sizes) for sizes in zip(product, tile, strict=True))
+    if product[0] <= FEW_ROWS:
         down, across, wanted = tiles, 1, 2
-    while -(-tiles // down) * -(-panels // across) < wanted and down * across > 1:
+    else:
+        down = -(-even_block(tiles, height) // step) * step
+        across = even_block(panels, max(1, BLOCK_COLUMNS // tile[1])) if split else panels
+        wanted = BLOCKS * threads
+        if across == panels and tiles >= down * wanted:
+            down = _fair_block(tiles, down, step, threads)
+    while -(-tiles // down) * -(-panels // across) < wanted and (across > 1 or down > step):
         if across > 1:
             across = -(-across // 2)
         else:
-            down = -(-down // 2)
+            down = -(-down // (2 * step)) * step
     return down, across
+
+
+def _fair_block(count: int, size: int, step: int, threads: int) -> int:
+    """The size of parts, about `size` and a multiple of `step`, with which threads that take them
+    in turn end at about the same time.
+    """
+
+    def longest(size: int) -> int:
+        parts, rest = divmod(count, size)
+        rounds, more = divmod(parts, threads)
+        return rounds * size + (size if more else rest)
+
+    sizes = range(max(step, size * 3 // 4 // step * step), size * 5 // 4 + 1, step)
+    return min(sizes, key=lambda s: (longest(s), abs(s - size)))

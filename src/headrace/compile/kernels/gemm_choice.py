@@ -13,7 +13,15 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.foreign import Foreign
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
-from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing, rounding
+from headrace.compile.kernels.gemm import (
+    BLOCK_COLUMNS,
+    PANEL,
+    Gemm,
+    PackB,
+    gemm,
+    nothing,
+    rounding,
+)
 from headrace.compile.kernels.gemm_narrow import narrow_product
 from headrace.compile.kernels.gemm_pack import panel_count
 from headrace.compile.target import SIZES, Target, host
@@ -24,7 +32,6 @@ __all__ = ["candidates", "packed_gemm"]
 FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
 MANY = 128
 CACHED = 1 << 20  # bytes that a core's own cache keeps
-PANEL = 1 << 15  # bytes of B that stay in the first-level cache
 PACKED = 1 << 17  # bytes of B that are soon copied
 STRIPE = 8  # tiles beside each other that read a transposed matrix together
 STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
@@ -59,7 +66,7 @@ def candidates(
         found.append(
             gemm(
                 m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
-                prologue_b=rounding(rounds), target=target,
+                prologue_b=rounding(rounds), threads=threads, target=target,
             )
         )  # fmt: skip
     plain = dtype == "float32" and epilogue == nothing(dtype) and not rounds
@@ -163,6 +170,9 @@ def _ways(
     ways_a = ["direct", "pack"]
     if transpose_a and n >= MANY:
         ways_a = ["pack", "direct"] if m * k * size <= CACHED else ["pack"]
+        # What one block reads, and no other, isn't worth packing for all.
+        if n <= BLOCK_COLUMNS and m * k * size > CACHED:
+            ways_a = ["stripes", "pack"]
     ways_b = ["pack", "direct"] if n * k * size <= CACHED else ["pack"]
     if m <= FEW_ROWS and n * k * size > CACHED:
         ways_b = ["direct"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.compile.emit import F32, F64, I1, I32, PTR, VOID, Function, Operand, Reg, Type
+from headrace.compile.emit import F32, F64, I1, I8, I32, PTR, VOID, Function, Operand, Reg, Type
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.pointwise import load_value, store_value
+from headrace.compile.target import SIZES
 
 __all__ = ["Sink", "Source", "accumulator", "lane_mask", "prefetch", "transpose"]
 
@@ -35,10 +36,10 @@ def lane_mask(f: Function, count: int, lanes: int) -> Reg | None:
     return None if count >= lanes else f.consts([int(i < count) for i in range(lanes)], I1)
 
 
-def prefetch(f: Function, pointer: Reg) -> None:
+def prefetch(f: Function, pointer: Reg, *, to_write: bool = False) -> None:
     """Bring the cache line at an address, which need not be valid, into the core's own cache."""
-    read, second_level, data = (f.const(x, I32) for x in (0, 2, 1))
-    f.call("llvm.prefetch.p0", VOID, pointer, read, second_level, data)
+    use, second_level, data = (f.const(x, I32) for x in (int(to_write), 2, 1))
+    f.call("llvm.prefetch.p0", VOID, pointer, use, second_level, data)
 
 
 def transpose(f: Function, rows: Sequence[Reg]) -> list[Reg]:
@@ -133,6 +134,16 @@ class Sink:
         steps = self.epilogue.program.steps
         heavy = sum(step.opcode in HEAVY for step in steps)
         return 1 + len(steps) + 20 * heavy + len(self.epilogue.operands)
+
+    def fetch(self, f: Function, pointers: Sequence[Reg], index: Operand) -> None:
+        """Bring what belongs to element `index`, operands and outputs, into the core's cache."""
+        operands = self.epilogue.operands
+        program = self.epilogue.program
+        dtypes = (*program.inputs[1:], *program.output_dtypes)
+        for i, (pointer, dtype) in enumerate(zip(pointers, dtypes, strict=True)):
+            if i >= len(operands) or operands[i] == "full":
+                at = f.offset(pointer, f.mul(index, SIZES[dtype]), I8)
+                prefetch(f, at, to_write=i >= len(operands))
 
     def store(
         self,

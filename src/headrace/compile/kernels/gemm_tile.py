@@ -8,7 +8,8 @@ product, which stay in vector registers:
 If the common dimension comes in several blocks, sums are kept at `partial` between them (dense rows
 of whole vectors): `first` says that there are none yet, `last` that the tile is complete. Then it
 goes through the sink's epilogue to element `index` of the outputs, in column `column`. Meanwhile
-`ahead` elements per k are fetched into the core's own cache from the address of that name.
+`ahead` elements per k are fetched into the core's own cache from the address of that name, and, if
+there are several blocks, what the sink will read and write after the last.
 """
 
 from __future__ import annotations
@@ -86,6 +87,14 @@ class TileWriter:
         a, b, depth, partial, first, last, index, column, ahead, *pointers = f.parameters
         masks = [lane_mask(f, tile.columns - lanes * v, lanes) for v in range(vectors)]
         sums = _begin(f, tile, lanes, vectors, partial, first)
+
+        def fetch() -> None:
+            for at in range(tile.rows * vectors):
+                r, v = divmod(at, vectors)
+                sink.fetch(f, pointers, f.add(index, r * sink.stride + v * lanes))
+
+        if tile.split:
+            f.when(last, fetch)
         sums = _multiply(f, tile, lanes, vectors, (a, b, depth, ahead), masks, sums)
 
         def keep() -> None:
