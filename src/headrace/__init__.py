@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headrace import api
-from headrace.api import _homes
 from headrace.api import __all__ as __all__
+from headrace.api import _homes
 from headrace.core.export import on_first_use
 from headrace.graph import definition
 from headrace.ops import define
