@@ -234,7 +234,7 @@ class _Wanted:
             raise ValueError(f"Conflicting type {known.name} vs {dtype.name} for feature {key}.")
 
     def defaults(self) -> list[Tensor]:
-        return [_default(key, *wanted) for key, wanted in self.dense.items()]
+        return [default_of(key, *wanted) for key, wanted in self.dense.items()]
 
     def shapes(self) -> list[TensorShape]:
         return [shape for _, shape, _ in self.dense.values()]
@@ -264,7 +264,7 @@ def _check_fixed(key: str, shape: TensorShape) -> None:
         )
 
 
-def _default(key: str, dtype: Any, shape: TensorShape, value: Any) -> Tensor:
+def default_of(key: str, dtype: Any, shape: TensorShape, value: Any) -> Tensor:
     """What the op takes for records that lack a feature; an empty tensor means that none may."""
     known = re.sub(r"[^A-Za-z0-9_.\-/]", "_", key)
     if shape.ndims and shape.as_list()[0] is None:
