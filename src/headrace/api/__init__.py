@@ -528,6 +528,9 @@ if TYPE_CHECKING:
         where as where,
         where_v2 as where_v2,
     )
+    from headrace.ops.sequence_examples import (
+        parse_single_sequence_example as parse_single_sequence_example,
+    )
     from headrace.ops.session_handles import (
         delete_session_tensor as delete_session_tensor,
         get_session_handle as get_session_handle,
@@ -1151,6 +1154,7 @@ __all__ = [
     "parallel_stack",
     "parse_example",
     "parse_single_example",
+    "parse_single_sequence_example",
     "parse_tensor",
     "placeholder",
     "placeholder_with_default",
@@ -1730,6 +1734,7 @@ _HOMES = {
     "parallel_stack": "headrace.ops.stacking:parallel_stack",
     "parse_example": "headrace.ops.examples:parse_example",
     "parse_single_example": "headrace.ops.examples:parse_single_example",
+    "parse_single_sequence_example": "headrace.ops.sequence_examples:parse_single_sequence_example",
     "parse_tensor": "headrace.ops.tensor_serial:parse_tensor",
     "placeholder": "headrace.ops.source_ops:placeholder",
     "placeholder_with_default": "headrace.ops.source_ops:placeholder_with_default",

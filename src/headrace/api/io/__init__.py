@@ -39,6 +39,9 @@ if TYPE_CHECKING:
         QueueBase as QueueBase,
         RandomShuffleQueue as RandomShuffleQueue,
     )
+    from headrace.ops.sequence_examples import (
+        parse_single_sequence_example as parse_single_sequence_example,
+    )
     from headrace.ops.sparse_serial import (
         deserialize_many_sparse as deserialize_many_sparse,
         serialize_many_sparse as serialize_many_sparse,
@@ -82,6 +85,7 @@ __all__ = [
     "matching_files",
     "parse_example",
     "parse_single_example",
+    "parse_single_sequence_example",
     "parse_tensor",
     "read_file",
     "serialize_many_sparse",
@@ -115,6 +119,7 @@ _HOMES = {
     "matching_files": "headrace.ops.files:matching_files",
     "parse_example": "headrace.ops.examples:parse_example",
     "parse_single_example": "headrace.ops.examples:parse_single_example",
+    "parse_single_sequence_example": "headrace.ops.sequence_examples:parse_single_sequence_example",
     "parse_tensor": "headrace.ops.tensor_serial:parse_tensor",
     "read_file": "headrace.ops.files:read_file",
     "serialize_many_sparse": "headrace.ops.sparse_serial:serialize_many_sparse",
