@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from headrace.core import log
-from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
+from headrace.estimator.vocab_info import start_from_vocabulary
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.train.checkpoint_init import init_from_checkpoint
@@ -37,7 +37,7 @@ class WarmStartSettings(_Fields):
     vars_to_warm_start         a regular expression, for those trainable variables that it matches
                                from their names' beginnings ('.*': all); or a list of them, for all
                                variables; or a list of variables; or None
-    var_name_to_vocab_info     must be empty: tables aren't moved from one vocabulary to another
+    var_name_to_vocab_info     for tables whose vocabulary is another now: VocabInfo by name
     var_name_to_prev_var_name  names in the checkpoint of variables that are called otherwise there
     """
 
@@ -50,14 +50,13 @@ class WarmStartSettings(_Fields):
         var_name_to_vocab_info: Mapping[str, Any] | None = None,
         var_name_to_prev_var_name: Mapping[str, str] | None = None,
     ) -> WarmStartSettings:
-        _refuse_vocabularies(var_name_to_vocab_info)
         if not ckpt_to_initialize_from:
             raise ValueError("`ckpt_to_initialize_from` MUST be set in WarmStartSettings")
         return super().__new__(
             cls,
             os.fsdecode(ckpt_to_initialize_from),
             vars_to_warm_start,
-            {},
+            dict(var_name_to_vocab_info or {}),
             dict(var_name_to_prev_var_name or {}),
         )
 
@@ -88,28 +87,26 @@ def warm_start(
     """Let variables of the default graph start from a checkpoint: see tf.estimator's
     WarmStartSettings.
     """
-    _refuse_vocabularies(var_name_to_vocab_info)
     before = dict(var_name_to_prev_var_name or {})
+    moved = dict(var_name_to_vocab_info or {})
     found = _by_name(_chosen(vars_to_warm_start))
     log.info("Warm-starting from: %s", ckpt_to_initialize_from)
     for name, parts in found.items():
-        init_from_checkpoint(ckpt_to_initialize_from, {before.pop(name, name): parts})
-    if before:
-        raise ValueError(
-            "You provided the following variables in var_name_to_prev_var_name that were not used: "
-            f"{before}. Perhaps you misspelled them? Here is the list of viable variable names: "
-            f"{sorted(found)}"
-        )
-
-
-def _refuse_vocabularies(vocabularies: Mapping[str, Any] | None) -> None:
-    if vocabularies:
-        raise UnimplementedError(
-            None,
-            None,
-            "var_name_to_vocab_info: rows can't be moved from an old vocabulary to a new one",
-            hint="Make the checkpoint's tables fit the new vocabulary first, and start from that.",
-        )
+        saved, info = before.pop(name, name), moved.pop(name, None)
+        if info is not None:
+            start_from_vocabulary(ckpt_to_initialize_from, saved, parts, info)
+        else:
+            init_from_checkpoint(ckpt_to_initialize_from, {saved: parts})
+    for what, unused in (
+        ("var_name_to_prev_var_name", before),
+        ("var_name_to_vocab_info", moved),
+    ):
+        if unused:
+            raise ValueError(
+                f"You provided the following variables in {what} that were not used: "
+                f"{unused}. Perhaps you misspelled them? Here is the list of viable variable "
+                f"names: {sorted(found)}"
+            )
 
 
 def _chosen(which: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from headrace.variables.partition import PartitionedVariable
 from headrace.variables.resource_variable import ResourceVariable
 from headrace.variables.variable import Variable
 
-__all__ = ["init_from_checkpoint"]
+__all__ = ["init_from_checkpoint", "initialize_with"]
 
 Parts = list[Any]  # a variable, or the parts of a partitioned one
 _HOMES = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.MODEL_VARIABLES)
@@ -131,6 +131,12 @@ def _restore_initially(variable: Any, prefix: str, name: str) -> None:
     with graph.as_default(), graph.device(variable.device), graph.device("/device:CPU:0"):
         (value,) = restore_v2(prefix, [name], [spec], [dtype], name="checkpoint_initializer")
         value.set_shape(variable.shape)
+    initialize_with(variable, value)
+
+
+def initialize_with(variable: Any, value: Any) -> None:
+    """Replace a variable's initializer by one that assigns a value."""
+    graph = variable.graph
     with graph.as_default(), graph.colocate_with(variable.op):
         if isinstance(variable, ResourceVariable):
             made = resource_state.assign_variable_op(variable.handle, value)

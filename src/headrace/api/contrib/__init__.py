@@ -10,6 +10,7 @@ from headrace.core.export import on_first_use
 if TYPE_CHECKING:
     from headrace.api.contrib import (
         crf as crf,
+        estimator as estimator,
         framework as framework,
         layers as layers,
         legacy_seq2seq as legacy_seq2seq,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "crf",
+    "estimator",
     "framework",
     "layers",
     "legacy_seq2seq",
@@ -46,6 +48,7 @@ __all__ = [
 
 _HOMES = {
     "crf": "headrace.api.contrib.crf",
+    "estimator": "headrace.api.contrib.estimator",
     "framework": "headrace.api.contrib.framework",
     "layers": "headrace.api.contrib.layers",
     "legacy_seq2seq": "headrace.api.contrib.legacy_seq2seq",

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     )
     from headrace.estimator.canned.estimators import (
         BaselineClassifier as BaselineClassifier,
+        BaselineEstimator as BaselineEstimator,
         BaselineRegressor as BaselineRegressor,
         DNNClassifier as DNNClassifier,
+        DNNEstimator as DNNEstimator,
         DNNLinearCombinedClassifier as DNNLinearCombinedClassifier,
+        DNNLinearCombinedEstimator as DNNLinearCombinedEstimator,
         DNNLinearCombinedRegressor as DNNLinearCombinedRegressor,
         DNNRegressor as DNNRegressor,
         LinearClassifier as LinearClassifier,
+        LinearEstimator as LinearEstimator,
         LinearRegressor as LinearRegressor,
     )
     from headrace.estimator.columns.parse_spec import (
@@ -50,6 +54,9 @@ if TYPE_CHECKING:
         TrainSpec as TrainSpec,
         add_metrics as add_metrics,
         train_and_evaluate as train_and_evaluate,
+    )
+    from headrace.estimator.vocab_info import (
+        VocabInfo as VocabInfo,
     )
     from headrace.estimator.warm_start import (
         WarmStartSettings as WarmStartSettings,
@@ -92,12 +99,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BaselineClassifier",
+    "BaselineEstimator",
     "BaselineRegressor",
     "BestExporter",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "DNNClassifier",
+    "DNNEstimator",
     "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Estimator",
@@ -110,6 +120,7 @@ __all__ = [
     "GlobalStepWaiterHook",
     "LatestExporter",
     "LinearClassifier",
+    "LinearEstimator",
     "LinearRegressor",
     "LoggingTensorHook",
     "ModeKeys",
@@ -126,6 +137,7 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "TrainSpec",
+    "VocabInfo",
     "WarmStartSettings",
     "add_metrics",
     "classifier_parse_example_spec",
@@ -138,12 +150,15 @@ __all__ = [
 
 _HOMES = {
     "BaselineClassifier": "headrace.estimator.canned.estimators:BaselineClassifier",
+    "BaselineEstimator": "headrace.estimator.canned.estimators:BaselineEstimator",
     "BaselineRegressor": "headrace.estimator.canned.estimators:BaselineRegressor",
     "BestExporter": "headrace.estimator.exporters:BestExporter",
     "CheckpointSaverHook": "headrace.train.hooks.saving:CheckpointSaverHook",
     "CheckpointSaverListener": "headrace.train.hooks.saving:CheckpointSaverListener",
     "DNNClassifier": "headrace.estimator.canned.estimators:DNNClassifier",
+    "DNNEstimator": "headrace.estimator.canned.estimators:DNNEstimator",
     "DNNLinearCombinedClassifier": "headrace.estimator.canned.estimators:DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator": "headrace.estimator.canned.estimators:DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor": "headrace.estimator.canned.estimators:DNNLinearCombinedRegressor",
     "DNNRegressor": "headrace.estimator.canned.estimators:DNNRegressor",
     "Estimator": "headrace.estimator.estimator:Estimator",
@@ -156,6 +171,7 @@ _HOMES = {
     "GlobalStepWaiterHook": "headrace.train.hooks.stopping:GlobalStepWaiterHook",
     "LatestExporter": "headrace.estimator.exporters:LatestExporter",
     "LinearClassifier": "headrace.estimator.canned.estimators:LinearClassifier",
+    "LinearEstimator": "headrace.estimator.canned.estimators:LinearEstimator",
     "LinearRegressor": "headrace.estimator.canned.estimators:LinearRegressor",
     "LoggingTensorHook": "headrace.train.hooks.logs:LoggingTensorHook",
     "ModeKeys": "headrace.estimator.mode_keys:ModeKeys",
@@ -172,6 +188,7 @@ _HOMES = {
     "StopAtStepHook": "headrace.train.hooks.stopping:StopAtStepHook",
     "SummarySaverHook": "headrace.train.hooks.summaries:SummarySaverHook",
     "TrainSpec": "headrace.estimator.training:TrainSpec",
+    "VocabInfo": "headrace.estimator.vocab_info:VocabInfo",
     "WarmStartSettings": "headrace.estimator.warm_start:WarmStartSettings",
     "add_metrics": "headrace.estimator.training:add_metrics",
     "classifier_parse_example_spec": "headrace.estimator.columns.parse_spec:classifier_parse_example_spec",

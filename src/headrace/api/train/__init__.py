@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         SequenceExample as SequenceExample,
         ServerDef as ServerDef,
     )
+    from headrace.estimator.vocab_info import (
+        VocabInfo as VocabInfo,
+    )
     from headrace.estimator.warm_start import (
         warm_start as warm_start,
     )
@@ -269,6 +272,7 @@ __all__ = [
     "StopAtStepHook",
     "SummarySaverHook",
     "Supervisor",
+    "VocabInfo",
     "WorkerSessionCreator",
     "add_queue_runner",
     "apply_and_summarize",
@@ -388,6 +392,7 @@ _HOMES = {
     "StopAtStepHook": "headrace.train.hooks.stopping:StopAtStepHook",
     "SummarySaverHook": "headrace.train.hooks.summaries:SummarySaverHook",
     "Supervisor": "headrace.train.supervisor:Supervisor",
+    "VocabInfo": "headrace.estimator.vocab_info:VocabInfo",
     "WorkerSessionCreator": "headrace.train.session_creators:WorkerSessionCreator",
     "add_queue_runner": "headrace.train.queue_runners:add_queue_runner",
     "apply_and_summarize": "headrace.train.magnitudes:apply_and_summarize",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.estimator.columns.base import Inputs
@@ -13,7 +13,13 @@ from headrace.graph.scoped import control_dependencies
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
 
-__all__ = ["checked_labels", "checked_logits", "checked_range", "example_weights"]
+__all__ = [
+    "checked_labels",
+    "checked_logits",
+    "checked_range",
+    "checked_thresholds",
+    "example_weights",
+]
 
 
 def checked_logits(logits: Any, size: int) -> Tensor:
@@ -88,6 +94,15 @@ def checked_range(labels: Tensor, classes: int) -> Tensor:
         above = b.assert_non_negative(labels, message="Labels must >= 0")
         with control_dependencies((below, above)):
             return b.identity(labels)
+
+
+def checked_thresholds(thresholds: Sequence[float] | None) -> tuple[float, ...]:
+    """Thresholds of probabilities: each between 0 and 1."""
+    found = tuple(thresholds or ())
+    for threshold in found:
+        if not 0.0 < threshold < 1.0:
+            raise ValueError(f"thresholds not in (0, 1): {found}.")
+    return found
 
 
 def example_weights(

@@ -16,12 +16,16 @@ from headrace.ops.define import b
 
 __all__ = [
     "BaselineClassifier",
+    "BaselineEstimator",
     "BaselineRegressor",
     "DNNClassifier",
+    "DNNEstimator",
     "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "LinearClassifier",
+    "LinearEstimator",
     "LinearRegressor",
 ]
 
@@ -115,6 +119,24 @@ class LinearRegressor(_Linear):
         )
 
 
+@export("estimator.LinearEstimator")
+class LinearEstimator(_Linear):
+    """A linear model with a head of the user's."""
+
+    def __init__(
+        self,
+        head: Any,
+        feature_columns: Any,
+        model_dir: Any = None,
+        optimizer: Any = "Ftrl",
+        config: RunConfig | None = None,
+        partitioner: Any = None,
+        sparse_combiner: str = "sum",
+    ) -> None:
+        rest = {"model_dir": model_dir, "config": config}
+        super().__init__(head, feature_columns, optimizer, partitioner, sparse_combiner, **rest)
+
+
 # ---- Networks ------------------------------------------------------------------------------------
 
 
@@ -188,6 +210,35 @@ class DNNRegressor(_DNN):
     ) -> None:
         super().__init__(
             RegressionHead(label_dimension, weight_column, loss_reduction),
+            Network(tuple(feature_columns or ()), hidden_units, activation_fn, dropout, batch_norm),
+            optimizer,
+            input_layer_partitioner,
+            model_dir=model_dir,
+            config=config,
+            warm_start_from=warm_start_from,
+        )
+
+
+@export("estimator.DNNEstimator")
+class DNNEstimator(_DNN):
+    """Dense layers, and a head of the user's at their end."""
+
+    def __init__(
+        self,
+        head: Any,
+        hidden_units: Any,
+        feature_columns: Any,
+        model_dir: Any = None,
+        optimizer: Any = "Adagrad",
+        activation_fn: Callable[..., Any] | str | None = relu,
+        dropout: float | None = None,
+        input_layer_partitioner: Any = None,
+        config: RunConfig | None = None,
+        warm_start_from: Any = None,
+        batch_norm: bool = False,
+    ) -> None:
+        super().__init__(
+            head,
             Network(tuple(feature_columns or ()), hidden_units, activation_fn, dropout, batch_norm),
             optimizer,
             input_layer_partitioner,
@@ -323,6 +374,44 @@ class DNNLinearCombinedRegressor(_Combined):
         )
 
 
+@export("estimator.DNNLinearCombinedEstimator")
+class DNNLinearCombinedEstimator(_Combined):
+    """A linear model and a network, trained together, with a head of the user's."""
+
+    def __init__(
+        self,
+        head: Any,
+        model_dir: Any = None,
+        linear_feature_columns: Any = None,
+        linear_optimizer: Any = "Ftrl",
+        dnn_feature_columns: Any = None,
+        dnn_optimizer: Any = "Adagrad",
+        dnn_hidden_units: Any = None,
+        dnn_activation_fn: Callable[..., Any] | str | None = relu,
+        dnn_dropout: float | None = None,
+        input_layer_partitioner: Any = None,
+        config: RunConfig | None = None,
+        linear_sparse_combiner: str = "sum",
+    ) -> None:
+        super().__init__(
+            head,
+            Network(
+                tuple(dnn_feature_columns or ()),
+                dnn_hidden_units,
+                dnn_activation_fn,
+                dnn_dropout,
+                False,
+            ),
+            dnn_optimizer,
+            linear_feature_columns,
+            linear_optimizer,
+            linear_sparse_combiner,
+            input_layer_partitioner,
+            model_dir=model_dir,
+            config=config,
+        )
+
+
 # ---- Baselines -----------------------------------------------------------------------------------
 
 
@@ -367,3 +456,17 @@ class BaselineRegressor(_Baseline):
     ) -> None:
         head = RegressionHead(label_dimension, weight_column, loss_reduction)
         super().__init__(head, optimizer, weight_column, model_dir=model_dir, config=config)
+
+
+@export("estimator.BaselineEstimator")
+class BaselineEstimator(_Baseline):
+    """A model that ignores its features, with a head of the user's."""
+
+    def __init__(
+        self,
+        head: Any,
+        model_dir: Any = None,
+        optimizer: Any = "Ftrl",
+        config: RunConfig | None = None,
+    ) -> None:
+        super().__init__(head, optimizer, None, model_dir=model_dir, config=config)

@@ -6,7 +6,8 @@ example is, and which metrics there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.core import dtypes
@@ -15,6 +16,7 @@ from headrace.estimator.canned.checks import (
     checked_labels,
     checked_logits,
     checked_range,
+    checked_thresholds,
     example_weights,
 )
 from headrace.estimator.mode_keys import ModeKeys
@@ -28,6 +30,7 @@ from headrace.estimator.spec import EstimatorSpec
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
+from headrace.graph.scoped import control_dependencies
 from headrace.layers import losses
 from headrace.layers.losses import Reduction
 from headrace.ops import summary_functions
@@ -40,7 +43,10 @@ from headrace.ops.vocabularies import (
 from headrace.train.global_step import get_global_step
 from headrace.train.saved_model.names import DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
-__all__ = ["BinaryHead", "Head", "MultiClassHead", "RegressionHead", "classifier_head"]
+__all__ = ["BinaryHead", "ClassHead", "Head", "MultiClassHead", "RegressionHead", "classifier_head"]
+
+
+LossFn = Callable[..., Any]
 
 
 class Loss(NamedTuple):
@@ -56,17 +62,29 @@ class Head:
     """The end of a model.
 
     weight_column: the feature, by name or as a numeric column, that holds weights of examples.
-    loss_reduction: how the losses of a batch become one.
+    loss_reduction: how the losses of a batch become one. loss_fn: the loss of each example, as a
+    function of labels, logits and, if it takes them, features and mode. name: ends the names of
+    metrics and summaries.
     """
 
     logits_dimension: int
     _weighs_logits = False  # whether each logit of an example may have a weight of its own
 
-    def __init__(self, weight_column: Any = None, loss_reduction: str = Reduction.SUM) -> None:
+    def __init__(
+        self,
+        weight_column: Any = None,
+        loss_reduction: str = Reduction.SUM,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
+    ) -> None:
         if loss_reduction not in Reduction.all() or loss_reduction == Reduction.NONE:
             raise ValueError(f"Invalid loss_reduction: {loss_reduction}")
+        if loss_fn is not None:
+            _check_loss_fn(loss_fn)
         self._weight_column = weight_column
         self._reduction = loss_reduction
+        self._loss_fn = loss_fn
+        self.name = name
 
     # -- What kinds of heads differ in ---------------------------------------------------------
 
@@ -76,8 +94,12 @@ class Head:
     def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
         raise NotImplementedError
 
-    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
-        """The labels as numbers, and the loss of each example."""
+    def _processed(self, logits: Tensor, labels: Any) -> Tensor:
+        """The labels as numbers, checked."""
+        raise NotImplementedError
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The loss of each example, given its labels as numbers."""
         raise NotImplementedError
 
     def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
@@ -85,10 +107,14 @@ class Head:
 
     # -- What all do ---------------------------------------------------------------------------
 
-    def create_loss(self, features: Mapping[str, Any], logits: Any, labels: Any) -> Loss:
+    def create_loss(self, features: Mapping[str, Any], mode: str, logits: Any, labels: Any) -> Loss:
         """The loss of a batch."""
         logits = convert_to_tensor(logits)
-        numbers, unreduced = self._losses(logits, labels)
+        numbers = self._processed(logits, labels)
+        if self._loss_fn is None:
+            unreduced = self._losses(logits, numbers)
+        else:
+            unreduced = _call_loss_fn(self._loss_fn, numbers, logits, features, mode)
         weights = example_weights(features, self._weight_column, logits, self._weighs_logits)
         loss = losses.compute_weighted_loss(unreduced, weights, reduction=self._reduction)
         return Loss(loss, unreduced, weights, numbers)
@@ -105,30 +131,37 @@ class Head:
         """What a model function returns, given logits; to train, an optimizer or a function from
         the loss to a training op.
         """
-        with name_scope(None, "head"):
+        with name_scope(self.name, "head"):
             predictions = self._predictions(logits)
             if mode == ModeKeys.PREDICT:
                 outputs = self._export_outputs(predictions)
                 return EstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
             logits = predictions.get("logits", predictions.get("predictions"))
-            loss = self.create_loss(features, logits, labels)
+            loss = self.create_loss(features, mode, logits, labels)
             if mode == ModeKeys.TRAIN:
-                train_op = _train_op(loss.training_loss, optimizer, train_op_fn)
+                train_op = train_op_of(loss.training_loss, optimizer, train_op_fn)
                 mean_loss = self._mean_loss(loss)
         if mode == ModeKeys.EVAL:
             return EstimatorSpec(
                 mode,
                 predictions=predictions,
                 loss=loss.training_loss,
-                eval_metric_ops=self._metrics(predictions, loss),
+                eval_metric_ops={
+                    self.named(key): metric
+                    for key, metric in self._metrics(predictions, loss).items()
+                },
             )
         with name_scope(""):
-            summary_functions.scalar("loss", loss.training_loss)
+            summary_functions.scalar(self.named("loss"), loss.training_loss)
             if mean_loss is not None:
-                summary_functions.scalar("average_loss", mean_loss)
+                summary_functions.scalar(self.named("average_loss"), mean_loss)
         return EstimatorSpec(
             mode, predictions=predictions, loss=loss.training_loss, train_op=train_op
         )
+
+    def named(self, key: str) -> str:
+        """The name of a metric or summary, with the head's if it has one."""
+        return f"{key}/{self.name}" if self.name else key
 
     def _mean_loss(self, loss: Loss) -> Tensor | None:
         if self._reduction != Reduction.SUM:
@@ -137,7 +170,39 @@ class Head:
         return loss.training_loss / total
 
 
-def _train_op(loss: Tensor, optimizer: Any, train_op_fn: Callable[[Tensor], Any] | None) -> Any:
+_LOSS_ARGUMENTS = {"labels", "logits", "features", "mode"}
+
+
+def _check_loss_fn(loss_fn: LossFn) -> None:
+    taken = list(inspect.signature(loss_fn).parameters)
+    for needed in ("labels", "logits"):
+        if needed not in taken:
+            raise ValueError(f"loss_fn must contain argument: {needed}. Given arguments: {taken}")
+    if unknown := sorted(set(taken) - _LOSS_ARGUMENTS):
+        raise ValueError(f"loss_fn has unexpected args: {unknown}")
+
+
+def _call_loss_fn(
+    loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Mapping[str, Any], mode: str
+) -> Tensor:
+    """The losses that a user's function returns: one for each example, or for each logit."""
+    given = {"features": features, "mode": mode}
+    taken = inspect.signature(loss_fn).parameters
+    extra = {key: value for key, value in given.items() if key in taken}
+    with name_scope("call_loss_fn", None, (labels, logits)):
+        losses = convert_to_tensor(loss_fn(labels=labels, logits=logits, **extra))
+        shape = b.shape(losses, name="unweighted_loss/shape")
+        sizes = b.shape(logits, name="logits_shape")
+        fits = b.logical_or(
+            b.reduce_all(b.equal(shape, sizes)),
+            b.reduce_all(b.equal(shape, b.concat([sizes[:-1], [1]], axis=0))),
+        )
+        message = "loss_fn must return Tensor of shape [D0, D1, ... DN, 1]."
+        with control_dependencies([b.Assert(fits, [message, shape, sizes])]):
+            return b.identity(losses)
+
+
+def train_op_of(loss: Tensor, optimizer: Any, train_op_fn: Callable[[Tensor], Any] | None) -> Any:
     if (optimizer is None) == (train_op_fn is None):
         both = "both be None" if optimizer is None else "both be set"
         raise ValueError(f"train_op_fn and optimizer cannot {both}.")
@@ -152,7 +217,7 @@ def _train_op(loss: Tensor, optimizer: Any, train_op_fn: Callable[[Tensor], Any]
 # ---- Classes -------------------------------------------------------------------------------------
 
 
-class _ClassHead(Head):
+class ClassHead(Head):
     """A head with classes, which may have names (label_vocabulary); labels then are names."""
 
     def __init__(
@@ -161,8 +226,10 @@ class _ClassHead(Head):
         weight_column: Any = None,
         label_vocabulary: Any = None,
         loss_reduction: str = Reduction.SUM,
+        loss_fn: LossFn | None = None,
+        name: str | None = None,
     ) -> None:
-        super().__init__(weight_column, loss_reduction)
+        super().__init__(weight_column, loss_reduction, loss_fn, name)
         if label_vocabulary is not None and not isinstance(label_vocabulary, list | tuple):
             raise ValueError(
                 "label_vocabulary should be a list or a tuple. Given type: "
@@ -206,13 +273,13 @@ class _ClassHead(Head):
         }
 
 
-class MultiClassHead(_ClassHead):
+class MultiClassHead(ClassHead):
     """One of several classes, by softmax."""
 
-    def __init__(self, n_classes: int, *rest: Any) -> None:
+    def __init__(self, n_classes: int, *rest: Any, **named: Any) -> None:
         if not isinstance(n_classes, int) or n_classes <= 2:
             raise ValueError(f"n_classes must be > 2: {n_classes}.")
-        super().__init__(n_classes, *rest)
+        super().__init__(n_classes, *rest, **named)
         self.logits_dimension = n_classes
 
     def _predictions(self, logits: Any) -> dict[str, Tensor]:
@@ -230,15 +297,17 @@ class MultiClassHead(_ClassHead):
                 "all_classes": all_classes,
             }
 
-    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+    def _processed(self, logits: Tensor, labels: Any) -> Tensor:
         ids = checked_labels(labels, logits, 1)
         if self._vocabulary is not None:
             ids = self._ids_of(ids)
         elif not ids.dtype.is_integer:
             raise ValueError(f"Labels dtype should be integer. Instead got {ids.dtype!r}.")
-        ids = checked_range(ids, self._classes)
-        unreduced = losses.sparse_softmax_cross_entropy(ids, logits, reduction=Reduction.NONE)
-        return ids, b.expand_dims(unreduced, -1)
+        return checked_range(ids, self._classes)
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        unreduced = losses.sparse_softmax_cross_entropy(labels, logits, reduction=Reduction.NONE)
+        return b.expand_dims(unreduced, -1)
 
     def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
         return metrics.class_metrics(
@@ -246,13 +315,14 @@ class MultiClassHead(_ClassHead):
         )
 
 
-class BinaryHead(_ClassHead):
+class BinaryHead(ClassHead):
     """Yes or no, by one logit."""
 
     logits_dimension = 1
 
-    def __init__(self, *rest: Any) -> None:
-        super().__init__(2, *rest)
+    def __init__(self, *rest: Any, thresholds: Sequence[float] = (), **named: Any) -> None:
+        super().__init__(2, *rest, **named)
+        self._thresholds = checked_thresholds(thresholds)
 
     def _predictions(self, logits: Any) -> dict[str, Tensor]:
         with name_scope(None, "predictions", (logits,)):
@@ -276,12 +346,14 @@ class BinaryHead(_ClassHead):
         regression = {"regression": RegressionOutput(predictions["logistic"])}
         return super()._export_outputs(predictions) | regression
 
-    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
+    def _processed(self, logits: Tensor, labels: Any) -> Tensor:
         numbers = checked_labels(labels, logits, 1)
         if self._vocabulary is not None:
             numbers = self._ids_of(numbers)
-        numbers = checked_range(b.to_float(numbers), 2)
-        return numbers, b.sigmoid_cross_entropy_with_logits(labels=numbers, logits=logits)
+        return checked_range(b.to_float(numbers), 2)
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return b.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
         return metrics.binary_metrics(
@@ -290,6 +362,7 @@ class BinaryHead(_ClassHead):
             predictions["class_ids"],
             loss.weights,
             loss.unreduced_loss,
+            self._thresholds,
         )
 
 
@@ -305,7 +378,7 @@ def classifier_head(
 
 
 class RegressionHead(Head):
-    """Numbers, by the squared error."""
+    """Numbers, by the squared error, or by a loss_fn; inverse_link_fn makes them of logits."""
 
     _weighs_logits = True
 
@@ -314,14 +387,21 @@ class RegressionHead(Head):
         label_dimension: int = 1,
         weight_column: Any = None,
         loss_reduction: str = Reduction.SUM,
+        loss_fn: LossFn | None = None,
+        inverse_link_fn: Callable[[Any], Any] | None = None,
+        name: str | None = None,
     ) -> None:
-        super().__init__(weight_column, loss_reduction)
+        super().__init__(weight_column, loss_reduction, loss_fn, name)
         if label_dimension < 1:
             raise ValueError(f"Invalid label_dimension {label_dimension}.")
         self.logits_dimension = label_dimension
+        self._inverse_link_fn = inverse_link_fn
 
     def _predictions(self, logits: Any) -> dict[str, Tensor]:
-        return {"predictions": checked_logits(logits, self.logits_dimension)}
+        logits = checked_logits(logits, self.logits_dimension)
+        if self._inverse_link_fn is None:
+            return {"predictions": logits}
+        return {"predictions": self._inverse_link_fn(logits), "logits": logits}
 
     def _export_outputs(self, predictions: dict[str, Tensor]) -> dict[str, ExportOutput]:
         output = RegressionOutput(predictions["predictions"])
@@ -331,10 +411,11 @@ class RegressionHead(Head):
             "predict": PredictOutput(predictions),
         }
 
-    def _losses(self, logits: Tensor, labels: Any) -> tuple[Tensor, Tensor]:
-        numbers = b.to_float(checked_labels(labels, logits, self.logits_dimension))
-        unreduced = losses.mean_squared_error(numbers, logits, reduction=Reduction.NONE)
-        return numbers, unreduced
+    def _processed(self, logits: Tensor, labels: Any) -> Tensor:
+        return b.to_float(checked_labels(labels, logits, self.logits_dimension))
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return losses.mean_squared_error(labels, logits, reduction=Reduction.NONE)
 
     def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
         return metrics.number_metrics(

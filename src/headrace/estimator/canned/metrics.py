@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.layers.metrics import confusions, curves, means
@@ -10,7 +10,7 @@ from headrace.layers.weights import broadcast_weights
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b
 
-__all__ = ["binary_metrics", "class_metrics", "number_metrics"]
+__all__ = ["binary_metrics", "class_metrics", "label_metrics", "number_metrics"]
 
 
 def _mean(values: Any, weights: Any, name: str, inner: str) -> Any:
@@ -46,7 +46,12 @@ def class_metrics(labels: Any, class_ids: Any, weights: Any, losses: Any) -> dic
 
 
 def binary_metrics(
-    labels: Any, logistic: Any, class_ids: Any, weights: Any, losses: Any
+    labels: Any,
+    logistic: Any,
+    class_ids: Any,
+    weights: Any,
+    losses: Any,
+    thresholds: Sequence[float] = (),
 ) -> dict[str, Any]:
     """Of two classes: what is asked of yes and no, and of the probability of yes."""
     with name_scope(None, "metrics", (labels, logistic, class_ids, weights, losses)):
@@ -65,7 +70,59 @@ def binary_metrics(
             "accuracy_baseline": _baseline(labels_mean),
             "auc": _auc(labels, logistic, weights, "ROC", "auc"),
             "auc_precision_recall": _auc(labels, logistic, weights, "PR", "auc_precision_recall"),
+            **_at_thresholds(labels, logistic, weights, thresholds),
         }
+
+
+def _at_thresholds(
+    labels: Any, predictions: Any, weights: Any, thresholds: Sequence[float]
+) -> dict[str, Any]:
+    """What is asked of yes and no, yes being what is above a threshold."""
+    found: dict[str, Any] = {}
+    for threshold in thresholds:
+        end = f"positive_threshold_{threshold:g}"
+        for key, metric in (
+            ("precision", curves.precision_at_thresholds),
+            ("recall", curves.recall_at_thresholds),
+        ):
+            with name_scope(f"{key}/{end}", None, (predictions, labels, weights)) as scope:
+                value, update = metric(
+                    labels, predictions, thresholds=(threshold,), weights=weights, name=scope
+                )
+                found[f"{key}/{end}"] = b.squeeze(value), b.squeeze(update)
+        with name_scope(f"accuracy/{end}", None, (predictions, labels, weights)) as scope:
+            above = b.to_float(b.greater_equal(predictions, threshold))
+            found[f"accuracy/{end}"] = means.accuracy(labels, above, weights=weights, name=scope)
+    return found
+
+
+def label_metrics(
+    labels: Any,
+    probabilities: Any,
+    weights: Any,
+    losses: Any,
+    thresholds: Sequence[float],
+    classes: Mapping[int, str],
+) -> dict[str, Any]:
+    """Of several labels at once: of all of them, and of those of `classes`, under their names."""
+    with name_scope(None, "metrics", (labels, probabilities, weights, losses)):
+        found = {
+            "average_loss": means.mean(losses, weights=weights, name="average_loss"),
+            "auc": _auc(labels, probabilities, weights, "ROC", "auc"),
+            "auc_precision_recall": _auc(
+                labels, probabilities, weights, "PR", "auc_precision_recall"
+            ),
+            **_at_thresholds(labels, probabilities, weights, thresholds),
+        }
+        for index, name in classes.items():
+            wanted = b.expand_dims(labels[:, index], -1)
+            given = b.expand_dims(probabilities[:, index], -1)
+            key = f"probability_mean/{name}"
+            found[key] = _mean(given, weights, key, "predictions")
+            for key, curve in (("auc", "ROC"), ("auc_precision_recall", "PR")):
+                key = f"{key}/{name}"
+                found[key] = _auc(wanted, given, weights, curve, key)
+        return found
 
 
 def number_metrics(labels: Any, predicted: Any, weights: Any, losses: Any) -> dict[str, Any]:
