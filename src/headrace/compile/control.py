@@ -143,6 +143,27 @@ class Control:
             for a, b in zip(first, second, strict=True)
         ]
 
+    def sequence(self, parts: Sequence[Callable[[], tuple[Reg | None, int] | None]]) -> None:
+        """Run parts one after the other. One that returns (condition, number) lets control go on
+        at the part of that number (as many as there are: at the end) unless the condition holds;
+        always, where it's None.
+        """
+        labels = [self._label("part") for _ in range(len(parts) + 1)]
+        for part, label in zip(parts, labels, strict=False):
+            self._jump(label)
+            self._start(label)
+            jump = part()
+            if jump is not None:
+                condition, number = jump
+                after = self._label("on")
+                if condition is None:
+                    self._jump(labels[number])
+                else:
+                    self._branch(condition, after, labels[number])
+                self._start(after)
+        self._jump(labels[-1])
+        self._start(labels[-1])
+
     def _less(self, x: Reg, y: Reg) -> Reg:
         return self._new(f"icmp slt i64 {x.text}, {y.text}", I1)
 

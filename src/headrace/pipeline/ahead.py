@@ -11,6 +11,7 @@ from headrace.compile.ahead.model import Model, port_name
 from headrace.compile.ahead.planning import plan_flow
 from headrace.compile.target import Target
 from headrace.graph.dataflow import ValueType
+from headrace.optimize.raised import Unraisable
 from headrace.pipeline.passes import Options, optimise, prepare
 
 __all__ = ["compile_model"]
@@ -20,7 +21,10 @@ def compile_model(model: Model, target: Target, *, name: str, stem: str, origin:
     """Compile `model` as a function `name`, for files called `stem`; see compile.ahead.build."""
     options = Options()
     step = prepare(model.outputs, (), model.inputs, options)
-    flow = optimise(step, model.sizes, options)
+    try:
+        flow = optimise(step, model.sizes, options)
+    except Unraisable as error:
+        raise ValueError(f"can't be compiled ahead of time: {error}") from error
     plan = plan_flow(flow, target)
     outputs = [
         _port(port_name(t), v.type) for t, v in zip(model.outputs, flow.fetches, strict=True)

@@ -20,6 +20,7 @@ from headrace.compile.ahead.interface import Port
 from headrace.core import proto
 from headrace.core.errors import OpError
 from headrace.core.shapes import TensorShape
+from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.import_graph import import_graph_def
@@ -106,10 +107,15 @@ def _sinks(graph: Graph) -> tuple[Tensor, ...]:
     operations = graph.get_operations()
     used = {t.op for op in operations for t in op.inputs}
     used |= {c for op in operations for c in op.control_inputs}
-    found = [t for op in operations if op not in used and op.inputs for t in op.outputs]
+    found = [t for op in operations if op not in used and op.inputs for t in _values(op)]
     if not found:
         raise ValueError("the graph has no outputs that can be told: name them with --output")
     return tuple(found)
+
+
+def _values(op: Operation) -> Sequence[Tensor]:
+    """What an operation computes; which way a Merge was reached isn't asked for."""
+    return op.outputs[:1] if op.definition.flow is Flow.MERGE else op.outputs
 
 
 def _placeholders(

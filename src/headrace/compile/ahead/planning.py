@@ -12,6 +12,7 @@ from headrace.compile.ahead.anchors import FAMILIES
 from headrace.compile.ahead.simplify import simplify
 from headrace.compile.cluster import is_lowerable
 from headrace.compile.compiled import plan_region
+from headrace.compile.lists import list_users, lists_fit
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region
 from headrace.compile.target import Target
@@ -26,6 +27,7 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
     flow = widen(simplify(flow), _can)
     nodes = [n for n in flow.nodes if n.constant is None]
     _refuse([n for n in nodes if not _can(n)])
+    _refuse([n for users in list_users(nodes) if not lists_fit(users) for n in users])
     region = Region(nodes, list(flow.fetches))
     plan = plan_region(region, target, threads=1, families=FAMILIES, plain=True)
     feeds = [feed.value for feed in flow.feeds]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from hashlib import sha256
 
 import numpy as np
@@ -22,7 +23,7 @@ from headrace.compile.ahead.interface import ALIGNMENT, Interface, Port
 from headrace.compile.emit import I8, I32, I64, PTR, VOID, Function, Module, Reg
 from headrace.compile.foreign import is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE, generate
-from headrace.compile.plan import Buffer, Plan
+from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.target import Target
 
 __all__ = ["Program", "make_program"]
@@ -57,11 +58,8 @@ def make_program(
     _check(plan, inputs, outputs)
     layout = _Layout(plan)
     interface = Interface(name, tuple(inputs), tuple(outputs), layout.workspace)
-    symbols = {
-        repr(kernel): f"{name}_kernel_{i}"
-        for i, kernel in enumerate({repr(c.kernel): c.kernel for c in plan.calls}.values())
-    }
-    kernels = {repr(c.kernel): c.kernel for c in plan.calls}
+    kernels = {repr(c.kernel): c.kernel for c in plan.calls if not isinstance(c.kernel, Jump)}
+    symbols = {key: f"{name}_kernel_{i}" for i, key in enumerate(kernels)}
     modules = [_entry_module(plan, layout, interface, symbols, target)]
     modules += [generate(kernels[key], s, target, serial=True) for key, s in symbols.items()]
     return Program(interface, tuple(modules), tuple(symbols.values()), bytes(layout.weights))
@@ -75,6 +73,8 @@ def _check(plan: Plan, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
                 f"the model reads a variable ({buffer.label or buffer.index}): freeze it first, "
                 "with graph_util.convert_variables_to_constants"
             )
+        if buffer.kind == "list":
+            raise ValueError(f"nobody knows how long the list {buffer.label!r} gets")
         if buffer.kind in ("input", "output"):
             port = (inputs if buffer.kind == "input" else outputs)[buffer.index]
             if (port.dtype, port.size) != (buffer.dtype, buffer.size):
@@ -163,7 +163,7 @@ def _write_calls(
     module: Module, plan: Plan, layout: _Layout, interface: Interface, symbols: dict[str, str]
 ) -> Function:
     """The function that runs the plan's kernels, given pointers that are sound; returns 3 if an
-    index was not.
+    index was not, which ends a loop.
     """
     f = module.function(f"{interface.name}_run", [PTR] * (len(interface.ports) + 1), I32)
     workspace = f.parameters[-1]
@@ -183,7 +183,7 @@ def _write_calls(
             return f.offset(weights, layout.offsets[number], I8)
         return f.offset(workspace, buffer.offset, I8)
 
-    for call in plan.calls:
+    def run(call: Call) -> None:
         scratch = f.offset(workspace, layout.scratch, I8)
         counters = f.offset(workspace, layout.counters, I8)
         for i in range(call.kernel.counters):
@@ -195,5 +195,18 @@ def _write_calls(
         for i, pointer in enumerate([*pointers, scratch, counters]):
             f.store(pointer, table, i)
         f.call(symbols[repr(call.kernel)], VOID, table, f.const(0, I64), f.const(1, I64))
-    wrong = f.icmp("ne", f.load(I64, status), 0)
-    return f.finish(f.select(wrong, f.const(3, I32), f.const(0, I32)))
+
+    def step(number: int, call: Call) -> tuple[Reg | None, int] | None:
+        if not isinstance(call.kernel, Jump):
+            return run(call)
+        if call.kernel.conditional:
+            return f.icmp("ne", f.load(I8, address(*call.buffers)), 0), call.kernel.target
+        ends_loop = plan.fault is not None and call.kernel.target <= number
+        return is_faulty() if ends_loop else None, call.kernel.target
+
+    def is_faulty() -> Reg:
+        words = [status] if plan.fault is None else [status, address(plan.fault)]
+        return f.icmp("ne", reduce(f.or_, [f.load(I64, word) for word in words]), 0)
+
+    f.sequence([partial(step, number, call) for number, call in enumerate(plan.calls)])
+    return f.finish(f.select(is_faulty(), f.const(3, I32), f.const(0, I32)))
