@@ -4,13 +4,13 @@ A piece of a join is made at its place in the join's result, if a group can do t
 copies it there. One that lies together may be read by others too: it's a part of the join's buffer.
 One that lies in rows apart is made there by a map, if the join is all that reads it.
 
-The slope of a softmax's loss takes the place of the logits, if nobody else reads these: there are
-as many as words in a language, for each word of a text. No value has two homes.
+The slope of a softmax's loss takes the place of the logits, if nobody else reads these, nor a part
+of them: there are as many as words in a language, for each word of a text. No value has two homes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -42,32 +42,43 @@ def homes_of(
     region: Region, groups: Sequence[Group], elsewhere: Collection[Value]
 ) -> dict[Value, Home]:
     """The homes of values; those of `elsewhere` have other places."""
-    made = {
-        v: g for g in groups if g.kind in _KINDS for n in g.nodes for v in n.outputs
-        if v not in elsewhere
-    }  # fmt: skip
+    made = {v: g for g in groups if g.kind in _KINDS for n in g.nodes for v in n.outputs}
+    found = [
+        pair for g in groups for pair in (*_pieces(region, g, made), *_slopes(region, g, made))
+    ]
     homes: dict[Value, Home] = {}
-    for group in groups:
-        join = group.head.outputs[0] if group.kind == "join" else None
-        if join is None or join in elsewhere:
-            continue
-        assembly = assembly_of(group.head.definition.lower, group.head)  # type: ignore[arg-type]
-        if assembly is None or assembly.fill is not None:  # which is stored last
-            continue
-        for number, view in assembly.pieces:
-            source = region.source(group.head.inputs[number])
-            base, home = source.base, Home(join, view)
-            if base in made and base not in homes and _fits(region, made[base], source, home):
-                homes[base] = home
-    for group in groups:
-        slope = _slope(region, group) if group.kind == "cross_entropy" else None
-        logits = region.source(group.head.inputs[0]) if slope is not None else None
-        if slope is None or logits is None or {slope, logits.base} & {*elsewhere, *homes}:
-            continue
-        if logits.base in made and _is_last(region, logits, group):
-            sizes = group.space.shape
-            homes[slope] = Home(logits.base, View(sizes, row_major(sizes)))
+    for value, home in found:
+        if not {value, home.whole} & {*elsewhere} and value not in homes:
+            homes[value] = home
     return homes
+
+
+def _pieces(
+    region: Region, group: Group, made: Mapping[Value, Group]
+) -> Iterator[tuple[Value, Home]]:
+    """The pieces that can be made in a join's result."""
+    node = group.head if group.kind == "join" else None
+    assembly = assembly_of(node.definition.lower, node) if node is not None else None  # type: ignore[arg-type]
+    if node is None or assembly is None or assembly.fill is not None:  # which is stored last
+        return
+    for number, view in assembly.pieces:
+        source, home = region.source(node.inputs[number]), Home(node.outputs[0], view)
+        if source.base in made and _fits(region, made[source.base], source, home):
+            yield source.base, home
+
+
+def _slopes(
+    region: Region, group: Group, made: Mapping[Value, Group]
+) -> Iterator[tuple[Value, Home]]:
+    """The slopes that can be made in the place of logits."""
+    if group.kind != "cross_entropy":
+        return
+    logits, sizes = region.source(group.head.inputs[0]), group.space.shape
+    last = logits.view is None and region.consumers[logits.base] == [group.head]
+    slope, maker = _slope(region, group), made.get(logits.base)
+    whole = maker is not None and maker.kind != "join"  # whose pieces others may read later
+    if slope is not None and last and whole:
+        yield slope, Home(logits.base, View(sizes, row_major(sizes)))
 
 
 def _slope(region: Region, group: Group) -> Value | None:
@@ -77,11 +88,6 @@ def _slope(region: Region, group: Group) -> Value | None:
         if v.type == group.result.type and not {*group.nodes}.issuperset(region.consumers[v])
     ]  # fmt: skip
     return found[0] if len(found) == 1 else None
-
-
-def _is_last(region: Region, source: Source, group: Group) -> bool:
-    """Whether a group's head is all that reads the whole of a source's base."""
-    return source.view is None and region.consumers[source.base] == [group.head]
 
 
 def _fits(region: Region, maker: Group, source: Source, home: Home) -> bool:
