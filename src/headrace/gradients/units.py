@@ -30,9 +30,10 @@ from headrace.graph.contexts import (
     output_context,
     switch,
 )
+from headrace.graph.definition import Kind
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
-from headrace.graph.inference import constant_value
+from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.cond import open_branches, record_branches
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -455,6 +456,8 @@ class Backwards(WhileContext):
         if constant is not None:
             with _inside(self.graph, self):
                 return b.constant(constant, value.dtype.base_dtype)
+        if _is_known_in_part(value):
+            return self._again(value)
         popped: list[Tensor] = []
 
         def pop(values: Tensor) -> Tensor:
@@ -465,6 +468,23 @@ class Backwards(WhileContext):
         add_variable(self, _all_of(self.forward, _lifted(value, self.forward)), pop, ())
         popped[0].set_shape(value.shape)
         return popped[0]
+
+    def _again(self, value: Tensor) -> Tensor:
+        """A tensor put together anew, of what is saved and what needn't be."""
+        op, graph = value.op, self.graph
+        inputs = [self.AddValue(t) for t in op._inputs]
+        with _inside(graph, self):
+            name = graph.unique_name(op.type)
+            made = graph.add_operation(op.definition, inputs, dict(op._attrs), name)
+        return made._outputs[value.value_index]
+
+
+def _is_known_in_part(value: Tensor) -> bool:
+    """Whether a tensor is made of constants and other numbers, as the place of `x[i, 1:3]` is."""
+    if value.op.definition.kind is not Kind.MOVEMENT:
+        return False
+    known = partial_value(value)
+    return known is not None and any(v is not None for v in known.ravel().tolist())
 
 
 def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:

@@ -22,6 +22,9 @@ SLICES = {
     "the last axis": lambda x, i: x[..., i],
     "both ends": lambda x, i: x[i, ..., i],
     "new axes": lambda x, i: x[tf.newaxis, :, i, ..., tf.newaxis],
+    "a part of a row": lambda x, i: x[i, 1:3],
+    "a part of a column": lambda x, i: x[-2:, i, ::2],
+    "backwards": lambda x, i: x[2:0:-1, tf.newaxis, ..., i],
     "a block": lambda x, i: tf.slice(x, [i, 1, 0], [1, 2, 3]),
     "a block of the last axis": lambda x, i: tf.slice(x, [0, 0, i], [3, 3, 1]),
 }
@@ -40,19 +43,6 @@ def test_slices_and_their_gradients(which, shape):
         3, lambda i, y: y + tf.reduce_sum(tf.sin(SLICES[which](x, i)) * (y + 1.0)), tf.zeros([])
     )
     assert_one_call([found, *tf.gradients(found, x)])
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        lambda x, i: x[i, 1:3],
-        lambda x, i: x[-2:, i, ::2],
-        lambda x, i: x[2:0:-1, tf.newaxis, ..., i],
-    ],
-)
-def test_known_parts_of_some_axes(piece):
-    x = tf.get_variable("x", initializer=uniform(3, 4, 3))
-    assert_one_call([loop(3, lambda i, y: y * 2 + piece(x, i), tf.zeros_like(piece(x, 0)))])
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool", "uint8"])
