@@ -88,13 +88,13 @@ class TileWriter:
         masks = [lane_mask(f, tile.columns - lanes * v, lanes) for v in range(vectors)]
         sums = _begin(f, tile, lanes, vectors, partial, first)
 
-        def fetch() -> None:
-            for at in range(tile.rows * vectors):
-                r, v = divmod(at, vectors)
-                sink.fetch(f, pointers, f.add(index, r * sink.stride + v * lanes))
+        def fetch(r: Reg) -> None:
+            for v in range(vectors):
+                at = f.add(f.mul(r, sink.stride), v * lanes)
+                sink.fetch(f, pointers, f.add(index, at))
 
         if tile.split:
-            f.when(last, fetch)
+            f.when(last, lambda: f.loop(0, tile.rows, fetch))
         sums = _multiply(f, tile, lanes, vectors, (a, b, depth, ahead), masks, sums)
 
         def keep() -> None:
