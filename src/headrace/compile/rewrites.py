@@ -170,7 +170,7 @@ def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
     if not isinstance(rule, Elementwise) or len(node.inputs) < 2 or node.constant is not None:
         return None
     found = [v.producer for v in node.inputs if isinstance(v.producer, Node) and uses[v] == 1]
-    if len(found) < len(node.inputs):
+    if len(found) < len(node.inputs) or len(set(node.input_dtypes)) > 1:
         return None
     total = record(lambda e, *xs: reduce(add, xs), node.input_dtypes)
     return found if pointwise_of(rule, node) == total else None  # type: ignore[return-value]
@@ -232,6 +232,8 @@ def _put_together(node: Node, uses: Counter[Value]) -> list[Node] | None:
         return None
     sizes = node.output_shapes[0]
     found = sorted(((view.offset, view, v) for view, v in pieces), key=lambda p: p[0])  # type: ignore[misc]
+    if any(len(view.shape) != len(sizes) for _, view, _ in found):
+        return None  # slices that have lost an axis
     axes = {d for _, view, _ in found for d, n in enumerate(sizes) if view.shape[d] < n}
     if len(axes) != 1 or any(view.strides != row_major(sizes) for _, view, _ in found):
         return None

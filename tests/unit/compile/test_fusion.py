@@ -166,6 +166,25 @@ def test_a_sum_of_products_is_one_product():
     assert_tiers_agree([gradient], feeds)
 
 
+def test_a_choice_between_products_is_no_sum_of_them():
+    x = tf.placeholder(tf.float32, [8, 8])
+    chosen = tf.where(x > 0, tf.matmul(x, x), tf.matmul(x, x, transpose_b=True))
+    feeds = {x: uniform(8, 8)}
+    flow = optimised([chosen], feeds)
+    assert len(join_products(flow).nodes) == len(flow.nodes)
+    assert_tiers_agree([chosen], feeds)
+
+
+def test_gradients_of_slices_that_lost_an_axis_are_left_alone():
+    x = tf.placeholder(tf.float32, [4, 3, 5])
+    loss = tf.add_n([tf.reduce_sum(tf.tanh(x[:, i, :] * (i + 1.0))) for i in range(3)])
+    gradients = tf.gradients(loss, [x])
+    feeds = {x: uniform(4, 3, 5)}
+    flow = optimised(gradients, feeds)
+    assert len(join_pieces(flow).nodes) == len(flow.nodes)
+    assert_tiers_agree(gradients, feeds)
+
+
 def test_both_gradients_of_a_large_layer_are_one_call():
     x = tf.placeholder(tf.float32, [16, 1024])
     v, w = tf.Variable(uniform(1024, 1024) / 32), tf.Variable(uniform(1024, 1024, seed=1) / 32)
