@@ -302,22 +302,22 @@ def index_bases(value: Value, through: Callable[[Node], bool]) -> list[Value]:
         value = waiting.pop()
         node = value.producer
         known = is_constant(value) or not isinstance(node, Node)
-        if known or not (through(node) and _hands_on(node)):  # type: ignore[arg-type]
+        if known or not _hands_on(node, through):  # type: ignore[arg-type]
             found[value] = None
         else:
             waiting += operands_of(node)  # type: ignore[arg-type]
     return list(found)
 
 
-def _hands_on(node: Node) -> bool:
+def _hands_on(node: Node, through: Callable[[Node], bool]) -> bool:
     """Whether a node's results are numbers that it was given, zeros aside."""
     rule = node.definition.lower
+    if not isinstance(rule, Pass | Move | Join | Elementwise) or not through(node):
+        return False  # asked once only: of a lookup it would ask where its indices come from
     if isinstance(rule, Join):
         assembly = assembly_of(rule, node)
         return assembly is not None and not assembly.fill
-    if isinstance(rule, Elementwise):
-        return pointwise_of(rule, node) == _WIDENED
-    return isinstance(rule, Pass | Move)
+    return not isinstance(rule, Elementwise) or pointwise_of(rule, node) == _WIDENED
 
 
 def _live(nodes: list[Node], outputs: list[Value]) -> list[Node]:

@@ -89,3 +89,14 @@ def test_what_the_interpreter_needs_first_leaves_one_cluster():
         feeds = {words: np.array([1, 0, 1, 2, 1, 0]), x: uniform(6, 4)}
         assert len(clusters([loss], feeds, [train])) == 1
         assert_tiers_agree([loss, train], feeds)
+
+
+def test_rows_that_rows_lead_to(table):
+    """Each lookup asks once where its indices come from, not twice as often as the one before."""
+    ids = tf.placeholder(tf.int32, [4])
+    nexts = tf.constant([(5 * i + 1) % WORDS for i in range(WORDS)])
+    for _ in range(40):
+        ids = tf.gather(nexts, ids)
+    fetch = tf.reduce_sum(tf.nn.embedding_lookup(table, ids), 1)
+    start = next(op for op in fetch.graph.get_operations() if op.type == "Placeholder")
+    assert_tiers_agree(fetch, {start.outputs[0]: np.array([0, 3, 11, 7])})
