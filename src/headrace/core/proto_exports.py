@@ -13,6 +13,7 @@ _PUBLIC = {
     "train.": "BytesList ClusterDef Example Feature FeatureList FeatureLists Features FloatList "
     "Int64List JobDef SaverDef SequenceExample ServerDef",
     "summary.": "Event SessionLog Summary SummaryDescription TaggedRunMetadata",
+    "contrib.tensorboard.plugins.projector.": "EmbeddingInfo ProjectorConfig SpriteMetadata",
 }
 
 for _prefix, _names in _PUBLIC.items():

@@ -68,6 +68,9 @@ from .meta_graph_pb2 import SavedModel as SavedModel
 from .meta_graph_pb2 import SaverDef as SaverDef
 from .meta_graph_pb2 import SignatureDef as SignatureDef
 from .meta_graph_pb2 import TensorInfo as TensorInfo
+from .projector_pb2 import EmbeddingInfo as EmbeddingInfo
+from .projector_pb2 import ProjectorConfig as ProjectorConfig
+from .projector_pb2 import SpriteMetadata as SpriteMetadata
 from .reader_pb2 import ReaderBaseState as ReaderBaseState
 from .saved_object_pb2 import DictValue as DictValue
 from .saved_object_pb2 import FunctionSpec as FunctionSpec

@@ -36,8 +36,11 @@ def message_classes():
     root = os.path.dirname(importlib.import_module("tensorflow.core").__file__)
     paths = glob.glob(os.path.join(root, "**", "*_pb2.py"), recursive=True)
     inner = [os.path.relpath(path, root)[: -len(".py")].replace(os.sep, ".") for path in paths]
-    checkpoint = "tensorflow.python.training.checkpoint_state_pb2"
-    for name in ["tensorflow.core." + module for module in inner] + [checkpoint]:
+    others = [
+        "tensorflow.python.training.checkpoint_state_pb2",
+        "tensorflow.contrib.tensorboard.plugins.projector.projector_config_pb2",
+    ]
+    for name in ["tensorflow.core." + module for module in inner] + others:
         module = importlib.import_module(name)
         for message in module.DESCRIPTOR.message_types_by_name:
             yield message, getattr(module, message)
