@@ -171,6 +171,8 @@ def merge(
 ) -> Tensor:
     """Return one summary with the values of all `inputs`, whose tags must differ."""
     _refuse_eager()
+    if isinstance(inputs, str | bytes | Tensor):
+        raise TypeError(f"summary.merge needs a list of summaries, not {inputs!r}")
     inputs = list(inputs)
     name = _clean(name)
     with name_scope(name, "Merge", inputs):

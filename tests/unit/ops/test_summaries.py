@@ -127,3 +127,10 @@ def test_description():
 def test_text_is_strings():
     with pytest.raises(ValueError, match="to have dtype string, got"):
         tf.summary.text("t", tf.constant(1, name="one"))
+
+
+def test_merge_needs_a_list():
+    with tf.Graph().as_default():
+        for inputs in ("text", tf.summary.scalar("x", 1.0)):
+            with pytest.raises(TypeError, match="needs a list of summaries"):
+                tf.summary.merge(inputs)
