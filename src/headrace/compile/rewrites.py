@@ -170,8 +170,8 @@ def _summands(node: Node, uses: Counter[Value]) -> list[Node] | None:
     if not isinstance(rule, Elementwise) or len(node.inputs) < 2 or node.constant is not None:
         return None
     found = [v.producer for v in node.inputs if isinstance(v.producer, Node) and uses[v] == 1]
-    if len(found) < len(node.inputs) or len(set(node.input_dtypes)) > 1:
-        return None
+    if len(found) < len(node.inputs) or any(v.type != node.types[0] for v in node.inputs):
+        return None  # others use them, or they are broadcast or compared
     total = record(lambda e, *xs: reduce(add, xs), node.input_dtypes)
     return found if pointwise_of(rule, node) == total else None  # type: ignore[return-value]
 

@@ -175,6 +175,16 @@ def test_a_choice_between_products_is_no_sum_of_them():
     assert_tiers_agree([chosen], feeds)
 
 
+def test_a_sum_of_products_of_other_sizes_is_not_one_product():
+    x, row, y = (tf.placeholder(tf.float32, shape) for shape in ([2, 64], [2, 1], [2, 64]))
+    spread = tf.matmul(row, y, transpose_a=True)  # [1, 64]
+    total = spread + tf.matmul(x, y, transpose_a=True)
+    feeds = {t: uniform(*t.shape.as_list(), seed=i) for i, t in enumerate((x, row, y))}
+    flow = optimised([total], feeds)
+    assert len(join_products(flow).nodes) == len(flow.nodes)
+    assert_tiers_agree([total], feeds)
+
+
 def test_gradients_of_slices_that_lost_an_axis_are_left_alone():
     x = tf.placeholder(tf.float32, [4, 3, 5])
     loss = tf.add_n([tf.reduce_sum(tf.tanh(x[:, i, :] * (i + 1.0))) for i in range(3)])
