@@ -151,6 +151,24 @@ print(wrong, session.run(steps) <= 250, session.run(steps) > 0)
     assert run(code) == "[] True True"
 
 
+def test_compiled_and_interpreted_updates_do_not_wait_for_each_other(run):
+    """Threads feed more shapes than are compiled, to an optimizer that writes two variables."""
+    code = """
+train = tf.train.MomentumOptimizer(1e-6, 0.9).minimize(loss)
+session.run(tf.global_variables_initializer())
+def work(first):
+    for i in range(20):
+        session.run(train, {x: np.ones((1 + (first + i) % 12, 8))})
+threads = [threading.Thread(target=work, args=(i,)) for i in range(30)]
+for t in threads:
+    t.start()
+for t in threads:
+    t.join()
+print("done")
+"""
+    assert run(code) == "done"
+
+
 def test_a_missing_llvmlite_is_said_once():
     code = """
 import sys

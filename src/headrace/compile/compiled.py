@@ -34,7 +34,7 @@ from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
 from headrace.devices.openmp import thread_count
-from headrace.devices.resources import ResourceHandle, VariableState
+from headrace.devices.resources import ResourceHandle, VariableState, in_order
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
@@ -149,12 +149,12 @@ class Compiled:
         return outputs
 
     def _ordered(self, locks: list[Any]) -> list[Any]:
-        """Locks, once each, in one order for all threads, so that no two wait for each other. The
-        last answer is kept in mind: variables are the same in every step.
+        """Locks, once each, in order. The last answer is kept in mind: variables are the same in
+        every step.
         """
         known, ordered = self._order
         if locks != known:
-            ordered = sorted(set(locks), key=id)
+            ordered = in_order(locks)
             self._order = locks, ordered
         return ordered
 

@@ -31,6 +31,7 @@ __all__ = [
     "ResourceHandle",
     "Resources",
     "VariableState",
+    "in_order",
     "removals",
     "reset_containers",
 ]
@@ -55,6 +56,13 @@ def _references_when_alone() -> tuple[int, int]:
     holder.value = private_copy(np.zeros(1))
     base = holder.value.base
     return _count(holder.value), _count(base)
+
+
+def in_order(locks: Iterable[Any]) -> list[Any]:
+    """The locks of several variables, once each, in the one order in which everybody takes them: so
+    no two steps, be they compiled or not, wait for each other.
+    """
+    return sorted(set(locks), key=id)
 
 
 class VariableState(Resumable):

@@ -15,13 +15,12 @@ import numpy as np
 
 from headrace.devices import onednn
 from headrace.devices.onednn import Unsupported
-from headrace.ops.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry
+from headrace.ops.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry, taps
 
 _Ints = tuple[int, ...]
 
 
-@lru_cache(maxsize=1024)
-def _conv(
+def _geometry(
     input_shape: _Ints,
     filter_shape: _Ints,
     strides: _Ints,
@@ -30,8 +29,7 @@ def _conv(
     data_format: str,
     dilations: _Ints,
     depthwise: bool = False,
-) -> tuple[Any, ...]:
-    """What oneDNN's convolutions take after the arrays."""
+) -> tuple[ConvGeometry, str, bool]:
     geometry: ConvGeometry = conv_geometry(
         input_shape,
         filter_shape,
@@ -42,8 +40,22 @@ def _conv(
         dilations=dilations,
         depthwise=depthwise,
     )
+    return geometry, data_format, depthwise
+
+
+@lru_cache(maxsize=1024)
+def _conv(*key: Any) -> tuple[Any, ...]:
+    """What oneDNN's convolutions take after the arrays."""
+    geometry, data_format, depthwise = _geometry(*key)
     groups = geometry.in_channels if depthwise else 1
     return geometry.strides, geometry.dilations, geometry.pads, data_format, groups
+
+
+@lru_cache(maxsize=1024)
+def _has_blind_taps(*key: Any) -> bool:
+    """Whether some of a filter's taps see nothing but padding."""
+    geometry, _, _ = _geometry(*key)
+    return any(part.start == part.stop for _, outs, _ in taps(geometry.axes) for part in outs)
 
 
 def _sizes(vector: np.ndarray) -> _Ints:
@@ -95,6 +107,8 @@ def depthwise_conv2d_native_backprop_filter(
 ):
     shape = _sizes(sizes)
     key = (strides, padding, (), data_format, dilations, True)
+    if _has_blind_taps(x.shape, shape, *key):
+        raise Unsupported("oneDNN: the gradient of what sees nothing but padding isn't defined")
     return onednn.conv_backward_filter(x, shape, dy, *_conv(x.shape, shape, *key))
 
 

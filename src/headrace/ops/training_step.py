@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.resources import VariableState
+from headrace.devices.resources import VariableState, in_order
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor, Site, Update
 from headrace.graph.row_anchors import RowUpdate, row_update
@@ -219,10 +219,9 @@ def _step(
 ) -> None:
     """Replace the variables' values, or rows of them, by those of one step."""
     named = dict(zip(o.operands, operands, strict=True))
-    with ExitStack() as locks:
-        # In one order everywhere: two steps that share variables must not wait for each other.
-        for state in sorted(set(states), key=id):
-            locks.enter_context(state.lock)
+    with ExitStack() as held:
+        for lock in in_order(state.lock for state in states):
+            held.enter_context(lock)
         _check_variables(o, [state.read() for state in states])
         _check_scalars(o, named)
         if o.is_of_rows:

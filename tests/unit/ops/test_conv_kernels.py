@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.ops import conv_kernels, morphology_kernels
+from headrace.devices.onednn import Unsupported
+from headrace.ops import conv_kernels, morphology_kernels, nn_native
 from tests.unit.ops import nn_cases
 
 CASES = nn_cases.recorded("conv")
@@ -166,3 +167,15 @@ def test_bad_inputs_are_refused():
         conv_kernels.depthwise_conv2d_native(x, w, strides=[1] * 4, padding="EXPLICIT")
     with pytest.raises(ValueError, match="filter must be"):
         morphology_kernels.dilation2d(x, w, strides=[1] * 4, rates=[1] * 4, padding="SAME")
+
+
+def test_taps_that_see_nothing_but_padding_are_not_left_to_onednn():
+    """Of such, its depthwise gradients in bfloat16 are whatever was in its memory."""
+    x, dy = np.ones((2, 5, 2, 8), np.float32), np.ones((2, 2, 1, 8), np.float32)
+    attrs = {"strides": (1, 3, 3, 1), "padding": "SAME", "data_format": "NHWC"}
+    with pytest.raises(Unsupported, match="padding"):
+        nn_native.depthwise_conv2d_native_backprop_filter(
+            x, np.array([4, 4, 8, 1]), dy, dilations=(1, 1, 1, 1), **attrs
+        )
+    found = conv_kernels.depthwise_conv2d_native_backprop_filter(x, [4, 4, 8, 1], dy, **attrs)
+    assert not found[:, 0].any() and found[:, 1:3].all()
