@@ -129,5 +129,5 @@ def test_a_prevented_gradient_says_why():
 
 
 def test_one_hot_says_that_a_value_is_of_another_type():
-    with pytest.raises(TypeError, match="dtype int32 of on_value .*match dtype parameter float32"):
+    with pytest.raises(TypeError, match=r"dtype int32 of on_value .*match dtype parameter float32"):
         tf.one_hot([1], 3, on_value=1, off_value=0, dtype=tf.float32)
