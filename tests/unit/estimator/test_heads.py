@@ -125,6 +125,16 @@ def test_training_summarizes_under_the_heads_name():
         assert spec.train_op.name.startswith("h/") and step is tf.train.get_global_step()
 
 
+def test_making_a_head_makes_tensorflows_nodes():
+    with tf.Graph().as_default() as graph:
+        heads.binary_classification_head()
+        heads.multi_label_head(3)
+        heads.regression_head()
+        assert graph.get_operations() == []
+        heads.multi_class_head(4)
+        assert len(graph.get_operations()) == 15
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -26,6 +26,7 @@ from headrace.estimator.serving import PredictOutput
 from headrace.estimator.spec import EstimatorSpec
 from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Tensor
+from headrace.graph.scoped import control_dependencies
 from headrace.layers import losses
 from headrace.layers.losses import Reduction
 from headrace.layers.metrics.means import mean
@@ -54,7 +55,13 @@ def multi_class_head(
 ) -> Head:
     """Return a head for one of more than two classes, by softmax."""
     rest = weight_column, label_vocabulary, loss_reduction, loss_fn, name
-    return MultiClassHead(n_classes, *rest)
+    head = MultiClassHead(n_classes, *rest)
+    # TensorFlow asks again in the graph; without its nodes, seeds of what follows would differ.
+    classes = convert_to_tensor(n_classes)
+    check = b.assert_greater(classes, 2, message="n_classes must be greater than 2")
+    with control_dependencies([check]):
+        b.no_op()
+    return head
 
 
 @export("contrib.estimator.binary_classification_head")
