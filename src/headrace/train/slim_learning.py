@@ -351,14 +351,16 @@ def train(
                             log.info("Stopping Training.")
                             supervisor.request_stop()
                             break
-                if logdir and is_chief:
-                    log.info("Finished training! Saving model to disk.")
-                    supervisor.saver.save(
-                        session, supervisor.save_path, global_step=supervisor.global_step
+                try:  # a save of the services that is on its way must not come after the last one
+                    supervisor.stop(
+                        threads, close_summary_writer=False, ignore_live_threads=ignore_live_threads
                     )
-                supervisor.stop(
-                    threads, close_summary_writer=False, ignore_live_threads=ignore_live_threads
-                )
+                finally:
+                    if logdir and is_chief:
+                        log.info("Finished training! Saving model to disk.")
+                        supervisor.saver.save(
+                            session, supervisor.save_path, global_step=supervisor.global_step
+                        )
         except AbortedError:
             log.info("Retrying training!")
             again = True

@@ -16,6 +16,7 @@ def site(inputs, outputs, constants=(), variables=(), **attrs):
     """A Site from "dtype" and shape pairs."""
     known = dict(constants)
     return SimpleNamespace(
+        inputs=tuple(SimpleNamespace(producer=None) for _ in inputs),
         attrs=attrs,
         input_dtypes=tuple(t for t, _ in inputs),
         input_shapes=tuple(s for _, s in inputs),

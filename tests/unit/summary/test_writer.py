@@ -208,7 +208,8 @@ def test_a_file_that_was_removed_is_said_and_another_begun(tmp_path, caplog):
 def test_a_notebook_that_removes_its_directory_and_clears_the_cache(tmp_path, caplog):
     # shutil.rmtree(directory), FileWriterCache.clear(), then train again: as in many a course.
     for number in (1.0, 2.0):
-        writer = tf.summary.FileWriterCache.get(tmp_path / "logs")
+        with tf.Graph().as_default():
+            writer = tf.summary.FileWriterCache.get(tmp_path / "logs")
         writer.flush()
         writer.add_summary(scalar(number))  # not flushed
         shutil.rmtree(tmp_path / "logs")
