@@ -10,11 +10,17 @@ from typing import Any
 from headrace.core.export import export_value
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.base import Layer
-from headrace.layers.contrib_layers import applied, channels_order, collect_variables, scope_of
+from headrace.layers.contrib_layers import (
+    applied,
+    channels_order,
+    collect_variables,
+    finished,
+    scope_of,
+)
 from headrace.layers.conv_transposes import Conv2DTranspose, Conv3DTranspose
 from headrace.layers.convolutional import Conv1D, Conv2D, Conv3D
 from headrace.layers.fan_initializers import xavier_initializer
-from headrace.layers.named_outputs import collect_named_outputs, two_element_tuple
+from headrace.layers.named_outputs import two_element_tuple
 from headrace.layers.separable import SeparableConv2D
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
@@ -250,11 +256,7 @@ def separable_conv2d(
             )
             collect_variables([biases], variables_collections)
             outputs = b.bias_add(outputs, biases, data_format=data_format)
-        if normalizer_fn is not None:
-            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
-        if activation_fn is not None:
-            outputs = activation_fn(outputs)
-        return collect_named_outputs(outputs_collections, opened.name, outputs)
+        return finished(outputs, *after, outputs_collections, opened.name)
 
 
 _publish("separable_conv2d", "separable_conv2d", "separable_convolution2d")

@@ -89,6 +89,19 @@ def applied(
     """A layer's outputs, normalized and activated."""
     outputs = layer.apply(inputs)
     collect_variables(layer.variables, variables_collections)
+    after = normalizer_fn, normalizer_params, activation_fn
+    return finished(outputs, *after, outputs_collections, alias)
+
+
+def finished(
+    outputs: Any,
+    normalizer_fn: Callable[..., Any] | None,
+    normalizer_params: Mapping[str, Any] | None,
+    activation_fn: Callable[..., Any] | None,
+    outputs_collections: Any,
+    alias: str,
+) -> Any:
+    """Outputs, normalized and activated, under a name in their collections."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     if activation_fn is not None:
