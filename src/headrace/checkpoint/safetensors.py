@@ -65,19 +65,19 @@ def write_safetensors(
     """
     ordered = sorted(stored, key=lambda name: (-_RANKS.get(stored[name].dtype, 0), name))
     header = _header({name: stored[name] for name in ordered}, metadata)
+
+    def pieces() -> Iterator[Any]:
+        yield _LENGTH.pack(len(header)) + header
+        for name in ordered:
+            flat = np.ascontiguousarray(read(name)).reshape(-1).view(np.uint8)
+            for start in range(0, flat.size, _CHUNK):
+                piece = flat[start : start + _CHUNK]
+                yield piece
+                progress(piece.size)  # it's written
+
     with file_errors(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with files.draft(path) as made:
-            made.write(_LENGTH.pack(len(header)) + header)
-            for name in ordered:
-                flat = np.ascontiguousarray(read(name)).reshape(-1).view(np.uint8)
-                for start in range(0, flat.size, _CHUNK):
-                    piece = flat[start : start + _CHUNK]
-                    made.write(piece)
-                    progress(piece.size)
-            made.seal()
-            made.publish()
-        files.sync_directory(path)
+    files.replace_file(path, pieces())
 
 
 def _header(stored: Mapping[str, Stored], metadata: Mapping[str, str] | None) -> bytes:

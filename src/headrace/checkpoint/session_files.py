@@ -36,14 +36,7 @@ def write_session_file(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
     encoded = {_OWNER: to_proto(np.array(_checksum(prefix), np.int64))}
     encoded |= {name.encode(): to_proto(array) for name, array in arrays.items()}
     pairs = ((key, message.SerializeToString()) for key, message in sorted(encoded.items()))
-    path = session_name(prefix)
-    with file_errors(path):
-        with files.draft(path) as made:
-            for piece in encode_table(pairs):
-                made.write(piece)
-            made.seal()
-            made.publish()
-        files.sync_directory(path)
+    files.replace_file(session_name(prefix), encode_table(pairs))
 
 
 def read_session_file(prefix: str) -> dict[str, np.ndarray]:

@@ -52,12 +52,7 @@ def write_slice_file(path: str, tensors: Iterable[NamedTensor]) -> None:
     head = (b"", meta.SerializeToString(deterministic=True))
     with file_errors(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with files.draft(path) as made:
-            for piece in encode_table([head, *sorted(values.items())]):
-                made.write(piece)
-            made.seal()
-            made.publish()
-        files.sync_directory(path)
+    files.replace_file(path, encode_table([head, *sorted(values.items())]))
 
 
 def _add_slice(

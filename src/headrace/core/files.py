@@ -16,7 +16,7 @@ import mmap
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -169,11 +169,14 @@ def draft(path: str | os.PathLike[str]) -> Iterator[Draft]:
         made.discard()
 
 
-def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a whole file; whoever reads `path` finds what was there before, or all of `data`."""
+def replace_file(path: str | os.PathLike[str], pieces: Iterable[Any]) -> None:
+    """Write a whole file, bytes or arrays one after the other; whoever reads `path` finds what was
+    there before, or all of them.
+    """
     with file_errors(path):
         with draft(path) as made:
-            made.write(data)
+            for piece in pieces:
+                made.write(piece)
             made.seal()
             made.publish()
         sync_directory(path)

@@ -43,7 +43,7 @@ def write_message(path: str | os.PathLike[str], message: Any, as_text: bool) -> 
         data = text_format.MessageToString(message).encode()
     else:
         data = message.SerializeToString(deterministic=True)
-    replace_file(path, data)
+    replace_file(path, [data])
 
 
 def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> Message:

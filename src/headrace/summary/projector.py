@@ -25,4 +25,4 @@ def visualize_embeddings(summary_writer: Any, config: Any) -> None:
         raise ValueError("the summary writer has no directory")
     os.makedirs(directory, exist_ok=True)
     text = text_format.MessageToString(config)
-    replace_file(os.path.join(os.fspath(directory), _FILE), text.encode())
+    replace_file(os.path.join(os.fspath(directory), _FILE), [text.encode()])

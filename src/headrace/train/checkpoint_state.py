@@ -119,7 +119,7 @@ def write_state(
             f"Save path '{latest}' conflicts with path used for checkpoint state. Please use a "
             "different save path."
         )
-    replace_file(state_file, text_format.MessageToString(found).encode())
+    replace_file(state_file, [text_format.MessageToString(found).encode()])
 
 
 @export("train.get_checkpoint_state")

@@ -76,5 +76,5 @@ class ProfilerHook(SessionRunHook):
         trace = Timeline(metadata.step_stats).generate_chrome_trace_format(
             self._show_dataflow, self._show_memory
         )
-        replace_file(path, trace.encode())
+        replace_file(path, [trace.encode()])
         self._file_writer.add_run_metadata(metadata, f"step_{step}")
