@@ -94,7 +94,7 @@ def with_fma():
 
     from headrace.compile import native
     from headrace.compile.measure import MultiplyAdd
-    from headrace.compile.target import host
+    from headrace.devices.target import host
 
     lanes = host().lanes()
     rounds = flops() // (2 * 12 * lanes * THREADS)

@@ -17,10 +17,11 @@ from rich.table import Table
 
 import headrace
 from headrace.compile import cache, native
-from headrace.compile.target import host
 from headrace.core.config import settings
 from headrace.devices import onednn, openmp
 from headrace.devices.blocks import memory_limit
+from headrace.devices.onednn.library import library
+from headrace.devices.target import host
 
 __all__ = ["Finding", "command", "findings"]
 
@@ -75,19 +76,22 @@ def _version(package: str) -> str:
 
 
 def _processor() -> Iterator[Finding]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield Finding("memory", f"{memory_limit() / 2**30:.1f} GiB")
-    if native.why_not() is not None:
-        yield Finding("processor", f"{platform.machine()}, {cores} cores")
+    try:
+        target = host()
+    except ValueError as error:  # HEADRACE_TARGET asks for what the processor hasn't
+        yield Finding("target", str(error), False)
         return
-    target = host()
-    width = f"{target.vector_bytes * 8}-bit vectors, {target.registers} registers"
-    yield Finding("processor", f"{target.cpu} ({target.triple}), {cores} cores, {width}")
+    asked = settings().target
+    yield Finding("target", f"{target}{'' if asked == 'host' else f' (HEADRACE_TARGET={asked})'}")
 
 
 def _llvm() -> Finding:
     reason = native.why_not()
-    return Finding("compiler", reason or "llvmlite generates code for this processor", not reason)
+    if reason is not None:
+        return Finding("compiler", reason, False)
+    cpu, _ = native.machine_of(host())
+    return Finding("compiler", f"llvmlite generates code for {cpu}", True)
 
 
 def _openmp() -> Finding:
@@ -99,7 +103,7 @@ def _onednn() -> Finding:
     reason = onednn.why_not()
     packaged = sys.platform == "linux" and platform.machine() == "x86_64"
     if reason is None:
-        return Finding("oneDNN", "loaded", True)
+        return Finding("oneDNN", f"loaded, uses {library().instructions}", True)
     chosen = settings().no_onednn or not packaged  # it is no fault to be without
     return Finding("oneDNN", reason, None if chosen else False)
 

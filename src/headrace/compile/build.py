@@ -20,6 +20,7 @@ from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.homes import Home, homes_of
 from headrace.compile.kernels.maps import Map
+from headrace.compile.layouts import Blocks
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Plan
 from headrace.compile.region import (
@@ -32,7 +33,7 @@ from headrace.compile.region import (
 )
 from headrace.compile.spaces import Access
 from headrace.compile.strides import broadcast, collapse, is_dense, over, split
-from headrace.compile.target import SIZES, Target
+from headrace.devices.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
     Elementwise,
@@ -70,7 +71,7 @@ class Composed:
 def build(
     region: Region,
     groups: Sequence[Group],
-    blocked: set[Value],
+    blocked: Blocks,
     builders: Mapping[str, GroupBuilder],
     target: Target,
     threads: int,
@@ -90,7 +91,7 @@ class Builder(Calls):
     def __init__(
         self,
         region: Region,
-        blocked: set[Value],
+        blocked: Blocks,
         target: Target,
         threads: int,
         builders: Mapping[str, GroupBuilder],
@@ -120,7 +121,7 @@ class Builder(Calls):
         for group in groups:
             self._builders[group.kind](self, group)
 
-    def inside(self, region: Region, blocked: set[Value]) -> Builder:
+    def inside(self, region: Region, blocked: Blocks) -> Builder:
         """A builder for a part of a loop or branch, which adds to this one's plan."""
         part = Builder(region, blocked, self.target, self.threads, self._builders, self)
         part._escaping = {region.sources[v].base for v in region.outputs}
@@ -281,7 +282,7 @@ class Builder(Calls):
         return self._places[key]
 
     def _space(self, value: Value, blocked: bool) -> Space:
-        return Space(value.type.sizes or (), blocked)
+        return Space(value.type.sizes or (), self.blocked.size if blocked else 0)
 
     def _place(self, value: Value, blocked: bool) -> int:
         key = (value, blocked)
@@ -293,7 +294,7 @@ class Builder(Calls):
             dtype = dtype_of(value)
             buffer = self.temporary(dtype, prod(space.shape), value.name)
             dense = row_major(space.extents)
-            spread = split(row_major(space.shape))
+            spread = split(row_major(space.shape), space.block)
             given, got = (spread, dense) if blocked else (dense, spread)
             self.copy(Operand(other, dtype, given), Operand(buffer, dtype, got), space)
             self._places[key] = buffer
@@ -343,7 +344,7 @@ class Builder(Calls):
             view = broadcast(value.type.sizes or (), space.shape)
         sizes = value.type.sizes or ()
         direct = source.view is None and source.base in self.blocked
-        if direct and space.blocked and sizes == space.shape and is_dense(view):
+        if direct and space.block and sizes == space.shape and is_dense(view):
             return Operand(self.in_blocks(source.base), dtype_of(value), row_major(space.extents))
         buffer = self.plain(source.base)
         strides, offset = view.strides, view.offset
@@ -355,9 +356,7 @@ class Builder(Calls):
                 offset += view.offset
             else:
                 strides, offset = found
-        return Operand(
-            buffer, dtype_of(value), split(strides) if space.blocked else strides, offset
-        )
+        return Operand(buffer, dtype_of(value), split(strides, space.block), offset)
 
     # -- Composing a group's program -------------------------------------------------------------
 
@@ -483,7 +482,7 @@ class Builder(Calls):
             return
         indexed = any(s.opcode == "index" for s in program.steps)
         extents, strides = space.extents, [o.strides for o in (*inputs, *outputs)]
-        if indexed and space.blocked:
+        if indexed and space.block:
             raise AssertionError("positions are known in plain layouts only")
         if not indexed:
             extents, strides = collapse(extents, strides)

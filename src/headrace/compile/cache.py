@@ -28,8 +28,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headrace.compile.target import host
 from headrace.core.config import settings
+from headrace.devices.target import host
 
 __all__ = ["Store", "key", "recall", "remember", "store"]
 
@@ -177,7 +177,9 @@ def _circumstances() -> bytes:
     import llvmlite.binding as llvm
 
     digest = hashlib.blake2b(digest_size=20)
-    digest.update(repr((host(), llvmlite.__version__, llvm.llvm_version_info)).encode())
+    target = host()
+    processor = (target.triple, target.cpu, target.features, target.model)
+    digest.update(repr((processor, llvmlite.__version__, llvm.llvm_version_info)).encode())
     here = Path(__file__).parent
     # Reading half a megabyte takes 2 ms; dates of files say less and differ between installations.
     try:

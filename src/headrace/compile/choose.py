@@ -19,8 +19,8 @@ from headrace.compile import cache
 from headrace.compile.driver import NativeCluster
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Call, Plan
-from headrace.compile.target import host
 from headrace.core.config import settings
+from headrace.devices.target import host
 
 __all__ = ["Way", "fastest"]
 
@@ -63,7 +63,7 @@ def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> st
     names: Sequence[str] = list(ways)
     if len(names) == 1 or settings().accuracy == "strict":
         return names[0]
-    full = f"{host().cpu} {threads} threads {key} {','.join(names)}"
+    full = f"{host().model} {threads} threads {key} {','.join(names)}"
     with _lock:
         found = cache.recall(full)
         if found not in ways:

@@ -23,18 +23,18 @@ from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.build import build
 from headrace.compile.driver import Fault, Full, NativeCluster
 from headrace.compile.fuse import fuse
-from headrace.compile.layouts import blocked_values
+from headrace.compile.layouts import Blocks, blocked_values
 from headrace.compile.plain import build_copy, build_join, build_map, build_reduce
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region, constant_of, is_constant, is_reference, writes_of
 from headrace.compile.rowwise import build_rows
-from headrace.compile.target import Target, host
 from headrace.core.dtypes import as_dtype, resource
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
 from headrace.devices.openmp import thread_count
 from headrace.devices.resources import ResourceHandle, VariableState, in_order
+from headrace.devices.target import Target, host
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import bind_kernel
 from headrace.graph.lowering import Update
@@ -61,10 +61,11 @@ def plan_region(
     plain: bool = False,
 ) -> Plan:
     """The plan of a region: layouts (or all of them plain), groups, kernels, memory."""
-    blocked = set() if plain else blocked_values(region)
+    target = target or host()
+    blocked = Blocks(target.block) if plain else blocked_values(region, target.block)
     groups = fuse(region, blocked)
     builders = _PLAIN | {name: family.build for name, family in families.items()}
-    return build(region, groups, blocked, builders, target or host(), threads or thread_count())
+    return build(region, groups, blocked, builders, target, threads or thread_count())
 
 
 def compile_region(region: Region) -> Compiled:

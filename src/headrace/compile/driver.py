@@ -36,13 +36,13 @@ from headrace.compile.kernel import COUNTER_STRIDE
 from headrace.compile.kernels.list_rows import HEADER
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.segments import kind_of, segments
-from headrace.compile.target import host
 from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
 from headrace.core import dtypes, errors
 from headrace.devices import openmp
 from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
 from headrace.devices.cancellation import current
+from headrace.devices.target import host
 
 __all__ = ["Fault", "Full", "NativeCluster"]
 
@@ -89,7 +89,7 @@ class NativeCluster:
         self.rows = {i: _FIRST_ROWS for i, b in enumerate(plan.buffers) if b.kind == "list"}
         self._idle: deque[_Instance] = deque()
         self._instances: weakref.WeakSet[_Instance] = weakref.WeakSet()
-        self._limit = max(2, os.cpu_count() or 1)
+        self._limit = max(2, host().cores)
         self._changed = threading.Condition()
         self._waiting = 0
         self._keep = self._limit if plan.arena < _KEPT_BELOW else 1

@@ -36,7 +36,7 @@ from headrace.compile.registers import (
     only_lane,
     spell,
 )  # fmt: skip
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = [
     "BF16", "F16", "F32", "F64", "I1", "I8", "I16", "I32", "I64", "PTR", "VOID",

@@ -63,7 +63,7 @@ def _kind(operand: Operand, space: Space) -> str:
     kinds = {
         "scalar": (0,) * len(extents),
         "full": row_major(extents),
-        "channel": split(channel) if space.blocked else channel,
+        "channel": split(channel, space.block),
     }
     for kind, strides in kinds.items():
         steps = zip(operand.strides, strides, extents, strict=True)

@@ -19,11 +19,11 @@ import numpy as np
 
 from headrace.compile import native
 from headrace.compile.emit import F32, I8, I32, I64, PTR, VOID, Function, Module, Reg
-from headrace.compile.target import Target, host
 from headrace.devices.buffers import address
 from headrace.devices.onednn import library
 from headrace.devices.onednn.matmul import matmul_plan
 from headrace.devices.onednn.plan import Plan
+from headrace.devices.target import Target, host
 
 __all__ = ["Bound", "Chain", "Foreign", "Gemm", "Product", "can", "is_foreign", "multiplies"]
 
@@ -52,8 +52,7 @@ class Foreign(Protocol):
 
 def multiplies(target: Target, precision: str) -> bool:
     """Whether oneDNN multiplies a narrow type faster than float32 on a processor."""
-    fast = {"+avx512bf16", "+amx-bf16"} & set(target.features.split(","))
-    return precision == "bfloat16" and bool(fast)
+    return precision == "bfloat16" and target.bfloat16
 
 
 def can(spec: Any) -> bool:

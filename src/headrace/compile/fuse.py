@@ -22,6 +22,7 @@ from headrace.compile.groups import (
     is_again,
     program_of,
 )
+from headrace.compile.layouts import Blocks
 from headrace.compile.order import in_order
 from headrace.compile.region import (
     Region,
@@ -61,13 +62,13 @@ _FEW_ROWS, _LARGE_WEIGHTS = 32, 1 << 20  # of layers whose two gradients are one
 _HEAVY_STEPS = 8  # what such a step counts
 
 
-def fuse(region: Region, blocked: set[Value]) -> list[Group]:
+def fuse(region: Region, blocked: Blocks) -> list[Group]:
     """Group the region's nodes; `blocked` has the values that are kept in the blocked layout."""
     return _Fuser(region, blocked).run()
 
 
 class _Fuser:
-    def __init__(self, region: Region, blocked: set[Value]) -> None:
+    def __init__(self, region: Region, blocked: Blocks) -> None:
         self.region = region
         self.blocked = blocked
         self.groups: list[Group] = []
@@ -162,7 +163,7 @@ class _Fuser:
             group.nodes.append(node)
             if node.outputs:
                 result = group.result
-                group.space = Space(result.type.sizes or (), result in self.blocked)
+                group.space = Space(result.type.sizes or (), self.blocked.of(result))
             return group
         group.nodes.append(node)
         return group
@@ -186,7 +187,8 @@ class _Fuser:
         convolution = group.head.geometry
         if convolution is None or convolution.direction != "forward":
             return None
-        if not takes_pool(geometry_of(convolution)) or not self._has_only(group, value):
+        geometry = geometry_of(convolution, self.blocked.size)
+        if not takes_pool(geometry) or not self._has_only(group, value):
             return None
         return group if self.region.consumers[value] == [node] else None
 
@@ -196,7 +198,7 @@ class _Fuser:
             found = node.variable_type(0)
             assert found is not None
             return Space(found[1])
-        return Space(node.output_shapes[0], node.outputs[0] in self.blocked)
+        return Space(node.output_shapes[0], self.blocked.of(node.outputs[0]))
 
     def _hosts(self, node: Node, space: Space, cost: int) -> list[Group]:
         """The groups that could take an element-wise node, the best first."""
@@ -296,8 +298,7 @@ class _Fuser:
         if not sizes or prod(sizes) == 1:
             return True
         if sizes == space.shape:
-            blocked = source.base in self.blocked
-            return _is_dense(source) and blocked == space.blocked
+            return _is_dense(source) and self.blocked.of(source.base) == space.block
         channel = sizes[-1] == space.shape[-1] and prod(sizes) == sizes[-1]
         return channel and _is_dense(source)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.compile.region import BLOCK
 from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import Anchor, Elementwise, pointwise_of, update_of
@@ -17,18 +16,21 @@ AGAIN = "_again"  # the attribute of nodes that compute a value again
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a group's pointwise program runs over: a logical shape and its layout."""
+    """What a group's pointwise program runs over: a logical shape and its layout.
+
+    block: how many channels stand together in the blocked layout; 0 if the layout is plain
+    """
 
     shape: tuple[int, ...]
-    blocked: bool = False
+    block: int = 0
 
     @property
     def extents(self) -> tuple[int, ...]:
-        """The loop's extents: a blocked [N, H, W, C] runs as [N, C/16, H, W, 16]."""
-        if not self.blocked:
+        """The loop's extents: a blocked [N, H, W, C] runs as [N, C/block, H, W, block]."""
+        if not self.block:
             return self.shape
         n, h, w, c = self.shape
-        return (n, c // BLOCK, h, w, BLOCK)
+        return (n, c // self.block, h, w, self.block)
 
 
 @dataclass(eq=False)

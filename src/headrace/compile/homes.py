@@ -17,7 +17,7 @@ from math import prod
 from headrace.compile.groups import Group
 from headrace.compile.memory import ALIGNMENT
 from headrace.compile.region import Region, Source
-from headrace.compile.target import SIZES
+from headrace.devices.target import SIZES
 from headrace.graph.dataflow import Value
 from headrace.graph.lowering import View, assembly_of, row_major
 

@@ -18,7 +18,7 @@ from headrace.compile.epilogues import bias_relu_of, epilogue_of, map_epilogue
 from headrace.compile.foreign import can, multiplies
 from headrace.compile.groups import Group
 from headrace.compile.kernels.conv_candidates import Candidate, candidates
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution
 from headrace.compile.kernels.pooling import (
     AveragePool,
@@ -28,6 +28,7 @@ from headrace.compile.kernels.pooling import (
 )
 from headrace.compile.windows import follows_blocks, geometry_of, pool_geometry_of
 from headrace.core.config import settings
+from headrace.devices.target import host
 from headrace.graph.anchors import Convolution, Pooling
 from headrace.graph.dataflow import Value
 
@@ -42,23 +43,18 @@ _TIMED_BATCH = 4  # kernels are compared on so many images
 
 def supports_convolution(g: Convolution) -> bool:
     """Whether there is a kernel for it."""
-    if g.dtype != "float32" or g.data_format != "NHWC":
-        return False
-    direction, geometry = _DIRECTIONS[g.direction], geometry_of(g)
-    return all(
-        candidates(direction, geometry, settings().accuracy, plain=plain)
-        for plain in {g.depthwise, not follows_blocks(g)}
-    )
+    return g.dtype == "float32" and g.data_format == "NHWC"
 
 
 def build_convolution(builder: Builder, group: Group) -> None:
     """Add the calls of a convolution's group."""
     node = group.head
     g: Convolution = node.geometry
-    direction, geometry = _DIRECTIONS[g.direction], geometry_of(g)
+    block = builder.blocked.size
+    direction, geometry = _DIRECTIONS[g.direction], geometry_of(g, block)
     types = (g.precision,) if multiplies(builder.target, g.precision) else ()
     image = node.inputs[2 if direction == "backward_data" else 0]
-    plain = g.depthwise and not (follows_blocks(g) and builder.is_blocked(image))
+    plain = g.depthwise and not (follows_blocks(g, block) and builder.is_blocked(image))
     ask = partial(
         candidates,
         direction,
@@ -155,7 +151,7 @@ def supports_pooling(g: Pooling) -> bool:
     return (
         g.dtype == "float32"
         and g.data_format == "NHWC"
-        and g.c % BLOCK == 0
+        and g.c % host().block == 0
         and g.h.dilation == g.w.dilation == 1
         and g.h.taps * g.w.taps <= 256
     )
@@ -165,7 +161,7 @@ def build_pooling(builder: Builder, group: Group) -> None:
     """Add the call of a pool or of its gradient."""
     node = group.head
     g: Pooling = node.geometry
-    geometry = pool_geometry_of(g)
+    geometry = pool_geometry_of(g, builder.blocked.size)
     epilogue, operands, outputs = epilogue_of(builder, group)
     fused = [*operands, *outputs]
     if g.direction == "gradient":

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from headrace.compile.emit import I64, PTR, VOID, Function, Module, Operand, Reg, Type
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["COUNTER_STRIDE", "BARRIER", "Kernel", "Team", "generate"]
 

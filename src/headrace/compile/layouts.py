@@ -1,27 +1,46 @@
-"""Choose layouts. In: a region. Out: the values that are kept blocked, [N][C/16][H][W][16].
+"""Choose layouts. In: a region. Out: the values that are kept blocked, [N][C/b][H][W][b].
 
-Convolutions and pools work on blocks of 16 channels; what lies between them, element by element,
-stays in that layout. Everything else is plain, and conversions stand where the two meet.
+Convolutions and pools work on blocks of channels, as many as a vector register of the target holds;
+what lies between them, element by element, stays in that layout. Everything else is plain, and
+conversions stand where the two meet.
 """
 
 from __future__ import annotations
 
 from headrace.compile.groups import asks_position
-from headrace.compile.region import BLOCK, Region, operands_of
+from headrace.compile.region import Region, operands_of
 from headrace.compile.windows import follows_blocks
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import Anchor, Elementwise, Join, assembly_of, row_major
 
-__all__ = ["blocked_values"]
+__all__ = ["Blocks", "blocked_values"]
 
 _TYPES = ("float32", "bfloat16")
 # Anchors that work on blocks: the families of windows sliding over images.
 _FAMILIES = ("convolution", "depthwise", "pooling", "batch_norm")
 
 
-def blocked_values(region: Region) -> set[Value]:
-    """The values that are kept blocked."""
-    blocked: set[Value] = set()
+class Blocks(set[Value]):
+    """Values that are kept in blocks of `size` channels."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def of(self, value: Value) -> int:
+        """The channels of a value's blocks; 0 if it's plain."""
+        return self.size if value in self else 0
+
+    def could_hold(self, value: Value) -> bool:
+        """Whether a value is an image that consists of whole blocks."""
+        sizes = value.type.sizes or ()
+        whole = len(sizes) == 4 and sizes[3] % self.size == 0
+        return whole and value.dtype.base_dtype.name in _TYPES
+
+
+def blocked_values(region: Region, block: int) -> Blocks:
+    """The values that are kept in blocks of so many channels."""
+    blocked = Blocks(block)
     for node in region.nodes:
         rule = node.definition.lower
         if isinstance(rule, Anchor):
@@ -34,17 +53,12 @@ def blocked_values(region: Region) -> set[Value]:
     return blocked
 
 
-def _could_be(value: Value) -> bool:
-    sizes = value.type.sizes or ()
-    return len(sizes) == 4 and sizes[3] % BLOCK == 0 and value.dtype.base_dtype.name in _TYPES
-
-
-def _is_blocked(region: Region, value: Value, blocked: set[Value]) -> bool:
+def _is_blocked(region: Region, value: Value, blocked: Blocks) -> bool:
     source = region.source(value)
     return source.view is None and source.base in blocked
 
 
-def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: set[Value]) -> list[Value]:
+def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: Blocks) -> list[Value]:
     geometry = node.geometry
     if getattr(geometry, "data_format", "NHWC") != "NHWC":
         return []
@@ -54,13 +68,13 @@ def _of_anchor(region: Region, node: Node, rule: Anchor, blocked: set[Value]) ->
         return []
     if rule.family == "depthwise":
         image = node.inputs[2 if geometry.direction == "input" else 0]
-        if not (follows_blocks(geometry) and _is_blocked(region, image, blocked)):
+        if not (follows_blocks(geometry, blocked.size) and _is_blocked(region, image, blocked)):
             return []
-    return [v for v in node.outputs if _could_be(v)]
+    return [v for v in node.outputs if blocked.could_hold(v)]
 
 
-def _stays(region: Region, node: Node, blocked: set[Value]) -> bool:
-    if not all(map(_could_be, node.outputs)):
+def _stays(region: Region, node: Node, blocked: Blocks) -> bool:
+    if not all(map(blocked.could_hold, node.outputs)):
         return False
     if asks_position(node):
         return False
@@ -68,8 +82,8 @@ def _stays(region: Region, node: Node, blocked: set[Value]) -> bool:
     return any(v.type.sizes == shape and _is_blocked(region, v, blocked) for v in operands_of(node))
 
 
-def _joins_channels(region: Region, node: Node, rule: Join, blocked: set[Value]) -> bool:
-    if not _could_be(node.outputs[0]) or rule.fill is not None:
+def _joins_channels(region: Region, node: Node, rule: Join, blocked: Blocks) -> bool:
+    if not blocked.could_hold(node.outputs[0]) or rule.fill is not None:
         return False
     strides = row_major(node.output_shapes[0])
     channels = node.output_shapes[0][3]
@@ -78,7 +92,7 @@ def _joins_channels(region: Region, node: Node, rule: Join, blocked: set[Value])
         return False
     for number, view in assembly.pieces:
         value = node.inputs[number]
-        if view.strides != strides or view.offset >= channels or view.offset % BLOCK:
+        if view.strides != strides or view.offset >= channels or view.offset % blocked.size:
             return False
         if not _is_blocked(region, value, blocked):
             return False

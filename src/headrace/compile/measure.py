@@ -15,8 +15,8 @@ import numpy as np
 from headrace.compile import native
 from headrace.compile.emit import F32
 from headrace.compile.kernel import Team
-from headrace.compile.target import host
 from headrace.devices import onednn
+from headrace.devices.target import host
 
 __all__ = ["bandwidth", "peak_flops", "product_flops"]
 

@@ -23,9 +23,9 @@ import numpy as np
 
 from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
-from headrace.compile.target import Target, host
 from headrace.core.config import settings
 from headrace.devices import onednn, openmp
+from headrace.devices.target import NATIVE, Target, host
 
 __all__ = [
     "addresses",
@@ -34,6 +34,7 @@ __all__ = [
     "available",
     "link",
     "load",
+    "machine_of",
     "prepared_kernel",
     "run_kernel",
     "why_not",
@@ -53,8 +54,7 @@ os.register_at_fork(
 def why_not() -> str | None:
     """None when code can be generated and run in this process, else the reason in one line."""
     try:
-        _llvm()
-        host()
+        machine_of(host())
     except ImportError as error:
         return f"llvmlite cannot be imported: {error}"
     except (OSError, RuntimeError) as error:
@@ -93,6 +93,18 @@ def _llvm() -> Any:
     return llvm
 
 
+@once
+def machine_of(target: Target) -> tuple[str, str]:
+    """LLVM's names of a processor and of its features; of this machine's, all that it has."""
+    llvm = _llvm()
+    if target.cpu != NATIVE:
+        return target.cpu, target.features
+    features = llvm.get_host_cpu_features().flatten()
+    # LLVM prefers 256-bit vectors on some AVX-512 processors; our code says what it wants.
+    wide = ",-prefer-256-bit" if target.has("avx512f") else ""
+    return llvm.get_host_cpu_name(), features + wide
+
+
 @ctypes.CFUNCTYPE(None)
 def _nothing() -> None:
     """In the place of OpenMP where there is none: a team of one has nobody to wait for."""
@@ -115,9 +127,10 @@ def assemble(text: str, target: Target | None = None, jit: bool = True) -> bytes
     context = llvm.create_context()
     module = llvm.parse_assembly(text, context)
     module.verify()
+    cpu, features = machine_of(target)
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu,
-        features=target.features,
+        cpu=cpu,
+        features=features,
         opt=3,
         reloc="default" if jit else "pic",
         codemodel="jitdefault" if jit else "default",
@@ -199,7 +212,7 @@ def _symbol(key: str) -> str:
 
 def _assemble_all(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
     """Compile named texts on all cores, the first while the next ones are still written."""
-    pool = ThreadPoolExecutor(os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(host().cores)
     try:
         pending = [(name, pool.submit(assemble, text)) for name, text in texts]
         for name, result in pending:

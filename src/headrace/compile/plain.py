@@ -50,7 +50,7 @@ def build_join(builder: Builder, group: Group) -> None:
     assembly = assembly_of(rule, node)
     assert assembly is not None
     fill = assembly.fill
-    space = Space(group.space.shape, value in builder.blocked)
+    space = Space(group.space.shape, builder.blocked.of(value))
     if fill is not None:
         composer = Composer()
         program = composer.finish([composer.constant(fill, dtype)])
@@ -60,8 +60,8 @@ def build_join(builder: Builder, group: Group) -> None:
         home = builder.homes.get(builder.region.source(source).base)
         if not prod(view.shape) or home == Home(value, view):
             continue
-        piece = Space(view.shape, space.blocked)
-        if space.blocked:
+        piece = Space(view.shape, space.block)
+        if space.block:
             _, h, w, _ = space.shape
             place = Operand(buffer, dtype, row_major(space.extents), view.offset * h * w)
         else:
@@ -75,8 +75,8 @@ def build_reduce(builder: Builder, group: Group) -> None:
     assert reduction is not None
     value = node.inputs[0]
     source = builder.region.source(value)
-    blocked = source.view is None and source.base in builder.blocked
-    space = Space(value.type.sizes or (), blocked)
+    block = builder.blocked.of(source.base) if source.view is None else 0
+    space = Space(value.type.sizes or (), block)
     composer: Composer = Composer()
     local: dict[Value, Ref] = {}
     for member in group.before:
@@ -89,7 +89,7 @@ def build_reduce(builder: Builder, group: Group) -> None:
     followers = builder.compose(group, group.space, after, {node.outputs[0]: total[0]})
 
     gone = [d in reduction.axes for d in range(len(space.shape))]
-    flags = [gone[0], gone[3], gone[1], gone[2], gone[3]] if blocked else gone
+    flags = [gone[0], gone[3], gone[1], gone[2], gone[3]] if block else gone
     kept = [d for d, is_gone in enumerate(flags) if not is_gone]
     reduced = [d for d, is_gone in enumerate(flags) if is_gone]
     keeps_rank = len(group.space.shape) == len(space.shape)
@@ -101,7 +101,7 @@ def build_reduce(builder: Builder, group: Group) -> None:
             (0 if g else next(strides)) if not keeps_rank else s
             for g, s in zip(gone, o.strides if keeps_rank else gone, strict=True)
         ]
-        physical = split(tuple(logical)) if blocked else logical
+        physical = split(tuple(logical), block)
         return Access(o.dtype, tuple(physical[d] for d in kept), o.offset)
 
     extents = space.extents

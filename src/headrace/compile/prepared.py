@@ -17,6 +17,7 @@ from headrace.compile.build import Builder, Operand
 from headrace.compile.compose import Composer
 from headrace.compile.groups import Group
 from headrace.compile.kernels import recipes
+from headrace.compile.kernels.conv_geometry import layout_of
 from headrace.compile.kernels.cuts import CutPiece
 from headrace.compile.kernels.divisors import LookForZero
 from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
@@ -25,7 +26,6 @@ from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
-from headrace.compile.region import BLOCK
 from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
 from headrace.graph.anchors import (
@@ -151,13 +151,13 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     """Batch normalisation and its gradient, of plain or blocked images."""
     node = group.head
     g: BatchNorm = node.geometry
-    blocked = node.outputs[0] in builder.blocked
+    block = builder.blocked.of(node.outputs[0])
     images = {0, 1} if g.direction == "gradient" else {0}
     given = {
-        f"in{i}": builder.blocks_of(node.inputs[i]) if blocked else builder.whole(node.inputs[i])
+        f"in{i}": builder.blocks_of(node.inputs[i]) if block else builder.whole(node.inputs[i])
         for i in images
     }
-    recipe = recipes.batch_norm(g, "nChw16c" if blocked else None)
+    recipe = recipes.batch_norm(g, layout_of(block) if block else None)
     if g.direction == "gradient" or len(group.nodes) == 1:
         _follow(builder, node, recipe, builder.whole, **given)
         return
@@ -166,7 +166,7 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     names = _follow(builder, node, statistics, builder.whole, first=1, **given)
     mean = names["out1"] if g.training else names["in3"]
     space = group.space
-    along = (0, BLOCK, 0, 0, 1) if blocked else (0, 0, 0, 1)
+    along = (0, block, 0, 0, 1) if block else (0, 0, 0, 1)
     image = builder.operand(node.inputs[0], space)
     vectors = [Operand(b, "float32", along) for b in (mean, names["factor"], names["in2"])]
     composer = Composer()

@@ -35,9 +35,9 @@ from headrace.graph.pointwise import record
 from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace.graph.structured import parts_of
 
-__all__ = ["BLOCK", "Region", "Source"]
+__all__ = ["Region", "Source"]
 
-BLOCK = 16  # channels that stand together in the blocked layout [N][C/16][H][W][16]
+_LONG = 16  # elements beside each other that are worth reading in vectors
 _WIDENED = record(lambda e, x: e.cast(x, "int64"), ["int32"])
 
 
@@ -385,7 +385,7 @@ def _seen_through(inner: View, outer: View) -> View | None:
                 break
         else:
             return None
-    neighbours = strides and strides[-1] == 1 and outer.shape[-1] >= BLOCK
+    neighbours = strides and strides[-1] == 1 and outer.shape[-1] >= _LONG
     return View(outer.shape, tuple(strides), offset) if neighbours else None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.compile.loops import Affine, Compute, Load, Statement
-from headrace.compile.target import SIZES, Target
+from headrace.devices.target import SIZES, Target
 from headrace.graph.pointwise import Instruction, Pointwise
 
 __all__ = [

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.compile.region import BLOCK
 from headrace.graph.lowering import View, row_major
 
 __all__ = ["broadcast", "collapse", "is_dense", "over", "split"]
 
 
-def split(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides along [N, H, W, C] as strides along [N, C/16, H, W, 16]."""
+def split(strides: tuple[int, ...], block: int) -> tuple[int, ...]:
+    """Strides along [N, H, W, C] as strides along [N, C/block, H, W, block]; as they are if 0."""
+    if not block:
+        return strides
     n, h, w, c = strides
-    return (n, c * BLOCK, h, w, c)
+    return (n, c * block, h, w, c)
 
 
 def broadcast(sizes: tuple[int, ...], to: tuple[int, ...]) -> View:

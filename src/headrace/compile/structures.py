@@ -115,7 +115,7 @@ def _splice(builder: Builder, part: Dataflow, given: Sequence[int | Rows]) -> li
     nodes = [n for n in part.nodes if n.constant is None and not is_undefined(n)]
     fetches = [v for v in part.fetches if not (is_undefined(v.producer) or is_local(v))]
     region = Region(nodes, list(dict.fromkeys(fetches)))
-    blocked = blocked_values(region)
+    blocked = blocked_values(region, builder.blocked.size)
     child = builder.inside(region, blocked)
     child.fetched = list(part.fetches)
     for feed, buffer in zip(part.feeds, given, strict=True):

@@ -30,7 +30,7 @@ from enum import IntEnum
 
 from headrace.compile.emit import I1, I8, I32, I64, PTR, VOID, Function, Module, Reg, Type
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = [
     "ALONE",

@@ -15,6 +15,7 @@ from headrace.compile.groups import Group, is_again
 from headrace.compile.layouts import blocked_values
 from headrace.compile.memory import Lifetime, live_peak
 from headrace.compile.region import Region, is_reference, writes_of
+from headrace.devices.target import host
 from headrace.graph.dataflow import Node, Value
 
 __all__ = ["NARROW", "PRODUCTS", "SINGLE", "Stored", "Timeline", "size_of"]
@@ -46,7 +47,7 @@ class Timeline:
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self.groups = fuse(region, blocked_values(region))
+        self.groups = fuse(region, blocked_values(region, host().block))
         self.step: dict[Node, int] = {}
         for i, group in enumerate(self.groups):
             self.step.update(dict.fromkeys(_members(group), i))

@@ -71,7 +71,7 @@ def _reduce_angle(f: Function, x: Reg) -> Angle:
     """x = quadrant * pi / 2 + r + low: the quadrant (modulo 4) as integers, r and its low part."""
     if format_of(x) is DOUBLE:
         return _reduce_double(f, x)
-    if not _has_fma(f):
+    if not f.target.fma:
         return _reduce_single_exactly(f, x)
     shifted = f.fma(x, 2 / pi, rounding_number(x))
     k = f.fsub(shifted, rounding_number(x))
@@ -94,10 +94,6 @@ def _replaced(f: Function, which: Reg, usual: Angle, unusual: Callable[[], Angle
 
     quadrant, r, low = f.when(_any(f, which), mixed, lambda: list(usual))
     return quadrant, r, low
-
-
-def _has_fma(f: Function) -> bool:
-    return "+fma" in f.target.features or "aarch64" in f.target.triple
 
 
 def _any(f: Function, lanes: Reg) -> Reg:

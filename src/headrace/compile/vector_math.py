@@ -145,7 +145,7 @@ def _scaled(f: Function, y: Reg, n: _Whole, moderate: bool = False) -> Reg:
 
 
 def _has_scale_instruction(f: Function, y: Reg) -> bool:
-    return "+avx512f" in f.target.features and y.type.lanes * y.type.bits == 512
+    return f.target.has("avx512f") and y.type.lanes * y.type.bits == 512
 
 
 def _scale_instruction(f: Function, y: Reg, n: Reg) -> Reg:

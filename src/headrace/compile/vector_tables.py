@@ -68,7 +68,7 @@ _SMALL = (
 
 def has_table_for(f: Function, x: Reg) -> bool:
     """Whether the target looks numbers up in pairs of registers, and x fits into one."""
-    return "+avx512f" in f.target.features and x.type.lanes <= _LANES
+    return f.target.has("avx512f") and x.type.lanes <= _LANES
 
 
 def tanh_by_table(f: Function, x: Reg) -> Reg:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from headrace.compile.kernels.conv_candidates import candidates
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.core.config import settings
 from headrace.graph.anchors import Convolution, Pooling, Window
 
 __all__ = ["follows_blocks", "geometry_of", "pool_geometry_of", "takes_pool"]
 
 
-def geometry_of(g: Convolution) -> Geometry:
+def geometry_of(g: Convolution, block: int) -> Geometry:
     """The sizes of a convolution as kernels know them; in every direction, those of the forward."""
-    return _geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise)
+    return _geometry(g.n, g.c, g.k, g.h, g.w, g.depthwise, block)
 
 
-def follows_blocks(g: Convolution) -> bool:
+def follows_blocks(g: Convolution, block: int) -> bool:
     """Whether a depthwise convolution keeps images in blocks if they come so. It's as fast on plain
     ones: no conversion is worth it.
     """
-    return g.depthwise and g.c == g.k and g.c % BLOCK == 0
+    return g.depthwise and g.c == g.k and g.c % block == 0
 
 
-def pool_geometry_of(g: Pooling) -> Geometry:
+def pool_geometry_of(g: Pooling, block: int) -> Geometry:
     """The sizes of a pool as kernels know them: as many filters as channels."""
-    return _geometry(g.n, g.c, g.c, g.h, g.w)
+    return _geometry(g.n, g.c, g.c, g.h, g.w, False, block)
 
 
-def _geometry(n: int, c: int, k: int, h: Window, w: Window, depthwise: bool = False) -> Geometry:
+def _geometry(
+    n: int, c: int, k: int, h: Window, w: Window, depthwise: bool, block: int
+) -> Geometry:
     return Geometry(
         n,
         h.size,
@@ -39,6 +41,7 @@ def _geometry(n: int, c: int, k: int, h: Window, w: Window, depthwise: bool = Fa
         ((h.before, max(0, h.after)), (w.before, max(0, w.after))),
         (h.dilation, w.dilation),
         depthwise,
+        block,
     )
 
 

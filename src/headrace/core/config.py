@@ -35,6 +35,8 @@ class Settings:
     quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
     memory_mb: how much working memory a compiled step should do with, in MiB; cheap values are
         computed again rather than kept beyond it. None: all there is (HEADRACE_MEMORY_MB).
+    target: the processor to generate code and choose kernels for: "host", or one of x86's levels
+        that it also has (HEADRACE_TARGET).
     check_numerics: stop a step at the first operation that makes a NaN or an infinity of finite
         numbers; steps then run operation by operation (HEADRACE_CHECK_NUMERICS).
     """
@@ -50,6 +52,7 @@ class Settings:
     specialisations: int = 8
     quiet_seconds: int = 30
     memory_mb: int | None = None
+    target: str = "host"
     check_numerics: bool = False
 
 
@@ -69,6 +72,9 @@ def read(environment: Mapping[str, str]) -> Settings:
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
         quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
         memory_mb=_count(environment, "HEADRACE_MEMORY_MB", 1),
+        target=_choice(
+            environment, "HEADRACE_TARGET", "host", ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+        ),
         check_numerics=_flag(environment, "HEADRACE_CHECK_NUMERICS"),
     )
 

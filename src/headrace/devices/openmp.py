@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from headrace.core.config import settings
+from headrace.devices.target import host
 
 __all__ = ["environment", "forked", "library", "request_threads", "thread_count", "why_not"]
 
@@ -79,13 +80,14 @@ def request_threads(count: int) -> None:
 
 
 def thread_count() -> int:
-    """How many threads a kernel may use: HEADRACE_NUM_THREADS, or what was requested, or what
-    OpenMP says (OMP_NUM_THREADS, else the processors that this process may run on).
+    """How many threads a kernel may use: HEADRACE_NUM_THREADS, or what was requested, or as many as
+    OMP_NUM_THREADS allows of the cores that this process may use.
     """
     openmp = library()
     if openmp is None:
         return 1
-    return settings().num_threads or _threads or max(1, openmp.omp_get_max_threads())
+    asked = settings().num_threads or _threads
+    return asked or max(1, min(openmp.omp_get_max_threads(), host().cores))
 
 
 def forked() -> bool:

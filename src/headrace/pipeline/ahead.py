@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.compile.ahead import Artifact, Port, build
 from headrace.compile.ahead.model import Model, port_name
 from headrace.compile.ahead.planning import plan_flow
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 from headrace.graph.dataflow import ValueType
 from headrace.optimize.raised import Unraisable
 from headrace.pipeline.passes import Options, optimise, prepare

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.compile.ahead import Artifact
 from headrace.compile.ahead.interface import C_TYPES
-from headrace.compile.target import Target, host
+from headrace.devices.target import Target, host
 
 Arrays = Mapping[str, np.ndarray]
 

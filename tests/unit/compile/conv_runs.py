@@ -25,16 +25,28 @@ def placed(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-def blocked(x: np.ndarray) -> np.ndarray:
-    """NHWC to nChw16c."""
+def blocked(x: np.ndarray, block: int = 16) -> np.ndarray:
+    """NHWC to channels in blocks."""
     n, h, w, c = x.shape
-    return placed(x.reshape(n, h, w, c // 16, 16).transpose(0, 3, 1, 2, 4))
+    return placed(x.reshape(n, h, w, c // block, block).transpose(0, 3, 1, 2, 4))
 
 
 def plain(x: np.ndarray) -> np.ndarray:
-    """nChw16c to NHWC."""
-    n, blocks, h, w, _ = x.shape
-    return x.transpose(0, 2, 3, 1, 4).reshape(n, h, w, blocks * 16)
+    """Channels in blocks to NHWC."""
+    n, blocks, h, w, block = x.shape
+    return x.transpose(0, 2, 3, 1, 4).reshape(n, h, w, blocks * block)
+
+
+def laid_out(x: np.ndarray, layout: str) -> np.ndarray:
+    """An NHWC image in a layout: "nhwc", "nChw16c", "nChw8c" or "nChw4c"."""
+    if layout == "nhwc":
+        return placed(x)
+    return blocked(x, int(layout.removeprefix("nChw").removesuffix("c")))
+
+
+def read(x: np.ndarray) -> np.ndarray:
+    """An image of any layout as NHWC."""
+    return plain(x) if x.ndim == 5 else x
 
 
 class Example:
@@ -44,28 +56,33 @@ class Example:
         g, random = geometry, np.random.default_rng(seed)
         self.geometry = g
         self.x = random.standard_normal((g.batch, g.height, g.width, g.channels))
-        self.w = random.standard_normal((*g.kernel, g.channels, g.filters))
+        per_channel = g.filters // g.channels if g.depthwise else g.filters
+        self.w = random.standard_normal((*g.kernel, g.channels, per_channel))
         self.dy = random.standard_normal((g.batch, g.out_height, g.out_width, g.filters))
-        self._options: Any = {
-            "strides": (1, *g.strides, 1),
-            "padding": "EXPLICIT",
-            "explicit_paddings": (0, 0, *g.pads[0], *g.pads[1], 0, 0),
-            "dilations": (1, *g.dilations, 1),
-        }
+        self._options: Any = {"strides": (1, *g.strides, 1), "dilations": (1, *g.dilations, 1)}
+        if g.depthwise:
+            self._options |= {"padding": "SAME" if any(map(any, g.pads)) else "VALID"}
+        else:
+            pads = (0, 0, *g.pads[0], *g.pads[1], 0, 0)
+            self._options |= {"padding": "EXPLICIT", "explicit_paddings": pads}
 
     @property
     def y(self) -> np.ndarray:
-        return conv_kernels.conv2d(self.x, self.w, **self._options)
+        k, deep = conv_kernels, self.geometry.depthwise
+        kernel = k.depthwise_conv2d_native if deep else k.conv2d
+        return kernel(self.x, self.w, **self._options)
 
     @property
     def dx(self) -> np.ndarray:
-        shape = np.array(self.x.shape)
-        return conv_kernels.conv2d_backprop_input(shape, self.w, self.dy, **self._options)
+        k, deep = conv_kernels, self.geometry.depthwise
+        kernel = k.depthwise_conv2d_native_backprop_input if deep else k.conv2d_backprop_input
+        return kernel(np.array(self.x.shape), self.w, self.dy, **self._options)
 
     @property
     def dw(self) -> np.ndarray:
-        shape = np.array(self.w.shape)
-        return conv_kernels.conv2d_backprop_filter(self.x, shape, self.dy, **self._options)
+        k, deep = conv_kernels, self.geometry.depthwise
+        kernel = k.depthwise_conv2d_native_backprop_filter if deep else k.conv2d_backprop_filter
+        return kernel(self.x, np.array(self.w.shape), self.dy, **self._options)
 
 
 def error(found: np.ndarray, expected: np.ndarray) -> float:

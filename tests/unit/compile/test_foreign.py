@@ -9,8 +9,8 @@ import pytest
 from headrace.compile.driver import NativeCluster
 from headrace.compile.foreign import Gemm, Product, multiplies
 from headrace.compile.plan import Buffer, Call, Plan
-from headrace.compile.target import host
 from headrace.devices import onednn
+from headrace.devices.target import host
 
 
 def run(spec, inputs, output):

@@ -9,7 +9,7 @@ import pytest
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm import PANEL, Gemm, PackB, gemm, nothing
 from headrace.compile.native import aligned, run_kernel
-from headrace.compile.target import host
+from headrace.devices.target import host
 from headrace.graph.pointwise import record
 
 SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]

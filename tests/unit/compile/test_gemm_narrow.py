@@ -9,7 +9,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm_choice import candidates
 from headrace.compile.kernels.gemm_narrow import NarrowProduct, narrow_product
 from headrace.compile.native import run_kernel
-from headrace.compile.target import host
+from headrace.devices.target import host
 from headrace.graph.pointwise import record
 from tests.unit.compile.test_gemm import assert_close, long_program, operand, product
 from tests.unit.compile.test_gemm_targets import TARGETS, narrow, run_on

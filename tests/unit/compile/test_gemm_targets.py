@@ -12,7 +12,7 @@ from headrace.compile.kernels.fully_connected import small_batch, small_batch_ba
 from headrace.compile.kernels.gemm import gemm, nothing
 from headrace.compile.kernels.gemm_tile import best_tile
 from headrace.compile.native import aligned, assemble, load
-from headrace.compile.target import host
+from headrace.devices.target import host
 
 TARGETS = [(16, 16), (16, 32), (32, 16)]
 

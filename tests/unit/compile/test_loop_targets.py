@@ -17,7 +17,7 @@ from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.native import aligned, assemble, load
 from headrace.compile.spaces import Access
-from headrace.compile.target import Target, host
+from headrace.devices.target import Target, host
 from headrace.graph.anchors import Softmax
 from headrace.graph.pointwise import Pointwise, record
 from headrace.ops import philox

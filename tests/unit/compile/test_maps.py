@@ -9,7 +9,7 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.loops import show
 from headrace.compile.native import run_kernel
 from headrace.compile.spaces import Access
-from headrace.compile.target import host
+from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise, record
 from tests.unit.compile.arrays import TYPES, dense, numbers, seen
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.compile import cache, native
 from headrace.compile.cache import Store
 from headrace.compile.kernel import generate
-from headrace.compile.target import host
+from headrace.devices.target import host
 from tests.unit.compile.plans import Scale
 
 

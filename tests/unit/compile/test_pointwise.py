@@ -9,8 +9,8 @@ import pytest
 
 from headrace.compile.kernel import generate
 from headrace.compile.pointwise import supports
-from headrace.compile.target import host
 from headrace.core.dtypes import as_dtype
+from headrace.devices.target import host
 from headrace.graph.pointwise import OPCODES, Pointwise, record
 from tests.unit.compile.probe import Probe, apply
 

@@ -11,7 +11,7 @@ from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.loops import show
 from headrace.compile.native import run_kernel
 from headrace.compile.spaces import Access
-from headrace.compile.target import host
+from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise, record
 from tests.unit.compile.arrays import TYPES, dense, numbers, numpy_type
 

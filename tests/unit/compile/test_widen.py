@@ -7,7 +7,7 @@ import headrace as tf
 from headrace.compile import images, matrices
 from headrace.compile.ahead.planning import plan_flow
 from headrace.compile.driver import NativeCluster
-from headrace.compile.target import host
+from headrace.devices.target import host
 from headrace.pipeline.passes import Options, optimise, prepare
 
 EPSILON = {tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}

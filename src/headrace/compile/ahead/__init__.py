@@ -24,7 +24,7 @@ from headrace.compile.ahead.program import make_program
 from headrace.compile.ahead.targets import ARCHITECTURES, target_for
 from headrace.compile.ahead.wasm import link_module
 from headrace.compile.plan import Plan
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = [
     "ARCHITECTURES", "Artifact", "Interface", "Port", "build", "c_identifier", "target_for",

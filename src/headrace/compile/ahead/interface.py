@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from headrace.compile.target import SIZES, Target
+from headrace.devices.target import SIZES, Target
 
 __all__ = ["ALIGNMENT", "Interface", "Port", "c_header", "c_identifier"]
 

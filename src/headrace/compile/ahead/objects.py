@@ -13,7 +13,7 @@ from headrace.compile.ahead.elf import Elf
 from headrace.compile.ahead.program import Program
 from headrace.compile.ahead.support import SUPPORT, support_module
 from headrace.compile.ahead.wasm import WasmObject
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["emit_object"]
 

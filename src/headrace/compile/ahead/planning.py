@@ -15,8 +15,8 @@ from headrace.compile.compiled import plan_region
 from headrace.compile.lists import list_users, lists_fit
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region
-from headrace.compile.target import Target
 from headrace.compile.widen import widen
+from headrace.devices.target import Target
 from headrace.graph.dataflow import Dataflow, Node
 
 __all__ = ["plan_flow"]

@@ -24,7 +24,7 @@ from headrace.compile.emit import I8, I32, I64, PTR, VOID, Function, Module, Reg
 from headrace.compile.foreign import is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE, generate
 from headrace.compile.plan import Buffer, Call, Jump, Plan
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["Program", "make_program"]
 

@@ -8,7 +8,7 @@ for. Everything else that kernels use has instructions everywhere (tests make su
 from __future__ import annotations
 
 from headrace.compile.emit import F16, F32, I16, I32, Function, Module, Reg
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["SUPPORT", "support_module"]
 

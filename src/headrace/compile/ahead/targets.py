@@ -7,7 +7,7 @@ of its line that does): the generated code never needs a mathematical library.
 
 from __future__ import annotations
 
-from headrace.compile.target import Target
+from headrace.devices.target import Target, for_level
 
 __all__ = ["ARCHITECTURES", "target_for"]
 
@@ -19,20 +19,17 @@ _TRIPLES = {
     "wasm32": "wasm32-unknown-unknown",
 }
 
-# architecture -> processor -> (features, bytes of a vector register, how many there are); the first
-# is the default.
-_PROCESSORS: dict[str, dict[str, tuple[str, int, int]]] = {
+_NEON = ("+neon", 16, 32)  # features, bytes of a vector register, how many there are
+_ARM = ("generic", "cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1", "apple-m1")
+# architecture -> processor; the first is the default.
+_PROCESSORS: dict[str, dict[str, Target]] = {
     "x86_64": {
-        "x86-64-v3": ("", 32, 16),
-        "x86-64-v2": ("", 16, 16),
-        "x86-64-v4": ("-prefer-256-bit", 64, 32),
+        level: for_level(level, _TRIPLES["x86_64"])
+        for level in ("x86-64-v3", "x86-64-v2", "x86-64-v4")
     },
-    "aarch64": dict.fromkeys(
-        ("generic", "cortex-a53", "cortex-a72", "cortex-a76", "neoverse-n1", "apple-m1"),
-        ("+neon", 16, 32),
-    ),
+    "aarch64": {cpu: Target(_TRIPLES["aarch64"], cpu, *_NEON) for cpu in _ARM},
     # WebAssembly has no registers to count; engines map 16 of them onto the machine's.
-    "wasm32": {"generic": ("+simd128,+bulk-memory", 16, 16)},
+    "wasm32": {"generic": Target(_TRIPLES["wasm32"], "generic", "+simd128,+bulk-memory", 16, 16)},
 }
 
 
@@ -46,5 +43,4 @@ def target_for(architecture: str, cpu: str | None = None) -> Target:
         raise ValueError(
             f"no processor {cpu!r} of {architecture}; there are {', '.join(processors)}"
         )
-    features, vector_bytes, registers = processors[cpu]
-    return Target(_TRIPLES[architecture], cpu, features, vector_bytes, registers)
+    return processors[cpu]

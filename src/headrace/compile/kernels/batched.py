@@ -19,7 +19,7 @@ from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
 from headrace.compile.kernels.gemm_pack import Packing, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
-from headrace.compile.target import SIZES, Target, host
+from headrace.devices.target import SIZES, Target, host
 
 __all__ = ["BatchedGemm", "Matrices", "batched_gemm", "dense"]
 

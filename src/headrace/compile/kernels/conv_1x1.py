@@ -14,20 +14,19 @@ from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_product import (
-    OUTER,
     Panels,
     channels_at_once,
     emit_product,
     outer_function,
+    outer_width,
     padded,
 )
 from headrace.compile.kernels.conv_transpose import transpose_function
 
 __all__ = ["Conv1x1", "Conv1x1BackwardFilter"]
 
-_VECTOR = F32.of(BLOCK)
 _RUN = 112  # pixels of a task, about
 _DEEP = 200  # pixels that are added up in registers: as many as the first-level cache holds
 _SLICE = 256  # channels and filters whose sums a core's second-level cache holds
@@ -78,7 +77,8 @@ class _Product:
         self.spec, self.team, self.f = spec, team, team.f
         g = spec.geometry
         self.channels, self.filters, self.pixels = g.channels, g.filters, spec._pixels
-        self.panels = Panels.on(team.target, g.channels, g.filters)
+        self.lanes = g.block
+        self.panels = Panels.on(team.target, g.channels, g.filters, g.block)
         self.together = _group(self.pixels, self.panels.pixels)
         groups = -(-self.pixels // self.together)
         runs = max(1, round(self.pixels / _RUN))
@@ -95,8 +95,8 @@ class _Product:
 
         def task(i: Reg) -> None:
             image, first = f.div(i, self.runs), f.mul(f.rem(i, self.runs), self.run)
-            x = f.mul(image, self.channels // BLOCK * self.pixels)
-            y = f.mul(image, self.filters // BLOCK * self.pixels)
+            x = f.mul(image, self.channels // self.lanes * self.pixels)
+            y = f.mul(image, self.filters // self.lanes * self.pixels)
             f.loop(0, whole, lambda k: self._panel(panels, x, y, first, k), step=width)
             if tail:
                 self._panel(tail, x, y, first, whole)
@@ -110,7 +110,7 @@ class _Product:
         f = self.f
 
         def call(function: Function, pixel: Operand) -> None:
-            offsets = (f.mul(f.add(start, pixel), BLOCK) for start in (x, y))
+            offsets = (f.mul(f.add(start, pixel), self.lanes) for start in (x, y))
             f.call_function(function, f.parameters[0], self.team.scratch, *offsets, k)
 
         end = f.minimum(f.add(first, self.run), self.pixels)
@@ -130,31 +130,32 @@ class _Product:
         """(arguments, panels, offset in x, offset in y, filter): a few pixels times a panel."""
         f = self.team.helper(name, [PTR, PTR, I64, I64, I64])
         table, w, x, y, k = f.parameters
-        vectors = width // BLOCK
+        vectors = width // self.lanes
         sums = emit_product(
             f,
             f.offset(f.load(PTR, table), x),
             f.offset(w, f.mul(k, self.channels)),
             pixels=pixels,
             vectors=vectors,
-            blocks=self.channels // BLOCK,
-            a_block=self.pixels * BLOCK,
+            lanes=self.lanes,
+            blocks=self.channels // self.lanes,
+            a_block=self.pixels * self.lanes,
             b_row=width,
         )
-        plane = self.pixels * BLOCK
-        base = f.add(y, f.mul(f.div(k, BLOCK), plane))
+        plane = self.pixels * self.lanes
+        base = f.add(y, f.mul(f.div(k, self.lanes), plane))
         for v in range(vectors):
-            fused = Fused(f, table, 2, self.spec.epilogue, f.add(k, v * BLOCK))
+            fused = Fused(f, table, 2, self.spec.epilogue, f.add(k, v * self.lanes), self.lanes)
             for p in range(pixels):
-                fused.store(sums[p * vectors + v], f.add(base, v * plane + p * BLOCK))
+                fused.store(sums[p * vectors + v], f.add(base, v * plane + p * self.lanes))
         return f.finish()
 
     def _pack(self) -> None:
         """The filter in panels."""
         f, team = self.f, self.team
         w = team.args[1]
-        turn = transpose_function(team, self.channels) if self.spec.transposed else None
-        start, stop = team.share(self.channels, BLOCK)
+        turn = transpose_function(team, self.channels, self.lanes) if self.spec.transposed else None
+        start, stop = team.share(self.channels, self.lanes)
 
         def rows(c: Reg) -> None:
             def columns(k: Reg) -> None:
@@ -166,13 +167,13 @@ class _Product:
                     )
                     return
                 source = f.offset(w, f.add(f.mul(c, self.filters), k))
-                for i in range(BLOCK):
-                    row = f.load(_VECTOR, source, i * self.filters)
+                for i in range(self.lanes):
+                    row = f.load(F32.of(self.lanes), source, i * self.filters)
                     f.store(row, into, f.mul(pitch, i))
 
-            f.loop(0, self.filters, columns, step=BLOCK)
+            f.loop(0, self.filters, columns, step=self.lanes)
 
-        f.loop(start, stop, rows, step=BLOCK)
+        f.loop(start, stop, rows, step=self.lanes)
 
 
 def _group(count: int, limit: int) -> int:
@@ -202,7 +203,7 @@ class Conv1x1BackwardFilter:
         return ("x", "dy", *self.epilogue.arguments)
 
     def scratch(self, threads: int) -> int:
-        return 4 * self.geometry.channels * padded(self.geometry.filters)
+        return 4 * self.geometry.channels * padded(self.geometry.filters, self.geometry.block)
 
     def emit(self, team: Team) -> None:
         _FilterGradient(self, team).emit()
@@ -217,16 +218,19 @@ class _FilterGradient:
         self.spec, self.team, self.f = spec, team, team.f
         g = spec.geometry
         self.channels, self.filters = g.channels, g.filters
-        self.plane = g.height * g.width * BLOCK
-        self.together = channels_at_once(team.target)
-        self.slice = _slices(self.channels, self.filters)
+        self.lanes, self.outer = g.block, outer_width(g.block)
+        self.plane = g.height * g.width * g.block
+        self.together = channels_at_once(team.target, g.block)
+        self.slice = _slices(self.channels, self.filters, g.block)
 
     def emit(self) -> None:
         f, team = self.f, self.team
-        layout = (BLOCK, self.plane, self._jumps())
-        rest = self.filters % OUTER // BLOCK
-        self.product = outer_function(team, "product", OUTER // BLOCK, *layout)
-        self.tail = outer_function(team, "tail", rest, *layout) if rest else None
+        layout = (self.lanes, self.plane, self._jumps())
+        rest = self.filters % self.outer // self.lanes
+        self.product = outer_function(
+            team, "product", self.lanes, self.outer // self.lanes, *layout
+        )
+        self.tail = outer_function(team, "tail", self.lanes, rest, *layout) if rest else None
         tall, wide = self.slice
         columns = -(-self.filters // wide)
 
@@ -253,7 +257,7 @@ class _FilterGradient:
 
             def deep(p: Reg) -> None:
                 first = f.and_(f.icmp("eq", n, 0), f.icmp("eq", p, 0))
-                x, dy = (f.offset(a, f.mul(p, BLOCK)) for a in arrays)
+                x, dy = (f.offset(a, f.mul(p, self.lanes)) for a in arrays)
                 sizes = (count, f.minimum(f.sub(pixels, p), piece))
                 self._products(x, dy, part, (*sizes, f.convert("zext", first, I64)))
 
@@ -263,7 +267,7 @@ class _FilterGradient:
 
     def _jumps(self) -> tuple[int, int]:
         """Elements between images of x and dy."""
-        return self.channels // BLOCK * self.plane, self.filters // BLOCK * self.plane
+        return self.channels // self.lanes * self.plane, self.filters // self.lanes * self.plane
 
     def _products(
         self, x: Reg, dy: Reg, part: tuple[Operand, ...], sizes: tuple[Operand, ...]
@@ -272,47 +276,48 @@ class _FilterGradient:
         f, (c, end_c, k, end_k) = self.f, part
 
         def panel(k: Operand, product: Function) -> None:
-            column = f.offset(dy, f.mul(f.div(k, BLOCK), self.plane))
+            column = f.offset(dy, f.mul(f.div(k, self.lanes), self.plane))
             sums = f.offset(self.team.scratch, f.mul(k, self.channels))
 
             def channels(c: Reg) -> None:
-                row = f.add(f.mul(f.div(c, BLOCK), self.plane), f.rem(c, BLOCK))
-                into = f.offset(sums, f.mul(c, OUTER))
+                row = f.add(f.mul(f.div(c, self.lanes), self.plane), f.rem(c, self.lanes))
+                into = f.offset(sums, f.mul(c, self.outer))
                 f.call_function(product, f.offset(x, row), column, into, *sizes)
 
             f.loop(c, end_c, channels, step=self.together)
 
-        whole = self.filters // OUTER * OUTER
+        whole = self.filters // self.outer * self.outer
         tail = self.tail
         if tail is None:
-            f.loop(k, end_k, lambda k: panel(k, self.product), step=OUTER)
+            f.loop(k, end_k, lambda k: panel(k, self.product), step=self.outer)
             return
-        f.loop(k, f.minimum(end_k, whole), lambda k: panel(k, self.product), step=OUTER)
+        f.loop(k, f.minimum(end_k, whole), lambda k: panel(k, self.product), step=self.outer)
         f.when(f.icmp("eq", f.reg(end_k), self.filters), lambda: panel(whole, tail))
 
     def _store(self, part: tuple[Operand, ...]) -> None:
         f, (c, end_c, k, end_k) = self.f, part
 
         def column(k: Reg) -> None:
-            fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k)
-            panel = f.mul(f.div(k, OUTER), self.channels * OUTER)
-            sums = f.offset(self.team.scratch, f.add(panel, f.rem(k, OUTER)))
+            fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k, self.lanes)
+            panel = f.mul(f.div(k, self.outer), self.channels * self.outer)
+            sums = f.offset(self.team.scratch, f.add(panel, f.rem(k, self.outer)))
 
             def row(c: Reg) -> None:
-                total = f.load(_VECTOR, sums, f.mul(c, OUTER))
+                total = f.load(F32.of(self.lanes), sums, f.mul(c, self.outer))
                 fused.store(total, f.add(f.mul(c, self.filters), k))
 
             f.loop(c, end_c, row)
 
-        f.loop(k, end_k, column, step=BLOCK)
+        f.loop(k, end_k, column, step=self.lanes)
 
 
-def _slices(channels: int, filters: int) -> tuple[int, int]:
+def _slices(channels: int, filters: int, lanes: int) -> tuple[int, int]:
     """Channels and filters of a task: what the cache holds, but four tasks where that can be."""
-    tall, wide = min(_SLICE, channels), min(_SLICE // OUTER * OUTER, padded(filters))
-    while -(-channels // tall) * -(-filters // wide) < 4 and max(tall, wide) > OUTER:
+    outer = outer_width(lanes)
+    tall, wide = min(_SLICE, channels), min(_SLICE // outer * outer, padded(filters, lanes))
+    while -(-channels // tall) * -(-filters // wide) < 4 and max(tall, wide) > outer:
         if tall >= wide:
-            tall = -(-tall // 2 // BLOCK) * BLOCK
+            tall = -(-tall // 2 // lanes) * lanes
         else:
-            wide = -(-wide // 2 // OUTER) * OUTER
+            wide = -(-wide // 2 // outer) * outer
     return tall, wide

@@ -18,7 +18,8 @@ from headrace.compile.foreign import can
 from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace.compile.kernels.conv_few import FewChannels
 from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_general import GeneralConv
+from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution
 from headrace.compile.kernels.direct_windows import DirectDepthwise
 from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
@@ -41,7 +42,7 @@ class Candidate:
     """A way to do one pass: calls of specs on named buffers, the last of which gives the result.
 
     temporaries: bytes of buffers other than x, y and w
-    x_layout, y_layout: "nChw16c" or "nhwc"
+    x_layout, y_layout: "nhwc", or that of blocked images
     fuses: whether the last call has the epilogue that was asked for in it: its operands and outputs
         then take the place of the call's last buffer. Otherwise the epilogue is left to do.
     """
@@ -49,9 +50,9 @@ class Candidate:
     name: str
     direction: str
     calls: tuple[tuple[Any, tuple[str, ...]], ...]
+    x_layout: str
+    y_layout: str
     temporaries: tuple[tuple[str, int], ...] = ()
-    x_layout: str = "nChw16c"
-    y_layout: str = "nChw16c"
     fuses: bool = True
 
 
@@ -64,7 +65,8 @@ def candidates(
     types: Sequence[str] = ("float32",),
     plain: bool = False,
 ) -> list[Candidate]:
-    """All ways to do it, the likeliest first; empty if there is none.
+    """All ways to do it that are worth timing, the likeliest first. There is always one, but for a
+    fused max-pool.
 
     plain: for a depthwise convolution, that images are "nhwc" whatever their channels
     types: those in which products may be computed
@@ -76,8 +78,11 @@ def candidates(
         return []
     if g.depthwise:
         layouts = ("nhwc", "nhwc") if plain else g.layouts
+        if pool:
+            return []
         found = _depthwise(direction, g, epilogue, layouts)
-        return [] if pool else found + _onednn(direction, g, epilogue, types, layouts)
+        found += _onednn(direction, g, epilogue, types, layouts)
+        return found or [_general(direction, g, epilogue, layouts)]
     found: list[Candidate] = []
     if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
         found.append(_winograd(direction, g, epilogue, pool))
@@ -85,12 +90,13 @@ def candidates(
             found.append(_winograd(direction, g, epilogue, pool, 6))
     if _is_1x1(g) and not pool:
         found.append(_1x1(direction, g, epilogue))
-    few = g.channels < BLOCK and g.filters % BLOCK == 0 and g.dilations == (1, 1)
+    few = g.channels < g.block and g.filters % g.block == 0 and g.dilations == (1, 1)
     if few and direction != "backward_data":
         found.append(_few(direction, g, epilogue, pool))
     if pool or (found and tuple(types) == ("float32",) and _settled(direction, g)):
         return found
-    return found + _onednn(direction, g, epilogue, types, g.layouts)
+    found += _onednn(direction, g, epilogue, types, g.layouts)
+    return found or [_general(direction, g, epilogue, g.layouts)]
 
 
 def _check(direction: str, accuracy: str, pool: bool) -> None:
@@ -109,9 +115,9 @@ def _settled(direction: str, g: Geometry) -> bool:
     """
     if g.kernel == (1, 1):
         return direction != "backward_filter"
-    if g.channels < BLOCK:
+    if g.channels < g.block:
         return True
-    return min(g.channels, g.filters) >= 32 and min(g.out_height, g.out_width) >= 6
+    return min(g.channels, g.filters) >= 2 * g.block and min(g.out_height, g.out_width) >= 6
 
 
 def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool, m: int = 4) -> Candidate:
@@ -122,14 +128,14 @@ def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool, m: in
     name = "winograd" if m == 4 else f"winograd {m}"
     if direction == "backward_filter":
         kernel = WinogradBackwardFilter(g, m, epilogue=epilogue)
-        return Candidate(name, direction, ((kernel, _BUFFERS[direction]),))
+        return Candidate(name, direction, ((kernel, _BUFFERS[direction]),), *g.layouts)
     backward = direction == "backward_data"
-    transform = WinogradFilter(g.channels, g.filters, m, r, backward=backward)
+    transform = WinogradFilter(g.channels, g.filters, m, r, backward=backward, block=g.block)
     shape = g.backward_data() if backward else g
     kernel = WinogradForward(shape, m, epilogue=epilogue, pool=pool)
     source, _, result = _BUFFERS[direction]
     calls = ((transform, ("w", "u")), (kernel, (source, "u", result)))
-    return Candidate(name, direction, calls, (("u", 4 * transform.layout.size),))
+    return Candidate(name, direction, calls, *g.layouts, (("u", 4 * transform.layout.size),))
 
 
 def _is_1x1(g: Geometry) -> bool:
@@ -144,7 +150,7 @@ def _1x1(direction: str, g: Geometry, epilogue: Epilogue) -> Candidate:
         kernel = Conv1x1(g.backward_data(), epilogue, transposed=True)
     else:
         kernel = Conv1x1(g, epilogue)
-    return Candidate("1x1", direction, ((kernel, _BUFFERS[direction]),))
+    return Candidate("1x1", direction, ((kernel, _BUFFERS[direction]),), *g.layouts)
 
 
 def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candidate:
@@ -153,7 +159,7 @@ def _few(direction: str, g: Geometry, epilogue: Epilogue, pool: bool) -> Candida
         if direction == "forward"
         else FewChannelsBackwardFilter(g, epilogue)
     )
-    return Candidate("few", direction, ((kernel, _BUFFERS[direction]),), x_layout="nhwc")
+    return Candidate("few", direction, ((kernel, _BUFFERS[direction]),), *g.layouts)
 
 
 def _depthwise(
@@ -167,7 +173,15 @@ def _depthwise(
         kernels = {"forward": Depthwise, "backward_data": DepthwiseGradient}
         kernel = kernels[direction](g, epilogue) if direction in kernels else None
     calls = ((kernel, _BUFFERS[direction]),)
-    return [Candidate("depthwise", direction, calls, (), *layouts)] if kernel is not None else []
+    return [Candidate("depthwise", direction, calls, *layouts)] if kernel is not None else []
+
+
+def _general(
+    direction: str, g: Geometry, epilogue: Epilogue, layouts: tuple[str, str]
+) -> Candidate:
+    """The kernel that can do anything, and nothing fast."""
+    kernel = GeneralConv(direction, g, *layouts, epilogue)
+    return Candidate("general", direction, ((kernel, _BUFFERS[direction]),), *layouts)
 
 
 def _onednn(
@@ -181,5 +195,5 @@ def _onednn(
             name = "onednn" if dtype == "float32" else f"onednn {dtype}"
             calls = ((spec, _BUFFERS[direction]),)
             plain = epilogue == NOTHING
-            found.append(Candidate(name, direction, calls, (), x, y, fuses=plain))
+            found.append(Candidate(name, direction, calls, x, y, fuses=plain))
     return found

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from headrace.compile.emit import PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.pointwise import load_value, store_value, to_vector
 
 __all__ = ["LARGE", "Fused"]
@@ -19,7 +18,7 @@ LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
 
 
 class Fused:
-    """An epilogue within one function, for one block of 16 channels."""
+    """An epilogue within one function, for one block of channels."""
 
     def __init__(
         self,
@@ -28,13 +27,15 @@ class Fused:
         first: int,
         epilogue: Epilogue,
         channel: Operand,
+        lanes: int,
         *,
         nontemporal: bool = False,
     ) -> None:
-        """`channel`: the number of the block's first channel. `nontemporal`: store past the caches
-        (outputs must be aligned to their vectors).
+        """`channel`: the number of the block's first channel, of which there are `lanes`.
+        `nontemporal`: store past the caches (outputs must be aligned to their vectors).
         """
         self.f, self.epilogue, self._nontemporal = f, epilogue, nontemporal
+        self._lanes = lanes
         operands = len(epilogue.operands)
         self._dtypes = epilogue.program.inputs[1:]
         self._operands = [f.load(PTR, table, first + i) for i in range(operands)]
@@ -44,7 +45,7 @@ class Fused:
         self._values: dict[int, Reg] = {}
         for i, (kind, dtype) in enumerate(zip(epilogue.operands, self._dtypes, strict=True)):
             if kind == "channel":
-                self._values[i] = load_value(f, dtype, BLOCK, self._operands[i], channel)
+                self._values[i] = load_value(f, dtype, lanes, self._operands[i], channel)
             elif kind == "scalar":
                 self._values[i] = load_value(f, dtype, 0, self._operands[i])
             elif kind != "full":
@@ -55,11 +56,11 @@ class Fused:
 
         def operand(i: int, kind: str) -> Reg:
             if kind == "full":
-                return load_value(self.f, self._dtypes[i], BLOCK, self._operands[i], at)
+                return load_value(self.f, self._dtypes[i], self._lanes, self._operands[i], at)
             return self._values[i]
 
         values = self.epilogue.apply(self.f, result, operand)
-        return [to_vector(self.f, v, BLOCK) for v in values]
+        return [to_vector(self.f, v, self._lanes) for v in values]
 
     def store(self, result: Reg, at: Operand) -> None:
         """Apply the program and store its outputs at offset `at`."""

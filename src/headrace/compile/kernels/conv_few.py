@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headrace.compile.emit import F32, I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import LARGE, Fused
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.conv_product import registers_of
 from headrace.compile.kernels.pooling import maximum
 
 __all__ = ["Band", "FewChannels", "check_few"]
 
-_VECTOR = F32.of(BLOCK)
 _ROWS = 8  # output rows of a band
 
 
 def check_few(g: Geometry, pool: bool) -> None:
     """Raise ValueError unless the kernels here can do it."""
-    if g.channels >= BLOCK or g.filters % BLOCK or g.dilations != (1, 1):
+    if g.channels >= g.block or g.filters % g.block or g.dilations != (1, 1):
         raise ValueError(f"not a convolution of few channels to whole blocks: {g}")
     if pool and (g.out_height % 2 or g.out_width % 2):
         raise ValueError(f"a fused max-pool needs an even height and width: {g}")
@@ -43,7 +44,7 @@ class Band:
         """Elements of a row: what all windows see, and whole vectors."""
         g = self.geometry
         seen = ((g.out_width - 1) * g.strides[1] + g.kernel[1]) * g.channels
-        return -(-seen // BLOCK) * BLOCK
+        return -(-seen // g.block) * g.block
 
     @property
     def size(self) -> int:
@@ -62,8 +63,9 @@ class Band:
 
     def clear(self, f: Function, buffer: Reg) -> None:
         """Once per thread: what is outside of every image stays zero."""
-        zero = f.const(0.0, _VECTOR)
-        f.loop(0, self.size, lambda i: f.store(zero, buffer, i), step=BLOCK)
+        lanes = self.geometry.block
+        zero = f.const(0.0, F32.of(lanes))
+        f.loop(0, self.size, lambda i: f.store(zero, buffer, i), step=lanes)
 
     def fill(self, f: Function, x: Reg, image: Operand, top: Operand, buffer: Reg) -> None:
         """Copy the rows that output rows from `top` on see."""
@@ -74,6 +76,7 @@ class Band:
         pixels = min(g.width, self.width // g.channels - left)
         size = pixels * g.channels
         source = f.offset(x, f.mul(image, g.height * g.width * g.channels))
+        each = partial(_vectors, f, size, g.block)
 
         def row(i: Reg) -> None:
             y = f.add(first, i)
@@ -81,23 +84,23 @@ class Band:
             line = f.offset(source, f.mul(y, g.width * g.channels))
             f.when(
                 f.icmp("ult", y, g.height),
-                lambda: _vectors(f, size, lambda j, t: f.store(f.load(t, line, j), into, j)),
-                lambda: _vectors(f, size, lambda j, t: f.store(f.const(0.0, t), into, j)),
+                lambda: each(lambda j, t: f.store(f.load(t, line, j), into, j)),
+                lambda: each(lambda j, t: f.store(f.const(0.0, t), into, j)),
             )
 
         f.loop(0, rows, row)
 
 
-def _vectors(f: Function, size: int, body: Callable[[Operand, Any], None]) -> None:
+def _vectors(f: Function, size: int, lanes: int, body: Callable[[Operand, Any], None]) -> None:
     """body(offset, type) over `size` elements: vectors, the last of which overlaps its neighbour;
     single elements where there are fewer than a vector has.
     """
-    if size < BLOCK:
+    if size < lanes:
         f.loop(0, size, lambda i: body(i, F32))
         return
-    f.loop(0, size - BLOCK + 1, lambda i: body(i, _VECTOR), step=BLOCK)
-    if size % BLOCK:
-        body(size - BLOCK, _VECTOR)
+    f.loop(0, size - lanes + 1, lambda i: body(i, F32.of(lanes)), step=lanes)
+    if size % lanes:
+        body(size - lanes, F32.of(lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +144,12 @@ class _Forward:
 
     def __init__(self, spec: FewChannels, team: Team) -> None:
         self.spec, self.team, self.f, self.geometry = spec, team, team.f, spec.geometry
-        self.band = Band(spec.geometry)
+        self.band, self.lanes = Band(spec.geometry), spec.geometry.block
+        self.vector = F32.of(self.lanes)
         f = team.f
         self.buffer = f.offset(team.scratch, f.mul(team.thread, self.band.size + spec._results))
         self.results = f.offset(self.buffer, self.band.size)
-        self.vectors, limit = _shape(team, spec.geometry.filters)
+        self.vectors, limit = _shape(team, spec.geometry.filters, self.lanes)
         wide = self.geometry.out_width
         self.together = min(range(1, min(limit, wide) + 1), key=lambda n: -(-wide // n))
 
@@ -172,27 +176,27 @@ class _Forward:
     def _row(self, image: Operand, y: Reg, window: Reg) -> None:
         """One row of results, all filters."""
         f, g = self.f, self.geometry
-        planes, plane = g.filters // BLOCK, g.out_height * g.out_width * BLOCK
-        start = f.add(f.mul(image, planes * plane), f.mul(y, g.out_width * BLOCK))
+        planes, plane = g.filters // self.lanes, g.out_height * g.out_width * self.lanes
+        start = f.add(f.mul(image, planes * plane), f.mul(y, g.out_width * self.lanes))
         if self.spec.pool:
-            plane = 2 * g.out_width * BLOCK
-            start = f.mul(f.rem(y, 2), g.out_width * BLOCK)
+            plane = 2 * g.out_width * self.lanes
+            start = f.mul(f.rem(y, 2), g.out_width * self.lanes)
 
         def panel(k: Operand, pair: tuple[Function, Function | None]) -> None:
             whole, rest = pair
-            base = f.add(start, f.mul(f.div(k, BLOCK), plane))
+            base = f.add(start, f.mul(f.div(k, self.lanes), plane))
             tail = g.out_width % self.together
 
             def pixels(function: Function, x: Operand) -> None:
                 at = f.offset(window, f.mul(x, g.strides[1] * g.channels))
-                place = f.add(base, f.mul(x, BLOCK))
+                place = f.add(base, f.mul(x, self.lanes))
                 f.call_function(function, f.parameters[0], self.results, at, place, k)
 
             f.loop(0, g.out_width - tail, lambda x: pixels(whole, x), step=self.together)
             if rest is not None:
                 pixels(rest, g.out_width - tail)
 
-        width = self.vectors * BLOCK
+        width = self.vectors * self.lanes
         count = g.filters // width * width
         if count:
             f.loop(0, count, lambda k: panel(k, self.functions[0]), step=width)
@@ -205,8 +209,8 @@ class _Forward:
         """
         g = self.geometry
         rest = g.out_width % self.together
-        widths = [("panel", self.vectors)] if g.filters >= self.vectors * BLOCK else []
-        tail = g.filters // BLOCK % self.vectors
+        widths = [("panel", self.vectors)] if g.filters >= self.vectors * self.lanes else []
+        tail = g.filters // self.lanes % self.vectors
         widths += [("tail", tail)] if tail else []
         return [
             (
@@ -226,9 +230,11 @@ class _Forward:
         def tap(_: Reg, a: Reg, w: Reg, *sums: Reg) -> list[Reg]:
             total = list(sums)
             for c in range(g.channels):
-                row = [f.load(_VECTOR, w, c * g.filters + v * BLOCK) for v in range(vectors)]
+                row = [
+                    f.load(self.vector, w, c * g.filters + v * self.lanes) for v in range(vectors)
+                ]
                 for p in range(pixels):
-                    x = f.splat(f.load(F32, a, p * step + c), BLOCK)
+                    x = f.splat(f.load(F32, a, p * step + c), self.lanes)
                     for v in range(vectors):
                         total[p * vectors + v] = f.fma(x, row[v], total[p * vectors + v])
             return [f.offset(a, g.channels), f.offset(w, g.channels * g.filters), *total]
@@ -237,40 +243,40 @@ class _Forward:
             _, w, *total = f.loop(0, g.kernel[1], tap, [a, w, *sums])
             return [f.offset(a, self.band.width), w, *total]
 
-        zeros = [f.const(0.0, _VECTOR)] * (pixels * vectors)
+        zeros = [f.const(0.0, self.vector)] * (pixels * vectors)
         _, _, *sums = f.loop(0, g.kernel[0], taps, [window, w, *zeros])
         if self.spec.pool:
-            plane = 2 * g.out_width * BLOCK
+            plane = 2 * g.out_width * self.lanes
             for i, value in enumerate(sums):
-                f.store(value, results, f.add(at, i % vectors * plane + i // vectors * BLOCK))
+                f.store(value, results, f.add(at, i % vectors * plane + i // vectors * self.lanes))
             return f.finish()
-        plane = g.out_height * g.out_width * BLOCK
-        large = 4 * g.batch * g.filters // BLOCK * plane >= LARGE
+        plane = g.out_height * g.out_width * self.lanes
+        large = 4 * g.batch * g.filters // self.lanes * plane >= LARGE
         for v in range(vectors):
-            channel = f.add(k, v * BLOCK)
-            fused = Fused(f, table, 2, self.spec.epilogue, channel, nontemporal=large)
+            channel = f.add(k, v * self.lanes)
+            fused = Fused(f, table, 2, self.spec.epilogue, channel, self.lanes, nontemporal=large)
             for p in range(pixels):
-                fused.store(sums[p * vectors + v], f.add(at, v * plane + p * BLOCK))
+                fused.store(sums[p * vectors + v], f.add(at, v * plane + p * self.lanes))
         return f.finish()
 
     def _pool_row(self, image: Operand, y: Operand) -> None:
         """Two rows of results become one."""
         f, g = self.f, self.geometry
-        height, width, line = g.out_height // 2, g.out_width // 2, g.out_width * BLOCK
+        height, width, line = g.out_height // 2, g.out_width // 2, g.out_width * self.lanes
 
         def channels(k: Reg) -> None:
-            block = f.div(k, BLOCK)
-            fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k)
+            block = f.div(k, self.lanes)
+            fused = Fused(f, f.parameters[0], 2, self.spec.epilogue, k, self.lanes)
             rows = f.offset(self.results, f.mul(block, 2 * line))
-            plane = f.add(f.mul(image, g.filters // BLOCK), block)
-            base = f.mul(f.add(f.mul(plane, height), y), width * BLOCK)
+            plane = f.add(f.mul(image, g.filters // self.lanes), block)
+            base = f.mul(f.add(f.mul(plane, height), y), width * self.lanes)
 
             def pixel(x: Reg) -> None:
-                corner = f.offset(rows, f.mul(x, 2 * BLOCK))
-                at = f.add(base, f.mul(x, BLOCK))
+                corner = f.offset(rows, f.mul(x, 2 * self.lanes))
+                at = f.add(base, f.mul(x, self.lanes))
                 window = [
-                    fused.apply(f.load(_VECTOR, corner, i), at)[0]
-                    for i in (0, BLOCK, line, line + BLOCK)
+                    fused.apply(f.load(self.vector, corner, i), at)[0]
+                    for i in (0, self.lanes, line, line + self.lanes)
                 ]
                 best, where = maximum(f, window)
                 fused.store_outputs([best], at)
@@ -278,15 +284,14 @@ class _Forward:
 
             f.loop(0, width, pixel)
 
-        f.loop(0, g.filters, channels, step=BLOCK)
+        f.loop(0, g.filters, channels, step=self.lanes)
 
 
-def _shape(team: Team, filters: int) -> tuple[int, int]:
+def _shape(team: Team, filters: int, lanes: int) -> tuple[int, int]:
     """Vectors of filters and pixels whose sums fit into the registers."""
-    target = team.target
-    registers = target.registers * target.vector_bytes // (BLOCK * 4)
+    registers = registers_of(team.target, lanes)
     if registers < 32:
-        vectors = 1
+        vectors = min(2, filters // lanes) if registers >= 16 else 1
     else:
-        vectors = 3 if filters % (4 * BLOCK) and filters % (3 * BLOCK) == 0 else 4
+        vectors = 3 if filters % (4 * lanes) and filters % (3 * lanes) == 0 else 4
     return vectors, max(1, (registers - vectors - 1) // vectors)

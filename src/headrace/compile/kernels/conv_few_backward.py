@@ -14,11 +14,10 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_few import Band, check_few
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.conv_product import registers_of
 
 __all__ = ["FewChannelsBackwardFilter"]
-
-_VECTOR = F32.of(BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +63,23 @@ class _Emitter:
 
     def __init__(self, spec: FewChannelsBackwardFilter, team: Team) -> None:
         self.spec, self.team, self.f, self.geometry = spec, team, team.f, spec.geometry
-        self.band = Band(spec.geometry)
+        self.band, self.lanes = Band(spec.geometry), spec.geometry.block
+        self.vector = F32.of(self.lanes)
         f, g = team.f, spec.geometry
         self.sums = f.offset(team.scratch, f.mul(team.thread, spec._own))
         self.buffer = f.offset(self.sums, spec._sums)
         self.line = g.kernel[1] * g.channels  # elements of a window's row
-        self.together, self.vectors = _shape(team, self.line, g.filters // BLOCK)
-        self.plane = g.out_height * g.out_width * BLOCK
+        self.together, self.vectors = _shape(team, self.line, g.filters // self.lanes, self.lanes)
+        self.plane = g.out_height * g.out_width * self.lanes
 
     def emit(self) -> None:
         f, team, g = self.f, self.team, self.geometry
-        tail = g.filters // BLOCK % self.vectors
+        tail = g.filters // self.lanes % self.vectors
         self.product = self._product_function("product", self.vectors)
         self.tail = self._product_function("tail", tail) if tail else None
         self.band.clear(f, self.buffer)
-        zero = f.const(0.0, _VECTOR)
-        f.loop(0, self.spec._sums, lambda i: f.store(zero, self.sums, i), step=BLOCK)
+        zero = f.const(0.0, self.vector)
+        f.loop(0, self.spec._sums, lambda i: f.store(zero, self.sums, i), step=self.lanes)
         start, stop = team.share(g.batch * self.band.count)
 
         def task(i: Reg) -> None:
@@ -99,15 +99,15 @@ class _Emitter:
     def _gradient_row(self, image: Operand, y: Reg) -> Reg:
         """Where a row of dy is."""
         f, g = self.f, self.geometry
-        start = f.mul(image, g.filters // BLOCK * self.plane)
-        return f.offset(self.team.args[1], f.add(start, f.mul(y, g.out_width * BLOCK)))
+        start = f.mul(image, g.filters // self.lanes * self.plane)
+        return f.offset(self.team.args[1], f.add(start, f.mul(y, g.out_width * self.lanes)))
 
     def _row(self, window: Reg, dy: Reg) -> None:
         """Add a row of output pixels to the sums."""
         f, g = self.f, self.geometry
 
         def panel(k: Operand, product: Function) -> None:
-            column = f.offset(dy, f.mul(f.div(k, BLOCK), self.plane))
+            column = f.offset(dy, f.mul(f.div(k, self.lanes), self.plane))
 
             def line(i: Reg) -> None:
                 x = f.offset(window, f.mul(i, self.band.width))
@@ -121,7 +121,7 @@ class _Emitter:
 
             f.loop(0, g.kernel[0], line)
 
-        width = self.vectors * BLOCK
+        width = self.vectors * self.lanes
         whole = g.filters // width * width
         f.loop(0, whole, lambda k: panel(k, self.product), step=width)
         if self.tail is not None:
@@ -136,19 +136,19 @@ class _Emitter:
 
         def pixel(_: Reg, x: Reg, dy: Reg, *totals: Reg) -> list[Reg]:
             total = list(totals)
-            row = [f.load(_VECTOR, dy, v * self.plane) for v in range(vectors)]
+            row = [f.load(self.vector, dy, v * self.plane) for v in range(vectors)]
             for t in range(self.together):
-                value = f.splat(f.load(F32, x, t), BLOCK)
+                value = f.splat(f.load(F32, x, t), self.lanes)
                 for v in range(vectors):
                     at = t * vectors + v
                     total[at] = f.fma(value, row[v], total[at])
-            return [f.offset(x, step), f.offset(dy, BLOCK), *total]
+            return [f.offset(x, step), f.offset(dy, self.lanes), *total]
 
-        zeros = [f.const(0.0, _VECTOR)] * count
+        zeros = [f.const(0.0, self.vector)] * count
         _, _, *totals = f.loop(0, g.out_width, pixel, [x, dy, *zeros])
         for i, value in enumerate(totals):
-            at = i // vectors * g.filters + i % vectors * BLOCK
-            f.store(f.fadd(value, f.load(_VECTOR, sums, at)), sums, at)
+            at = i // vectors * g.filters + i % vectors * self.lanes
+            f.store(f.fadd(value, f.load(self.vector, sums, at)), sums, at)
         return f.finish()
 
     def _finish(self) -> None:
@@ -159,10 +159,10 @@ class _Emitter:
         def tap(t: Reg) -> None:
             def column(k: Reg) -> None:
                 at = f.add(f.mul(t, filters), k)
-                fused = Fused(f, f.parameters[0], 2, spec.epilogue, k)
+                fused = Fused(f, f.parameters[0], 2, spec.epilogue, k, self.lanes)
                 fused.store(self._total(at), at)
 
-            f.loop(0, filters, column, step=BLOCK)
+            f.loop(0, filters, column, step=self.lanes)
 
         f.loop(start, stop, tap)
 
@@ -171,17 +171,16 @@ class _Emitter:
 
         def thread(i: Reg, total: Reg) -> Reg:
             own = f.offset(self.team.scratch, f.add(f.mul(i, self.spec._own), at))
-            return f.fadd(total, f.load(_VECTOR, own))
+            return f.fadd(total, f.load(self.vector, own))
 
-        return f.loop(0, self.team.threads, thread, [f.const(0.0, _VECTOR)])[0]
+        return f.loop(0, self.team.threads, thread, [f.const(0.0, self.vector)])[0]
 
 
-def _shape(team: Team, line: int, blocks: int) -> tuple[int, int]:
+def _shape(team: Team, line: int, blocks: int, lanes: int) -> tuple[int, int]:
     """Elements of a window's row and vectors of dy whose sums fit into the registers: the more sums
     per load, the better.
     """
-    target = team.target
-    registers = target.registers * target.vector_bytes // (BLOCK * 4)
+    registers = registers_of(team.target, lanes)
     shapes = [
         (elements, vectors)
         for vectors in range(1, min(4, blocks) + 1)

@@ -1,6 +1,7 @@
 """The sizes of a two-dimensional convolution, and of the tensors around it.
 
-Activations are float32 in the blocked layout nChw16c, [N][C/16][H][W][16]; filters are plain HWIO.
+Activations are float32 in a blocked layout, [N][C/block][H][W][block], which oneDNN calls nChw16c,
+nChw8c and so on; filters are plain HWIO.
 `pads` are what the window may reach over the image's edge: ((top, bottom), (left, right)).
 """
 
@@ -8,10 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BLOCK", "Geometry"]
+__all__ = ["Geometry", "layout_of"]
 
-BLOCK = 16  # channels that lie together in the blocked layout
 Pads = tuple[tuple[int, int], tuple[int, int]]
+
+
+def layout_of(block: int) -> str:
+    """The name of the layout of images in blocks of so many channels."""
+    return f"nChw{block}c"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,7 @@ class Geometry:
 
     depthwise: each channel makes filters / channels results alone; filters are [height, width,
         channels, filters / channels]
+    block: how many channels lie together in the blocked layout: those of a vector register
     """
 
     batch: int
@@ -32,6 +38,7 @@ class Geometry:
     pads: Pads = ((0, 0), (0, 0))
     dilations: tuple[int, int] = (1, 1)
     depthwise: bool = False
+    block: int = 16
 
     @property
     def out_height(self) -> int:
@@ -53,12 +60,13 @@ class Geometry:
     @property
     def blocked(self) -> bool:
         """Whether input and output have whole blocks of channels."""
-        return self.channels % BLOCK == 0 and self.filters % BLOCK == 0
+        return self.channels % self.block == 0 and self.filters % self.block == 0
 
     @property
     def layouts(self) -> tuple[str, str]:
         """How input and output are laid out: in blocks, where these are whole."""
-        x, y = ("nhwc" if n % BLOCK else "nChw16c" for n in (self.channels, self.filters))
+        blocked = layout_of(self.block)
+        x, y = ("nhwc" if n % self.block else blocked for n in (self.channels, self.filters))
         return x, y
 
     @property
@@ -88,4 +96,5 @@ class Geometry:
             self.channels,
             self.kernel,
             pads=((tall - top, tall - bottom), (wide - left, wide - right)),
+            block=self.block,
         )

@@ -1,6 +1,6 @@
 """Convolutions by oneDNN as foreign calls of a plan: any channels, strides and dilations.
 
-Images are "nChw16c" or plain "nhwc" (where channels don't fill blocks of 16). Filters are plain
+Images are blocked ("nChw16c") or plain "nhwc" (where channels don't fill blocks). Filters are plain
 HWIO, and the call itself brings them to the layout that oneDNN prefers: that costs little, while
 with plain ones it falls back to slow code.
 
@@ -13,18 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.compile.foreign import Chain
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry, layout_of
 from headrace.devices.onednn import library as c
 from headrace.devices.onednn.plan import Plan, PlanBuilder, Shape, Slot, cached, int64s
 
 __all__ = ["OneDnnConvolution"]
 
-LAYOUTS = ("nChw16c", "nhwc")
 _ARGUMENTS = {
     "forward": ("x", "w", "bias", "out:y"),
     "backward_data": ("dy", "w", "out:dx"),
     "backward_filter": ("x", "dy", "out:dw"),
 }
+_BLOCKS = (8, 16)  # channels that lie together in layouts for which oneDNN has code
 _PRECISIONS = {"float32": c.F32, "bfloat16": c.BF16}
 
 
@@ -40,8 +40,8 @@ class OneDnnConvolution(Chain):
 
     direction: str
     geometry: Geometry
-    source: str = "nChw16c"
-    result: str = "nChw16c"
+    source: str
+    result: str
     bias: bool = False
     relu: bool = False
     precision: str = "float32"
@@ -49,8 +49,9 @@ class OneDnnConvolution(Chain):
     def __post_init__(self) -> None:
         if self.direction not in _ARGUMENTS:
             raise ValueError(f"a convolution's direction is one of {list(_ARGUMENTS)}")
-        if {self.source, self.result} - set(LAYOUTS):
-            raise ValueError(f"images are laid out as one of {LAYOUTS}")
+        layouts = ("nhwc", layout_of(self.geometry.block))
+        if {self.source, self.result} - set(layouts):
+            raise ValueError(f"images are laid out as one of {layouts}")
         if (self.bias or self.relu) and self.direction != "forward":
             raise ValueError("gradients have no fused bias or relu")
         if self.precision not in _PRECISIONS:
@@ -94,12 +95,15 @@ class _Convolution:
         self.w = b.dense(w_dims, w_order, c.F32)
         self.bias = b.dense((g.filters,), (0,), c.F32) if spec.bias else None
         # A few channels, as photographs have, are best taken in a layout of their own; so is what
-        # is converted anyway, and a plain image beside a blocked one: for that pair there is only
-        # reference code, a thousand times slower.
-        few = spec.source == "nhwc" and g.channels < BLOCK and not g.depthwise
+        # is converted anyway, a plain image beside a blocked one, and blocks of 4: for these there
+        # is only reference code, a thousand times slower.
+        few = spec.source == "nhwc" and g.channels < g.block and not g.depthwise
         mixed = spec.source != spec.result
         dtype, converts = _PRECISIONS[spec.precision], spec.precision != "float32"
-        odd_x, odd_y = (mixed and layout == "nhwc" for layout in (spec.source, spec.result))
+        odd_x, odd_y = (
+            mixed if layout == "nhwc" else g.block not in _BLOCKS
+            for layout in (spec.source, spec.result)
+        )
         self.x_in = b.any_layout(x_dims, dtype) if few or converts or odd_x else self.x
         self.y_in = b.any_layout(y_dims, dtype) if converts or odd_y else self.y
         self.w_in = b.any_layout(w_dims, dtype)
@@ -128,7 +132,7 @@ class _Convolution:
     def _image(self, dims: tuple[int, ...], layout: str) -> int:
         if layout == "nhwc":
             return self.builder.dense(dims, (0, 2, 3, 1), c.F32)
-        return self.builder.blocked(dims, BLOCK, c.F32)
+        return self.builder.blocked(dims, self.spec.geometry.block, c.F32)
 
     def finish(self) -> Plan:
         {

@@ -1,10 +1,11 @@
 """The inner loops of the convolutions' matrix products. The sums stay in registers throughout.
 
 `emit_product`, of blocked pixels and a panel of the filter:
-    sum over blocks b and channels c < 16 of
-        A[b * a_block + pixel * 16 + c] * B[(b * 16 + c) * b_row + k]
+    sum over blocks b and channels c < lanes of
+        A[b * a_block + pixel * lanes + c] * B[(b * lanes + c) * b_row + k]
 `outer_function`, of blocked pixels and blocked gradients, for the filter's gradient:
-    S[c * 48 + k] += sum over pixels p of  X[p * 16 + c] * Y[p * y_row + k]
+    S[c * outer + k] += sum over pixels p of  X[p * lanes + c] * Y[p * y_row + k]
+`lanes` are the channels of a block, `outer` = outer_width(lanes).
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import F32, I32, I64, PTR, VOID, Function, Operand, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_geometry import BLOCK
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
-__all__ = ["OUTER", "Panels", "channels_at_once", "emit_product", "outer_function", "padded"]
+__all__ = [
+    "Panels", "channels_at_once", "emit_product", "outer_function", "outer_width", "padded",
+    "registers_of",
+]  # fmt: skip
 
-_VECTOR = F32.of(BLOCK)
-_UNROLLED = 4  # channels: as fast as all 16, and a quarter of the code
+_UNROLLED = 4  # channels: as fast as all of a block, and less code
 
 
-def _registers(target: Target) -> int:
-    """How many vectors of 16 elements the registers hold."""
-    return target.registers * target.vector_bytes // (BLOCK * 4)
+def registers_of(target: Target, lanes: int) -> int:
+    """How many vectors of `lanes` elements the registers hold."""
+    return target.registers * target.vector_bytes // (lanes * 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,12 @@ class Panels:
     pixels: int  # how many of them times a panel fit into the registers
 
     @staticmethod
-    def on(target: Target, channels: int, filters: int) -> Panels:
+    def on(target: Target, channels: int, filters: int, lanes: int) -> Panels:
         """The panels that suit a processor: wide ones need fewer loads per product."""
-        vectors = 4 if _registers(target) >= 32 else 2
-        pixels = max(1, (_registers(target) - vectors - 1) // vectors)
-        return Panels(channels, filters, vectors * BLOCK, pixels)
+        registers = registers_of(target, lanes)
+        vectors = 4 if registers >= 32 else 2
+        pixels = max(1, (registers - vectors - 1) // vectors)
+        return Panels(channels, filters, vectors * lanes, pixels)
 
     @property
     def whole(self) -> int:
@@ -75,48 +78,61 @@ def emit_product(
     *,
     pixels: int,
     vectors: int,
+    lanes: int,
     blocks: Operand,
     a_block: Operand,
     b_row: int,
 ) -> list[Reg]:
     """The sums, vector by vector of each pixel."""
+    vector = F32.of(lanes)
 
     def some(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
         for c in range(_UNROLLED):
-            columns = [f.load(_VECTOR, b, c * b_row + v * BLOCK) for v in range(vectors)]
+            columns = [f.load(vector, b, c * b_row + v * lanes) for v in range(vectors)]
             for p in range(pixels):
-                x = f.splat(f.load(F32, a, p * BLOCK + c), BLOCK)
+                x = f.splat(f.load(F32, a, p * lanes + c), lanes)
                 for v in range(vectors):
                     total[p * vectors + v] = f.fma(x, columns[v], total[p * vectors + v])
         return [f.offset(a, _UNROLLED), f.offset(b, _UNROLLED * b_row), *total]
 
     def block(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
-        return [f.offset(a, a_block), *f.loop(0, BLOCK // _UNROLLED, some, [a, b, *sums])[1:]]
+        return [f.offset(a, a_block), *f.loop(0, lanes // _UNROLLED, some, [a, b, *sums])[1:]]
 
-    zeros = [f.const(0.0, _VECTOR)] * (pixels * vectors)
+    zeros = [f.const(0.0, vector)] * (pixels * vectors)
     return f.loop(0, blocks, block, [a, b, *zeros])[2:]
 
 
 # -- For the filter's gradient ---------------------------------------------------------------------
 
-OUTER = 3 * BLOCK  # filters whose sums are computed together
 _AHEAD = 8  # pixels: when they are needed, they have come from the second-level cache
 
 
-def padded(filters: int) -> int:
-    """`filters` in whole panels of OUTER."""
-    return -(-filters // OUTER) * OUTER
+def outer_width(lanes: int) -> int:
+    """Filters whose sums are computed together."""
+    return 3 * lanes
 
 
-def channels_at_once(target: Target) -> int:
-    """How many channels times OUTER filters fit into the registers; divides 16."""
-    most = max(1, (_registers(target) - 4) // 3)
-    return max(d for d in (1, 2, 4, 8) if d <= most)
+def padded(filters: int, lanes: int) -> int:
+    """`filters` in whole panels."""
+    outer = outer_width(lanes)
+    return -(-filters // outer) * outer
+
+
+def channels_at_once(target: Target, lanes: int) -> int:
+    """How many channels times a panel of filters fit into the registers; divides a block."""
+    most = max(1, (registers_of(target, lanes) - 4) // 3)
+    return max(d for d in (1, 2, 4, 8) if d <= most and lanes % d == 0)
 
 
 def outer_function(
-    team: Team, name: str, vectors: int, y_row: int, apart: int, images: tuple[int, int]
+    team: Team,
+    name: str,
+    lanes: int,
+    vectors: int,
+    y_row: int,
+    apart: int,
+    images: tuple[int, int],
 ) -> Function:
     """(X, Y, S, count, pixels, fresh): the sums of a few channels and `vectors` vectors of filters,
     which are `apart`, over the pixels of `count` images, which are `images` apart in X and Y. They
@@ -125,26 +141,27 @@ def outer_function(
     """
     f = team.helper(name, [PTR, PTR, PTR, I64, I64, I64])
     x, y, s, count, pixels, fresh = f.parameters
-    channels = channels_at_once(team.target)
-    zeros = [f.const(0.0, _VECTOR)] * (channels * vectors)
+    vector, outer = F32.of(lanes), outer_width(lanes)
+    channels = channels_at_once(team.target, lanes)
+    zeros = [f.const(0.0, vector)] * (channels * vectors)
 
     def pixel(_: Reg, x: Reg, y: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
-        _prefetch(f, f.offset(x, _AHEAD * BLOCK))
-        row = [f.load(_VECTOR, y, v * apart) for v in range(vectors)]
+        _prefetch(f, f.offset(x, _AHEAD * lanes))
+        row = [f.load(vector, y, v * apart) for v in range(vectors)]
         for c in range(channels):
-            value = f.splat(f.load(F32, x, c), BLOCK)
+            value = f.splat(f.load(F32, x, c), lanes)
             for v in range(vectors):
                 at = c * vectors + v
                 total[at] = f.fma(value, row[v], total[at])
-        return [f.offset(x, BLOCK), f.offset(y, y_row), *total]
+        return [f.offset(x, lanes), f.offset(y, y_row), *total]
 
     def image(_: Reg, x: Reg, y: Reg, *sums: Reg) -> list[Reg]:
         total = f.loop(0, pixels, pixel, [x, y, *sums])[2:]
         return [f.offset(x, images[0]), f.offset(y, images[1]), *total]
 
     sums = f.loop(0, count, image, [x, y, *zeros])[2:]
-    places = [c * OUTER + v * BLOCK for c in range(channels) for v in range(vectors)]
+    places = [c * outer + v * lanes for c in range(channels) for v in range(vectors)]
 
     def store() -> None:
         for value, at in zip(sums, places, strict=True):
@@ -152,7 +169,7 @@ def outer_function(
 
     def add() -> None:
         for value, at in zip(sums, places, strict=True):
-            f.store(f.fadd(value, f.load(_VECTOR, s, at)), s, at)
+            f.store(f.fadd(value, f.load(vector, s, at)), s, at)
 
     f.when(f.icmp("ne", fresh, 0), store, add)
     return f.finish()

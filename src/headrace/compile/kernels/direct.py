@@ -22,7 +22,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.gemm_memory import Sink
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["DirectConv", "direct_conv", "pack_filters"]
 

@@ -25,7 +25,7 @@ from headrace.compile.kernels.gemm_memory import (
 from headrace.compile.kernels.gemm_pack import Packing, panel_count, ranges
 from headrace.compile.kernels.gemm_tile import Tile, TileWriter
 from headrace.compile.pointwise import store_value
-from headrace.compile.target import Target, host
+from headrace.devices.target import Target, host
 
 __all__ = ["SmallBatchBackward", "small_batch", "small_batch_backward"]
 

@@ -16,7 +16,7 @@ from headrace.compile.combine import state_dtype
 from headrace.compile.emit import I1, I64, Function, Operand, Reg, Type
 from headrace.compile.kernel import Team
 from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, store_value
-from headrace.compile.target import SIZES
+from headrace.devices.target import SIZES
 from headrace.graph.pointwise import Pointwise, record
 
 __all__ = [

@@ -28,7 +28,7 @@ from headrace.compile.kernels.gemm_memory import Sink, Source, accumulator
 from headrace.compile.kernels.gemm_pack import Packing, Stripe, panel_count
 from headrace.compile.kernels.gemm_sweep import Blocking, Left, Right, Sweep
 from headrace.compile.kernels.gemm_tile import best_tile
-from headrace.compile.target import SIZES, Target, host
+from headrace.devices.target import SIZES, Target, host
 from headrace.graph.pointwise import Instruction, Pointwise
 
 __all__ = [

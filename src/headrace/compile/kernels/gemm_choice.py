@@ -24,8 +24,8 @@ from headrace.compile.kernels.gemm import (
 )
 from headrace.compile.kernels.gemm_narrow import narrow_product
 from headrace.compile.kernels.gemm_pack import panel_count
-from headrace.compile.target import SIZES, Target, host
 from headrace.devices import onednn
+from headrace.devices.target import SIZES, Target, host
 
 __all__ = ["candidates", "packed_gemm"]
 

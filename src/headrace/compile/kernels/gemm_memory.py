@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace.compile.emit import F32, F64, I1, I8, I32, PTR, VOID, Function, Operand, Reg, Type
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.pointwise import load_value, store_value
-from headrace.compile.target import SIZES
+from headrace.devices.target import SIZES
 
 __all__ = ["Sink", "Source", "accumulator", "lane_mask", "prefetch", "transpose"]
 

@@ -22,7 +22,7 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.gemm import nothing
 from headrace.compile.kernels.gemm_memory import Sink, accumulator, lane_mask, transpose
 from headrace.compile.kernels.gemm_tile import INLINE_EPILOGUE
-from headrace.compile.target import Target, host
+from headrace.devices.target import Target, host
 
 __all__ = ["NarrowProduct", "narrow_product"]
 

@@ -22,7 +22,7 @@ from headrace.compile.emit import I1, I64, PTR, Function, Module, Reg, Type
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm_memory import Sink, lane_mask, prefetch
 from headrace.compile.pointwise import load_value
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["Tile", "TileWriter", "best_tile"]
 

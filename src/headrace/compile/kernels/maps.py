@@ -20,7 +20,7 @@ from headrace.compile.spaces import (
     positions_of,
     simplify,
 )
-from headrace.compile.target import SIZES, Target
+from headrace.devices.target import SIZES, Target
 from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Map"]

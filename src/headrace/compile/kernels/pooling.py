@@ -17,25 +17,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from headrace.compile.emit import F32, I8, I32, Function, Operand, Reg
+from headrace.compile.emit import F32, I8, I32, Function, Operand, Reg, Type
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import LARGE, Fused
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
 
 __all__ = [
     "AveragePool", "AveragePoolGradient", "Depthwise", "DepthwiseGradient", "MaxPool",
     "MaxPoolGradient", "maximum",
 ]  # fmt: skip
 
-_VECTOR, _INDEX = F32.of(BLOCK), I32.of(BLOCK)
 _LOWEST = float(np.finfo(np.float32).min)
 _UNROLLED = 16  # taps of a window that is written out
 
 
 def maximum(f: Function, window: Sequence[Reg]) -> tuple[Reg, Reg]:
     """The maximum of a window's vectors, and the bytes that say which it is."""
-    best = _Best.start(f)
+    best = _Best.start(f, window[0].type.lanes)
     for k, value in enumerate(window):
         best = best.first(k, value) if k == 0 else best.next(k, value)
     return best.value, f.convert("trunc", best.where, I8)
@@ -51,9 +50,9 @@ class _Best:
     where: Reg
 
     @staticmethod
-    def start(f: Function) -> _Best:
-        lowest = f.const(_LOWEST, _VECTOR)
-        return _Best(f, lowest, lowest, f.const(0, _INDEX))
+    def start(f: Function, lanes: int) -> _Best:
+        lowest = f.const(_LOWEST, F32.of(lanes))
+        return _Best(f, lowest, lowest, f.const(0, I32.of(lanes)))
 
     def first(self, tap: Operand, value: Reg) -> _Best:
         return _Best(self.f, self._greater(value), value, self._index(tap))
@@ -67,8 +66,8 @@ class _Best:
 
     def _index(self, tap: Operand) -> Reg:
         if isinstance(tap, int):
-            return self.f.const(tap, _INDEX)
-        return self.f.splat(self.f.convert("trunc", self.f.reg(tap), I32), BLOCK)
+            return self.f.const(tap, self.where.type)
+        return self.f.splat(self.f.convert("trunc", self.f.reg(tap), I32), self.where.type.lanes)
 
     def _greater(self, value: Reg) -> Reg:
         return self.f.select(self.f.fcmp("ogt", value, self.value), value, self.value)
@@ -89,7 +88,7 @@ class _Pool:
 
     def __post_init__(self) -> None:
         g = self.geometry
-        if g.filters != g.channels or g.channels % BLOCK or g.dilations != (1, 1):
+        if g.filters != g.channels or g.channels % g.block or g.dilations != (1, 1):
             raise ValueError(f"no pooling of blocked images has this geometry: {g}")
         if g.kernel[0] * g.kernel[1] > 256:
             raise ValueError(f"a window of more than 256 elements: {g}")
@@ -99,12 +98,17 @@ class _Pool:
 
     @property
     def _images(self) -> int:
-        """Planes of 16 channels."""
-        return self.geometry.batch * self.geometry.channels // BLOCK
+        """Planes of a block of channels each."""
+        return self.geometry.batch * self.geometry.channels // self.geometry.block
 
     def _channel(self, f: Function, plane: Operand) -> Operand:
         """The first channel of a plane."""
-        return f.mul(f.rem(plane, self.geometry.channels // BLOCK), BLOCK)
+        block = self.geometry.block
+        return f.mul(f.rem(plane, self.geometry.channels // block), block)
+
+    @property
+    def _vector(self) -> Type:
+        return F32.of(self.geometry.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +124,13 @@ class _Forward(_Pool, ABC):
         def row(i: Reg) -> None:
             plane, y = f.div(i, g.out_height), f.rem(i, g.out_height)
             channel = self._channel(f, plane)
-            fused = Fused(f, f.parameters[0], self._operands, self.epilogue, channel)
-            image = f.offset(team.args[0], f.mul(plane, g.height * g.width * BLOCK))
+            fused = Fused(f, f.parameters[0], self._operands, self.epilogue, channel, g.block)
+            image = f.offset(team.args[0], f.mul(plane, g.height * g.width * g.block))
             tall = _Span(f, y, g.kernel[0], g.strides[0], g.pads[0], g.height)
 
             def column(x: Reg) -> None:
                 wide = _Span(f, x, g.kernel[1], g.strides[1], g.pads[1], g.width)
-                at = f.mul(f.add(f.mul(i, g.out_width), x), BLOCK)
+                at = f.mul(f.add(f.mul(i, g.out_width), x), g.block)
                 self._pixel(team, _Window(f, image, tall, wide, channel, g), fused, at)
 
             f.loop(0, g.out_width, column)
@@ -152,7 +156,7 @@ class MaxPool(_Forward):
         f = team.f
 
         def begin(tap: Operand, value: Reg) -> list[Reg]:
-            return _Best.start(f).first(tap, value).regs
+            return _Best.start(f, self.geometry.block).first(tap, value).regs
 
         def step(tap: Operand, value: Reg, *regs: Reg) -> list[Reg]:
             return _Best(f, *regs).next(tap, value).regs
@@ -175,7 +179,7 @@ class AveragePool(_Forward):
         f = team.f
         (total,) = window.fold(lambda _, v: [v], lambda _, v, total: [f.fadd(total, v)])
         count = f.convert("sitofp", f.reg(f.mul(window.tall.size, window.wide.size)), F32)
-        fused.store(f.fdiv(total, f.splat(count, BLOCK)), at)
+        fused.store(f.fdiv(total, f.splat(count, self.geometry.block)), at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +208,8 @@ class Depthwise(_Forward):
 
 
 def _weight(f: Function, w: Reg, g: Geometry, tap: Operand, channel: Operand) -> Reg:
-    """What a depthwise filter has for 16 channels at a tap."""
-    return f.load(_VECTOR, w, f.add(f.mul(tap, g.channels), channel))
+    """What a depthwise filter has for a block of channels at a tap."""
+    return f.load(F32.of(g.block), w, f.add(f.mul(tap, g.channels), channel))
 
 
 class _Span:
@@ -285,7 +289,8 @@ class _Window:
 
     def _load(self, y: Operand, x: Operand) -> Reg:
         pixel = self.f.add(self.f.mul(y, self.geometry.width), x)
-        return self.f.load(_VECTOR, self.image, self.f.mul(pixel, BLOCK))
+        lanes = self.geometry.block
+        return self.f.load(F32.of(lanes), self.image, self.f.mul(pixel, lanes))
 
     def _tap(self, y: Operand, x: Operand) -> Operand:
         f = self.f
@@ -307,7 +312,7 @@ class _Gradient(_Pool, ABC):
     def emit(self, team: Team) -> None:
         f, g = team.f, self.geometry
         cells = -(-(g.height + g.pads[0][0]) // g.strides[0])
-        zeros = f.module.data(f"{f.name}_zeros", [0.0] * BLOCK, F32)
+        zeros = f.module.data(f"{f.name}_zeros", [0.0] * g.block, F32)
         start, stop = team.share(self._images * cells)
 
         def row_of_cells(i: Reg) -> None:
@@ -319,7 +324,8 @@ class _Gradient(_Pool, ABC):
                 self._operands,
                 self.epilogue,
                 channel,
-                nontemporal=4 * self._images * g.height * g.width * BLOCK >= LARGE,
+                g.block,
+                nontemporal=4 * self._images * g.height * g.width * g.block >= LARGE,
             )
             for phase in range(g.strides[0]):
                 rows = _Reach(f, cell, phase, g, 0)
@@ -340,15 +346,15 @@ class _Gradient(_Pool, ABC):
                 columns = _Reach(f, cell, phase, g, 1)
 
                 def pixel(columns: _Reach = columns) -> None:
-                    total = f.const(0.0, _VECTOR)
+                    total = f.const(0.0, self._vector)
                     for y, row_tap, row_seen in rows.windows:
                         for x, column_tap, column_seen in columns.windows:
-                            at = f.mul(f.add(outputs, f.add(f.mul(y, g.out_width), x)), BLOCK)
+                            at = f.mul(f.add(outputs, f.add(f.mul(y, g.out_width), x)), g.block)
                             seen = _both(f, row_seen, column_seen)
                             tap = row_tap * g.kernel[1] + column_tap
                             output = _Output(at, y, x, channel, seen, zeros)
                             total = self._add(team, total, output, tap)
-                    fused.store(total, f.mul(f.add(line, columns.position), BLOCK))
+                    fused.store(total, f.mul(f.add(line, columns.position), g.block))
 
                 columns.when_inside(pixel)
 
@@ -418,9 +424,10 @@ class MaxPoolGradient(_Gradient):
 
     def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
         f, (dy, argmax) = team.f, team.args[:2]
-        where = output.load(f, argmax, I8.of(BLOCK))
-        taken = f.icmp("eq", where, f.const(tap if tap < 128 else tap - 256, I8.of(BLOCK)))
-        share = f.select(taken, output.load(f, dy, _VECTOR), f.const(0.0, _VECTOR))
+        bytes_ = I8.of(self.geometry.block)
+        where = output.load(f, argmax, bytes_)
+        taken = f.icmp("eq", where, f.const(tap if tap < 128 else tap - 256, bytes_))
+        share = f.select(taken, output.load(f, dy, self._vector), f.const(0.0, self._vector))
         return f.fadd(total, share)
 
 
@@ -444,14 +451,15 @@ class AveragePoolGradient(_Gradient):
     def _emit_global(self, team: Team) -> None:
         """One window is the whole image: every pixel gets the same."""
         f, size = team.f, self.geometry.height * self.geometry.width
+        lanes = self.geometry.block
         start, stop = team.share(self._images)
 
         def image(plane: Reg) -> None:
-            fused = Fused(f, f.parameters[0], 1, self.epilogue, self._channel(f, plane))
-            dy = f.load(_VECTOR, team.args[0], f.mul(plane, BLOCK))
+            fused = Fused(f, f.parameters[0], 1, self.epilogue, self._channel(f, plane), lanes)
+            dy = f.load(self._vector, team.args[0], f.mul(plane, lanes))
             share = f.fmul(dy, 1 / size)
-            at = f.mul(plane, size * BLOCK)
-            f.loop(0, size, lambda i: fused.store(share, f.add(at, f.mul(i, BLOCK))))
+            at = f.mul(plane, size * lanes)
+            f.loop(0, size, lambda i: fused.store(share, f.add(at, f.mul(i, lanes))))
 
         f.loop(start, stop, image)
 
@@ -462,8 +470,8 @@ class AveragePoolGradient(_Gradient):
             for axis, i in enumerate((output.y, output.x))
         ]
         count = f.convert("sitofp", f.reg(f.mul(spans[0].size, spans[1].size)), F32)
-        share = f.splat(f.fdiv(f.const(1.0, F32), count), BLOCK)
-        return f.fadd(total, f.fmul(output.load(f, team.args[0], _VECTOR), share))
+        share = f.splat(f.fdiv(f.const(1.0, F32), count), g.block)
+        return f.fadd(total, f.fmul(output.load(f, team.args[0], self._vector), share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,4 +487,4 @@ class DepthwiseGradient(_Gradient):
     def _add(self, team: Team, total: Reg, output: _Output, tap: int) -> Reg:
         f, (dy, w) = team.f, team.args[:2]
         weight = _weight(f, w, self.geometry, tap, output.channel)
-        return f.fma(output.load(f, dy, _VECTOR), weight, total)
+        return f.fma(output.load(f, dy, self._vector), weight, total)

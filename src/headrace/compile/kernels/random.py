@@ -17,7 +17,7 @@ from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F32, F64, I32, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.pointwise import load_value, memory_type, store_value
-from headrace.compile.target import SIZES
+from headrace.devices.target import SIZES
 
 __all__ = ["AdvanceStream", "RandomNumbers", "StreamOfSeed"]
 

@@ -244,7 +244,7 @@ def _channels(n: int, pixels: int, c: int, layout: str) -> _Channels:
 
 def batch_norm(g: BatchNorm, layout: str | None = None) -> Recipe:
     """The anchor's outputs from its operands; `layout` is that of the image if it isn't the
-    geometry's: "nChw16c" for blocked channels.
+    geometry's: "nChw16c" for channels in blocks of 16.
     """
     channels = _channels(g.n, g.pixels, g.c, layout or g.data_format)
     if g.direction == "gradient":

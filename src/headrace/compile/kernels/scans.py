@@ -22,7 +22,7 @@ from headrace.compile.loops import (
 )
 from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import lanes_for
-from headrace.compile.target import Target
+from headrace.devices.target import Target
 
 __all__ = ["Scan"]
 

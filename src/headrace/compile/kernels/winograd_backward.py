@@ -12,16 +12,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.compile.emit import I64, PTR, Function, Operand, Reg
+from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
-from headrace.compile.kernels.conv_product import OUTER, channels_at_once, outer_function, padded
+from headrace.compile.kernels.conv_geometry import Geometry
+from headrace.compile.kernels.conv_product import (
+    channels_at_once,
+    outer_function,
+    outer_width,
+    padded,
+)
 from headrace.compile.kernels.winograd_filter import SKEW
 from headrace.compile.kernels.winograd_forward import input_tiling
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
-from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+from headrace.compile.kernels.winograd_transform import matrices, two_sided
 
 __all__ = ["WinogradBackwardFilter"]
 
@@ -91,8 +96,8 @@ class WinogradBackwardFilter:
         g = self.geometry
         return (
             g.channels * self._depth + SKEW,
-            padded(g.filters) * self._depth + SKEW,
-            g.channels * padded(g.filters) + SKEW,
+            padded(g.filters, g.block) * self._depth + SKEW,
+            g.channels * padded(g.filters, g.block) + SKEW,
         )
 
     def scratch(self, threads: int) -> int:
@@ -107,7 +112,7 @@ def _gradient_tiling(geometry: Geometry, m: int) -> Tiling:
     tiles = input_tiling(geometry, m)
     return Tiling(
         geometry.batch,
-        geometry.filters // BLOCK,
+        geometry.filters // geometry.block,
         geometry.out_height,
         geometry.out_width,
         tiles.rows,
@@ -116,6 +121,7 @@ def _gradient_tiling(geometry: Geometry, m: int) -> Tiling:
         m,
         0,
         0,
+        geometry.block,
     )
 
 
@@ -125,7 +131,8 @@ class _Emitter:
     def __init__(self, spec: WinogradBackwardFilter, team: Team) -> None:
         self.spec, self.team, self.f = spec, team, team.f
         self.matrices = matrices(spec.m, spec.geometry.kernel[0], spec.accurate)
-        self.together = channels_at_once(team.target)
+        self.lanes, self.outer = spec.geometry.block, outer_width(spec.geometry.block)
+        self.together = channels_at_once(team.target, self.lanes)
         f, points = self.f, spec._points
         self.v_plane, self.z_plane, self.u_plane = spec._planes
         self.v = team.scratch
@@ -146,9 +153,15 @@ class _Emitter:
             self.z_plane,
             _RUN,
         )
-        vectors, rest = OUTER // BLOCK, g.filters % OUTER // BLOCK
-        self.product = outer_function(team, "product", vectors, OUTER, BLOCK, (0, 0))
-        self.tail = outer_function(team, "tail", rest, OUTER, BLOCK, (0, 0)) if rest else None
+        vectors, rest = self.outer // self.lanes, g.filters % self.outer // self.lanes
+        self.product = outer_function(
+            team, "product", self.lanes, vectors, self.outer, self.lanes, (0, 0)
+        )
+        self.tail = (
+            outer_function(team, "tail", self.lanes, rest, self.outer, self.lanes, (0, 0))
+            if rest
+            else None
+        )
 
         def chunk(c: Reg) -> None:
             self._transform_chunk(c)
@@ -172,16 +185,16 @@ class _Emitter:
                 first,
                 count,
                 self.v,
-                lambda t: f.mul(f.add(start, t), BLOCK),
-                lambda b: f.mul(b, depth * BLOCK),
+                lambda t: f.mul(f.add(start, t), self.lanes),
+                lambda b: f.mul(b, depth * self.lanes),
             )
             self.of_dy.run(
                 self.team.args[1],
                 first,
                 count,
                 self.z,
-                lambda t: f.mul(f.add(start, t), OUTER),
-                lambda b: self._panel_place(f.mul(b, BLOCK), depth),
+                lambda t: f.mul(f.add(start, t), self.outer),
+                lambda b: self._panel_place(f.mul(b, self.lanes), depth),
             )
 
         last = f.sub(spec._runs, f.mul(chunk, spec._chunk_runs))
@@ -190,12 +203,12 @@ class _Emitter:
     def _panel_place(self, k: Operand, rows: int) -> Operand:
         """Where filter k begins in an array of panels with `rows` rows each."""
         f = self.f
-        return f.add(f.mul(f.div(k, OUTER), rows * OUTER), f.rem(k, OUTER))
+        return f.add(f.mul(f.div(k, self.outer), rows * self.outer), f.rem(k, self.outer))
 
     def _multiply_chunk(self, chunk: Reg) -> None:
         """dU += V^T Z. A task is some panels of one point."""
         f, spec = self.f, self.spec
-        panels = padded(spec.geometry.filters) // OUTER
+        panels = padded(spec.geometry.filters, self.lanes) // self.outer
         parts = -(-panels // _PANELS)
         tiles = f.minimum(f.sub(spec._tiles, f.mul(chunk, spec._depth)), spec._depth)
 
@@ -210,7 +223,7 @@ class _Emitter:
             def deep(t: Reg) -> None:
                 count = f.minimum(f.sub(tiles, t), _DEEP)
                 fresh = f.and_(f.icmp("eq", chunk, 0), f.icmp("eq", t, 0))
-                vt, zt = f.offset(v, f.mul(t, BLOCK)), f.offset(z, f.mul(t, OUTER))
+                vt, zt = f.offset(v, f.mul(t, self.lanes)), f.offset(z, f.mul(t, self.outer))
                 f.loop(first, last, lambda p: self._multiply_panel(p, vt, zt, u, count, fresh))
 
             f.loop(0, tiles, deep, step=_DEEP)
@@ -219,22 +232,22 @@ class _Emitter:
 
     def _multiply_panel(self, p: Reg, v: Reg, z: Reg, u: Reg, count: Operand, fresh: Reg) -> None:
         f, g, depth = self.f, self.spec.geometry, self.spec._depth
-        zp = f.offset(z, f.mul(p, depth * OUTER))
-        up = f.offset(u, f.mul(p, g.channels * OUTER))
+        zp = f.offset(z, f.mul(p, depth * self.outer))
+        up = f.offset(u, f.mul(p, g.channels * self.outer))
         new = f.convert("zext", fresh, I64)
 
         def multiply(product: Function) -> None:
             def channels(c: Reg) -> None:
-                place = f.mul(f.div(c, BLOCK), depth * BLOCK)
-                vc = f.offset(v, f.add(place, f.rem(c, BLOCK)))
-                f.call_function(product, vc, zp, f.offset(up, f.mul(c, OUTER)), 1, count, new)
+                place = f.mul(f.div(c, self.lanes), depth * self.lanes)
+                vc = f.offset(v, f.add(place, f.rem(c, self.lanes)))
+                f.call_function(product, vc, zp, f.offset(up, f.mul(c, self.outer)), 1, count, new)
 
             f.loop(0, g.channels, channels, step=self.together)
 
         if self.tail is None:
             multiply(self.product)
             return
-        whole, tail = f.icmp("slt", p, g.filters // OUTER), self.tail
+        whole, tail = f.icmp("slt", p, g.filters // self.outer), self.tail
         f.when(whole, lambda: multiply(self.product), lambda: multiply(tail))
 
     def _finish(self) -> None:
@@ -245,19 +258,19 @@ class _Emitter:
 
         def channel(c: Reg) -> None:
             def vector(k: Reg) -> None:
-                place = f.add(self._panel_place(k, g.channels), f.mul(c, OUTER))
+                place = f.add(self._panel_place(k, g.channels), f.mul(c, self.outer))
                 at = f.add(f.mul(c, g.filters), k)
                 f.call_function(back, f.parameters[0], f.offset(self.u, place), at, k)
 
-            f.loop(0, g.filters, vector, step=BLOCK)
+            f.loop(0, g.filters, vector, step=self.lanes)
 
         f.loop(start, stop, channel)
 
     def _back_function(self) -> Function:
-        """(arguments, dU, offset, filter): 16 filters of one channel, all taps."""
+        """(arguments, dU, offset, filter): a vector of filters of one channel, all taps."""
         f, g = self.team.helper("back", [PTR, PTR, I64, I64]), self.spec.geometry
         table, u, at, k = f.parameters
-        fused = Fused(f, table, 2, self.spec.epilogue, k)
+        fused = Fused(f, table, 2, self.spec.epilogue, k, self.lanes)
         matrix = self.matrices.filter.transposed
         tap = g.channels * g.filters
 
@@ -265,10 +278,8 @@ class _Emitter:
             for j, value in enumerate(values):
                 fused.store(value, f.add(at, (i * matrix.outputs + j) * tap))
 
-        two_sided(
-            f,
-            matrix,
-            lambda i, j: f.load(VECTOR, u, (i * matrix.inputs + j) * self.u_plane),
-            store,
-        )
+        def load(i: int, j: int) -> Reg:
+            return f.load(F32.of(self.lanes), u, (i * matrix.inputs + j) * self.u_plane)
+
+        two_sided(f, matrix, load, store, self.lanes)
         return f.finish()

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import F32, PTR, Function, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_geometry import BLOCK
 from headrace.compile.kernels.conv_product import Panels
 from headrace.compile.kernels.conv_transpose import transpose_function
-from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+from headrace.compile.kernels.winograd_transform import matrices, two_sided
 
 __all__ = ["FilterLayout", "WinogradFilter"]
 
@@ -42,7 +41,8 @@ class WinogradFilter:
     """Transform a filter [r, r, channels, filters] for F(m x m, r x r).
 
     `backward`: for the convolution that computes the input's gradient, whose channels are this
-    one's filters and whose filters are its channels, rotated by 180 degrees.
+    one's filters and whose filters are its channels, rotated by 180 degrees. `block`: the channels
+    of a block of the images.
     """
 
     channels: int
@@ -51,6 +51,7 @@ class WinogradFilter:
     r: int
     accurate: bool = False
     backward: bool = False
+    block: int = 16
 
     arguments = ("w", "out:u")
     counters = 0
@@ -74,7 +75,7 @@ class WinogradFilter:
     def _emit_forward(self, team: Team) -> None:
         f = team.f
         w, u = team.args
-        panels = Panels.on(team.target, self.layout.channels, self.layout.filters)
+        panels = Panels.on(team.target, self.layout.channels, self.layout.filters, self.block)
         tap = self.channels * self.filters
         transform = self._transform_function(team, tap)
         start, stop = team.share(self.channels)
@@ -84,23 +85,23 @@ class WinogradFilter:
                 source = f.offset(w, f.add(f.mul(c, self.filters), k))
                 f.call_function(transform, source, f.offset(u, panels.place(f, c, k)))
 
-            f.loop(0, self.filters, vector, step=BLOCK)
+            f.loop(0, self.filters, vector, step=self.block)
 
         f.loop(start, stop, channel)
 
     def _emit_backward(self, team: Team) -> None:
-        """Blocks of 16 x 16 are transposed into a buffer, tap by tap in reverse, on the way."""
+        """Square blocks are transposed into a buffer, tap by tap in reverse, on the way."""
         f = team.f
         w, u = team.args
-        panels = Panels.on(team.target, self.layout.channels, self.layout.filters)
-        square, taps = BLOCK * BLOCK, self.r * self.r
+        panels = Panels.on(team.target, self.layout.channels, self.layout.filters, self.block)
+        square, taps = self.block * self.block, self.r * self.r
         turned = f.local(F32, taps * square)
-        transpose = transpose_function(team, self.filters)
+        transpose = transpose_function(team, self.filters, self.block)
         transform = self._transform_function(team, square)
-        start, stop = team.share(self.channels // BLOCK)
+        start, stop = team.share(self.channels // self.block)
 
         def block(cb: Reg) -> None:
-            c = f.mul(cb, BLOCK)
+            c = f.mul(cb, self.block)
 
             def column(k: Reg) -> None:
                 corner = f.offset(w, f.add(f.mul(c, self.filters), k))
@@ -108,16 +109,16 @@ class WinogradFilter:
                 def tap(t: Reg) -> None:
                     source = f.offset(corner, f.mul(t, self.channels * self.filters))
                     target = f.offset(turned, f.mul(f.sub(taps - 1, t), square))
-                    f.call_function(transpose, source, target, BLOCK)
+                    f.call_function(transpose, source, target, self.block)
 
                 def row(i: Reg) -> None:
                     target = f.offset(u, panels.place(f, f.add(k, i), c))
-                    f.call_function(transform, f.offset(turned, f.mul(i, BLOCK)), target)
+                    f.call_function(transform, f.offset(turned, f.mul(i, self.block)), target)
 
                 f.loop(0, taps, tap)
-                f.loop(0, BLOCK, row)
+                f.loop(0, self.block, row)
 
-            f.loop(0, self.filters, column, step=BLOCK)
+            f.loop(0, self.filters, column, step=self.block)
 
         f.loop(start, stop, block)
 
@@ -131,5 +132,8 @@ class WinogradFilter:
             for j, value in enumerate(values):
                 f.store(value, target, (i * matrix.outputs + j) * self.layout.plane)
 
-        two_sided(f, matrix, lambda i, j: f.load(VECTOR, source, (i * self.r + j) * tap), store)
+        def load(i: int, j: int) -> Reg:
+            return f.load(F32.of(self.block), source, (i * self.r + j) * tap)
+
+        two_sided(f, matrix, load, store, self.block)
         return f.finish()

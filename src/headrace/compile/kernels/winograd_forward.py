@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.compile.emit import I8, I64, PTR, Function, Operand, Reg
+from headrace.compile.emit import F32, I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import LARGE, Fused
-from headrace.compile.kernels.conv_geometry import BLOCK, Geometry
+from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_product import Panels, emit_product
 from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
-from headrace.compile.kernels.winograd_transform import VECTOR, matrices, two_sided
+from headrace.compile.kernels.winograd_transform import matrices, two_sided
 
 __all__ = ["WinogradForward", "input_tiling"]
 
@@ -34,7 +34,7 @@ def input_tiling(geometry: Geometry, m: int) -> Tiling:
         raise ValueError(f"not a convolution for Winograd's algorithm: {geometry}")
     return Tiling(
         geometry.batch,
-        geometry.channels // BLOCK,
+        geometry.channels // geometry.block,
         geometry.height,
         geometry.width,
         -(-geometry.out_height // m),
@@ -43,6 +43,7 @@ def input_tiling(geometry: Geometry, m: int) -> Tiling:
         m + r - 1,
         top,
         left,
+        geometry.block,
     )
 
 
@@ -147,7 +148,8 @@ class _Emitter:
         self.tiling = input_tiling(spec.geometry, spec.m)
         self.run, self.block = spec._run, spec._block
         g = spec.geometry
-        self.panels = Panels.on(team.target, g.channels, g.filters)
+        self.lanes = g.block
+        self.panels = Panels.on(team.target, g.channels, g.filters, g.block)
         self.pixels = max(d for d in range(1, self.panels.pixels + 1) if self.run % d == 0)
         f = self.f
         self.v = f.offset(team.scratch, f.mul(team.thread, spec._scratch_elements))
@@ -177,8 +179,8 @@ class _Emitter:
             first,
             count,
             self.v,
-            lambda t: f.add(f.mul(f.div(t, pixels), group), f.mul(f.rem(t, pixels), BLOCK)),
-            lambda b: f.mul(b, pixels * BLOCK),
+            lambda t: f.add(f.mul(f.div(t, pixels), group), f.mul(f.rem(t, pixels), self.lanes)),
+            lambda b: f.mul(b, pixels * self.lanes),
         )
         filters = self.spec.geometry.filters
 
@@ -224,39 +226,40 @@ class _Emitter:
         """(V, U, M): a few tiles times a panel."""
         f = self.team.helper(name, [PTR, PTR, PTR])
         v, u, m = f.parameters
-        vectors = width // BLOCK
+        vectors = width // self.lanes
         sums = emit_product(
             f,
             v,
             u,
             pixels=self.pixels,
             vectors=vectors,
+            lanes=self.lanes,
             blocks=self.tiling.blocks,
-            a_block=self.pixels * BLOCK,
+            a_block=self.pixels * self.lanes,
             b_row=width,
         )
         for i, value in enumerate(sums):
-            f.store(value, m, i // vectors * self.panels.width + i % vectors * BLOCK)
+            f.store(value, m, i // vectors * self.panels.width + i % vectors * self.lanes)
         return f.finish()
 
     def _store(self, k: Reg, width: Operand, first: Operand, count: Operand) -> None:
-        """Transform the tiles of M back, one block of 16 channels after the other."""
+        """Transform the tiles of M back, one block of channels after the other."""
         f, spec, wide = self.f, self.spec, self.panels.width
         shrink = 2 if spec.pool else 1
         height, breadth = spec.geometry.out_height // shrink, spec.geometry.out_width // shrink
-        plane = height * breadth * BLOCK
+        plane = height * breadth * self.lanes
 
         def channels(q: Reg) -> None:
             place = f.mul(f.div(q, wide), self.run * wide)
             m = f.offset(self.m, f.add(place, f.rem(q, wide)))
             channel = f.add(k, q)
-            base = f.mul(f.div(channel, BLOCK), plane)
+            base = f.mul(f.div(channel, self.lanes), plane)
 
             def tile(t: Reg) -> None:
                 image, top, left = self.tiling.locate(f, f.add(first, t))
                 row, column = f.div(top, shrink), f.div(left, shrink)
-                pixel = f.mul(f.add(f.mul(row, breadth), column), BLOCK)
-                start = f.mul(image, spec.geometry.filters // BLOCK * plane)
+                pixel = f.mul(f.add(f.mul(row, breadth), column), self.lanes)
+                start = f.mul(image, spec.geometry.filters // self.lanes * plane)
                 at = f.add(f.add(start, base), pixel)
                 rows = f.sub(spec.geometry.out_height, top)
                 columns = f.sub(spec.geometry.out_width, left)
@@ -266,7 +269,7 @@ class _Emitter:
 
             f.loop(0, count, tile)
 
-        f.loop(0, width, channels, step=BLOCK)
+        f.loop(0, width, channels, step=self.lanes)
 
     def _finish_function(self) -> Function:
         """(arguments, M, offset, channel, rows, columns): one tile's result, through the epilogue;
@@ -277,7 +280,7 @@ class _Emitter:
         table, m, at, channel, rows, columns = f.parameters
         g = spec.geometry
         large = 4 * g.batch * g.filters * g.out_height * g.out_width >= LARGE
-        fused = Fused(f, table, 2, spec.epilogue, channel, nontemporal=large)
+        fused = Fused(f, table, 2, spec.epilogue, channel, self.lanes, nontemporal=large)
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
         cut = _Cut(f, rows, columns, spec)
         store: Any = (
@@ -285,14 +288,11 @@ class _Emitter:
             if spec.pool
             else _Rows(f, fused, at, cut)
         )
-        at_once = 2 * max(1, 24 // matrix.inputs // 2)
-        two_sided(
-            f,
-            matrix,
-            lambda i, j: f.load(VECTOR, m, (i * matrix.inputs + j) * spec._m_plane),
-            store,
-            at_once,
-        )
+
+        def load(i: int, j: int) -> Reg:
+            return f.load(F32.of(self.lanes), m, (i * matrix.inputs + j) * spec._m_plane)
+
+        two_sided(f, matrix, load, store, self.lanes, pairs=True)
         return f.finish()
 
 
@@ -301,7 +301,7 @@ class _Cut:
 
     def __init__(self, f: Function, rows: Reg, columns: Reg, spec: WinogradForward) -> None:
         self._f, self._rows, self._columns = f, rows, columns
-        self.width = spec.geometry.out_width
+        self.width, self.lanes = spec.geometry.out_width, spec.geometry.block
         self._tall = spec.geometry.out_height % spec.m != 0
         self._wide = self.width % spec.m != 0
 
@@ -327,9 +327,9 @@ class _Rows:
 
     def __call__(self, i: int, values: list[Reg]) -> None:
         def row() -> None:
-            at = self._f.add(self._at, i * self._cut.width * BLOCK)
+            at = self._f.add(self._at, i * self._cut.width * self._cut.lanes)
             for j, value in enumerate(values):
-                here = self._f.add(at, j * BLOCK)
+                here = self._f.add(at, j * self._cut.lanes)
                 self._cut.column(j, lambda v=value, h=here: self._fused.store(v, h))
 
         self._cut.row(i, row)
@@ -349,10 +349,10 @@ class _PooledRows:
         self._cut.row(i - 1, lambda: self._row(i // 2, self._upper, values))
 
     def _row(self, i: int, upper: list[Reg], lower: list[Reg]) -> None:
-        at = self._f.add(self._at, i * (self._cut.width // 2) * BLOCK)
+        at = self._f.add(self._at, i * (self._cut.width // 2) * self._cut.lanes)
         for j in range(0, len(upper), 2):
             window = [*upper[j : j + 2], *lower[j : j + 2]]
-            here = self._f.add(at, j // 2 * BLOCK)
+            here = self._f.add(at, j // 2 * self._cut.lanes)
             self._cut.column(j, lambda w=window, h=here: self._window(w, h))
 
     def _window(self, window: list[Reg], at: Operand) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 from headrace.compile.emit import F32, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_geometry import BLOCK
-from headrace.compile.kernels.winograd_transform import VECTOR, LinearMap, two_sided
+from headrace.compile.kernels.winograd_transform import LinearMap, two_sided
 
 __all__ = ["Tiling", "TileTransform"]
 
@@ -33,6 +32,7 @@ class Tiling:
     window: int
     top: int
     left: int
+    block: int  # channels of a block
 
     @property
     def count(self) -> int:
@@ -41,7 +41,7 @@ class Tiling:
     @property
     def plane(self) -> int:
         """Elements of one block of channels of one image."""
-        return self.height * self.width * BLOCK
+        return self.height * self.width * self.block
 
     @property
     def edges(self) -> bool:
@@ -60,7 +60,7 @@ class Tiling:
     def start(self, f: Function, image: Operand, top: Operand, left: Operand) -> Any:
         """The offset of a pixel in the image's first block of channels."""
         pixel = f.add(f.mul(top, self.width), left)
-        return f.add(f.mul(image, self.blocks * self.plane), f.mul(pixel, BLOCK))
+        return f.add(f.mul(image, self.blocks * self.plane), f.mul(pixel, self.block))
 
     def inside(self, f: Function, top: Reg, left: Reg) -> Reg:
         """Whether the window at (top, left) lies within the image."""
@@ -88,13 +88,13 @@ class TileTransform:
         most: int,
     ) -> None:
         self.team, self.tiling = team, tiling
-        self._one = _tile_function(team, name, matrix, spread)
+        self._one = _tile_function(team, name, matrix, spread, tiling.block)
         f = team.f
         # Of each tile of the run: its offset, its window's top and left, where its result goes.
         self._places = [f.local(I64, most) for _ in range(4)]
         if tiling.edges:
             self._gather = _gather_function(team, f"{name}_gather", tiling)
-            self._edge = f.local(F32, tiling.window**2 * BLOCK)
+            self._edge = f.local(F32, tiling.window**2 * tiling.block)
 
     def run(
         self,
@@ -135,14 +135,14 @@ class TileTransform:
         f, tiling = self.team.f, self.tiling
         start, top, left, place = (f.load(I64, table, t) for table in self._places)
         source, target = f.offset(plane, start), f.offset(into, place)
-        pitch = tiling.width * BLOCK
+        pitch = tiling.width * tiling.block
 
         def direct() -> None:
             f.call_function(self._one, source, pitch, target)
 
         def gathered() -> None:
             f.call_function(self._gather, source, top, left, self._edge)
-            f.call_function(self._one, self._edge, tiling.window * BLOCK, target)
+            f.call_function(self._one, self._edge, tiling.window * tiling.block, target)
 
         if tiling.edges:
             f.when(tiling.inside(f, top, left), direct, gathered)
@@ -150,20 +150,20 @@ class TileTransform:
             direct()
 
 
-def _tile_function(team: Team, name: str, matrix: LinearMap, spread: int) -> Function:
+def _tile_function(team: Team, name: str, matrix: LinearMap, spread: int, lanes: int) -> Function:
     """(source, elements between its rows, target): transform one tile."""
     f = team.helper(name, [PTR, I64, PTR])
     source, pitch, target = f.parameters
     rows = [f.offset(source, f.mul(pitch, i)) for i in range(matrix.inputs)]
 
     def load(i: int, j: int) -> Reg:
-        return f.load(VECTOR, rows[i], j * BLOCK)
+        return f.load(F32.of(lanes), rows[i], j * lanes)
 
     def store(i: int, values: list[Reg]) -> None:
         for j, value in enumerate(values):
             f.store(value, target, (i * matrix.outputs + j) * spread)
 
-    two_sided(f, matrix, load, store)
+    two_sided(f, matrix, load, store, lanes)
     return f.finish()
 
 
@@ -171,18 +171,18 @@ def _gather_function(team: Team, name: str, tiling: Tiling) -> Function:
     """(source, top, left, target): copy a window, with zeros where it leaves the image."""
     f = team.helper(name, [PTR, I64, I64, PTR])
     source, top, left, target = f.parameters
-    window = tiling.window
-    zeros = f.module.data(f"{f.name}_zeros", [0.0] * BLOCK, F32)
+    window, lanes = tiling.window, tiling.block
+    zeros = f.module.data(f"{f.name}_zeros", [0.0] * lanes, F32)
     present = [f.icmp("ult", f.add(left, j), tiling.width) for j in range(window)]
 
     def row(i: Reg) -> None:
         visible = f.icmp("ult", f.add(top, i), tiling.height)
-        line = f.offset(source, f.mul(i, tiling.width * BLOCK))
-        into = f.offset(target, f.mul(i, window * BLOCK))
+        line = f.offset(source, f.mul(i, tiling.width * lanes))
+        into = f.offset(target, f.mul(i, window * lanes))
         for j in range(window):
-            pixel = f.offset(line, j * BLOCK)
+            pixel = f.offset(line, j * lanes)
             at = f.select(f.and_(visible, present[j]), pixel, zeros)
-            f.store(f.load(VECTOR, at), into, j * BLOCK)
+            f.store(f.load(F32.of(lanes), at), into, j * lanes)
 
     f.loop(0, window, row)
     return f.finish()

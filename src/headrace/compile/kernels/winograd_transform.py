@@ -18,12 +18,10 @@ from functools import cache
 import numpy as np
 
 from headrace.compile.emit import F32, Function, Reg
-from headrace.compile.kernels.conv_geometry import BLOCK
+from headrace.compile.kernels.conv_product import registers_of
 
-__all__ = ["VECTOR", "LinearMap", "Matrices", "matrices", "two_sided"]
+__all__ = ["LinearMap", "Matrices", "matrices", "two_sided"]
 
-VECTOR = F32.of(BLOCK)
-_LIVE = 24  # vectors that may be live between the two sides of a transform
 
 _HALF, _THREE_HALVES, _THREE_QUARTERS = Fraction(1, 2), Fraction(3, 2), Fraction(3, 4)
 _POINTS: dict[tuple[int, bool], tuple[Fraction | int, ...]] = {
@@ -188,11 +186,11 @@ def _mirrored(x: Sequence[Fraction], y: Sequence[Fraction]) -> int:
     return 0
 
 
-def _combination(f: Function, terms: Sequence[tuple[Fraction, Reg]]) -> Reg:
+def _combination(f: Function, given: Sequence[tuple[Fraction, Reg]]) -> Reg:
     """The sum of coefficient times vector, those with coefficient 1 first (they're free)."""
-    terms = sorted((t for t in terms if t[0]), key=lambda t: (t[0] != 1, abs(t[0]) != 1))
+    terms = sorted((t for t in given if t[0]), key=lambda t: (t[0] != 1, abs(t[0]) != 1))
     if not terms:
-        return f.const(0.0, VECTOR)
+        return f.const(0.0, given[0][1].type)
     factor, x = terms[0]
     total = x if factor == 1 else f.fmul(float(factor), x)
     for factor, x in terms[1:]:
@@ -214,17 +212,20 @@ def two_sided(
     matrix: LinearMap,
     load: Callable[[int, int], Reg],
     emit: Callable[[int, list[Reg]], None],
-    at_once: int | None = None,
+    lanes: int,
+    pairs: bool = False,
 ) -> None:
-    """M X M^T for a tile X of vectors: calls emit(i, row) for each row of the result. `at_once`
-    rows are worked on together, as many as registers hold.
+    """M X M^T for a tile X of vectors: calls emit(i, row) for each row of the result. As many rows
+    as registers hold are worked on together; with `pairs`, an even number.
     """
-    most = at_once or max(1, _LIVE // matrix.inputs)
+    live = 3 * registers_of(f.target, lanes) // 4  # vectors between the two sides
+    most = max(1, live // matrix.inputs)
+    most = 2 * max(1, most // 2) if pairs else most
     for rows in matrix.groups(most):
         needed = matrix.needed(rows)
         halves: list[dict[int, Reg]] = []
         for j in range(matrix.inputs):
-            zero = f.const(0.0, VECTOR)
+            zero = f.const(0.0, F32.of(lanes))
             column = [load(i, j) if i in needed else zero for i in range(matrix.inputs)]
             halves.append(matrix.apply(f, column, rows))
         for i in rows:

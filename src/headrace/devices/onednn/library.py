@@ -26,7 +26,7 @@ IN_ORDER = 1
 SCRATCHPAD_USER = 1
 BF16, F32 = 2, 3
 TAG_ANY = 1
-BLOCKED_TAGS = {8: 102, 16: 78}  # aBcd8b, aBcd16b
+BLOCKED_TAGS = {4: 84, 8: 102, 16: 78}  # aBcd4b, aBcd8b, aBcd16b
 FORWARD_TRAINING, FORWARD_INFERENCE = 64, 96
 CONVOLUTION_DIRECT = 1
 POOLING_MAX, POOLING_AVERAGE = 0x1FF, 0x3FF  # the average leaves padding out, as TensorFlow does
@@ -52,7 +52,17 @@ _STATUS = (
 # Too short to be worth letting go of the GIL and waiting for it again.
 _KEEPS_GIL = {"dnnl_memory_set_data_handle", "omp_set_num_threads"}
 
+# The instruction sets that oneDNN may use on a processor of a level.
+_ISAS = {"x86-64-v2": 0x1, "x86-64-v3": 0x7, "x86-64-v4": 0x27}
+_ISA_NAMES = {
+    0x0: "any", 0x1: "SSE41", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2_VNNI", 0x1F: "AVX2_VNNI_2",
+    0x27: "AVX512_CORE", 0x67: "AVX512_CORE_VNNI", 0xE7: "AVX512_CORE_BF16",
+    0x1EF: "AVX10_1_512", 0xFEF: "AVX10_1_512_AMX", 0x1FEF: "AVX10_1_512_AMX_FP16",
+}  # fmt: skip
+
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "dnnl_set_max_cpu_isa": (c_int, [c_int]),
+    "dnnl_get_effective_cpu_isa": (c_int, []),
     "omp_set_num_threads": (None, [c_int]),
     "dnnl_engine_create": (c_int, [POINTER(c_void_p), c_int, c_size_t]),
     "dnnl_stream_create": (c_int, [POINTER(c_void_p), c_void_p, c_uint]),
@@ -150,10 +160,23 @@ class Library:
             function = getattr(keeping_gil if name in _KEEPS_GIL else cdll, name)
             function.restype, function.argtypes = result, arguments
             self.functions[name] = function
+        self._narrow()
         self.num_threads: int = openmp.thread_count()
         self.engine = self.new("dnnl_engine_create", CPU, 0)
         self.attr = self.new("dnnl_primitive_attr_create")
         self.call("dnnl_primitive_attr_set_scratchpad_mode", self.attr, SCRATCHPAD_USER)
+
+    def _narrow(self) -> None:
+        """Keep to the instruction sets of HEADRACE_TARGET; else ONEDNN_MAX_CPU_ISA's count."""
+        level = settings().target
+        if level in _ISAS:
+            self.call("dnnl_set_max_cpu_isa", _ISAS[level])
+
+    @property
+    def instructions(self) -> str:
+        """The name of the instruction sets that primitives may use, as ONEDNN_MAX_CPU_ISA says."""
+        isa = self.functions["dnnl_get_effective_cpu_isa"]()
+        return _ISA_NAMES.get(isa, hex(isa))
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a status."""
