@@ -61,6 +61,7 @@ def build_convolution(builder: Builder, group: Group) -> None:
         accuracy=settings().accuracy,
         types=("float32", *types),
         plain=plain,
+        target=builder.target,
     )
     way = _choose(builder, ask, geometry, group.pool is not None)
     buffers: dict[str, int] = {}

@@ -20,9 +20,12 @@ from headrace.devices.target import host
 __all__ = ["environment", "forked", "library", "request_threads", "thread_count", "why_not"]
 
 # Waiting threads of GNU OpenMP spin before they sleep. Its default spins so long that two busy
-# processes on one machine slow each other down by an order of magnitude; a few thousand rounds
-# still bridge the gap between two kernels.
-_SPIN_COUNT = "5000"
+# processes on one machine slow each other down by an order of magnitude: a thread that spins keeps
+# the system from running the one that it waits for in its place. 1,000 rounds bridge the gap
+# between two kernels as 5,000 do (the MLP of bench/training.py: 0.74 ms a step with either, 0.78
+# with 300), and beside one busy process a step takes 1.8 times as long instead of 3.2
+# (bench/neighbour.py).
+_SPIN_COUNT = "1000"
 _NAME = "libgomp.so.1"
 
 _threads: int | None = None

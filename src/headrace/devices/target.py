@@ -75,6 +75,21 @@ class Target:
         return self.lanes()
 
     @property
+    def l1(self) -> int:
+        """Bytes that a core's first-level cache holds."""
+        return self.caches[0]
+
+    @property
+    def l2(self) -> int:
+        """Bytes that a core's own caches hold."""
+        return self.caches[1]
+
+    @property
+    def streamed(self) -> int:
+        """Bytes of a result so large that nobody will find it in the caches later."""
+        return min(self.caches[2] // 2, 1 << 24)
+
+    @property
     def fma(self) -> bool:
         """Whether one instruction multiplies and adds, with one rounding."""
         return self.has("fma") or self.triple.startswith("aarch64")

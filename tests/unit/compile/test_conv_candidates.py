@@ -9,11 +9,13 @@ import pytest
 
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.foreign import is_foreign
+from headrace.compile.kernels import conv_candidates
 from headrace.compile.kernels.conv_candidates import candidates
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
+from headrace.devices.target import for_level, host
 from headrace.graph.pointwise import record
-from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
+from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 
 SAME3 = ((1, 1), (1, 1))
@@ -26,12 +28,26 @@ PASSES = ("forward", "backward_data", "backward_filter")
 HALF = Epilogue(record(lambda e, y: y * 0.5, ["float32"]))
 
 
+V3, V4 = for_level("x86-64-v3"), for_level("x86-64-v4")
+
+
 def names(*args, **options) -> list[str]:
     return [c.name for c in candidates(*args, **options)]
 
 
+@pytest.fixture
+def onednn(monkeypatch):
+    """Let oneDNN have code for everything, or for nothing: what it has depends on the processor."""
+
+    def set_(has: bool) -> None:
+        monkeypatch.setattr(conv_candidates, "can", lambda spec: has)
+
+    return set_
+
+
 @pytest.mark.parametrize("direction", PASSES)
-def test_what_is_offered(direction):
+def test_what_is_offered_where_onednn_has_code(direction, onednn):
+    onednn(True)
     unsettled = ["onednn"] if direction == "backward_filter" else []
     assert names(direction, THREE) == ["winograd", "onednn"]
     assert names(direction, THREE, "fast") == ["winograd", "winograd 6", "onednn"]
@@ -43,10 +59,43 @@ def test_what_is_offered(direction):
     assert names(direction, RAGGED) == ["onednn"]
 
 
-def test_narrow_products_are_always_tried():
+@pytest.mark.parametrize("direction", PASSES)
+def test_there_is_always_a_kernel_of_ours(direction, onednn):
+    onednn(False)
+    assert names(direction, THREE) == ["winograd"]
+    assert names(direction, THREE, "strict") == ["general"]
+    assert names(direction, ONE) == ["1x1"]
+    assert names(direction, STRIDED) == ["general"]
+    assert names(direction, PHOTO) == ["general" if direction == "backward_data" else "few"]
+    assert names(direction, RAGGED) == ["general"]
+    deep = replace(STRIDED, depthwise=True)
+    own = ["general"] if direction == "backward_filter" else ["depthwise"]
+    assert names(direction, deep) == own
+    assert names(direction, replace(deep, dilations=(2, 2))) == ["general"]
+
+
+@pytest.mark.parametrize("direction", PASSES)
+def test_another_processor_gets_no_kernels_of_onednn(direction, onednn):
+    onednn(True)
+    other = V3 if host().level == "x86-64-v4" else V4
+    assert names(direction, STRIDED, target=other) == ["general"]
+    assert names(direction, replace(THREE, block=8), target=other) == ["winograd"]
+
+
+def test_a_reference_implementation_is_never_offered():
+    g = replace(STRIDED, batch=2, dilations=(2, 2), block=host().block)
+    for direction in PASSES:
+        for way in candidates(direction, g, "strict"):
+            for spec, _ in way.calls:
+                if is_foreign(spec):
+                    assert not any(name.startswith("ref") for name in spec.plan().names)
+
+
+def test_narrow_products_are_always_tried(onednn):
+    onednn(True)
     types = ("float32", "bfloat16")
     found = names("forward", replace(THREE, channels=64), types=types)
-    assert found[:2] == ["winograd", "onednn"]
+    assert found == ["winograd", "onednn", "onednn bfloat16"]
 
 
 def test_pools_are_fused_by_own_kernels_only():
@@ -59,14 +108,12 @@ def test_pools_are_fused_by_own_kernels_only():
         candidates("backward_data", even, pool=True)
 
 
-def laid_out(array: np.ndarray, layout: str) -> np.ndarray:
-    return blocked(array) if layout == "nChw16c" else placed(array)
-
-
+@pytest.mark.parametrize("block", [16, 8, 4])
 @pytest.mark.parametrize("geometry", [THREE, ONE, STRIDED, PHOTO, RAGGED])
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("epilogue", [False, True])
-def test_all_compute_the_same(geometry, direction, epilogue):
+def test_all_compute_the_same(geometry, direction, epilogue, block):
+    geometry = replace(geometry, block=block)
     e = Example(geometry)
     expected = {"forward": e.y, "backward_data": e.dx, "backward_filter": e.dw}[direction]
     found = candidates(direction, geometry, epilogue=HALF) if epilogue else None
@@ -78,8 +125,7 @@ def test_all_compute_the_same(geometry, direction, epilogue):
         for spec, buffers in c.calls:
             given = [arrays[b] for b in buffers]
             run_foreign(spec, given, 2) if is_foreign(spec) else run_kernel(spec, given)
-        shown = plain(result) if result.ndim == 5 else result
-        assert error(shown, expected * (0.5 if epilogue and c.fuses else 1)) < 5e-6
+        assert error(read(result), expected * (0.5 if epilogue and c.fuses else 1)) < 5e-6
         assert c.fuses or (epilogue and c.name == "onednn")
 
 

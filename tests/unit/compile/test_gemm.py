@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.gemm import PANEL, Gemm, PackB, gemm, nothing
+from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
 from headrace.compile.native import aligned, run_kernel
 from headrace.devices.target import host
 from headrace.graph.pointwise import record
@@ -87,7 +87,7 @@ def test_threads_end_together(m, threads):
 def test_only_a_long_sum_is_divided():
     assert not gemm(200, 200, 700)._size.split
     spec = gemm(200, 200, 2048)
-    assert spec._size.split and spec.depth * spec.columns * 4 <= PANEL
+    assert spec._size.split and spec.depth * spec.columns * 4 <= host().l1
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

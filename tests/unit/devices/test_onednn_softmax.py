@@ -6,21 +6,18 @@ import pytest
 from headrace.devices import onednn
 
 
-def log_softmax(x, axis):
+def log_softmax(x):
     x = x.astype(np.float64)
-    x = x - x.max(axis, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis, keepdims=True))
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"),
-    [((10,), 0), ((4, 1000), -1), ((3, 5), 0), ((2, 3, 17), 1), ((2, 3, 4, 5), -1), ((3, 1), -1)],
-)
-def test_softmax(shape, axis):
+@pytest.mark.parametrize("shape", [(10,), (4, 1000), (2, 3, 17), (2, 3, 4, 5), (3, 1)])
+def test_softmax(shape):
     x = 10 * np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    want = log_softmax(x, axis)
-    np.testing.assert_allclose(onednn.softmax(x, axis), np.exp(want), rtol=1e-4, atol=1e-7)
-    np.testing.assert_allclose(onednn.log_softmax(x, axis), want, rtol=1e-4, atol=1e-5)
+    want = log_softmax(x)
+    np.testing.assert_allclose(onednn.softmax(x), np.exp(want), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(onednn.log_softmax(x), want, rtol=1e-4, atol=1e-5)
 
 
 def test_large_and_masked_logits():
@@ -39,6 +36,6 @@ def test_rows_that_become_nan_are_left_to_numpy(function, row):
 
 def test_what_does_not_fit_is_unsupported():
     x = np.zeros((2, 3), np.float32)
-    for bad, axis in [(x, 2), (x, -3), (x[:0], -1), (x[0, 0], -1), (x.astype(int), -1)]:
+    for bad in (x[:0], x[0, 0], x.astype(int)):
         with pytest.raises(onednn.Unsupported):
-            onednn.softmax(np.asarray(bad), axis)
+            onednn.softmax(np.asarray(bad))

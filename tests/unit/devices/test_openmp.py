@@ -50,9 +50,9 @@ def test_what_the_user_chose_is_not_changed(monkeypatch, name):
     for n in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(n, raising=False)
     with openmp.environment():
-        assert os.environ["GOMP_SPINCOUNT"] == "5000"
+        assert os.environ["GOMP_SPINCOUNT"] == "1000"
     assert "GOMP_SPINCOUNT" not in os.environ
     monkeypatch.setenv(name, "active")
     with openmp.environment():
-        assert os.environ.get("GOMP_SPINCOUNT") != "5000"
+        assert os.environ.get("GOMP_SPINCOUNT") != "1000"
     assert os.environ[name] == "active"

@@ -26,6 +26,7 @@ from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
 from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
+from headrace.devices.target import Target, host
 
 __all__ = ["ACCURACIES", "Candidate", "candidates"]
 
@@ -64,6 +65,7 @@ def candidates(
     pool: bool = False,
     types: Sequence[str] = ("float32",),
     plain: bool = False,
+    target: Target | None = None,
 ) -> list[Candidate]:
     """All ways to do it that are worth timing, the likeliest first. There is always one, but for a
     fused max-pool.
@@ -71,8 +73,10 @@ def candidates(
     plain: for a depthwise convolution, that images are "nhwc" whatever their channels
     types: those in which products may be computed
     pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
+    target: the processor; oneDNN's kernels are for this machine's alone
     """
-    g = geometry
+    g, cache = geometry, (target or host()).l2
+    types = types if target is None or target == host() else ()
     _check(direction, accuracy, pool)
     if pool and (g.out_height % 2 or g.out_width % 2):
         return []
@@ -85,15 +89,15 @@ def candidates(
         return found or [_general(direction, g, epilogue, layouts)]
     found: list[Candidate] = []
     if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
-        found.append(_winograd(direction, g, epilogue, pool))
+        found.append(_winograd(direction, g, epilogue, pool, cache))
         if accuracy == "fast" and g.kernel == (3, 3) and not pool:
-            found.append(_winograd(direction, g, epilogue, pool, 6))
+            found.append(_winograd(direction, g, epilogue, pool, cache, 6))
     if _is_1x1(g) and not pool:
         found.append(_1x1(direction, g, epilogue))
     few = g.channels < g.block and g.filters % g.block == 0 and g.dilations == (1, 1)
     if few and direction != "backward_data":
         found.append(_few(direction, g, epilogue, pool))
-    if pool or (found and tuple(types) == ("float32",) and _settled(direction, g)):
+    if pool or (found and "bfloat16" not in types and _settled(direction, g)):
         return found
     found += _onednn(direction, g, epilogue, types, g.layouts)
     return found or [_general(direction, g, epilogue, g.layouts)]
@@ -120,7 +124,9 @@ def _settled(direction: str, g: Geometry) -> bool:
     return min(g.channels, g.filters) >= 2 * g.block and min(g.out_height, g.out_width) >= 6
 
 
-def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool, m: int = 4) -> Candidate:
+def _winograd(
+    direction: str, g: Geometry, epilogue: Epilogue, pool: bool, cache: int, m: int = 4
+) -> Candidate:
     """F(4x4): larger tiles mostly lose in memory what they save in products, and are less exact;
     smaller ones save less.
     """
@@ -132,7 +138,7 @@ def _winograd(direction: str, g: Geometry, epilogue: Epilogue, pool: bool, m: in
     backward = direction == "backward_data"
     transform = WinogradFilter(g.channels, g.filters, m, r, backward=backward, block=g.block)
     shape = g.backward_data() if backward else g
-    kernel = WinogradForward(shape, m, epilogue=epilogue, pool=pool)
+    kernel = WinogradForward(shape, m, epilogue=epilogue, pool=pool, cache=cache)
     source, _, result = _BUFFERS[direction]
     calls = ((transform, ("w", "u")), (kernel, (source, "u", result)))
     return Candidate(name, direction, calls, *g.layouts, (("u", 4 * transform.layout.size),))

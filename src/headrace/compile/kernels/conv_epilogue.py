@@ -12,9 +12,7 @@ from headrace.compile.emit import PTR, Function, Operand, Reg
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.pointwise import load_value, store_value, to_vector
 
-__all__ = ["LARGE", "Fused"]
-
-LARGE = 16 << 20  # bytes of a result that isn't worth keeping in the caches
+__all__ = ["Fused"]
 
 
 class Fused:

@@ -15,7 +15,7 @@ from typing import Any
 from headrace.compile.emit import F32, I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import LARGE, Fused
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_product import registers_of
 from headrace.compile.kernels.pooling import maximum
@@ -251,7 +251,7 @@ class _Forward:
                 f.store(value, results, f.add(at, i % vectors * plane + i // vectors * self.lanes))
             return f.finish()
         plane = g.out_height * g.out_width * self.lanes
-        large = 4 * g.batch * g.filters // self.lanes * plane >= LARGE
+        large = 4 * g.batch * g.filters // self.lanes * plane >= f.target.streamed
         for v in range(vectors):
             channel = f.add(k, v * self.lanes)
             fused = Fused(f, table, 2, self.spec.epilogue, channel, self.lanes, nontemporal=large)

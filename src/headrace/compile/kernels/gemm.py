@@ -33,7 +33,6 @@ from headrace.graph.pointwise import Instruction, Pointwise
 
 __all__ = [
     "BLOCK_COLUMNS",
-    "PANEL",
     "Gemm",
     "PackB",
     "even_block",
@@ -48,7 +47,6 @@ __all__ = [
 BLOCK_ROWS, COPIED_ROWS, BLOCK_COLUMNS = 96, 144, 512
 BLOCKS = 4  # at least so many for each thread
 WHOLE = 768  # a k that isn't split
-PANEL = 1 << 15  # bytes of B that stay in L1 while the tiles of a block are multiplied by them
 FEW_ROWS, FEW_ROWS_DEPTH = 64, 128
 LINE = 64
 SMALL = 50_000  # multiply-adds, about a microsecond's
@@ -318,7 +316,7 @@ def gemm(
     target = target or host()
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = tile or best_tile(m, n, held, target)
-    depth = depth or _depth(m, k, columns * SIZES[held])
+    depth = depth or _depth(m, k, columns * SIZES[held], target)
     depth = -(-even_block(k, depth) // 16) * 16
     split = depth < k
     height = max(1, (COPIED_ROWS if split and a != "direct" else BLOCK_ROWS) // rows)
@@ -331,11 +329,13 @@ def gemm(
     )  # fmt: skip
 
 
-def _depth(m: int, k: int, width: int) -> int:
-    """How much of k to multiply at a time, if B has `width` bytes in a panel per k."""
+def _depth(m: int, k: int, width: int, target: Target) -> int:
+    """How much of k to multiply at a time, if B has `width` bytes in a panel per k: a panel stays
+    in the first-level cache while the tiles of a block are multiplied by it.
+    """
     if m <= FEW_ROWS:
         return FEW_ROWS_DEPTH
-    return k if k <= WHOLE else PANEL // width
+    return k if k <= WHOLE else target.l1 // width
 
 
 def even_block(count: int, size: int) -> int:

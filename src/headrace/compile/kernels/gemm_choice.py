@@ -15,7 +15,6 @@ from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import (
     BLOCK_COLUMNS,
-    PANEL,
     Gemm,
     PackB,
     gemm,
@@ -31,10 +30,8 @@ __all__ = ["candidates", "packed_gemm"]
 
 FEW_ROWS = 64  # a batch so small that reading the weights takes as long as computing
 MANY = 128
-CACHED = 1 << 20  # bytes that a core's own cache keeps
 PACKED = 1 << 17  # bytes of B that are soon copied
 STRIPE = 8  # tiles beside each other that read a transposed matrix together
-STREAMED = 1 << 24  # bytes of a result that nobody will find in a cache later
 
 
 def candidates(
@@ -62,7 +59,7 @@ def candidates(
         found += _small_batches(
             m, n, k, (transpose_a, transpose_b), dtype, epilogue, rounds, threads, target
         )
-    for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype):
+    for a, b in _ways(m, n, k, transpose_a, transpose_b, dtype, (target or host()).l2):
         found.append(
             gemm(
                 m, n, k, transpose_a, transpose_b, dtype, epilogue, a=a, b=b,
@@ -94,7 +91,7 @@ def _divided(
     columns = _vectors(target) * target.lanes(dtype)
     if threads < 2 or m <= FEW_ROWS or size < 4:
         return None
-    if (m * k + k * n + m * n) * size > threads * CACHED:
+    if (m * k + k * n + m * n) * size > threads * target.l2:
         return None
     if n % (threads * columns) == 0:
         return _by_columns(m, n, k, transposed, dtype, epilogue, threads, target)
@@ -129,7 +126,7 @@ def _by_columns(
         a="stripes" if transposed[0] else "direct",
         b="pack" if transposed[1] or packs else "direct",
         tile=((target.registers - 2 - vectors) // vectors, columns),
-        depth=PANEL // (columns * size), target=target,
+        depth=target.l1 // (columns * size), target=target,
     )  # fmt: skip
     tiles = STRIPE if transposed[0] else panel_count(m, spec.rows)
     return replace(spec, tiles=tiles, panels=n // (threads * columns), share="columns")
@@ -147,34 +144,36 @@ def _small_batches(
     target: Target | None,
 ) -> list[Kernel | Foreign]:
     """Kernels for few rows and large weights, as they stand in a layer: X W, dY W^T, X^T dY."""
-    size = SIZES[dtype]
-    if transposed == (False, False) and m <= FEW_ROWS and n * k * size > CACHED:
+    size, cached = SIZES[dtype], (target or host()).l2
+    if transposed == (False, False) and m <= FEW_ROWS and n * k * size > cached:
         return [small_batch(m, n, k, dtype, epilogue, parts=threads, rounds=rounds, target=target)]
-    if transposed == (False, True) and m <= FEW_ROWS and n * k * size > CACHED:
+    if transposed == (False, True) and m <= FEW_ROWS and n * k * size > cached:
         return [small_batch_backward(m, k, n, dtype, None, epilogue, rounds=rounds, target=target)]
-    if transposed == (True, False) and not rounds and k <= FEW_ROWS and m * n * size > CACHED:
-        stream = "full" not in epilogue.operands and m * n * size > STREAMED
+    if transposed == (True, False) and not rounds and k <= FEW_ROWS and m * n * size > cached:
+        stream = "full" not in epilogue.operands and m * n * size > (target or host()).streamed
         spec = small_batch_backward(k, n, m, dtype, epilogue, None, stream=stream, target=target)
         return [spec]
     return []
 
 
 def _ways(
-    m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str
+    m: int, n: int, k: int, transpose_a: bool, transpose_b: bool, dtype: str, cached: int
 ) -> list[tuple[str, str]]:
-    """What to pack and what to read in place, the likely best first."""
+    """What to pack and what to read in place, the likely best first; a core's own cache holds
+    `cached` bytes.
+    """
     size = SIZES[dtype]
     if size < 4:
         return [("pack", "pack")]
     # Packing pays when what is packed is used often, and where rows lie far apart.
     ways_a = ["direct", "pack"]
     if transpose_a and n >= MANY:
-        ways_a = ["pack", "direct"] if m * k * size <= CACHED else ["pack"]
+        ways_a = ["pack", "direct"] if m * k * size <= cached else ["pack"]
         # What one block reads, and no other, isn't worth packing for all.
-        if n <= BLOCK_COLUMNS and m * k * size > CACHED:
+        if n <= BLOCK_COLUMNS and m * k * size > cached:
             ways_a = ["stripes", "pack"]
-    ways_b = ["pack", "direct"] if n * k * size <= CACHED else ["pack"]
-    if m <= FEW_ROWS and n * k * size > CACHED:
+    ways_b = ["pack", "direct"] if n * k * size <= cached else ["pack"]
+    if m <= FEW_ROWS and n * k * size > cached:
         ways_b = ["direct"]
     elif m <= 2 * MANY and "direct" in ways_b:
         ways_b = ["direct", "pack"]

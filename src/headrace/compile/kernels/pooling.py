@@ -20,7 +20,7 @@ import numpy as np
 from headrace.compile.emit import F32, I8, I32, Function, Operand, Reg, Type
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import LARGE, Fused
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import Geometry
 
 __all__ = [
@@ -325,7 +325,7 @@ class _Gradient(_Pool, ABC):
                 self.epilogue,
                 channel,
                 g.block,
-                nontemporal=4 * self._images * g.height * g.width * g.block >= LARGE,
+                nontemporal=4 * self._images * g.height * g.width * g.block >= f.target.streamed,
             )
             for phase in range(g.strides[0]):
                 rows = _Reach(f, cell, phase, g, 0)

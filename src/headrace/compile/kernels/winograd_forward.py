@@ -14,7 +14,7 @@ from typing import Any
 from headrace.compile.emit import F32, I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.conv_epilogue import LARGE, Fused
+from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.conv_product import Panels, emit_product
 from headrace.compile.kernels.pooling import maximum
@@ -23,8 +23,6 @@ from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
 from headrace.compile.kernels.winograd_transform import matrices, two_sided
 
 __all__ = ["WinogradForward", "input_tiling"]
-
-_CACHE = 1 << 20  # of a core's second-level cache, what V and M may fill
 
 
 def input_tiling(geometry: Geometry, m: int) -> Tiling:
@@ -55,15 +53,17 @@ def output_block(geometry: Geometry) -> int:
     return min(most, -(-geometry.filters // 64) * 64)
 
 
-def run_length(tiles: int, points: int, channels: int, block: int) -> int:
-    """How many tiles a task has, by a model of what one costs that was fitted to measurements."""
+def run_length(tiles: int, points: int, channels: int, block: int, cache: int) -> int:
+    """How many tiles a task has, by a model of what one costs that was fitted to measurements; a
+    core's second-level cache holds `cache` bytes of V and M.
+    """
 
     def cost(run: int) -> float:
         tasks = -(-tiles // run)
         if tasks < 16:
             tasks += tasks % 2  # two threads would wait for the last task
         filter_ = 1 + channels / 32 / run  # the whole filter is read once in a task
-        fits = 4 * points * (channels + block) * run <= _CACHE
+        fits = 4 * points * (channels + block) * run <= cache
         return tasks * run * filter_ * (1.0 if fits else 1.1)
 
     return min(range(12, 133, 6), key=cost)  # registers hold the sums of 6 tiles
@@ -75,7 +75,7 @@ class WinogradForward:
 
     `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no
     full operand; a last argument receives the position of each maximum in its window (a byte, 0 to
-    3 in row-major order), as `pooling.MaxPool` does.
+    3 in row-major order), as `pooling.MaxPool` does. `cache`: the bytes of a core's own cache.
     """
 
     geometry: Geometry
@@ -83,6 +83,7 @@ class WinogradForward:
     accurate: bool = False
     epilogue: Epilogue = NOTHING
     pool: bool = False
+    cache: int = 1 << 20
 
     counters = 1
 
@@ -114,7 +115,7 @@ class WinogradForward:
     @property
     def _run(self) -> int:
         tiles = input_tiling(self.geometry, self.m).count
-        return run_length(tiles, self._points, self.geometry.channels, self._block)
+        return run_length(tiles, self._points, self.geometry.channels, self._block, self.cache)
 
     @property
     def _block(self) -> int:
@@ -279,7 +280,7 @@ class _Emitter:
         f = self.team.helper("finish", [PTR, PTR, I64, I64, I64, I64])
         table, m, at, channel, rows, columns = f.parameters
         g = spec.geometry
-        large = 4 * g.batch * g.filters * g.out_height * g.out_width >= LARGE
+        large = 4 * g.batch * g.filters * g.out_height * g.out_width >= f.target.streamed
         fused = Fused(f, table, 2, spec.epilogue, channel, self.lanes, nontemporal=large)
         matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
         cut = _Cut(f, rows, columns, spec)

@@ -69,6 +69,7 @@ class Slot(NamedTuple):
 
 
 class _Step(NamedTuple):
+    name: str  # of the implementation
     primitive: int
     arguments: tuple[tuple[int, int], ...]  # (oneDNN's argument number, slot index)
 
@@ -203,7 +204,7 @@ class PlanBuilder:
         )
 
     def name_of(self, primitive_desc: int) -> str:
-        """What oneDNN calls the implementation that it chose: "ref…" is slow beyond use."""
+        """What oneDNN calls the implementation that it chose."""
         name = ctypes.c_char_p()
         self.lib.call(
             "dnnl_primitive_desc_query", primitive_desc, QUERY_NAME, 0, ctypes.byref(name)
@@ -240,13 +241,21 @@ class PlanBuilder:
         self._reorder(staged, slot)
 
     def execute(self, primitive_desc: int, arguments: dict[int, Slot]) -> None:
-        """Append a primitive to the chain."""
+        """Append a primitive to the chain; Unsupported if there is but a reference implementation
+        of it on this processor, which anything else is faster than.
+        """
+        name = self.name_of(primitive_desc)
+        if name.startswith("ref"):
+            raise Unsupported("oneDNN: only a reference implementation")
+        self._append(name, primitive_desc, arguments)
+
+    def _append(self, name: str, primitive_desc: int, arguments: dict[int, Slot]) -> None:
         primitive = self._new("dnnl_primitive_create", "dnnl_primitive_destroy", primitive_desc)
         pairs = [(number, slot.index) for number, slot in arguments.items()]
         scratchpad = self.query(primitive_desc, QUERY_SCRATCHPAD)
         if self.lib.functions["dnnl_memory_desc_get_size"](scratchpad):
             pairs.append((ARG_SCRATCHPAD, self.scratch(scratchpad).index))
-        self._steps.append(_Step(primitive, tuple(pairs)))
+        self._steps.append(_Step(name, primitive, tuple(pairs)))
 
     def finish(self) -> "Plan":
         """Return the plan; the builder is not used afterwards."""
@@ -283,7 +292,7 @@ class PlanBuilder:
             self.lib.engine,
             self.lib.attr,
         )
-        self.execute(desc, {ARG_SRC: source, ARG_DST: target})
+        self._append("reorder", desc, {ARG_SRC: source, ARG_DST: target})
 
 
 class Frame:
@@ -339,6 +348,11 @@ class Plan:
         self._set_threads = handles.lib.functions["omp_set_num_threads"]
         self._set_data = handles.lib.functions["dnnl_memory_set_data_handle"]
         self._execute = handles.lib.functions["dnnl_primitive_execute"]
+
+    @property
+    def names(self) -> list[str]:
+        """What oneDNN calls the implementations of the chain's primitives."""
+        return [step.name for step in self._steps]
 
     def run(self, *arrays: np.ndarray) -> None:
         """Run the chain. Inputs are read, outputs written in place; nothing is kept afterwards."""

@@ -1,4 +1,4 @@
-"""Softmax and log-softmax along one axis by oneDNN."""
+"""Softmax and log-softmax along the last axis by oneDNN (for others it has no fast code)."""
 
 import math
 
@@ -18,21 +18,20 @@ from headrace.devices.onednn.plan import (
 
 
 @cached
-def _softmax_plan(algorithm: int, dtype: int, shape: Shape, axis: int) -> tuple[Plan, Shape]:
+def _softmax_plan(algorithm: int, dtype: int, shape: Shape) -> tuple[Plan, Shape]:
     rank = len(shape)
-    require(-rank <= axis < rank, f"axis {axis} of an array with {rank} dimensions")
-    require(0 not in shape, "empty array")
+    require(rank > 0 and 0 not in shape, "an array without rows")
     builder = PlanBuilder(estimate_ns=math.prod(shape))  # about 1 ns per element
     layout = builder.dense(shape, range(rank), dtype)
     desc = builder.primitive_desc(
-        "softmax_forward", c.FORWARD_INFERENCE, algorithm, layout, layout, axis % rank
+        "softmax_forward", c.FORWARD_INFERENCE, algorithm, layout, layout, rank - 1
     )
     builder.execute(desc, {c.ARG_SRC: builder.array(layout), c.ARG_DST: builder.array(layout)})
     return builder.finish(), shape
 
 
-def _run(algorithm: int, x: np.ndarray, axis: int) -> np.ndarray:
-    plan, shape = _softmax_plan(algorithm, common_dtype(x), x.shape, axis)
+def _run(algorithm: int, x: np.ndarray) -> np.ndarray:
+    plan, shape = _softmax_plan(algorithm, common_dtype(x), x.shape)
     y = empty_aligned(shape, x.dtype)
     plan.run(ready(x), y)
     # oneDNN leaves a row's other entries as numbers when one is NaN or infinite; the definition
@@ -42,11 +41,11 @@ def _run(algorithm: int, x: np.ndarray, axis: int) -> np.ndarray:
     return y
 
 
-def softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return exp(x) / sum(exp(x)) along the axis."""
-    return _run(c.SOFTMAX, x, axis)
+def softmax(x: np.ndarray) -> np.ndarray:
+    """Return exp(x) / sum(exp(x)) along the last axis."""
+    return _run(c.SOFTMAX, x)
 
 
-def log_softmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return x - log(sum(exp(x))) along the axis."""
-    return _run(c.LOG_SOFTMAX, x, axis)
+def log_softmax(x: np.ndarray) -> np.ndarray:
+    """Return x - log(sum(exp(x))) along the last axis."""
+    return _run(c.LOG_SOFTMAX, x)
