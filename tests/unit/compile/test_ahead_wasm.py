@@ -11,7 +11,7 @@ from headrace.compile.ahead.targets import target_for
 
 
 def compiled(text: str) -> bytes:
-    llvm = objects._llvm()
+    llvm = objects.all_targets()
     target = target_for("wasm32")
     module = llvm.parse_assembly(f'target triple = "{target.triple}"\n{text}')
     machine = llvm.Target.from_triple(target.triple).create_target_machine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headrace.compile.epilogue import Epilogue
@@ -10,7 +12,7 @@ from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
 from headrace.graph.pointwise import record
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
-from tests.unit.compile.test_gemm_targets import TARGETS, narrow, run_on
+from tests.unit.compile.targets import TARGETS, run_on
 
 SAME3 = ((1, 1), (1, 1))
 CASES = [
@@ -74,12 +76,12 @@ def test_several_results_of_a_channel(geometry, direction):
     check(direction, geometry, "nhwc", "nhwc")
 
 
-@pytest.mark.parametrize("sizes", TARGETS, ids=str)
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("geometry", [CASES[2], RAGGED[1], DEPTHWISE[1]], ids=str)
-def test_narrower_vectors(sizes, direction, geometry):
-    target = narrow(*sizes)
-    layouts = ("nhwc", "nhwc") if geometry.channels % 16 else ("nChw16c", "nChw16c")
+def test_other_processors(target, direction, geometry):
+    geometry = replace(geometry, block=target.block)
+    layouts = ("nhwc", "nhwc") if geometry.channels % 16 else geometry.layouts
     check(direction, geometry, *layouts, run=lambda spec, arrays: run_on(target, spec, arrays))
 
 

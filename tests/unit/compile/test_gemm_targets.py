@@ -1,41 +1,23 @@
 """The same products in narrower vectors and fewer registers, as other processors have them."""
 
-import ctypes
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from headrace.compile.kernel import COUNTER_STRIDE, generate
 from headrace.compile.kernels.batched import batched_gemm
 from headrace.compile.kernels.fully_connected import small_batch, small_batch_backward
 from headrace.compile.kernels.gemm import gemm, nothing
 from headrace.compile.kernels.gemm_tile import best_tile
-from headrace.compile.native import aligned, assemble, load
-from headrace.devices.target import host
-
-TARGETS = [(16, 16), (16, 32), (32, 16)]
+from headrace.devices.target import LEVELS, Target, for_level
+from tests.unit.compile.targets import NEON, TARGETS, run_on
 
 
-def narrow(vector_bytes, registers):
-    return replace(host(), vector_bytes=vector_bytes, registers=registers)
+@pytest.fixture(params=TARGETS.values(), ids=TARGETS)
+def target(request) -> Target:
+    return request.param
 
 
-def run_on(target, spec, arrays):
-    """Run a kernel that is written for `target` in this process, on one thread."""
-    address = load([assemble(generate(spec, "narrow", target, serial=True))], ["narrow"])["narrow"]
-    scratch = aligned(max(64, spec.scratch(1)))
-    counters = np.zeros(spec.counters * COUNTER_STRIDE, np.int64)
-    table = np.array([x.ctypes.data for x in (*arrays, scratch, counters)], np.uint64)
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(
-        table.ctypes.data, 0, 1
-    )
-
-
-@pytest.mark.parametrize("sizes", TARGETS, ids=str)
 @pytest.mark.parametrize("transposes", [(False, False), (True, False), (False, True), (True, True)])
-def test_products(sizes, transposes):
-    target = narrow(*sizes)
+def test_products(target, transposes):
     m, n, k = 31, 29, 45
     rng = np.random.default_rng(0)
     a = rng.standard_normal((k, m) if transposes[0] else (m, k)).astype("f")
@@ -49,9 +31,7 @@ def test_products(sizes, transposes):
     np.testing.assert_allclose(c, expected, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("sizes", TARGETS, ids=str)
-def test_small_batches(sizes):
-    target = narrow(*sizes)
+def test_small_batches(target):
     m, n, k = 9, 70, 33
     rng = np.random.default_rng(0)
     x, w, dy = (rng.standard_normal(s).astype("f") for s in ((m, k), (k, n), (m, n)))
@@ -65,10 +45,9 @@ def test_small_batches(sizes):
     np.testing.assert_allclose(dw, x.T.astype("d") @ dy, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("sizes", [*TARGETS, (64, 32)], ids=str)
+@pytest.mark.parametrize("target", [*map(for_level, LEVELS), NEON], ids=lambda t: t.cpu)
 @pytest.mark.parametrize("m", [1, 4, 20, 1000])
-def test_tiles_fit_the_registers(sizes, m):
-    target = narrow(*sizes)
+def test_tiles_fit_the_registers(target, m):
     rows, columns = best_tile(m, 1000, "float32", target)
     vectors = columns // target.lanes()
     assert columns % target.lanes() == 0 and rows * vectors + vectors + 1 < target.registers

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import ctypes
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from headrace.compile.kernel import generate
 from headrace.compile.kernels import recipes
 from headrace.compile.kernels.gathers import GatherRows, ScatterRows
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.random import RandomNumbers
 from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.scans import Scan
-from headrace.compile.native import aligned, assemble, load
 from headrace.compile.spaces import Access
-from headrace.devices.target import Target, host
+from headrace.devices.target import Target
 from headrace.graph.anchors import Softmax
 from headrace.graph.pointwise import Pointwise, record
 from headrace.ops import philox
 from tests.unit.compile.arrays import dense, numbers
+from tests.unit.compile.targets import TARGETS, run_on
 
 SAME = Pointwise(("float32",), (), (0,))
-KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-@pytest.fixture(params=[16, 32], ids=lambda n: f"{8 * n} bits")
+@pytest.fixture(params=TARGETS.values(), ids=TARGETS)
 def target(request) -> Target:
-    """This machine without its widest vectors."""
-    features = ",".join(f for f in host().features.split(",") if not f.startswith("+avx512"))
-    return replace(host(), vector_bytes=request.param, registers=16, features=features, cpu="")
+    return request.param
 
 
 def run(target: Target, spec, *arrays: np.ndarray) -> None:
-    text = generate(spec, "narrow", target, serial=True)
-    address = load([assemble(text, target)], ["narrow"])["narrow"]
-    scratch = aligned(max(64, spec.scratch(1)))
-    table = np.array([x.ctypes.data for x in (*arrays, scratch, scratch)], np.uint64)
-    KERNEL(address)(table.ctypes.data, 0, 1)
+    run_on(target, spec, arrays)
 
 
 def test_map(target):

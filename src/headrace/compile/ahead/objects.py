@@ -15,7 +15,7 @@ from headrace.compile.ahead.support import SUPPORT, support_module
 from headrace.compile.ahead.wasm import WasmObject
 from headrace.devices.target import Target
 
-__all__ = ["emit_object"]
+__all__ = ["all_targets", "emit_object"]
 
 # Every C environment has these, freestanding ones too: compilers assume them.
 _ALWAYS_THERE = {"memcpy", "memmove", "memset"}
@@ -37,7 +37,7 @@ def emit_object(program: Program, target: Target) -> bytes:
 
 
 @cache
-def _llvm() -> Any:
+def all_targets() -> Any:
     """The LLVM library with code generators for all targets."""
     from headrace.compile import native
 
@@ -48,7 +48,7 @@ def _llvm() -> Any:
 
 
 def _compiled(program: Program, target: Target) -> bytes:
-    llvm = _llvm()
+    llvm = all_targets()
     context = llvm.create_context()
     texts = [*program.modules]
     support = support_module(target) if any("half" in text for text in texts) else None
