@@ -11,8 +11,8 @@ from headrace.compile.kernels.gemm_narrow import NarrowProduct, narrow_product
 from headrace.compile.native import run_kernel
 from headrace.devices.target import host
 from headrace.graph.pointwise import record
+from tests.unit.compile.targets import TARGETS, run_on
 from tests.unit.compile.test_gemm import assert_close, long_program, operand, product
-from tests.unit.compile.test_gemm_targets import TARGETS, narrow, run_on
 
 
 def made(m, n, k, transposed, dtype="float32", epilogue=None, target=None):
@@ -54,10 +54,9 @@ def test_update_in_place(transposed, function, threads):
     assert_close(other, expected[1])
 
 
-@pytest.mark.parametrize("sizes", TARGETS, ids=str)
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_targets(sizes, transposed):
-    target = narrow(*sizes)
+def test_targets(target, transposed):
     spec = made(6, 3, 5, transposed, target=target)
     rng = np.random.default_rng(2)
     a, b = operand(rng, spec.m, spec.k, transposed), operand(rng, spec.k, spec.n, False)
