@@ -14,7 +14,7 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
 from headrace.graph.scoped import control_dependencies
-from headrace.layers.weights import assert_broadcastable, broadcast_weights
+from headrace.layers.weights import assert_broadcastable, broadcast_weights, may_end_in_one
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b
@@ -412,8 +412,13 @@ def _without_last_one(labels: Any, logits: Any, weights: Any) -> tuple[Any, Any,
     labels, logits = b.remove_squeezable_dimensions(labels, logits, expected_rank_diff=1)
     weights = convert_to_tensor(weights)
     rank, wanted = weights.shape.ndims, labels.shape.ndims
-    if None not in (rank, wanted) and rank - wanted == 1:
-        weights = b.squeeze(weights, [-1])
+    if rank is not None and wanted is not None:
+        if rank - wanted == 1:
+            weights = b.squeeze(weights, [-1])
+    elif may_end_in_one(weights.shape):
+        extra = b.rank(weights) - b.rank(labels)
+        full = weights
+        weights = b.cond(b.equal(1, extra), lambda: b.squeeze(full, [-1]), lambda: full)
     return labels, logits, weights
 
 

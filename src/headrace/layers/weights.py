@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.core.shapes import TensorShape
 from headrace.graph.operation import Tensor
 from headrace.graph.scoped import control_dependencies
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 
-__all__ = ["assert_broadcastable", "broadcast_weights"]
+__all__ = ["assert_broadcastable", "broadcast_weights", "may_end_in_one"]
 
 _MESSAGE = "weights can not be broadcast to values."
+
+
+def may_end_in_one(shape: TensorShape) -> bool:
+    """Return whether a tensor of this shape may have a last dimension of size 1."""
+    return shape.sizes is None or (len(shape.sizes) > 0 and shape.sizes[-1] in (None, 1))
 
 
 @composed

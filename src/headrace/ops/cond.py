@@ -138,6 +138,7 @@ def _check_types(true_flat: list[Tensor], false_flat: list[Tensor]) -> None:
 
 
 @composed
+@export("contrib.framework.smart_cond")
 def smart_cond(
     pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None
 ) -> Any:
@@ -152,11 +153,16 @@ def smart_cond(
     return true_fn() if known else false_fn()
 
 
+@export("contrib.framework.smart_constant_value")
 def smart_constant_value(pred: Any) -> bool | None:
-    """The value of a predicate, if it's known now: a bool, 0, 1 or a tensor that is constant."""
+    """Return a predicate's value if it is known now: of a bool, 0, 1 or a constant tensor; None for
+    a variable or a tensor that only a step computes.
+    """
     if isinstance(pred, Tensor):
         value = constant_value(pred)
         return None if value is None else bool(value)
+    if hasattr(pred, "_as_graph_element"):
+        return None
     if isinstance(pred, bool | np.bool_) or pred in (0, 1):
         return bool(pred)
     raise TypeError(

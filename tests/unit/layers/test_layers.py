@@ -218,3 +218,26 @@ def test_shapes_of_outputs_follow_from_lists():
     }
     for layer, (given, expected) in shapes.items():
         assert layer.compute_output_shape(given).as_list() == expected
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x, t: tf.layers.batch_normalization(x, training=t),
+        lambda x, t: tf.layers.batch_normalization(x, training=t, renorm=True),
+        lambda x, t: tf.contrib.layers.batch_norm(x, is_training=t),
+        lambda x, t: tf.contrib.layers.batch_norm(x, is_training=t, updates_collections=None),
+        lambda x, t: tf.layers.dropout(x, 0.999999, training=t),
+        lambda x, t: tf.contrib.layers.dropout(x, 1e-6, is_training=t),
+    ],
+)
+def test_training_may_be_a_variable(build):
+    x = np.array([[1.0], [3.0]], np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        training = tf.Variable(False, trainable=False, use_resource=True)
+        y = build(tf.constant(x), training)
+        session.run(tf.global_variables_initializer())
+        at_inference = session.run(y)
+        np.testing.assert_allclose(at_inference, x, rtol=1e-3)
+        session.run(training.assign(True))
+        assert not np.array_equal(session.run(y), at_inference)

@@ -68,3 +68,27 @@ def test_average_of_examples():
         assert session.run(found) == pytest.approx([3.0, 1.5, 13 / 3, 3.0, 3.0])
     with pytest.raises(ValueError, match="Expected a tensor with at least rank 1"):
         tf.nn.compute_average_loss(tf.constant(1.0))
+
+
+@pytest.mark.parametrize("labels", [[[2], [0], [1]], [2, 0, 1]])
+def test_sparse_softmax_squeezes_weights_of_unknown_rank_in_the_step(labels):
+    weights = tf.placeholder(tf.float32)
+    logits = tf.constant([[10.0, 0, 0], [0, 10, 0], [0, 0, 10]])
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits, weights)
+    with tf.Session() as session:
+        for value, expected in [
+            ([[1.2], [3.4], [5.6]], 34),
+            ([1.2, 3.4, 5.6], 34),
+            (2.0, 20),
+        ]:
+            assert session.run(loss, {weights: value}) == pytest.approx(expected, rel=1e-4)
+
+
+def test_sparse_softmax_takes_labels_of_unknown_rank_and_a_column_of_weights():
+    labels = tf.placeholder(tf.int32)
+    logits = tf.constant([[10.0, 0, 0], [0, 10, 0], [0, 0, 10]])
+    weights = tf.constant([[1.2], [3.4], [5.6]])
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits, weights)
+    with tf.Session() as session:
+        for value in ([2, 0, 1], [[2], [0], [1]]):
+            assert session.run(loss, {labels: value}) == pytest.approx(34, rel=1e-4)

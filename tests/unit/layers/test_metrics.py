@@ -102,3 +102,42 @@ def test_rankings_are_called_like_their_scopes():
     assert metrics.average_precision_at_k(labels, predictions, 1)[1].name == (
         "average_precision_at_1:0"
     )
+
+
+# Values and weights of a batch; the weights' shape is known, and the values' rank isn't.
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [([1.0, 3.0], 3.25), ([[1.0], [3.0]], 3.25), (2.0, 2.5), ([[1.0, 3.0]], "does not fit")],
+)
+def test_weights_of_a_known_shape_fit_values_of_unknown_rank(weights, expected):
+    values = tf.placeholder(tf.float32)
+    _, update = tf.metrics.mean(values, weights=tf.constant(weights))
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        if expected == "does not fit":
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                session.run(update, {values: [1.0, 4.0]})
+        else:
+            assert session.run(update, {values: [1.0, 4.0]}) == pytest.approx(expected)
+
+
+def test_weights_of_a_known_shape_get_a_last_dimension_of_size_1():
+    labels, predictions = tf.placeholder(tf.int64), tf.placeholder(tf.int64)
+    _, update = tf.metrics.accuracy(labels, predictions, weights=tf.constant([1.0, 2.0]))
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        fed = {labels: [[1], [2]], predictions: [[1], [3]]}
+        assert session.run(update, fed) == pytest.approx(1 / 3)
+
+
+def test_precision_takes_a_matrix_of_weights_for_values_of_unknown_rank():
+    labels, predictions = tf.placeholder(tf.float32), tf.placeholder(tf.float32)
+    weights = tf.constant([[1, 2, 3, 4], [4, 3, 2, 1]])
+    _, update = tf.metrics.precision(labels, predictions, weights=weights)
+    fed = {
+        predictions: [[1, 0, 1, 0], [1, 0, 1, 0]],
+        labels: [[0, 1, 1, 0], [1, 0, 0, 1]],
+    }
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        assert session.run(update, fed) == pytest.approx(0.7)

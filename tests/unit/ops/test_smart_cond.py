@@ -25,6 +25,16 @@ def test_unknown():
         assert [session.run(y, {p: v}) for v in (True, False)] == [1, 2]
 
 
+@pytest.mark.parametrize("resource", [False, True])
+def test_a_variable_is_unknown(resource):
+    with tf.Graph().as_default(), tf.Session() as session:
+        p = tf.Variable(True, trainable=False, use_resource=resource)
+        assert tf.contrib.framework.smart_constant_value(p) is None
+        y = tf.contrib.framework.smart_cond(p, lambda: 1, lambda: 2)
+        session.run(p.initializer)
+        assert session.run(y) == 1
+
+
 @pytest.mark.parametrize("pred", ["a", 2, None])
 def test_refused(pred):
     with pytest.raises(TypeError, match="`pred` must be a Tensor, or a Python bool, or 1 or 0"):

@@ -12,6 +12,7 @@ from headrace.core.dtypes import float32
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
+from headrace.layers.weights import may_end_in_one
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 from headrace.variables.options import VariableAggregation, VariableSynchronization
@@ -72,8 +73,11 @@ def _aligned_in_step(weights: Tensor, wanted: Tensor) -> Tensor:
     rank = b.rank(weights)
     extra = rank - wanted
 
+    def narrowed() -> Tensor:
+        return b.squeeze(weights, [-1]) if may_end_in_one(weights.shape) else weights
+
     def fitted() -> Tensor:
-        return b.cond(b.equal(extra, 1), lambda: b.squeeze(weights, [-1]), lambda: widened())
+        return b.cond(b.equal(extra, 1), narrowed, widened)
 
     def widened() -> Tensor:
         return b.cond(b.equal(extra, -1), lambda: b.expand_dims(weights, [-1]), lambda: weights)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
         current_arg_scope as current_arg_scope,
         has_arg_scope as has_arg_scope,
     )
+    from headrace.ops.cond import (
+        smart_cond as smart_cond,
+        smart_constant_value as smart_constant_value,
+    )
     from headrace.ops.conversions import (
         is_tensor as is_tensor,
     )
@@ -98,6 +102,8 @@ __all__ = [
     "local_variable",
     "model_variable",
     "nest",
+    "smart_cond",
+    "smart_constant_value",
     "sort",
     "variable",
 ]
@@ -138,6 +144,8 @@ _HOMES = {
     "local_variable": "headrace.train.contrib_variables:local_variable",
     "model_variable": "headrace.train.contrib_variables:model_variable",
     "nest": "headrace.api.contrib.framework.nest",
+    "smart_cond": "headrace.ops.cond:smart_cond",
+    "smart_constant_value": "headrace.ops.cond:smart_constant_value",
     "sort": "headrace.ops.sorting:sort",
     "variable": "headrace.train.contrib_variables:variable",
 }
