@@ -232,8 +232,12 @@ class Layer:
                     for part in parts:
                         if part not in before:
                             self.add_loss(partial(_penalty, name, regularizer, part))
-        kept = self._trainable_weights if trainable else self._non_trainable_weights
-        kept += [part for part in parts if all(part is not known for known in kept)]
+        for part in parts:
+            # A custom getter may have frozen the variable, or returned a tensor made from it.
+            trained = trainable and self.trainable and getattr(part, "trainable", False)
+            kept = self._trainable_weights if trained else self._non_trainable_weights
+            if all(part is not known for known in kept):
+                kept.append(part)
         return variable
 
     add_variable = add_weight
@@ -313,9 +317,11 @@ class Layer:
     def add_update(self, updates: Any, inputs: Any = None) -> None:
         """Add operations that are to run with each training step, as moving averages do.
 
-        `inputs` is what they depend on; if None, this is found out from the inputs of the call.
+        Whether they depend on the inputs follows from the graph and the call that is running;
+        `inputs` is an older way to say so and, as in TensorFlow 1.15, has no effect.
         """
-        sources = self._call_inputs if inputs is None else nest.flatten(inputs)
+        del inputs
+        sources = self._call_inputs
         for update in nest.flatten(updates):
             if callable(update):
                 update = update()

@@ -186,3 +186,62 @@ def test_input_specs_that_fit():
         layer(tf.placeholder(tf.float32))
     with pytest.raises(ValueError, match="Axis 4 is greater"):
         tf.layers.InputSpec(ndim=3, axes={4: 2})
+
+
+def _with_trainable(value, only=""):
+    def custom(getter, name, *args, **kwargs):
+        if only in name:
+            kwargs["trainable"] = value
+        return getter(name, *args, **kwargs)
+
+    return custom
+
+
+def _names(variables):
+    return [v.op.name.rpartition("/")[2] for v in variables]
+
+
+@pytest.mark.parametrize(
+    ("getter", "trained"),
+    [
+        (_with_trainable(False), []),
+        (_with_trainable(False, only="bias"), ["kernel"]),
+        (_with_trainable(True), ["kernel", "bias"]),
+        (lambda getter, *args, **kwargs: tf.identity(getter(*args, **kwargs)), []),
+    ],
+)
+def test_a_custom_getter_decides_what_is_trained(getter, trained):
+    with tf.variable_scope("root", custom_getter=getter):
+        layer = tf.layers.Dense(2)
+        layer(ones())
+        cell = tf.nn.rnn_cell.BasicRNNCell(3)
+        cell(ones(), ones())
+    for made in (layer, cell):
+        assert _names(made.trainable_variables) == trained
+        assert len(made.non_trainable_variables) == 2 - len(trained)
+
+
+def test_weights_made_by_a_frozen_layer_stay_frozen():
+    layer = tf.layers.Dense(2, trainable=False)
+    layer(ones())
+    layer.trainable = True
+    assert not layer.trainable_weights
+    assert len(layer.non_trainable_weights) == 2
+
+
+@pytest.mark.parametrize("inputs", [None, True, False])
+def test_updates_depend_on_inputs_by_the_graph(inputs):
+    class Counting(tf.layers.Layer):
+        def build(self, input_shape):
+            self.count = self.add_weight("count", (), trainable=False)
+            self.add_update(tf.assign_add(self.count, 1.0))
+            self.built = True
+
+        def call(self, x):
+            self.add_update(tf.assign_add(self.count, x), inputs=inputs)
+            return x + 1
+
+    layer, x = Counting(), tf.placeholder(tf.float32, ())
+    y = layer(x)
+    found = [len(layer.get_updates_for(source)) for source in (None, x, y)]
+    assert (len(layer.updates), found) == (2, [1, 1, 0])

@@ -205,3 +205,40 @@ def test_a_block_of_more_steps_than_there_are():
         assert session.run(made.h, {steps: 3}).shape == (3, 2, 1)
         with pytest.raises(tf.errors.InvalidArgumentError, match="seq_len_max is 4"):
             session.run(made.h, {steps: 4})
+
+
+def _half(inputs, outputs):
+    return (inputs + outputs) / 2
+
+
+@pytest.mark.parametrize(
+    ("build", "arguments"),
+    [
+        (lambda c: cells.ResidualWrapper(c, name="r"), {}),
+        (lambda c: cells.ResidualWrapper(c, _half), {"residual_fn": _half}),
+        (lambda c: cells.DeviceWrapper(c, "/cpu:0"), {"device": "/cpu:0"}),
+        (
+            lambda c: cells.DropoutWrapper(c, 0.5, seed=3, trainable=False),
+            {
+                "input_keep_prob": 0.5,
+                "output_keep_prob": 1.0,
+                "state_keep_prob": 1.0,
+                "variational_recurrent": False,
+                "input_size": None,
+                "seed": 3,
+            },
+        ),
+    ],
+)
+def test_configurations_of_wrappers_describe_the_cell(build, arguments):
+    wrapper = build(cells.GRUCell(3))
+    config = wrapper.get_config()
+    described = config.pop("cell")
+    assert described == {"class_name": "GRUCell", "config": wrapper.wrapped_cell.get_config()}
+    own = {"name": wrapper.name, "trainable": wrapper.trainable, "dtype": None}
+    assert config == own | arguments
+    with pytest.raises(ValueError, match="cannot reconstruct the wrapped cell"):
+        type(wrapper).from_config(config | {"cell": described})
+    cell = cells.GRUCell.from_config(described["config"])
+    again = type(wrapper).from_config(config | {"cell": cell})
+    assert again.get_config() == wrapper.get_config()

@@ -23,8 +23,8 @@ __all__ = ["CellWrapper", "DeviceWrapper", "DropoutWrapper", "ResidualWrapper"]
 class CellWrapper(RNNCell):
     """A cell around `cell`: without variables and without a scope of its own."""
 
-    def __init__(self, cell: Any) -> None:
-        super().__init__()
+    def __init__(self, cell: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         check_cell("cell", cell)
         self.cell = cell
 
@@ -47,6 +47,21 @@ class CellWrapper(RNNCell):
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> Any:
         return self.cell(inputs, state, scope=scope)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the wrapper's arguments; `cell` is the wrapped cell's class name and config."""
+        config = {"class_name": type(self.cell).__name__, "config": self.cell.get_config()}
+        return super().get_config() | {"cell": config}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Return a wrapper made from what get_config returned, with a cell put into `cell`."""
+        if isinstance(config["cell"], Mapping):
+            raise ValueError(
+                "RNNCellWrapper cannot reconstruct the wrapped cell. Please overwrite the cell in "
+                "the config with a RNNCell instance."
+            )
+        return super().from_config(config)
 
 
 def _drop_but_memory(substate: Any) -> Any:
@@ -78,13 +93,15 @@ class DropoutWrapper(CellWrapper):
         dtype: Any = None,
         seed: int | None = None,
         dropout_state_filter_visitor: Callable[[Any], Any] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(cell)
+        super().__init__(cell, dtype=dtype, **kwargs)
         visitor = dropout_state_filter_visitor
         if visitor is not None and not callable(visitor):
             raise TypeError("dropout_state_filter_visitor must be callable")
         self._state_filter = visitor or _drop_but_memory
         self._seed = seed
+        self._input_size = input_size
         with name_scope("DropoutWrapperInit"):
             self._input_keep = _probability("input_keep_prob", input_keep_prob)
             self._state_keep = _probability("state_keep_prob", state_keep_prob)
@@ -93,6 +110,20 @@ class DropoutWrapper(CellWrapper):
         self._noise: dict[str, list[Any]] | None = None
         if variational_recurrent:
             self._noise = self._draw_noise(input_size, dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the wrapper's arguments; a visitor that was given stands there as it is."""
+        config = {
+            "input_keep_prob": self._input_keep,
+            "output_keep_prob": self._output_keep,
+            "state_keep_prob": self._state_keep,
+            "variational_recurrent": self._noise is not None,
+            "input_size": self._input_size,
+            "seed": self._seed,
+        }
+        if self._state_filter is not _drop_but_memory:
+            config["dropout_state_filter_visitor"] = self._state_filter
+        return super().get_config() | config
 
     def _draw_noise(self, input_size: Any, dtype: Any) -> dict[str, list[Any]]:
         if dtype is None:
@@ -200,9 +231,17 @@ def _dropped_by(noise: Any, value: Any, keep: Any) -> Any:
 class ResidualWrapper(CellWrapper):
     """Adds a cell's inputs to its outputs, or combines them by `residual_fn(inputs, outputs)`."""
 
-    def __init__(self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None) -> None:
-        super().__init__(cell)
+    def __init__(
+        self, cell: Any, residual_fn: Callable[[Any, Any], Any] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(cell, **kwargs)
         self._residual_fn = residual_fn
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the wrapper's arguments; `residual_fn`, if it was given, stands there as it is."""
+        if self._residual_fn is None:
+            return super().get_config()
+        return super().get_config() | {"residual_fn": self._residual_fn}
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> Any:
         outputs, new_state = self.cell(inputs, state, scope=scope)
@@ -226,9 +265,13 @@ def _check_same_shape(x: Any, y: Any) -> None:
 class DeviceWrapper(CellWrapper):
     """Makes a cell's operations, variables and zero states on a device."""
 
-    def __init__(self, cell: Any, device: Any) -> None:
-        super().__init__(cell)
+    def __init__(self, cell: Any, device: Any, **kwargs: Any) -> None:
+        super().__init__(cell, **kwargs)
         self._device = device
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the wrapper's arguments."""
+        return super().get_config() | {"device": self._device}
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         """Return the wrapped cell's state of zeros, on the device."""
