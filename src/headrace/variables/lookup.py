@@ -1,12 +1,15 @@
-"""tf.get_variable and its kin: variables by name, made or found as the current scope says."""
+"""tf.get_variable and similar functions: variables by name, made or found as the scope says."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from headrace.core import dtypes
+from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.graph.keys import GraphKeys
+from headrace.ops.conversions import is_tensor
+from headrace.ops.convert import as_array
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.scope import get_variable_scope, variable_scope
 from headrace.variables.store import default_variable_store
@@ -108,16 +111,26 @@ def create_partitioned_variables(
     name: str | None = None,
     reuse: Any = None,
 ) -> list[Any]:
-    """Return the parts of a new variable of `shape`, cut into `slicing[i]` pieces along axis i."""
+    """Return the parts of a new variable of `shape`, cut into `slicing[i]` pieces along axis i.
+
+    `initializer` is a function of a shape and a dtype, or the value of the whole; a tensor keeps
+    its own dtype.
+    """
     if len(shape) != len(slicing):
         raise ValueError(
             "The 'shape' and 'slicing' of a partitioned Variable must have the length: shape: "
             f"{shape}, slicing: {slicing}"
         )
+    if len(shape) < 1:
+        raise ValueError(f"A partitioned Variable must have rank at least 1: shape: {shape}")
+    if not callable(initializer):
+        if not is_tensor(initializer):
+            initializer = as_array(initializer, as_dtype(dtype))
+        dtype = None
     with variable_scope(name, "PartitionedVariable", reuse=reuse):
         partitioned = get_variable(
             "",
-            shape=None if not callable(initializer) else shape,
+            shape=shape,
             dtype=dtype,
             initializer=initializer,
             trainable=trainable,

@@ -25,6 +25,12 @@ class PartitionInfo:
     def __init__(self, full_shape: Sequence[int], var_offset: Sequence[int]) -> None:
         if len(full_shape) != len(var_offset):
             raise ValueError(f"shape {full_shape} and offset {var_offset} differ in rank")
+        for offset, size in zip(var_offset, full_shape, strict=True):
+            if not 0 <= offset < size:
+                raise ValueError(
+                    f"Expected 0 <= offset < shape but found offset={offset}, shape={size} for "
+                    f"var_offset={list(var_offset)}, full_shape={list(full_shape)}"
+                )
         self.full_shape = list(full_shape)
         self.var_offset = list(var_offset)
 

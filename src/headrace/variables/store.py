@@ -156,6 +156,8 @@ class VariableStore:
             with name_scope(None):
                 return self._get_partitioned(name.rstrip("/"), partitioner, *what, settings)
         if f"{name}/part_0" in self._vars:
+            if reuse is True:
+                return self._reuse_partitioned(name, shape, what[1], None, reuse)
             raise ValueError(
                 "No partitioner was provided, but a partitioned version of the variable was found: "
                 f"{name}/part_0. Perhaps a variable of the same name was already created with "
@@ -226,13 +228,16 @@ class VariableStore:
             )
         if from_value:
             whole: Any = initializer if hasattr(initializer, "shape") else as_array(initializer)
-            shape = as_shape(whole.shape).merge_with(shape)
-        if shape is None or not shape.is_fully_defined():
+            shape = as_shape(shape).merge_with(as_shape(whole.shape))
+        shape = as_shape(shape)
+        if not shape.is_fully_defined():
             raise ValueError(
-                f"Shape of a new partitioned variable ({name}) must be fully defined, but instead "
-                f"was {shape}."
+                "Shape of a new partitioned variable must be fully defined, but instead was "
+                f"{shape}."
             )
         partitions = _checked_partitions(partitioner, shape, dtype)
+        if from_value:  # the partitioner is told what was asked for, as in TensorFlow
+            dtype = as_dtype(whole.dtype).base_dtype
         if name in self._partitioned:
             return self._reuse_partitioned(name, shape, dtype, partitions, reuse)
         if reuse is True:
@@ -262,8 +267,14 @@ class VariableStore:
         return whole
 
     def _reuse_partitioned(
-        self, name: str, shape: TensorShape, dtype: DType, partitions: Sequence[int], reuse: Any
+        self,
+        name: str,
+        shape: TensorShape | None,
+        dtype: DType,
+        partitions: Sequence[int] | None,
+        reuse: Any,
     ) -> PartitionedVariable:
+        """Return the variable `name` if it has the shape and partitions, where they are given."""
         found = self._partitioned[name]
         if not reuse:
             raise ValueError(
@@ -273,9 +284,9 @@ class VariableStore:
         for what, asked, has in (
             ("shape", shape, found.get_shape()),
             ("dtype", dtype.name, found.dtype.name),
-            ("partitions", list(partitions), list(found._get_partitions())),
+            ("partitions", partitions, list(found._get_partitions())),
         ):
-            if asked != has:
+            if asked is not None and asked != has:
                 raise ValueError(
                     f"Trying to reuse partitioned variable {name}, but specified {what} {asked} "
                     f"and found {what} {has}."

@@ -143,3 +143,72 @@ def test_scales_depend_on_the_whole():
         with tf.Session() as session:
             value = session.run(initializer([2000, 2], partition_info=part))
         assert 0.02 < np.abs(value).max() < 0.04
+
+
+@pytest.mark.parametrize(
+    ("initializer", "dtype"),
+    [
+        (lambda: tf.constant([1, 2, 3, 4]), "int32"),
+        (lambda: tf.constant([1.0, 2, 3, 4], tf.float64), "float64"),
+        (lambda: tf.constant(["1", "2", "3", "4"]), "string"),
+        (lambda: np.array([1, 2, 3, 4]), "float32"),
+        (lambda: [1, 2, 3, 4], "float32"),
+    ],
+)
+def test_parts_of_a_value_have_its_dtype(initializer, dtype):
+    parts = tf.create_partitioned_variables([4], [2], initializer())
+    assert [p.dtype.base_dtype.name for p in parts] == [dtype] * 2
+    assert [p.name for p in parts] == [f"PartitionedVariable/part_{i}:0" for i in range(2)]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert [float(x) for x in session.run(tf.concat(parts, 0))] == [1, 2, 3, 4]
+
+
+def test_the_whole_has_the_dtype_of_its_initial_value():
+    value = tf.constant([1, 2, 3, 4])
+    whole = tf.get_variable("v", initializer=value, partitioner=tf.fixed_size_partitioner(2))
+    assert whole.dtype == tf.int32
+    assert tf.identity(whole).dtype == tf.int32
+
+
+def test_reuse_finds_parts_without_a_partitioner():
+    with tf.variable_scope("a", partitioner=tf.fixed_size_partitioner(2)):
+        whole = tf.get_variable("n", [4, 1])
+    with tf.variable_scope("a", reuse=True):
+        assert tf.get_variable("n") is whole
+        assert tf.get_variable("n", [4, 1]) is whole
+        with pytest.raises(ValueError, match=r"specified shape \(5, 1\) and found shape \(4, 1\)"):
+            tf.get_variable("n", [5, 1])
+        with pytest.raises(ValueError, match="specified dtype int32 and found dtype float32"):
+            tf.get_variable("n", dtype=tf.int32)
+    with tf.variable_scope("a", reuse=tf.AUTO_REUSE), pytest.raises(ValueError, match="No parti"):
+        tf.get_variable("n", [4, 1])
+
+
+def test_a_layer_finds_parts_without_a_partitioner():
+    with tf.variable_scope("a", partitioner=tf.fixed_size_partitioner(2)):
+        tf.layers.dense(tf.ones([2, 4]), 3, name="d")
+    with tf.variable_scope("a", reuse=True):
+        tf.layers.dense(tf.ones([2, 4]), 3, name="d")
+    assert len(tf.global_variables()) == 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "slicing", "message"),
+    [
+        ([10, 43], [5, 5], "Can only slice a variable along one dimension"),
+        ([10], [0], "zero partitions"),
+        ([10, 43], [1, 100], "offset=43, shape=43 for var_offset=.0, 43., full_shape=.10, 43."),
+        ([10, 43], [11, 1], "offset=10, shape=10"),
+        ([10], [5, 1], "must have the length"),
+        ([], [], "rank at least 1"),
+    ],
+)
+def test_slicings_that_are_refused(shape, slicing, message):
+    with pytest.raises(ValueError, match=message):
+        tf.create_partitioned_variables(shape, slicing, tf.zeros_initializer())
+
+
+def test_a_value_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"Shapes \(5,\) and \(4,\) are not compatible"):
+        tf.create_partitioned_variables([5], [1], tf.constant([1.0, 2, 3, 4]))
