@@ -16,6 +16,7 @@ from headrace.core.dtypes import as_dtype
 from headrace.core.export import export, export_value
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
+from headrace.graph.scopes import ScopeState
 from headrace.ops.convert import convert_to_tensor, graph_of, name_scope
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.store import ReuseMode, VariableStore, default_variable_store
@@ -273,7 +274,8 @@ class variable_scope:
             "constraint": constraint,
         }
         self._with_name_scope = auxiliary_name_scope
-        self._open: list[ExitStack] = []
+        # For each opening: the scope, the state that holds the current scope, and what to close.
+        self._open: list[tuple[VariableScope, ScopeState, ExitStack]] = []
 
     def __enter__(self) -> VariableScope:
         with ExitStack() as stack:
@@ -281,11 +283,15 @@ class variable_scope:
             if graph is not None:
                 stack.enter_context(graph.as_default())
             scope = stack.enter_context(self._opened())
-            self._open.append(stack.pop_all())
+            self._open.append((scope, get_default_graph().scope, stack.pop_all()))
         return scope
 
     def __exit__(self, *details: Any) -> None:
-        self._open.pop().__exit__(*details)
+        scope, state, stack = self._open[-1]
+        if state.variable_scope is not scope:
+            raise RuntimeError("Improper nesting of variable_scope.")
+        self._open.pop()
+        stack.__exit__(*details)
 
     def _opened(self) -> AbstractContextManager[VariableScope]:
         target = self._name_or_scope
@@ -297,7 +303,7 @@ class variable_scope:
     def _open_default(self) -> Iterator[VariableScope]:
         default_name = self._default_name or ""
         with ExitStack() as stack:
-            prefix = ""
+            prefix = _current_prefix()
             if self._with_name_scope:
                 prefix = stack.enter_context(name_scope(default_name))
             unique = _unique_scope_name(default_name)
@@ -307,12 +313,18 @@ class variable_scope:
     def _open_named(self, target: str | VariableScope) -> Iterator[VariableScope]:
         own = target if isinstance(target, str) else target.name.split("/")[-1]
         with ExitStack() as stack:
-            prefix = ""
+            prefix = "" if self._with_name_scope else _current_prefix()
             if own and self._with_name_scope:
                 prefix = stack.enter_context(name_scope(own))
             if isinstance(target, VariableScope):
                 prefix = target.original_name_scope
             yield stack.enter_context(_pure_scope(target, prefix, self._reuse, self._settings))
+
+
+def _current_prefix() -> str:
+    """The name scope that is open, as a prefix of names."""
+    name = get_default_graph().get_name_scope()
+    return f"{name}/" if name else ""
 
 
 def _unique_scope_name(name: str) -> str:

@@ -274,3 +274,30 @@ def test_template_errors_say_where_it_was_made():
     with pytest.raises(KeyError) as caught:
         tf.make_template("t", fails)()
     assert "test_scope.py" in caught.value.__notes__[0]
+
+
+def test_a_scope_without_a_name_scope_keeps_the_one_that_is_open():
+    with tf.variable_scope("outer"):
+        with tf.variable_scope("inner", auxiliary_name_scope=False) as inner:
+            assert inner.original_name_scope == "outer/"
+            assert tf.no_op().name == "outer/NoOp"
+        with tf.variable_scope(inner) as again:
+            assert again.original_name_scope == "outer/"
+        with tf.variable_scope(None, "made", auxiliary_name_scope=False) as made:
+            assert (made.name, made.original_name_scope) == ("outer/made", "outer/")
+    with tf.name_scope("names"), tf.variable_scope("", auxiliary_name_scope=False) as empty:
+        assert empty.original_name_scope == "names/"
+    with tf.variable_scope("top", auxiliary_name_scope=False) as top:
+        assert top.original_name_scope == ""
+
+
+def test_scopes_close_in_the_order_of_their_nesting():
+    outer, inner = tf.variable_scope("a"), tf.variable_scope("b")
+    outer.__enter__()
+    inner.__enter__()
+    with pytest.raises(RuntimeError, match=r"Improper nesting of variable_scope\."):
+        outer.__exit__(None, None, None)
+    assert tf.get_variable_scope().name == "a/b"
+    inner.__exit__(None, None, None)
+    outer.__exit__(None, None, None)
+    assert tf.get_variable_scope().name == ""
