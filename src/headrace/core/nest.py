@@ -1,4 +1,4 @@
-"""Nests of lists, tuples, named tuples and mappings: flatten them, map over them, build them again.
+"""Nests of sequences, named tuples and mappings: flatten them, map over them, build them again.
 
 The leaves come in order, those of a mapping by sorted key (whatever order it keeps itself); None is
 a leaf, and so is anything that isn't a container. Values that are made of several tensors are
@@ -7,8 +7,9 @@ leaves too, unless their parts are asked for.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
 from typing import Any
 
 from headrace.core.export import export
@@ -16,10 +17,17 @@ from headrace.core.export import export
 __all__ = ["assert_same_structure", "flatten", "is_nested", "map_structure", "pack_sequence_as"]
 
 
+# Lists and tuples come first: they are what nests are mostly made of.
+_CONTAINERS = (list, tuple, Mapping, Sequence, MappingView)
+
+
 @export("nest.is_nested", "contrib.framework.nest.is_nested", "contrib.framework.nest.is_sequence")
 def is_nested(seq: Any) -> bool:
-    """Whether `seq` is a container of a nest: a list, tuple or mapping."""
-    return isinstance(seq, list | tuple | Mapping)
+    """Return whether `seq` is a container of a nest: a sequence, a mapping, or a view of one.
+
+    Strings, bytes and arrays are leaves, and so are sets, which have no order.
+    """
+    return isinstance(seq, _CONTAINERS) and not isinstance(seq, str | bytes | array)
 
 
 @export("nest.flatten", "contrib.framework.nest.flatten")
@@ -74,6 +82,8 @@ def _pack(structure: Any, leaves: Iterator[Any], expand: bool) -> Any:
         return type(structure)(pairs)  # type: ignore[call-arg]
     if hasattr(structure, "_fields"):
         return type(structure)(*children)
+    if isinstance(structure, MappingView | range):  # neither can be made from its elements
+        return children
     return type(structure)(children)
 
 

@@ -102,6 +102,7 @@ def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = N
     """Return `tensors`, none of them available before all of them are computed (and
     `control_inputs` have run).
     """
+    tensors = list(tensors)
     real = [t for t in tensors if t is not None]
     with name_scope(name, "tuple", real):
         gates = [t if isinstance(t, Operation) else t.op for t in real]

@@ -1,5 +1,6 @@
 """tf.nest: leaves in order, the same structure again, clear errors."""
 
+import array
 import collections
 
 import pytest
@@ -56,3 +57,31 @@ def test_map_structure():
 def test_different_structures_are_refused(other):
     with pytest.raises((ValueError, TypeError)):
         nest.assert_same_structure([1, [2]], other)
+
+
+PAIRS = {"b": 1, "a": 2}
+
+
+@pytest.mark.parametrize(
+    ("structure", "leaves", "doubled"),
+    [
+        (PAIRS.values(), [1, 2], [2, 4]),
+        (PAIRS.keys(), ["b", "a"], ["bb", "aa"]),
+        (PAIRS.items(), ["b", 1, "a", 2], [("bb", 2), ("aa", 4)]),
+        (collections.deque([1, 2]), [1, 2], collections.deque([2, 4])),
+        (collections.UserList([1, 2]), [1, 2], collections.UserList([2, 4])),
+        (range(3), [0, 1, 2], [0, 2, 4]),
+        ([PAIRS.values(), {"q": range(1)}], [1, 2, 0], [[2, 4], {"q": [0]}]),
+        ("ab", ["ab"], "abab"),
+        (b"ab", [b"ab"], b"abab"),
+    ],
+)
+def test_sequences_and_views_of_mappings_are_containers(structure, leaves, doubled):
+    assert nest.is_nested(structure) == (not isinstance(structure, str | bytes))
+    assert nest.flatten(structure) == leaves
+    assert nest.map_structure(lambda x: x * 2, structure) == doubled
+
+
+@pytest.mark.parametrize("leaf", [{1, 2}, frozenset([1]), iter([1]), array.array("i", [1])])
+def test_what_has_no_order_or_is_data_is_a_leaf(leaf):
+    assert nest.flatten(leaf) == [leaf]

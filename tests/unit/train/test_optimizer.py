@@ -1,5 +1,7 @@
 """What all optimizers share: slots, gating, the loss's forms, and errors for wrong arguments."""
 
+import collections
+
 import numpy as np
 import pytest
 
@@ -218,3 +220,21 @@ def test_global_step_is_found_by_its_name_and_checked():
     tf.add_to_collection(tf.GraphKeys.GLOBAL_STEP, step)
     with _refused(RuntimeError, "Multiple items"):
         tf.train.get_global_step()
+
+
+@pytest.mark.parametrize("of", [dict.values, lambda d: collections.deque(d.values())])
+def test_var_list_may_be_any_sequence_or_view(of):
+    variables = {"x": tf.Variable(1.0), "y": tf.Variable(2.0)}
+    kept = tf.Variable(3.0)
+    loss = tf.square(variables["x"]) + 3 * variables["y"] + kept
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss, var_list=of(variables))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(tf.group(of({"train": train})))
+        found = session.run([variables["x"], variables["y"], kept])
+    np.testing.assert_allclose(found, [0.8, 1.7, 3.0], rtol=1e-6)
+
+
+def test_tuple_takes_an_iterator():
+    with tf.Session() as session:
+        assert session.run(tf.tuple(tf.constant(i) for i in range(3))) == [0, 1, 2]
