@@ -209,6 +209,8 @@ class StaticTable(LookupTable):
             if self.initialized:
                 return
             keys, values = entries()
+            if np.size(keys) == 0:
+                raise InvalidArgumentError(None, None, "keys and values cannot be empty tensors.")
             keys = self._check_keys(keys)
             values = self._check_values(keys, values)
             self._check_unambiguous(keys, values)
@@ -272,7 +274,15 @@ class MutableTable(LookupTable):
 
 
 class DenseTable(MutableTable):
-    """A mutable table that has two keys it can't hold: TensorFlow marks places with them."""
+    """A mutable table whose entries are in buckets, as TensorFlow's: exports show the buckets.
+
+    An entry's bucket is the first free one of the sequence that begins at its key's hash and grows
+    by 1, 2, 3 and so on; there are twice as many buckets when more than `max_load_factor` of them
+    would be used. `empty_key` and `deleted_key` mark buckets without an entry, and can't be keys.
+    `hashes` maps keys, an array of [keys, elements], to their hashes, uint64.
+
+    State, besides LookupTable's: `_rows` holds the buckets of keys; `_keys`, what is in them.
+    """
 
     def __init__(
         self,
@@ -281,28 +291,118 @@ class DenseTable(MutableTable):
         value_shape: tuple[int, ...],
         empty_key: Any,
         deleted_key: Any,
+        buckets: int,
+        max_load_factor: float,
+        hashes: Callable[[np.ndarray], np.ndarray],
     ) -> None:
-        super().__init__(key_dtype, value_dtype, value_shape, np.shape(empty_key))
-        if np.shape(deleted_key) != self.key_shape:
+        self._initial, self._load, self._hashes = buckets, max_load_factor, hashes
+        key_shape = np.shape(empty_key)
+        empty, deleted = (np.asarray(mark, key_dtype.numpy) for mark in (empty_key, deleted_key))
+        if np.shape(deleted_key) != key_shape:
             raise InvalidArgumentError(
                 None, None, "Empty and deleted keys must have the same shape"
             )
-        (self._empty,) = self._listed(np.asarray(empty_key))
-        (self._deleted,) = self._listed(np.asarray(deleted_key))
-        if self._empty == self._deleted:
+        if np.array_equal(empty, deleted):
             raise InvalidArgumentError(None, None, "Empty and deleted keys cannot be equal")
+        self._marks = empty, deleted
+        super().__init__(key_dtype, value_dtype, value_shape, key_shape)
+
+    def _clear(self) -> None:
+        self._allocate(self._initial)
+
+    def _allocate(self, buckets: int) -> None:
+        """Have `buckets` buckets, all of them empty."""
+        super()._clear()
+        self._values = np.zeros((buckets, *self.value_shape), self.value_dtype.numpy)
+        if self.value_dtype is string:
+            self._values[...] = b""
+        self._keys = np.empty((buckets, *self.key_shape), self.key_dtype.numpy)
+        self._keys[...] = self._marks[0]
+        self._taken = bytearray(buckets)  # 1 where there's an entry
+
+    def _put(self, keys: np.ndarray, values: np.ndarray) -> None:
+        flat = self._flat(keys, self.key_shape)
+        values = values.reshape(len(flat), *self.value_shape)
+        needed, buckets = len(self._rows) + len(flat), len(self._keys)
+        while needed > buckets * self._load:
+            buckets *= 2
+        if buckets != len(self._keys):
+            self._move_to(buckets)
+        self._place(flat.reshape(-1, *self.key_shape), values)
+
+    def _move_to(self, buckets: int) -> None:
+        there = np.frombuffer(bytes(self._taken), bool)
+        keys, values = self._keys[there], self._values[there]
+        self._allocate(buckets)
+        self._place(keys, values)
+
+    def _place(self, keys: np.ndarray, values: np.ndarray) -> None:
+        if not len(keys):
+            return
+        mask = len(self._keys) - 1
+        starts = (self._hashes(self._flat(keys, self.key_shape)) & np.uint64(mask)).tolist()
+        for i, (key, bucket) in enumerate(zip(self._listed(keys), starts, strict=True)):
+            held = self._rows.get(key)
+            if held is None:
+                probes = 0
+                while self._taken[bucket]:
+                    probes += 1
+                    bucket = (bucket + probes) & mask
+                held = self._rows[key] = bucket
+                self._taken[bucket] = 1
+                self._keys[bucket] = keys[i]
+            self._values[held] = values[i]
+        self._sorted = None
+
+    def remove(self, keys: Any) -> None:
+        with self.lock:
+            for key in self._listed(self._check_keys(keys)):
+                bucket = self._rows.pop(key, None)
+                if bucket is not None:
+                    self._keys[bucket : bucket + 1] = self._marks[1]
+                    self._taken[bucket] = 0
+            self._sorted = None
+
+    def export(self) -> tuple[np.ndarray, np.ndarray]:
+        """The keys in all buckets, and their values: matrices of one row per bucket."""
+        with self.lock:
+            keys = self._flat(self._keys, self.key_shape)
+            return keys.copy(), self._flat(self._values, self.value_shape).copy()
+
+    def load(self, keys: Any, values: Any) -> None:
+        """Take over the buckets of an export, or entries, of which none may be a mark."""
+        with self.lock:
+            keys = np.asarray(keys, self.key_dtype.numpy)
+            values = np.asarray(values, self.value_dtype.numpy)
+            count = keys.shape[0] if keys.ndim else 0
+            buckets = keys.ndim == 2 and values.ndim == 2 and count >= 4 and not count & (count - 1)
+            if not buckets or keys.size != count * int(np.prod(self.key_shape)):
+                super().load(keys, values)
+                return
+            self._allocate(count)
+            self._keys[...] = keys.reshape(self._keys.shape)
+            self._values[...] = values.reshape(self._values.shape)
+            marked = self._is_mark(self._keys, 0) | self._is_mark(self._keys, 1)
+            self._taken = bytearray((~marked).astype(np.uint8).tobytes())
+            for bucket, key in enumerate(self._listed(self._keys)):
+                if self._taken[bucket]:
+                    self._rows[key] = bucket
+
+    def _flat(self, elements: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Keys or values of `shape` each as the rows of a matrix."""
+        size = int(np.prod(shape))
+        return elements.reshape(elements.size // size if size else 0, size)
+
+    def _is_mark(self, keys: np.ndarray, which: int) -> np.ndarray:
+        """Which of `keys` are the empty (0) or the deleted (1) key."""
+        same = np.asarray(self._flat(keys, self.key_shape) == self._marks[which].ravel(), bool)
+        return np.logical_and.reduce(same, axis=1)
 
     def _check_keys(self, keys: Any) -> np.ndarray:
         keys = super()._check_keys(keys)
-        for what, forbidden in (("empty_key", self._empty), ("deleted_key", self._deleted)):
-            same = keys == np.reshape(forbidden, self.key_shape)
-            if self.key_shape:
-                same = same.reshape(-1, same.size // max(1, self._count(keys))).all(axis=1)
-            if np.any(same):
+        for which, what in enumerate(("empty_key", "deleted_key")):
+            if self._is_mark(keys, which).any():
                 raise InvalidArgumentError(
                     None, None, f"Using the {what} as a table key is not allowed"
                 )
         return keys
-
-    def _count(self, keys: np.ndarray) -> int:
-        return keys.size // int(np.prod(self.key_shape))

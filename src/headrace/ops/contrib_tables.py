@@ -8,7 +8,8 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
 from headrace.ops import vocabularies
-from headrace.ops.tables import HashTable, TableInitializerBase
+from headrace.ops.table_initializers import TableInitializerBase
+from headrace.ops.tables import HashTable
 from headrace.ops.vocabularies import FastHashSpec, HasherSpec, index_table_from_file
 
 __all__ = [

@@ -7,11 +7,11 @@ What is known of a table before a step runs is the `TableData` of its handle.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
-from headrace.core import dtypes
 from headrace.core.errors import InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape
 from headrace.devices.resources import ResourceHandle
@@ -19,19 +19,20 @@ from headrace.devices.tables import DenseTable, LookupTable, MutableTable, Stati
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.fingerprints import hash64
 from headrace.ops.resource_state import HandleData, handle_data
 
-__all__ = ["LINE_NUMBER", "WHOLE_LINE"]
-
-WHOLE_LINE = -2  # as a column of a text file
-LINE_NUMBER = -1
+__all__ = ["TableData", "table_behind"]
 
 
 @dataclass(frozen=True)
 class TableData(HandleData):
-    """What is known of the table behind a handle: its values' type, and the shape of a key."""
+    """What is known of the table behind a handle: its values' type, the shape of a key, and whether
+    it exports its buckets, in matrices.
+    """
 
     key_shape: TensorShape = infer.SCALAR
+    exports_buckets: bool = False
 
 
 # -- Tables ----------------------------------------------------------------------------------------
@@ -50,7 +51,9 @@ def _table_infer(c: Any, *key_shapes: TensorShape) -> TensorShape:
         if not c.settled:
             key_shape = key_shapes[0] if key_shapes else infer.SCALAR
             shape = c.attrs.get("value_shape", infer.SCALAR)
-            c.op._outputs[0]._handle_data = TableData(c.attrs["value_dtype"], shape, key_shape)
+            c.op._outputs[0]._handle_data = TableData(
+                c.attrs["value_dtype"], shape, key_shape, "max_load_factor" in c.attrs
+            )
         return infer.SCALAR
     return infer.UNKNOWN  # a reference of a known shape would be a variable's
 
@@ -108,8 +111,66 @@ def _dense_kernel(
             None, None, f"max_load_factor must be between 0 and 1, got: {max_load_factor}"
         )
     sizes = _sizes(value_shape)
-    make = lambda: DenseTable(key_dtype, value_dtype, sizes, empty_key, deleted_key)  # noqa: E731
+    options = (empty_key, deleted_key, buckets, max_load_factor, _bucket_hashes)
+    make = lambda: DenseTable(key_dtype, value_dtype, sizes, *options)  # noqa: E731
     return _handle(ctx, container, shared_name, make)
+
+
+def _bucket_hashes(keys: np.ndarray) -> np.ndarray:
+    """The hashes by which keys, each a row, get their buckets."""
+    columns = [_hashed_scalars(keys[:, i]) for i in range(keys.shape[1])]
+    if len(columns) == 1:
+        return columns[0]
+    combined = np.zeros(len(keys), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            shifted = (combined << np.uint64(10)) + (combined >> np.uint64(4))
+            combined = combined ^ (column + np.uint64(0x9E3779B97F4A7800) + shifted)
+    return combined
+
+
+def _hashed_scalars(scalars: np.ndarray) -> np.ndarray:
+    if scalars.dtype == object:
+        return hash64(scalars.tolist())
+    return scalars.astype(np.int64).view(np.uint64)
+
+
+# -- The types of keys and values ------------------------------------------------------------------
+
+_NUMBERS = ("int32", "int64", "float32", "float64")
+_MUTABLE_TYPES = {
+    "string": (*_NUMBERS, "bool"),
+    "int64": (*_NUMBERS, "string"),
+    "int32": ("int32", "float32", "float64"),
+}
+_TYPES = {
+    "HashTable": _MUTABLE_TYPES
+    | {
+        "string": (*_NUMBERS, "bool", "string"),
+        "int32": ("int32", "float32", "float64", "string"),
+    },
+    "MutableHashTable": _MUTABLE_TYPES,
+    "MutableHashTableOfTensors": _MUTABLE_TYPES,
+    "MutableDenseHashTable": _MUTABLE_TYPES | {"int64": (*_NUMBERS, "bool")},
+}
+
+
+def _of_known_types(op_type: str, kernel: Any) -> Any:
+    """The kernel of a table; it refuses the types that TensorFlow has no kernel for."""
+    known = _TYPES[op_type.removesuffix("V2")]
+
+    @wraps(kernel)
+    def checked(*inputs, key_dtype, value_dtype, **options):
+        if value_dtype.name not in known.get(key_dtype.name, ()):
+            raise InvalidArgumentError(
+                None,
+                None,
+                f"No OpKernel was registered to support Op '{op_type}' with keys of "
+                f"{key_dtype.name} and values of {value_dtype.name}",
+            )
+        return kernel(*inputs, key_dtype=key_dtype, value_dtype=value_dtype, **options)
+
+    return checked
 
 
 def _table(op_type: str, handle: str, kernel: Any, inputs: str = "", more: str = "") -> Any:
@@ -118,7 +179,7 @@ def _table(op_type: str, handle: str, kernel: Any, inputs: str = "", more: str =
         f"{inputs} -> table_handle: {handle}",
         _SHARED + more,
         infer=_table_infer,
-        kernel=kernel,
+        kernel=_of_known_types(op_type, kernel),
         effect=Effect.READS,
     )
 
@@ -225,7 +286,7 @@ def mutable_dense_hash_table_v2(
 # -- Looking up and changing -----------------------------------------------------------------------
 
 
-def _behind(handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
+def table_behind(handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
     """The table of a handle; its types must be these."""
     try:
         table = handle.get()
@@ -265,7 +326,7 @@ def _find(op_type: str, handle: str) -> Any:
         f"table_handle: {handle}, keys: Tin, default_value: Tout -> values: Tout",
         "Tin: type; Tout: type",
         infer=_find_infer,
-        kernel=lambda handle, keys, default, *, Tin, Tout: _behind(handle, Tin, Tout).find(
+        kernel=lambda handle, keys, default, *, Tin, Tout: table_behind(handle, Tin, Tout).find(
             keys, default
         ),
         gradient=NOT_DIFFERENTIABLE,
@@ -303,15 +364,15 @@ def _changing(op_type: str, handle: str, types: tuple[str, str], change: Any) ->
 
 
 def _insert_kernel(handle, keys, values, *, Tin, Tout):
-    _behind(handle, Tin, Tout).insert(keys, values)
+    table_behind(handle, Tin, Tout).insert(keys, values)
 
 
 def _import_kernel(handle, keys, values, *, Tin, Tout):
-    _behind(handle, Tin, Tout).load(keys, values)
+    table_behind(handle, Tin, Tout).load(keys, values)
 
 
 def _initialize_kernel(handle, keys, values, *, Tkey, Tval):
-    table = _behind(handle, Tkey, Tval)
+    table = table_behind(handle, Tkey, Tval)
     if not isinstance(table, StaticTable):
         raise InvalidArgumentError(None, None, f"{table!r} can't be initialized, only inserted to")
     if np.ndim(keys) != 1:
@@ -358,7 +419,7 @@ def initialize_table(table_handle, keys, values, name=None):
     "table_handle: resource, keys: Tin ->",
     "Tin: type",
     infer=infer.no_outputs,
-    kernel=lambda handle, keys, *, Tin: _behind(handle, Tin).remove(keys),
+    kernel=lambda handle, keys, *, Tin: table_behind(handle, Tin).remove(keys),
     effect=Effect.WRITES,
 )
 def lookup_table_remove_v2(table_handle, keys, name=None):
@@ -370,7 +431,7 @@ def _size(op_type: str, handle: str) -> Any:
         op_type,
         f"table_handle: {handle} -> size: int64",
         infer=infer.scalar,
-        kernel=lambda handle: np.int64(_behind(handle).size),
+        kernel=lambda handle: np.int64(table_behind(handle).size),
         effect=Effect.READS,
     )
 
@@ -390,6 +451,10 @@ def _export_infer(c: Any, handle: Any) -> list[TensorShape]:
     if data is None:
         return [infer.UNKNOWN, infer.UNKNOWN]
     one = TensorShape.of((None,))
+    if data.exports_buckets and c.settled:
+        # TensorFlow's static shapes are those of entries although matrices of buckets come; a
+        # client sees these shapes, and a step goes by the true ones.
+        return [TensorShape.of((None, s.num_elements())) for s in (data.key_shape, data.shape)]
     return [one.concatenate(data.key_shape), one.concatenate(data.shape)]
 
 
@@ -399,7 +464,7 @@ def _export(op_type: str, handle: str) -> Any:
         f"table_handle: {handle} -> keys: Tkeys, values: Tvalues",
         "Tkeys: type; Tvalues: type",
         infer=_export_infer,
-        kernel=lambda handle, *, Tkeys, Tvalues: _behind(handle, Tkeys, Tvalues).export(),
+        kernel=lambda handle, *, Tkeys, Tvalues: table_behind(handle, Tkeys, Tvalues).export(),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.READS,
     )
@@ -413,135 +478,3 @@ def lookup_table_export_v2(table_handle, Tkeys, Tvalues, name=None):
 @_export("LookupTableExport", "Ref(string)")
 def lookup_table_export(table_handle, Tkeys, Tvalues, name=None):
     """Return all keys and values of the table of a reference."""
-
-
-# -- Text files ------------------------------------------------------------------------------------
-
-
-def _text_file_kernel(handle, filename, *, key_index, value_index, vocab_size, delimiter):
-    table = _behind(handle)
-    if not isinstance(table, StaticTable):
-        raise InvalidArgumentError(None, None, f"{table!r} can't be initialized, only inserted to")
-    path = filename if isinstance(filename, bytes) else np.asarray(filename).item()
-    if len(delimiter) != 1:
-        raise InvalidArgumentError(
-            None, None, f"delimiter should be only 1 char, not {delimiter!r}"
-        )
-    separator = delimiter.encode() if isinstance(delimiter, str) else delimiter
-
-    def entries() -> tuple[np.ndarray, np.ndarray]:
-        name = path.decode(errors="surrogateescape")
-        lines = _lines(name, vocab_size)
-        keys = _column(name, lines, key_index, separator, table.key_dtype)
-        return keys, _column(name, lines, value_index, separator, table.value_dtype)
-
-    table.initialize(entries)
-
-
-def _lines(name: str, limit: int) -> list[bytes]:
-    try:
-        with open(name, "rb") as file:
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        raise NotFoundError(None, None, f"{name}; No such file or directory") from None
-    except OSError as error:
-        raise InvalidArgumentError(None, None, f"{name}; {error.strerror}") from None
-    if lines and not lines[-1]:
-        lines.pop()  # what follows the last line's end
-    lines = [line[:-1] if line.endswith(b"\r") else line for line in lines]
-    for i, line in enumerate(lines):
-        if not line and (limit < 0 or i < limit):
-            raise InvalidArgumentError(
-                None, None, f"Invalid content in {name}: empty line found at line {i}."
-            )
-    if limit > len(lines):
-        raise InvalidArgumentError(
-            None, None, f"Invalid vocab_size in {name}: expected {limit} but got {len(lines)}"
-        )
-    return lines if limit < 0 else lines[:limit]
-
-
-def _column(
-    name: str, lines: list[bytes], index: int, separator: bytes, dtype: dtypes.DType
-) -> np.ndarray:
-    """What a column of a file says, as an array."""
-    if index == LINE_NUMBER:
-        if dtype not in (dtypes.int64, dtypes.int32):
-            raise InvalidArgumentError(None, None, f"line numbers are int64, not {dtype.name}")
-        return np.arange(len(lines), dtype=dtype.numpy)
-    if index == WHOLE_LINE:
-        fields = lines
-        if dtype is not dtypes.string:
-            raise InvalidArgumentError(None, None, f"whole lines are strings, not {dtype.name}")
-    else:
-        fields = [_field(name, i, line, index, separator) for i, line in enumerate(lines)]
-    found = np.empty(len(fields), dtype.numpy)
-    for i, text in enumerate(fields):
-        found[i] = text if dtype is dtypes.string else _number(text, i, dtype)
-    return found
-
-
-def _field(name: str, number: int, line: bytes, index: int, separator: bytes) -> bytes:
-    fields = line.split(separator)
-    if index >= len(fields):
-        raise InvalidArgumentError(
-            None,
-            None,
-            f"Invalid number of columns in {name} line {number} ({line.decode(errors='replace')}) "
-            f": expected {index + 1} got {len(fields)}",
-        )
-    return fields[index]
-
-
-def _number(text: bytes, line: int, dtype: dtypes.DType) -> Any:
-    try:
-        return int(text) if dtype.is_integer else float(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            None,
-            None,
-            f"Field {text.decode(errors='replace')} in line {line} is not a valid {dtype.name}.",
-        ) from None
-
-
-def _text_file_infer(c: Any, handle: TensorShape, filename: TensorShape) -> list[Any]:
-    infer.with_rank(filename, 0)
-    return []
-
-
-def _text_file(op_type: str, handle: str) -> Any:
-    return define(
-        op_type,
-        f"table_handle: {handle}, filename: string ->",
-        "key_index: int >= -2; value_index: int >= -2; vocab_size: int >= -1 = -1; "
-        r"delimiter: string = '\t'",
-        infer=_text_file_infer,
-        kernel=_text_file_kernel,
-        effect=Effect.WRITES,
-    )
-
-
-@_text_file("InitializeTableFromTextFileV2", "resource")
-def initialize_table_from_text_file_v2(
-    table_handle,
-    filename,
-    key_index,
-    value_index,
-    vocab_size=-1,
-    delimiter="\t",
-    name=None,
-):
-    """Fill a table that is filled once from columns of a text file."""
-
-
-@_text_file("InitializeTableFromTextFile", "Ref(string)")
-def initialize_table_from_text_file(
-    table_handle,
-    filename,
-    key_index,
-    value_index,
-    vocab_size=-1,
-    delimiter="\t",
-    name=None,
-):
-    """Fill the table of a reference from columns of a text file, once."""

@@ -1,4 +1,4 @@
-"""Lookup tables as clients have them: tf.lookup.StaticHashTable and its kin, and what fills them.
+"""Lookup tables as clients have them: tf.lookup.StaticHashTable, DenseHashTable and others.
 
 A table makes its node when it's constructed; what fills it joins the graph's collection
 "table_initializer", which tf.tables_initializer runs.
@@ -6,7 +6,6 @@ A table makes its node when it's constructed; what fills it joins the graph's co
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,24 +16,19 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.default import get_default_graph
-from headrace.graph.inference import constant_value
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
-from headrace.ops.table_ops import LINE_NUMBER, WHOLE_LINE
+from headrace.ops.table_initializers import TableInitializerBase
 
 __all__ = [
+    "ChangeableTable",
     "DenseHashTable",
     "HashTable",
-    "KeyValueTensorInitializer",
     "LookupInterface",
     "MutableHashTable",
     "StaticHashTable",
-    "TextFileIdTableInitializer",
-    "TextFileIndex",
-    "TextFileInitializer",
-    "TextFileStringTableInitializer",
     "initialize_all_tables",
     "tables_initializer",
 ]
@@ -53,190 +47,6 @@ def tables_initializer(name: str = "init_all_tables") -> Operation:
 def initialize_all_tables(name: str = "init_all_tables") -> Operation:
     """Return an operation that fills all tables of the graph: tf.tables_initializer's old name."""
     return tables_initializer(name)
-
-
-# -- What fills a table ----------------------------------------------------------------------------
-
-
-@export("contrib.lookup.TableInitializerBase")
-class TableInitializerBase:
-    """Keys and values for a table."""
-
-    def __init__(self, key_dtype: Any, value_dtype: Any) -> None:
-        self._key_dtype = dtypes.as_dtype(key_dtype)
-        self._value_dtype = dtypes.as_dtype(value_dtype)
-
-    @property
-    def key_dtype(self) -> DType:
-        return self._key_dtype
-
-    @property
-    def value_dtype(self) -> DType:
-        return self._value_dtype
-
-    def initialize(self, table: LookupInterface) -> Operation:
-        """Return the operation that fills `table`."""
-        raise NotImplementedError
-
-    @property
-    def _shared_name(self) -> str:
-        """A name that tables which are filled alike have in common."""
-        return f"hash_table_{uuid.uuid4()}"
-
-    def _check(self, table: LookupInterface) -> None:
-        for what in ("key", "value"):
-            wanted, found = getattr(table, f"{what}_dtype"), getattr(self, f"{what}_dtype")
-            if wanted is not found:
-                raise TypeError(f"Invalid {what} dtype, expected {found!r} but got {wanted!r}.")
-
-
-@export("lookup.KeyValueTensorInitializer", "contrib.lookup.KeyValueTensorInitializer")
-class KeyValueTensorInitializer(TableInitializerBase):
-    """Fills a table with the elements of two tensors."""
-
-    def __init__(
-        self,
-        keys: Any,
-        values: Any,
-        key_dtype: Any = None,
-        value_dtype: Any = None,
-        name: str | None = None,
-    ) -> None:
-        self._keys = convert_to_tensor(keys, dtype=key_dtype, name="keys")
-        self._values = convert_to_tensor(values, dtype=value_dtype, name="values")
-        self._name = name or "key_value_init"
-        super().__init__(self._keys.dtype, self._values.dtype)
-
-    def initialize(self, table: LookupInterface) -> Operation:
-        self._check(table)
-        with name_scope(self._name, values=[table.resource_handle, self._keys, self._values]):
-            filled = b.lookup_table_import_v2(table.resource_handle, self._keys, self._values)
-        filled.graph.add_to_collection(GraphKeys.TABLE_INITIALIZERS, filled)
-        return filled
-
-
-@export("lookup.TextFileIndex", "contrib.lookup.TextFileIndex")
-class TextFileIndex:
-    """What to take of a line, other than one of its columns."""
-
-    WHOLE_LINE = WHOLE_LINE
-    LINE_NUMBER = LINE_NUMBER
-
-
-@export("lookup.TextFileInitializer", "contrib.lookup.TextFileInitializer")
-class TextFileInitializer(TableInitializerBase):
-    """Fills a table with two columns of a text file: their numbers, or a TextFileIndex."""
-
-    def __init__(
-        self,
-        filename: Any,
-        key_dtype: Any,
-        key_index: int,
-        value_dtype: Any,
-        value_index: int,
-        vocab_size: int | None = None,
-        delimiter: str = "\t",
-        name: str | None = None,
-    ) -> None:
-        if not isinstance(filename, Tensor) and not filename:
-            raise ValueError("Filename required for table initialization.")
-        super().__init__(key_dtype, value_dtype)
-        _check_column("Keys", "key", key_index, self.key_dtype)
-        _check_column("Values", "value", value_index, self.value_dtype)
-        if vocab_size is not None and vocab_size <= 0:
-            raise ValueError(f"Invalid vocab_size {vocab_size}.")
-        self._key_index = key_index
-        self._value_index = value_index
-        self._vocab_size = vocab_size
-        self._delimiter = delimiter
-        self._name = name or "text_file_init"
-        self._filename = convert_to_tensor(filename, dtypes.string, name="asset_path")
-
-    @property
-    def _shared_name(self) -> str:
-        known = constant_value(self._filename)
-        name = self._filename.name if known is None else known.item().decode()
-        size = "" if self._vocab_size is None else f"_{self._vocab_size}"
-        return f"hash_table_{name}{size}_{self._key_index}_{self._value_index}"
-
-    def initialize(self, table: LookupInterface) -> Operation:
-        self._check(table)
-        with name_scope(self._name, values=[table.resource_handle]):
-            filled = b.initialize_table_from_text_file_v2(
-                table.resource_handle,
-                self._filename,
-                self._key_index,
-                self._value_index,
-                -1 if self._vocab_size is None else self._vocab_size,
-                self._delimiter,
-            )
-        graph = filled.graph
-        graph.add_to_collection(GraphKeys.TABLE_INITIALIZERS, filled)
-        if constant_value(self._filename) is not None:
-            graph.add_to_collection(GraphKeys.ASSET_FILEPATHS, self._filename)
-        return filled
-
-
-def _check_column(what: str, short: str, index: int, dtype: DType) -> None:
-    if index < WHOLE_LINE:
-        raise ValueError(f"Invalid {short} index {index}.")
-    if index == LINE_NUMBER and dtype is not dtypes.int64:
-        raise ValueError(
-            f"Signature mismatch. {what} must be dtype {dtypes.int64!r}, got {dtype!r}."
-        )
-    if index == WHOLE_LINE and not (dtype.is_integer or dtype is dtypes.string):
-        raise ValueError(f"Signature mismatch. {what} must be integer or string, got {dtype!r}.")
-
-
-@export("contrib.lookup.TextFileStringTableInitializer")
-class TextFileStringTableInitializer(TextFileInitializer):
-    """Fills a table from ids to strings from a text file, by default from line numbers to lines."""
-
-    def __init__(
-        self,
-        filename: Any,
-        key_column_index: int = LINE_NUMBER,
-        value_column_index: int = WHOLE_LINE,
-        vocab_size: int | None = None,
-        delimiter: str = "\t",
-        name: str = "text_file_string_table_init",
-    ) -> None:
-        super().__init__(
-            filename,
-            dtypes.int64,
-            key_column_index,
-            dtypes.string,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            name,
-        )
-
-
-@export("contrib.lookup.TextFileIdTableInitializer")
-class TextFileIdTableInitializer(TextFileInitializer):
-    """Fills a table from words to ids from a text file, by default from lines to their numbers."""
-
-    def __init__(
-        self,
-        filename: Any,
-        key_column_index: int = WHOLE_LINE,
-        value_column_index: int = LINE_NUMBER,
-        vocab_size: int | None = None,
-        delimiter: str = "\t",
-        name: str = "text_file_id_table_init",
-        key_dtype: Any = dtypes.string,
-    ) -> None:
-        super().__init__(
-            filename,
-            key_dtype,
-            key_column_index,
-            dtypes.int64,
-            value_column_index,
-            vocab_size,
-            delimiter,
-            name,
-        )
 
 
 # -- Tables ----------------------------------------------------------------------------------------
@@ -277,6 +87,10 @@ class LookupInterface:
     def lookup(self, keys: Any, name: str | None = None) -> Any:
         """Return the values of `keys`."""
         raise NotImplementedError
+
+    def _saveables(self, name: str) -> list[Any]:
+        """What a saver stores of the table under `name`: nothing if an initializer fills it."""
+        return []
 
 
 class _InitializableTable(LookupInterface):
@@ -330,7 +144,7 @@ class _InitializableTable(LookupInterface):
 def _check_key_dtype(keys: Tensor, dtype: DType) -> None:
     if keys.dtype.base_dtype is not dtype:
         raise TypeError(
-            f"Signature mismatch. Keys must be dtype {dtype!r}, got {keys.dtype.base_dtype!r}."
+            f"Signature mismatch. Keys must be dtype {dtype}, got {keys.dtype.base_dtype}."
         )
 
 
@@ -407,15 +221,17 @@ class _TableSaveable:
             return b.lookup_table_import_v2(handle, keys, values)
 
 
-class _ChangeableTable(LookupInterface):
+class ChangeableTable(LookupInterface):
     """A table that can be changed at any time."""
 
     _default_value: Tensor
     _value_shape: TensorShape
 
+    def _saveables(self, name: str) -> list[Any]:
+        return [_TableSaveable(self, name, self._exported(None))]
+
     def _save_with_the_graph(self) -> None:
-        exported = self._exported(None)
-        saveable = _TableSaveable(self, self.name, exported)
+        (saveable,) = self._saveables(self.name)
         self._handle.graph.add_to_collection(GraphKeys.SAVEABLE_OBJECTS, saveable)
 
     def size(self, name: str | None = None) -> Tensor:
@@ -472,7 +288,7 @@ def _beside(handle: Tensor) -> Any:
 
 
 @export("contrib.lookup.MutableHashTable")
-class MutableHashTable(_ChangeableTable):
+class MutableHashTable(ChangeableTable):
     """A table that can be changed, from scalars to scalars or vectors (as the default is).
 
     checkpoint: savers store it.
@@ -501,7 +317,7 @@ class MutableHashTable(_ChangeableTable):
 
 
 @export("lookup.experimental.DenseHashTable", "contrib.lookup.MutableDenseHashTable")
-class DenseHashTable(_ChangeableTable):
+class DenseHashTable(ChangeableTable):
     """A table that can be changed; `empty_key` and `deleted_key` can't be among its keys.
 
     They give a key's shape; the default gives a value's. checkpoint: savers store it.

@@ -11,17 +11,14 @@ from headrace.graph.composite import SparseTensor
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, build
-from headrace.ops.table_ops import LINE_NUMBER, WHOLE_LINE
-from headrace.ops.tables import (
-    HashTable,
+from headrace.ops.table_files import LINE_NUMBER, WHOLE_LINE
+from headrace.ops.table_initializers import (
     KeyValueTensorInitializer,
-    LookupInterface,
     TableInitializerBase,
     TextFileIdTableInitializer,
     TextFileStringTableInitializer,
-    _check_key_dtype,
-    _like,
 )
+from headrace.ops.tables import HashTable, LookupInterface, _check_key_dtype, _like
 
 __all__ = [
     "FastHashSpec",
@@ -79,17 +76,15 @@ class IdTableWithHashBuckets(LookupInterface):
             if num_oov_buckets <= 0:
                 raise ValueError("oov_buckets must be > 0 if no table is supplied.")
             wanted = wanted or dtypes.string
+            _check_hashed(wanted)
         else:
             wanted = wanted or table.key_dtype
-            for dtype in (wanted, table.key_dtype):
-                if not (dtype.is_integer or dtype is dtypes.string):
-                    raise TypeError(
-                        f"Invalid key_dtype, expected integer or string, got {dtype!r}."
-                    )
+            _check_hashed(wanted)
+            _check_hashed(table.key_dtype)
             if table.key_dtype.is_integer != wanted.is_integer:
-                raise TypeError(f"Invalid key dtype, expected {table.key_dtype!r}, got {wanted!r}.")
+                raise TypeError(f"Invalid key dtype, expected {table.key_dtype}, got {wanted}.")
             if table.value_dtype is not dtypes.int64:
-                raise TypeError(f"Invalid value dtype, expected int64, got {table.value_dtype!r}.")
+                raise TypeError(f"Invalid value dtype, expected int64, got {table.value_dtype}.")
         if not isinstance(hasher_spec, HasherSpec):
             raise TypeError(f"hasher_spec must be of type HasherSpec, got {hasher_spec}")
         super().__init__(wanted, dtypes.int64)
@@ -151,6 +146,11 @@ class IdTableWithHashBuckets(LookupInterface):
         raise ValueError(f"Unknown hasher {self._hasher.hasher}")
 
 
+def _check_hashed(dtype: dtypes.DType) -> None:
+    if not (dtype.is_integer or dtype is dtypes.string):
+        raise TypeError(f"Invalid key_dtype, expected integer or string, got {dtype}.")
+
+
 @export("lookup.StaticVocabularyTable")
 class StaticVocabularyTable(IdTableWithHashBuckets):
     """A table of ids that `initializer` fills, and `num_oov_buckets` more for unknown keys."""
@@ -210,7 +210,7 @@ def index_table_from_file(
 
 
 def _with_buckets(table: HashTable, buckets: int, hasher: HasherSpec, key_dtype: Any) -> Any:
-    if not buckets and table.key_dtype is key_dtype:
+    if not buckets:
         return table
     return IdTableWithHashBuckets(table, buckets, hasher, key_dtype=key_dtype)
 
@@ -236,11 +236,10 @@ def index_table_from_tensor(
     _check_word_dtype(key_dtype)
     with name_scope(name, "string_to_index"):
         words = convert_to_tensor(vocabulary_list)
-        if words.dtype.is_integer != key_dtype.is_integer:
-            raise ValueError(
-                f"Expected {'integer' if key_dtype.is_integer else repr(key_dtype)}, got "
-                f"{words.dtype!r}."
-            )
+        fits = words.dtype.is_integer if key_dtype.is_integer else words.dtype is key_dtype
+        if not fits:
+            expected = "integer" if key_dtype.is_integer else key_dtype
+            raise ValueError(f"Expected {expected}, got {words.dtype}.")
         numbers = b.cast(b.range(b.size(words)), dtypes.int64)
         with name_scope(None, "hash_table"):
             keys = b.cast(words, dtypes.int64) if words.dtype.is_integer else words

@@ -8,6 +8,7 @@ variables and slots that are made in between are restored too.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +18,19 @@ from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.graph.default import default_session, get_default_graph
 from headrace.graph.operation import Operation
-from headrace.layers.base import Layer
 from headrace.ops.control import no_op
 from headrace.ops.source_ops import placeholder
 from headrace.train.checkpoint_reader import CheckpointReader
 from headrace.train.checkpoint_state import checkpoint_exists, write_state
-from headrace.train.object_graph import Holder, matched, reach
+from headrace.train.object_graph import (
+    Holder,
+    is_stored,
+    is_trackable,
+    matched,
+    reach,
+    stored_name,
+)
 from headrace.train.object_names import OBJECT_GRAPH, object_graph
-from headrace.train.optimizer import Optimizer
 from headrace.train.saveables import SaveableObject, SaveSpec
 from headrace.train.saver import Saver
 from headrace.variables.resource_variable import ResourceVariable
@@ -59,8 +65,8 @@ class _Description(SaveableObject):
 
 @export("train.Checkpoint")
 class Checkpoint(Holder):
-    """Saves and restores the variables that are reached from its attributes: variables, layers,
-    optimizers with their slots, other Checkpoints, and lists and dicts of these.
+    """Saves and restores the variables and tables that are reached from its attributes: these,
+    layers, optimizers with their slots, other Checkpoints, and lists and dicts of all of them.
 
     The arguments become attributes. State: the nodes that save, made anew when there are other
     variables; `save_counter`, the variable that counts the saves, and what adds one to it.
@@ -71,11 +77,11 @@ class Checkpoint(Holder):
         self._count: Any = None
         self._savers: dict[Any, tuple[Saver, _Description]] = {}
         for name, value in sorted(kwargs.items()):
-            if not isinstance(value, Holder | Variable | Optimizer | Layer):
+            if not is_trackable(value):
                 raise ValueError(
                     "`Checkpoint` was expecting a trackable object (an object derived from "
-                    f"`TrackableBase`), got {value}: a variable, a layer, an optimizer or another "
-                    "Checkpoint. Lists and dicts of these can be set as attributes."
+                    f"`TrackableBase`), got {value}: a variable, a table, a layer, an optimizer or "
+                    "another Checkpoint. Lists and dicts of these can be set as attributes."
                 )
             setattr(self, name, value)
 
@@ -173,6 +179,16 @@ class _Plan(NamedTuple):
     unused: list[str]
 
 
+def _initializers(stored: Iterable[Any]) -> list[Any]:
+    """What initializes variables; tables that change begin empty."""
+    return [v.initializer for v in stored if isinstance(v, Variable)]
+
+
+def _keys(name: str, stored: Any) -> list[str]:
+    """Under which names a saver by names stores a variable or a table."""
+    return [name] if isinstance(stored, Variable) else [f"{name}-keys", f"{name}-values"]
+
+
 class InitializationOnlyStatus:
     """What `restore(None)` returns: nothing to restore, but variables to initialize."""
 
@@ -201,7 +217,7 @@ class InitializationOnlyStatus:
         """Initialize all variables that the Checkpoint reaches."""
         session = session_for(session)
         with session.graph.as_default():
-            session.run([v.initializer for v in reach(self._root).variables.values()])
+            session.run(_initializers(reach(self._root).variables.values()))
 
 
 class CheckpointLoadStatus:
@@ -227,7 +243,7 @@ class CheckpointLoadStatus:
         variables, unused = {}, []
         for number, node in enumerate(message.nodes):
             for attribute in node.attributes:
-                if isinstance(found.get(number), Variable):
+                if is_stored(found.get(number)):
                     variables[attribute.checkpoint_key] = found[number]
                 elif not attribute.optional_restore:
                     way = attribute.checkpoint_key.partition("/.ATTRIBUTES")[0].replace("/", ".")
@@ -236,9 +252,12 @@ class CheckpointLoadStatus:
 
     def _by_names(self, reached: Any) -> _Plan:
         there = self._reader.get_variable_to_shape_map()
-        named = {v.op.name: v for v in reached.variables.values()}
-        unused = [name for name in there if name not in named]
-        return self._planned(reached, {n: v for n, v in named.items() if n in there}, unused)
+        named = {stored_name(v): v for v in reached.variables.values()}
+        keys = {name: _keys(name, v) for name, v in named.items()}
+        expected = {key for found in keys.values() for key in found}
+        unused = [name for name in there if name not in expected]
+        bound = {n: v for n, v in named.items() if all(key in there for key in keys[n])}
+        return self._planned(reached, bound, unused)
 
     def _planned(self, reached: Any, variables: dict[str, Any], unused: list[str]) -> _Plan:
         bound = {id(v) for v in (*variables.values(), self._counter)}
@@ -298,5 +317,5 @@ class CheckpointLoadStatus:
         """The same, and initialize all other variables that the Checkpoint reaches."""
         session = session_for(session)
         with session.graph.as_default():
-            session.run([v.initializer for v in self._plan().unbound])
+            session.run(_initializers(self._plan().unbound))
         self.run_restore_ops(session)

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 from headrace.core import proto
 from headrace.graph.default import get_default_graph
 from headrace.layers.base import Layer
+from headrace.ops.tables import ChangeableTable, LookupInterface
 from headrace.train.optimizer import Optimizer
 from headrace.variables.variable import Variable
 
-__all__ = ["Holder", "Reached", "matched", "reach"]
+__all__ = ["Holder", "Reached", "is_stored", "is_trackable", "matched", "reach", "stored_name"]
 
+# The attribute of a checkpoint under which the value of an object is stored.
 _VALUE = "VARIABLE_VALUE"
+_TABLE = "table"
 
 
 class Holder:
@@ -29,9 +32,24 @@ class Holder:
         return {name: v for name, v in vars(self).items() if name[0] != "_" and holds(v)}
 
 
+def is_trackable(value: Any) -> bool:
+    """Whether an object may be one that a checkpoint is made of."""
+    return isinstance(value, Holder | Variable | Optimizer | Layer | LookupInterface)
+
+
+def is_stored(value: Any) -> bool:
+    """Whether a checkpoint has a value for an object: for variables, and tables that change."""
+    return isinstance(value, Variable | ChangeableTable)
+
+
+def stored_name(value: Any) -> str:
+    """The name under which savers by names store an object."""
+    return value.op.name if isinstance(value, Variable) else value.name
+
+
 def holds(value: Any) -> bool:
     """Whether variables may be found in a value."""
-    return isinstance(value, Holder | Variable | Optimizer | Layer | list | tuple | dict)
+    return is_trackable(value) or isinstance(value, list | tuple | dict)
 
 
 def children(value: Any) -> dict[str, Any]:
@@ -64,8 +82,8 @@ def _escaped(name: str) -> str:
 
 
 class Reached(NamedTuple):
-    """What an object reaches: the objects, nearest first; the variables to save by their keys in
-    the checkpoint; and the message that says how all this hangs together.
+    """What an object reaches: the objects, nearest first; the variables and tables to save by their
+    keys in the checkpoint; and the message that says how all this hangs together.
     """
 
     objects: list[Any]
@@ -92,7 +110,7 @@ def reach(root: Any) -> Reached:
         node = message.nodes.add()
         for name, number in found:
             node.children.add(node_id=number, local_name=name)
-        if isinstance(value, Variable):
+        if is_stored(value):
             _describe(node, value, paths[id(value)], variables)
     count = len(objects)
     for number, optimizer in enumerate(objects[:count]):
@@ -108,10 +126,11 @@ def reach(root: Any) -> Reached:
     return Reached(objects, variables, message)
 
 
-def _describe(node: Any, variable: Any, path: str, variables: dict[str, Any]) -> None:
-    key = f"{path}/.ATTRIBUTES/{_VALUE}"
-    node.attributes.add(name=_VALUE, full_name=variable.op.name, checkpoint_key=key)
-    variables[key] = variable
+def _describe(node: Any, stored: Any, path: str, variables: dict[str, Any]) -> None:
+    attribute = _VALUE if isinstance(stored, Variable) else _TABLE
+    key = f"{path}/.ATTRIBUTES/{attribute}"
+    node.attributes.add(name=attribute, full_name=stored_name(stored), checkpoint_key=key)
+    variables[key] = stored
 
 
 def _slots(optimizer: Any, objects: list[Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -1,7 +1,7 @@
 """What savers store. In: variables, in a list or by name. Out: saveable objects, sorted by name.
 
 A saveable has a `name`, an `op` that it stands for, `specs` (tensors to store, each with its own
-name and slice) and `restore(tensors, shapes)`, which gives it back what was stored. Tables bring
+name and slice) and `restore(tensors, shapes)`, which gives it back what was stored. Tables make
 their own; here are those of variables.
 """
 
@@ -19,6 +19,7 @@ from headrace.ops import resource_state, state
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 from headrace.ops.source_ops import identity
+from headrace.ops.tables import LookupInterface
 from headrace.variables.partition import PartitionedVariable
 from headrace.variables.resource_variable import ResourceVariable
 from headrace.variables.variable import Variable
@@ -148,6 +149,8 @@ def name_and_value(item: Any) -> tuple[str, Any]:
     """The name that a variable is stored under, and the variable, or a list of its parts."""
     if _is_saveable(item):
         return item.name, item
+    if isinstance(item, LookupInterface):
+        return item.name, item
     if isinstance(item, PartitionedVariable):
         return item.name, list(item)
     part = item._get_save_slice_info() if isinstance(item, Variable) else None
@@ -161,6 +164,8 @@ def name_and_value(item: Any) -> tuple[str, Any]:
 def _saveables(name: str, value: Any) -> list[Any]:
     if _is_saveable(value):
         return [value]
+    if isinstance(value, LookupInterface):
+        return value._saveables(name)
     if isinstance(value, PartitionedVariable | list | tuple):
         parts = [_of_part(part, name) for part in value]
         _check_same_whole(value)

@@ -195,7 +195,10 @@ def test_columns_of_a_file(write):
     [
         ("a\t1\nb\tx\n", "Field x in line 1 is not a valid int64"),
         ("a\t1\nb\n", r"Invalid number of columns in .* line 1 \(b\)"),
-        ("a\t1\n\nb\t2\n", "empty line found"),
+        ("a\t1\n\nb\t2\n", "empty line found at position 5"),
+        ("a\t1_0\n", "Field 1_0 in line 0 is not a valid int64"),
+        ("a\t+1\n", r"Field \+1 in line 0 is not a valid int64"),
+        ("a\t99999999999999999999\n", "Field 99999999999999999999 in line 0 is not a valid int64"),
     ],
 )
 def test_mistakes_in_a_file(write, text, message):
@@ -232,3 +235,78 @@ def test_words_of_a_tensor():
     assert run(integers.lookup(tf.constant([20, 5]))).tolist() == [1, 2]
     back = index_to_string_table_from_tensor(["x", "y"], default_value="U")
     assert run(back.lookup(numbers(1, 5))).tolist() == [b"y", b"U"]
+
+
+# -- Integers --------------------------------------------------------------------------------------
+
+NUMBERS = "42\n1\n-1000\n"
+
+
+@pytest.mark.parametrize(("buckets", "expected"), [(0, [1, 0, -1]), (1, [1, 0, 3])])
+def test_whole_lines_may_be_integers(write, buckets, expected):
+    made = index_table_from_file(write(NUMBERS), buckets, key_dtype=tf.int64)
+    assert run(made.lookup(numbers(1, 42, 7))).tolist() == expected
+
+
+def test_a_vocabulary_of_integers_takes_int32(write):
+    lines = tf.lookup.TextFileInitializer(write(NUMBERS), tf.int64, -2, tf.int64, -1)
+    made = tf.lookup.StaticVocabularyTable(lines, 2, lookup_key_dtype=tf.int32)
+    assert run(made.lookup(tf.constant([1, 42, 7]))).tolist() == [1, 0, 3]
+
+
+def test_a_line_that_is_no_integer(write):
+    made = index_table_from_file(write("42\nx\n"), key_dtype=tf.int64)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Field x in line 1 is not a valid"):
+        run(made.size())
+
+
+def test_lines_as_values_are_strings():
+    with pytest.raises(ValueError, match=r"Values must be dtype <dtype: 'string'>, got <dtype:"):
+        tf.lookup.TextFileInitializer("f", tf.int64, -1, tf.int64, -2)
+
+
+# -- Vocabularies that can't be --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("buckets", [0, 1])
+@pytest.mark.parametrize("words", [np.array([], dtype=np.str_), np.array([], dtype=np.int64)])
+def test_a_vocabulary_has_words(words, buckets):
+    dtype = tf.string if words.dtype.kind == "U" else tf.int64
+    made = index_table_from_tensor(words, buckets, dtype=dtype)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="cannot be empty tensors"):
+        run(made.size())
+
+
+def test_a_vocabulary_file_has_lines(write):
+    with pytest.raises(tf.errors.OutOfRangeError, match="Read less bytes than requested"):
+        run(index_table_from_file(write("")).size())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("int32", "int64"), ("float32", "int64"), ("int64", "bool")]
+)
+def test_types_that_tables_do_not_have(key, value):
+    made = table(tf.cast([1, 0], key), tf.cast([0, 1], value), tf.cast(1, value))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="No OpKernel was registered to sup"):
+        run(made.size())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool"])
+def test_keys_that_are_not_hashed(dtype):
+    with pytest.raises(TypeError, match=f"expected integer or string, got <dtype: '{dtype}'>"):
+        IdTableWithHashBuckets(None, 5, key_dtype=dtype)
+
+
+def test_tables_of_one_path_share_their_content(write):
+    path = write(WORDS)
+    with tf.Session() as session:
+        seen = []
+        for file in (path, tf.constant(path), path, tf.constant(path)):
+            word = index_to_string_table_from_file(file).lookup(numbers(0))
+            try:
+                seen.append(session.run(word).tolist())
+            except tf.errors.FailedPreconditionError:
+                seen.append("empty")
+            session.run(tf.tables_initializer())
+            assert session.run(word).tolist() == [b"emerson"]
+    assert seen == ["empty", "empty", [b"emerson"], "empty"]

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
         string_to_index_table_from_file as string_to_index_table_from_file,
         string_to_index_table_from_tensor as string_to_index_table_from_tensor,
     )
-    from headrace.ops.tables import (
-        DenseHashTable as MutableDenseHashTable,
+    from headrace.ops.table_initializers import (
         KeyValueTensorInitializer as KeyValueTensorInitializer,
-        LookupInterface as LookupInterface,
-        MutableHashTable as MutableHashTable,
         TableInitializerBase as TableInitializerBase,
         TextFileIdTableInitializer as TextFileIdTableInitializer,
         TextFileIndex as TextFileIndex,
         TextFileInitializer as TextFileInitializer,
         TextFileStringTableInitializer as TextFileStringTableInitializer,
+    )
+    from headrace.ops.tables import (
+        DenseHashTable as MutableDenseHashTable,
+        LookupInterface as LookupInterface,
+        MutableHashTable as MutableHashTable,
     )
     from headrace.ops.vocabularies import (
         FastHashSpec as FastHashSpec,
@@ -67,16 +69,16 @@ _HOMES = {
     "HashTable": "headrace.ops.contrib_tables:ContribHashTable",
     "HasherSpec": "headrace.ops.vocabularies:HasherSpec",
     "IdTableWithHashBuckets": "headrace.ops.vocabularies:IdTableWithHashBuckets",
-    "KeyValueTensorInitializer": "headrace.ops.tables:KeyValueTensorInitializer",
+    "KeyValueTensorInitializer": "headrace.ops.table_initializers:KeyValueTensorInitializer",
     "LookupInterface": "headrace.ops.tables:LookupInterface",
     "MutableDenseHashTable": "headrace.ops.tables:DenseHashTable",
     "MutableHashTable": "headrace.ops.tables:MutableHashTable",
     "StrongHashSpec": "headrace.ops.vocabularies:StrongHashSpec",
-    "TableInitializerBase": "headrace.ops.tables:TableInitializerBase",
-    "TextFileIdTableInitializer": "headrace.ops.tables:TextFileIdTableInitializer",
-    "TextFileIndex": "headrace.ops.tables:TextFileIndex",
-    "TextFileInitializer": "headrace.ops.tables:TextFileInitializer",
-    "TextFileStringTableInitializer": "headrace.ops.tables:TextFileStringTableInitializer",
+    "TableInitializerBase": "headrace.ops.table_initializers:TableInitializerBase",
+    "TextFileIdTableInitializer": "headrace.ops.table_initializers:TextFileIdTableInitializer",
+    "TextFileIndex": "headrace.ops.table_initializers:TextFileIndex",
+    "TextFileInitializer": "headrace.ops.table_initializers:TextFileInitializer",
+    "TextFileStringTableInitializer": "headrace.ops.table_initializers:TextFileStringTableInitializer",
     "index_table_from_file": "headrace.ops.vocabularies:index_table_from_file",
     "index_table_from_tensor": "headrace.ops.contrib_tables:index_table_from_tensor",
     "index_to_string": "headrace.ops.contrib_tables:index_to_string",

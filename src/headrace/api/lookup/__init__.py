@@ -11,11 +11,13 @@ if TYPE_CHECKING:
     from headrace.api.lookup import (
         experimental as experimental,
     )
-    from headrace.ops.tables import (
+    from headrace.ops.table_initializers import (
         KeyValueTensorInitializer as KeyValueTensorInitializer,
-        StaticHashTable as StaticHashTable,
         TextFileIndex as TextFileIndex,
         TextFileInitializer as TextFileInitializer,
+    )
+    from headrace.ops.tables import (
+        StaticHashTable as StaticHashTable,
     )
     from headrace.ops.vocabularies import (
         StaticVocabularyTable as StaticVocabularyTable,
@@ -31,11 +33,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "KeyValueTensorInitializer": "headrace.ops.tables:KeyValueTensorInitializer",
+    "KeyValueTensorInitializer": "headrace.ops.table_initializers:KeyValueTensorInitializer",
     "StaticHashTable": "headrace.ops.tables:StaticHashTable",
     "StaticVocabularyTable": "headrace.ops.vocabularies:StaticVocabularyTable",
-    "TextFileIndex": "headrace.ops.tables:TextFileIndex",
-    "TextFileInitializer": "headrace.ops.tables:TextFileInitializer",
+    "TextFileIndex": "headrace.ops.table_initializers:TextFileIndex",
+    "TextFileInitializer": "headrace.ops.table_initializers:TextFileInitializer",
     "experimental": "headrace.api.lookup.experimental",
 }
 
