@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+from headrace.core.dtypes import resource
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
+from headrace.graph.definition import Effect
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
+from headrace.variables.resource_variable import ResourceVariable
+from headrace.variables.scope import get_variable_scope
 
 __all__ = ["custom_gradient"]
 
@@ -30,8 +34,8 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a function that returns its result and `grad_fn(*dy)`, the gradients of its
     arguments.
 
-    If the function reads trainable resource variables, `grad_fn(*dy, variables)` returns those of
-    the variables too.
+    If the function reads trainable variables, `grad_fn(*dy, variables)` returns their gradients
+    too. Variables that it makes must be resource variables.
     """
 
     @wraps(f)
@@ -39,41 +43,68 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
         if kwargs:
             raise ValueError(
                 "The custom_gradient decorator currently supports keyword arguments only when "
-                "eager "
-                "execution is enabled."
+                "eager execution is enabled."
             )
-        inputs = [convert_to_tensor(x) for x in args]
-        graph = get_default_graph()
-        before = graph.version
-        result, grad_fn = f(*inputs)
-        results = list(result) if isinstance(result, list | tuple) else [result]
-        results = [convert_to_tensor(t) for t in results]
-        variables = _variables_read(graph, before)
-        takes_variables = _takes_variables(grad_fn)
-        if variables and not takes_variables:
-            raise TypeError(
-                "If using @custom_gradient with a function that uses variables, then grad_fn must "
-                "accept a 'variables' keyword argument."
-            )
-        if takes_variables and not variables:
-            raise TypeError(
-                "You are using custom_gradient where grad_fn takes `variables`, but f reads no "
-                "trainable resource variable: create them with use_resource=True."
-            )
-        return _attach(graph, result, results, inputs, variables, grad_fn)
+        return _call(f, args, _check_variables)
 
     return decorated
 
 
 @export("grad_pass_through")
 def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `f` count as the identity when it is differentiated."""
+    """Make `f` count as the identity when it is differentiated; variables that it reads or assigns
+    have no gradient.
+    """
 
-    @custom_gradient
-    def passed(*args: Any) -> Any:
-        return f(*args), lambda *dys: list(dys)
+    @wraps(f)
+    def passed(*args: Any, **kwargs: Any) -> Any:
+        def with_gradient(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
+            return f(*inputs, **kwargs), gradient
 
-    return wraps(f)(passed)
+        return _call(with_gradient, args, lambda *_: None)
+
+    def gradient(*dys: Any, variables: Sequence[Any] = ()) -> Any:
+        return (list(dys), [None] * len(variables)) if variables else list(dys)
+
+    return passed
+
+
+def _call(
+    f: Callable[..., Any], args: Sequence[Any], check: Callable[[list[Any], Any], None]
+) -> Any:
+    """The result of `f`, with the gradient that it returns; `check` may refuse the latter for the
+    variables that `f` reads.
+    """
+    inputs = [convert_to_tensor(x) for x in args]
+    graph = get_default_graph()
+    before, known = graph.version, set(map(id, _all_variables(graph)))
+    result, grad_fn = f(*inputs)
+    results = list(result) if isinstance(result, list | tuple) else [result]
+    results = [convert_to_tensor(t) for t in results]
+    for v in _all_variables(graph):
+        if id(v) not in known and not isinstance(v, ResourceVariable):
+            raise TypeError(
+                "All variables used by a function wrapped with @custom_gradient must be "
+                "`ResourceVariable`s. Ensure that no `variable_scope` is created with "
+                "`use_resource=False`."
+            )
+    variables = [v for v in _variables_read(graph, before) if not _is_among(v, inputs)]
+    check(variables, grad_fn)
+    return _attach(graph, result, results, inputs, variables, grad_fn)
+
+
+def _check_variables(variables: list[Any], grad_fn: Callable[..., Any]) -> None:
+    takes_variables = _takes_variables(grad_fn)
+    if variables and not takes_variables:
+        raise TypeError(
+            "If using @custom_gradient with a function that uses variables, then grad_fn must "
+            "accept a keyword argument 'variables'."
+        )
+    if takes_variables and not variables and not get_variable_scope().use_resource:
+        raise TypeError(
+            "If using @custom_gradient with a function that uses variables, the enclosing "
+            "variable scope must have use_resource=True."
+        )
 
 
 def _attach(
@@ -116,14 +147,44 @@ def _attach(
     return type(result)(passed) if isinstance(result, list | tuple) else passed[0]
 
 
+def _all_variables(graph: Any) -> list[Any]:
+    keys = GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES
+    return [v for key in keys for v in graph.get_collection(key)]
+
+
 def _variables_read(graph: Any, before: int) -> list[Any]:
-    """The trainable resource variables that operations made since `before` read."""
-    read = {t for op in graph._operations[before:] for t in op._inputs}
-    return [
-        v
-        for v in graph.get_collection(GraphKeys.TRAINABLE_VARIABLES)
-        if getattr(v, "handle", None) in read
-    ]
+    """The trainable variables whose values operations made since `before` use: to assign to a
+    variable, or to ask whether it's initialized, is no such use.
+    """
+    users: dict[Tensor, list[Any]] = {}
+    for op in graph._operations[before:]:
+        for t in op._inputs:
+            users.setdefault(t, []).append(op)
+    found = []
+    for v in graph.get_collection(GraphKeys.TRAINABLE_VARIABLES):
+        place, value = _tensors(v)
+        if value in users or any(_reads(op, v.dtype) for op in users.get(place, ())):
+            found.append(v)
+    return found
+
+
+def _reads(op: Any, dtype: Any) -> bool:
+    """Whether an operation on a variable's handle or reference returns its value, or hands it on to
+    a branch or a loop.
+    """
+    passed = any(t.dtype.base_dtype in (dtype.base_dtype, resource) for t in op._outputs)
+    return passed and op.definition.effect is not Effect.WRITES
+
+
+def _is_among(variable: Any, inputs: list[Tensor]) -> bool:
+    return any(t is x for t in _tensors(variable) for x in inputs)
+
+
+def _tensors(variable: Any) -> tuple[Tensor, Tensor | None]:
+    """The handle or the reference of a variable, and its value if there's one tensor for it."""
+    if isinstance(variable, ResourceVariable):
+        return variable.handle, None
+    return variable._as_graph_element(), variable.value()
 
 
 def _takes_variables(grad_fn: Callable[..., Any]) -> bool:

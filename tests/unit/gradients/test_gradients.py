@@ -211,3 +211,70 @@ def test_errors_in_gradients_name_the_forward_op():
     with pytest.raises(tf.errors.InvalidArgumentError) as e:
         run(g, {x: np.ones((2, 3))})
     assert "for 'forward', made at" in str(e.value)
+
+
+def _scalar(name, value, **options):
+    return tf.get_variable(name, initializer=tf.constant(value), **options)
+
+
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x, v: tf.assign(x, v),
+        lambda x, v: tf.assign_add(x, v),
+        lambda x, v: x * v,
+        lambda x, v: tf.cond(v > 0, lambda: x + v, lambda: v),
+        lambda x, v: tf.round(v),
+    ],
+)
+def test_gradients_pass_through_a_function_with_variables(body, resource):
+    x, z = _scalar("x", 2.0, use_resource=resource), _scalar("z", 3.0, use_resource=True)
+    y = tf.grad_pass_through(lambda v: body(x, v))(z**2)
+    of_z, of_x = tf.gradients(y, [z, x])
+    assert of_x is None
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(of_z) == 6
+
+
+def _with_custom_gradient(body, variables):
+    def with_variables(dy, variables=None):
+        return dy * 10, [tf.constant(7.0) for _ in variables]
+
+    @tf.custom_gradient
+    def function(v):
+        return body(v), with_variables if variables else lambda dy: dy * 10
+
+    return function
+
+
+@pytest.mark.parametrize("resource", [True, False])
+@pytest.mark.parametrize(
+    ("body", "is_read"),
+    [
+        (lambda x, v: x * v, True),
+        (lambda x, v: x.read_value() * v, True),
+        (lambda x, v: tf.cond(v > 0, lambda: x * v, lambda: v), True),
+        (lambda x, v: tf.cast(tf.is_variable_initialized(x), tf.float32) * v, False),
+        (lambda x, v: tf.tuple([v], control_inputs=[tf.group(x.assign(2.0))])[0], None),
+    ],
+)
+def test_custom_gradients_know_the_variables_that_are_read(body, is_read, resource):
+    if is_read is None:  # a resource variable's assign also reads it, for its value
+        is_read = resource
+    x, z = _scalar("x", 2.0, use_resource=resource), _scalar("z", 3.0, use_resource=True)
+    with pytest.raises(TypeError, match=r"keyword argument 'variables'|use_resource=True"):
+        _with_custom_gradient(lambda v: body(x, v), not is_read)(z**2)
+    y = _with_custom_gradient(lambda v: body(x, v), is_read)(z**2)
+    found = tf.gradients(y, [z, x])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(found[0]) == 60
+        assert session.run(found[1]) == 7 if is_read else found[1] is None
+
+
+def test_a_function_with_a_custom_gradient_makes_resource_variables():
+    function = _with_custom_gradient(lambda v: tf.Variable(2.0) * v, False)
+    with pytest.raises(TypeError, match="must be `ResourceVariable`s"):
+        function(tf.constant(1.0))
