@@ -56,8 +56,8 @@ def export_meta_graph(
     """Return `graph` and its collections as a MetaGraphDef; write it to `filename`, if given.
 
     `graph_def` replaces the graph's own nodes, `collection_list` limits the collections,
-    `export_scope` the nodes. `clear_extraneous_savers` leaves out the nodes of every Saver but that
-    of `saver_def`.
+    `export_scope` the nodes. `clear_extraneous_savers` leaves out every Saver but that of
+    `saver_def`: its nodes, and its entry in the collection of savers.
     """
     if save_debug_info:
         raise UnimplementedError(None, None, "save_debug_info: debug information is not written")
@@ -81,8 +81,11 @@ def export_meta_graph(
         listed.extend(name.encode() for name in dict.fromkeys(unbound))
     if saver_def is not None:
         result.saver_def.CopyFrom(saver_def)
-        if clear_extraneous_savers:
-            result.collection_def.pop(GraphKeys.SAVERS, None)
+    if clear_extraneous_savers and GraphKeys.SAVERS in result.collection_def:
+        del result.collection_def[GraphKeys.SAVERS]
+        if saver_def is not None:
+            listed = result.collection_def[GraphKeys.SAVERS].bytes_list.value
+            listed.append(saver_def.SerializeToString())
     if filename:
         write_message(filename, result, as_text)
     return result

@@ -179,6 +179,10 @@ class Schema:
             return len(attrs[argument.type_list_attr])
         return 1
 
+    def references(self, attrs: dict[str, Any]) -> list[bool]:
+        """For each input under `attrs`, whether it is asked for by reference."""
+        return [a.is_ref for a in self.inputs for _ in range(self.count(a, attrs))]
+
     def types(self, argument: Argument, attrs: dict[str, Any]) -> list[dtypes.DType]:
         """The dtypes of the tensors that `argument` stands for under `attrs`."""
         if argument.type_list_attr:

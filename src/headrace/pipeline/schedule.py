@@ -142,8 +142,7 @@ def dereferences(
     """The inputs that are references to variables, where the op's schema asks for plain values."""
     if not any(t.dtype._is_ref_dtype for t in inputs):
         return ()
-    schema = op.definition.schema
-    wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]
+    wants_ref = op.definition.schema.references(op._attrs)
     fed = set(feeds)
     return tuple(
         i

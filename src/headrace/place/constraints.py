@@ -1,9 +1,10 @@
 """Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a
 placement.
 
-Operations that must be together (`loc:@` groups and inputs that are references) share the first
-device that suits the requests of them all. A request that can't be met is an error, or, with soft
-placement, has no say.
+Operations that must be together (`loc:@` groups, and those that take a reference, with what it
+refers to) share the first device that suits the requests of them all. An operation that only reads
+a variable through its reference may be elsewhere. A request that can't be met is an error, or, with
+soft placement, has no say.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ def place(step: StepGraph, devices: Sequence[str], soft: bool = False) -> StepGr
     for op in step.operations:
         for name in op.colocation_groups():
             groups.join(op.name, name.decode().removeprefix("loc:@"))
-        for t in op._inputs:
-            if t.dtype._is_ref_dtype:
-                groups.join(op.name, t.op.name)
+        if op.definition.schema.has_ref_inputs:
+            wanted = op.definition.schema.references(op._attrs)
+            for t, by_reference in zip(op._inputs, wanted, strict=True):
+                if by_reference:
+                    groups.join(op.name, t.op.name)
     requests: dict[str, dict[str, Operation]] = {}
     for op in step.operations:
         if op._device:

@@ -27,7 +27,7 @@ __all__ = [
 
 # These are names in files, which may hold ops that nobody here defines; so names are what is
 # compared.
-_PASS_THROUGH = {"Identity", "CheckNumerics"}
+_HAND_ON = {"Identity", "Switch", "Enter", "Exit", "NextIteration"}  # of a handle, to a branch
 
 
 @export("graph_util.extract_sub_graph")
@@ -57,22 +57,32 @@ def extract_sub_graph(graph_def: proto.GraphDef, dest_nodes: Sequence[str]) -> p
 def remove_training_nodes(
     input_graph: proto.GraphDef, protected_nodes: Sequence[str] | None = None
 ) -> proto.GraphDef:
-    """Return the graph without the nodes that only pass a value on: Identity and CheckNumerics.
+    """Return the graph without the nodes that only pass a value on: CheckNumerics and Identity.
 
-    Nodes with control edges, and `protected_nodes`, stay.
+    Nothing waits for a check any more. An Identity with control edges stays, and so do
+    `protected_nodes`.
     """
     _check_graph_def(input_graph)
-    kept = set(protected_nodes or ())
-    for node in input_graph.node:
+    protected = set(protected_nodes or ())
+    checks = {n.name for n in input_graph.node if n.op == "CheckNumerics"} - protected
+    unchecked = _without(input_graph, checks)
+    kept = set(protected)
+    for node in unchecked.node:
         controls = [name[1:] for name in node.input if name.startswith("^")]
         kept.update(controls)
-        if controls or node.op not in _PASS_THROUGH:
+        if controls or node.op != "Identity":
             kept.add(node.name)
-    instead = {n.name: n.input[0] for n in input_graph.node if n.name not in kept}
-    result = _with_nodes(input_graph, (n for n in input_graph.node if n.name in kept))
+    return _without(unchecked, {n.name for n in unchecked.node} - kept)
+
+
+def _without(graph_def: proto.GraphDef, removed: set[str]) -> proto.GraphDef:
+    """The graph without nodes that pass their first input on; control edges from them go too."""
+    instead = {n.name: n.input[0] for n in graph_def.node if n.name in removed}
+    result = _with_nodes(graph_def, (n for n in graph_def.node if n.name not in removed))
     for node in result.node:
-        for i, name in enumerate(node.input):
-            node.input[i] = _follow(name, instead)
+        inputs = [name for name in node.input if not (name[0] == "^" and name[1:] in removed)]
+        del node.input[:]
+        node.input.extend(_follow(name, instead) for name in inputs)
         _drop_colocation(node, instead)
     return result
 
@@ -127,13 +137,37 @@ def convert_variables_to_constants(
         return graph_def
     tensors = [_value_tensor(node, input_graph_def) for node in variables.values()]
     values = dict(zip(variables, sess.run(tensors), strict=True))
+    handles = _Handles(graph_def, variables)
     nodes: list[proto.NodeDef] = []
     for node in graph_def.node:
         if node.name in variables:
             nodes.append(_constant(node.name, values[node.name], node.attr["dtype"].type))
         else:
-            nodes += _frozen(node, variables)
+            nodes += _frozen(node, handles)
     return _with_nodes(graph_def, nodes)
+
+
+class _Handles:
+    """Which inputs of nodes are the handle of a variable that is frozen: from the variable itself,
+    or by way of nodes that hand it on to a branch or a loop.
+    """
+
+    def __init__(self, graph_def: proto.GraphDef, variables: Mapping[str, proto.NodeDef]) -> None:
+        self._nodes = {node.name: node for node in graph_def.node}
+        self._variables = variables
+
+    def variable(self, name: str) -> proto.NodeDef | None:
+        """The frozen variable whose handle an input is, if it is one."""
+        seen = set()
+        while name not in seen and not name.startswith("^"):
+            seen.add(name)
+            node = self._nodes[_node_name(name)]
+            if node.name in self._variables:
+                return node if node.op in RESOURCE_VARIABLES else None
+            if node.op not in _HAND_ON or not node.input:
+                return None
+            name = node.input[0]
+        return None
 
 
 def _value_tensor(node: proto.NodeDef, graph_def: proto.GraphDef) -> str:
@@ -146,12 +180,16 @@ def _value_tensor(node: proto.NodeDef, graph_def: proto.GraphDef) -> str:
     raise ValueError(f"nothing in the graph reads the variable '{node.name}'")
 
 
-def _frozen(node: proto.NodeDef, variables: Mapping[str, proto.NodeDef]) -> Iterable[proto.NodeDef]:
+def _frozen(node: proto.NodeDef, handles: _Handles) -> Iterable[proto.NodeDef]:
     """A consumer of variables as a consumer of constants; other nodes as they are."""
-    handles = [name for name in node.input if _node_name(name) in variables]
-    reads = variables[_node_name(handles[0])].op if handles else ""
-    if reads not in RESOURCE_VARIABLES or handles[0].startswith("^"):
+    used = [variable for name in node.input if (variable := handles.variable(name)) is not None]
+    if not used:
         return [node]
+    if node.op in _HAND_ON:
+        frozen = proto.NodeDef()
+        frozen.CopyFrom(node)
+        frozen.attr["T"].type = used[0].attr["dtype"].type
+        return [frozen]
     if node.op == "ReadVariableOp":
         frozen = proto.NodeDef(name=node.name, op="Identity", device=node.device, input=node.input)
         frozen.attr["T"].type = node.attr["dtype"].type
@@ -167,7 +205,7 @@ def _frozen(node: proto.NodeDef, variables: Mapping[str, proto.NodeDef]) -> Iter
         frozen.attr["batch_dims"].i = node.attr["batch_dims"].i if "batch_dims" in node.attr else 0
         return [axis, _with_class(frozen, node)]
     raise ValueError(
-        f"'{node.name}' ({node.op}) uses the variable {handles[0]}, which can't be frozen"
+        f"'{node.name}' ({node.op}) uses the variable {used[0].name}, which can't be frozen"
     )
 
 

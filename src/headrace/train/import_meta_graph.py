@@ -34,8 +34,8 @@ def import_meta_graph(
 ) -> Saver | None:
     """Add the nodes and collections of a MetaGraphDef (or of such a file) to the default graph.
 
-    Names get `import_scope` as their prefix. Returns a Saver for the imported graph, or None if it
-    has nothing to save.
+    Names get `import_scope` as their prefix, inside the name scope that is open. Returns a Saver
+    for the imported graph, or None if it has nothing to save.
     """
     meta_graph = _read(meta_graph_or_file)
     graph = graph if graph is not None else get_default_graph()
@@ -52,9 +52,11 @@ def import_meta_graph(
         for node in graph_def.node:
             node.device = ""
     wanted = restore_collections_predicate or (lambda key: True)
+    current = graph.get_name_scope()
+    scope = import_scope or (f"{current}/" if current else "")
     with all_or_nothing(graph):
         ops = meta_graph.meta_info_def.stripped_op_list
-        prefix, _ = import_under(graph, graph_def, input_map, import_scope or "", ops)
+        prefix, _ = import_under(graph, graph_def, input_map, scope, ops)
         with graph.as_default():
             restore_collections(
                 graph,

@@ -152,6 +152,56 @@ def test_remove_training_nodes():
     assert shape.ndims is None
 
 
+def test_nothing_waits_for_a_check_that_is_removed():
+    with tf.Graph().as_default() as graph:
+        x, y = tf.placeholder("float32", name="x"), tf.placeholder("float32", name="y")
+        with tf.control_dependencies([y]):
+            checked = tf.check_numerics(x, "bad", name="check")
+        with tf.control_dependencies([checked]):
+            waits = tf.identity(y, name="waits")
+            tf.no_op("after")
+        tf.multiply(checked, waits, name="z")
+    got = graph_util.remove_training_nodes(graph.as_graph_def())
+    assert [(n.name, list(n.input)) for n in got.node] == [
+        ("x", []),
+        ("y", []),
+        ("after", []),
+        ("z", ["x", "y"]),
+    ]
+    kept = graph_util.remove_training_nodes(graph.as_graph_def(), protected_nodes=["check"])
+    assert [n.name for n in kept.node] == ["x", "y", "check", "waits", "after", "z"]
+
+
+def _in_branches(x):
+    return tf.cond(x < 2, lambda: tf.cond(x < 1, lambda: x, lambda: x * 10), lambda: x * 3)
+
+
+def _in_a_loop(x):
+    return tf.while_loop(lambda i, a: i < 3, lambda i, a: [i + 1, a * x], [0, 1.0])[1]
+
+
+def _rows_in_a_branch(x):
+    table = tf.get_variable("table", initializer=[1.0, 2.0, 3.0])
+    return tf.cond(x < 2, lambda: tf.gather(table, [2]), lambda: tf.gather(table, [1]))[0]
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize(
+    ("build", "expected"), [(_in_branches, 15.0), (_in_a_loop, 3.375), (_rows_in_a_branch, 3.0)]
+)
+def test_variables_in_branches_and_loops_are_frozen(build, expected, use_resource):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        with tf.variable_scope("", use_resource=use_resource):
+            tf.identity(build(tf.get_variable("x", initializer=1.5)), name="out")
+        session.run(tf.global_variables_initializer())
+        frozen = graph_util.convert_variables_to_constants(session, graph.as_graph_def(), ["out"])
+    variables = {"VarHandleOp", "VariableV2", "ReadVariableOp", "ResourceGather"}
+    assert not variables & {n.op for n in frozen.node}
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(frozen, name="")
+        assert session.run("out:0") == pytest.approx(expected)
+
+
 FROZEN = """
 node { name: "v" op: "VariableV2" attr { key: "dtype" value { type: DT_FLOAT } } }
 node { name: "h" op: "VarHandleOp" attr { key: "dtype" value { type: DT_FLOAT } } }
@@ -196,8 +246,8 @@ def test_convert_variables_to_constants():
 
 def test_variables_that_cannot_be_frozen():
     graph_def = text_format.Parse(FROZEN, proto.GraphDef())
-    graph_def.node.add(name="odd", op="Identity", input=["h"])
-    with pytest.raises(ValueError, match=r"'odd' \(Identity\) uses the variable h"):
+    graph_def.node.add(name="odd", op="VariableShape", input=["h"])
+    with pytest.raises(ValueError, match=r"'odd' \(VariableShape\) uses the variable h"):
         graph_util.convert_variables_to_constants(Values(), graph_def, ["odd"])
     unread = proto.GraphDef(node=graph_def.node[1:2])
     with pytest.raises(ValueError, match="nothing in the graph reads the variable 'h'"):

@@ -50,6 +50,15 @@ def test_operations_on_references_stay_with_their_variable():
     assert placed(update)[update.name] == placed(update)["v"] == 1
 
 
+def test_operations_that_only_read_a_reference_may_be_elsewhere():
+    with tf.device("/cpu:1"):
+        v = tf.Variable(1.0, name="v")
+    with tf.device("/cpu:2"):
+        double = tf.multiply(v._as_graph_element(), 2.0).op
+    assert placed(double)[double.name] == 2
+    assert placed(double)["v"] == 1
+
+
 def test_requests_that_can_not_be_met(graph):
     a, far = on("/cpu:1", "a"), on("/cpu:9", "far")
     with graph.colocate_with(a):

@@ -1,5 +1,7 @@
 """tf.train.Saver: what is saved, what is kept, what is restored."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -250,3 +252,62 @@ def test_the_graph_written_beside_a_checkpoint_is_the_one_that_there_is(tmp_path
             fresh = tf.train.export_meta_graph(saver_def=saver.saver_def)
             assert tf.MetaGraphDef.FromString(written[-1]) == fresh
     assert path and len(set(written)) == len(changes) - 1
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize(("sharded", "files"), [(True, 2), (False, 1)])
+def test_variables_of_two_devices(tmp_path, sharded, files, use_resource):
+    made = []
+    for i in range(2):
+        with tf.device(f"/cpu:{i}"):
+            made.append(tf.get_variable(f"v{i}", initializer=i + 1.0, use_resource=use_resource))
+    saver = tf.train.Saver(sharded=sharded)
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as session:
+        session.run(tf.global_variables_initializer())
+        path = saver.save(session, str(tmp_path / "m"))
+        session.run([v.assign(9.0) for v in made])
+        saver.restore(session, path)
+        assert session.run(made) == [1.0, 2.0]
+    assert len(list(tmp_path.glob("m.data-*"))) == files
+    assert [name for name, _ in tf.train.list_variables(path)] == ["v0", "v1"]
+
+
+def _savers(meta_graph):
+    found = meta_graph.collection_def["savers"].bytes_list.value
+    return [type(meta_graph.saver_def).FromString(b).filename_tensor_name for b in found]
+
+
+def test_a_meta_graph_without_other_savers():
+    first, second = (
+        tf.train.Saver({name: tf.Variable(1.0, name=name)}, name=f"save_{name}") for name in "ab"
+    )
+    assert not _savers(first.export_meta_graph(clear_extraneous_savers=True))
+    tf.add_to_collection(tf.GraphKeys.SAVERS, first)
+    tf.add_to_collection(tf.GraphKeys.SAVERS, second)
+    assert len(_savers(first.export_meta_graph())) == 2
+    for name, saver in (("save_a", first), ("save_b", second)):
+        exported = saver.export_meta_graph(clear_extraneous_savers=True)
+        assert _savers(exported) == [f"{name}/Const:0"]
+
+
+@pytest.mark.parametrize(
+    ("outer", "scope", "prefix"),
+    [
+        ("new", None, "new/"),
+        ("a/b", None, "a/b/"),
+        ("new/", None, "new/"),
+        ("new", "inner", "new/inner/"),
+        (None, "inner", "inner/"),
+    ],
+)
+def test_a_meta_graph_is_imported_into_the_open_name_scope(tmp_path, outer, scope, prefix):
+    tf.add_to_collection("doubled", tf.multiply(tf.Variable(1.0, name="v"), 2.0, name="w"))
+    with started() as session:
+        path = tf.train.Saver().save(session, str(tmp_path / "m"))
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        with tf.name_scope(outer) if outer else contextlib.nullcontext():
+            saver = tf.train.import_meta_graph(f"{path}.meta", import_scope=scope)
+        saver.restore(session, path)
+        assert {op.name.startswith(prefix) for op in graph.get_operations()} == {True}
+        assert [v.name for v in tf.global_variables()] == [f"{prefix}v:0"]
+        assert session.run(tf.get_collection("doubled")) == [2.0]
