@@ -24,6 +24,7 @@ from headrace.core.errors import (
     DataLossError,
     InvalidArgumentError,
     NotFoundError,
+    OpError,
     UnimplementedError,
 )
 from headrace.core.file_errors import file_errors
@@ -84,6 +85,24 @@ def _encode(name: str, value: np.ndarray, part: TensorSlice) -> bytes:
     return saved.SerializeToString(deterministic=True)
 
 
+def no_files(pattern: str) -> OpError:
+    """The error of a checkpoint that isn't there, or of one whose directory isn't."""
+    directory = os.path.dirname(pattern)
+    if directory and not os.path.isdir(directory):
+        return InvalidArgumentError(
+            None,
+            None,
+            f"Unsuccessful TensorSliceReader constructor: Failed to get matching files on {pattern}"
+            f": Not found: {directory}; No such file or directory",
+        )
+    return NotFoundError(
+        None,
+        None,
+        "Unsuccessful TensorSliceReader constructor: Failed to find any matching files for "
+        f"{pattern}",
+    )
+
+
 class SliceFiles(Checkpoint):
     """The V1 checkpoint in all files that match a pattern. State: the files, mapped to memory."""
 
@@ -92,12 +111,7 @@ class SliceFiles(Checkpoint):
         paths = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern))
         paths = [path for path in paths if os.path.isfile(path)]
         if not paths:
-            raise NotFoundError(
-                None,
-                None,
-                "Unsuccessful TensorSliceReader constructor: Failed to find any matching files for "
-                f"{pattern}",
-            )
+            raise no_files(pattern)
         self._homes: dict[tuple[str, TensorSlice], Table] = {}
         self.stored = {}
         for path in paths:

@@ -42,7 +42,7 @@ class EventFile:
         """Begin a new file, if none is open."""
         if self._descriptor is not None:
             return
-        os.makedirs(self.directory, exist_ok=True)
+        os.makedirs(self.directory or os.curdir, exist_ok=True)
         now = time.time()
         seconds = int(now)
         while True:  # a file of the same second stays what it is: TensorBoard reads both in order

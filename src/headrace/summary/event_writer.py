@@ -52,7 +52,7 @@ class EventFileWriter:
         self._flush_seconds = flush_secs
         self._suffix = filename_suffix or ""
         with file_errors(self._logdir):
-            os.makedirs(self._logdir, exist_ok=True)
+            os.makedirs(self._logdir or os.curdir, exist_ok=True)
         self._start()
         if self._suffix:  # as in TensorFlow; without one, the first event makes the file
             self._attempt(self._file.open)

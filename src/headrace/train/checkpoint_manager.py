@@ -7,14 +7,13 @@ from __future__ import annotations
 import numbers
 import os
 import sys
-import time
 from typing import Any
 
 from headrace.core.export import export
 from headrace.train.checkpoint_state import (
     Kept,
-    checkpoint_exists,
     get_checkpoint_state,
+    has_checkpoint,
     write_state,
 )
 from headrace.train.object_checkpoint import Checkpoint, session_for
@@ -29,7 +28,8 @@ class CheckpointManager:
     """Keeps the last `max_to_keep` checkpoints in a directory, all if None.
 
     keep_checkpoint_every_n_hours: of those that would be removed, keep one per so many hours.
-    checkpoint_name: how their names begin. What is in the directory already counts.
+    checkpoint_name: how their names begin. Those that a manager left in the directory count; others
+    are neither listed nor removed.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class CheckpointManager:
         self._latest: str | None = None
         state = get_checkpoint_state(self._directory)
         if state is not None:
-            paths = list(state.all_model_checkpoint_paths)
-            times = list(state.all_model_checkpoint_timestamps) or [time.time()] * len(paths)
-            entries = zip(paths, times, strict=False)
-            self._kept.last = [(path, made) for path, made in entries if checkpoint_exists(path)]
-            if checkpoint_exists(state.model_checkpoint_path):
+            # Only a manager notes the times: without them the paths are someone else's.
+            times = state.all_model_checkpoint_timestamps
+            entries = zip(state.all_model_checkpoint_paths, times, strict=False)
+            self._kept.last = [(path, made) for path, made in entries if has_checkpoint(path)]
+            if has_checkpoint(state.model_checkpoint_path):
                 self._latest = state.model_checkpoint_path
 
     @property

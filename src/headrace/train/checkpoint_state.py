@@ -18,6 +18,7 @@ from typing import Any
 from headrace.checkpoint.bundle import bundle_exists, bundle_files, finish_pending, index_name
 from headrace.checkpoint.session_files import remove_session_file
 from headrace.core import proto
+from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.core.files import remove, replace_file
 
@@ -156,7 +157,7 @@ def latest_checkpoint(
     state = get_checkpoint_state(checkpoint_dir, latest_filename)
     if state is None:
         return None
-    if checkpoint_exists(state.model_checkpoint_path):
+    if has_checkpoint(state.model_checkpoint_path):
         return state.model_checkpoint_path
     _log.error("Couldn't match files for checkpoint %s", state.model_checkpoint_path)
     return None
@@ -164,8 +165,23 @@ def latest_checkpoint(
 
 @export("train.checkpoint_exists")
 def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
-    """Whether there is a checkpoint, V2 or V1, at a prefix."""
+    """Return whether there is a checkpoint, V2 or V1, at a prefix; NotFoundError if there isn't
+    even the directory.
+    """
     prefix = os.fspath(checkpoint_prefix)
+    check_directory(prefix)
+    return has_checkpoint(prefix)
+
+
+def check_directory(prefix: str) -> None:
+    """Raise NotFoundError if the directory of a checkpoint doesn't exist."""
+    directory = os.path.dirname(prefix)
+    if directory and not os.path.isdir(directory):
+        raise NotFoundError(None, None, f"{directory}; No such file or directory")
+
+
+def has_checkpoint(prefix: str) -> bool:
+    """Return whether there is a checkpoint, V2 or V1, at a prefix."""
     return bundle_exists(prefix) or bool(_v1_files(prefix))
 
 
@@ -200,6 +216,7 @@ def remove_checkpoint(
 
     checkpoint_format_version: a SaverDef.CheckpointFormatVersion.
     """
+    check_directory(checkpoint_prefix)
     is_v2 = checkpoint_format_version == _V2
     for path in bundle_files(checkpoint_prefix) if is_v2 else _v1_files(checkpoint_prefix):
         remove(path)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
@@ -31,8 +33,11 @@ _READ = "global_step_read_op_cache"  # the collection of the one tensor that hoo
 
 @export("train.global_step")
 def global_step(sess: Any, global_step_tensor: Any) -> int:
-    """Return the value of the global step in a session."""
-    return int(sess.run(global_step_tensor))
+    """Return the value of the global step in a session, which has one element."""
+    found = np.asarray(sess.run(global_step_tensor))
+    if found.size != 1:
+        raise TypeError("only size-1 arrays can be converted to Python scalars")
+    return int(found.item())
 
 
 @export(
@@ -104,9 +109,9 @@ def assert_global_step(global_step_tensor: Any) -> None:
             'Existing "global_step" must be a Variable or Tensor: '
             f"{type(global_step_tensor).__name__}."
         )
-    dtype = global_step_tensor.dtype.base_dtype
-    if not dtype.is_integer:
-        raise TypeError(f'Existing "global_step" does not have integer type: {dtype.name}')
+    dtype = global_step_tensor.dtype
+    if not dtype.base_dtype.is_integer:
+        raise TypeError(f'Existing "global_step" does not have integer type: {dtype}')
     shape = global_step_tensor.shape
     if shape.ndims not in (0, None):
         raise TypeError(f'Existing "global_step" is not scalar: {shape}')

@@ -83,6 +83,7 @@ class _MonitoredSession:
     """What monitored sessions share; see MonitoredSession."""
 
     StepContext = StepContext
+    starts_queue_runners = True
 
     def __init__(
         self,

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.checkpoint.slice_files import no_files
 from headrace.core import dtypes
-from headrace.core.errors import NotFoundError
 from headrace.core.export import export
 from headrace.graph.default import default_session, get_default_graph
 from headrace.graph.operation import Operation
 from headrace.ops.control import no_op
 from headrace.ops.source_ops import placeholder
 from headrace.train.checkpoint_reader import CheckpointReader
-from headrace.train.checkpoint_state import checkpoint_exists, write_state
+from headrace.train.checkpoint_state import has_checkpoint, write_state
 from headrace.train.object_graph import (
     Holder,
     is_stored,
@@ -159,13 +159,8 @@ class Checkpoint(Holder):
         if save_path is None:
             return InitializationOnlyStatus(self)
         prefix = os.fspath(save_path)
-        if not checkpoint_exists(prefix):
-            raise NotFoundError(
-                None,
-                None,
-                "Unsuccessful TensorSliceReader constructor: Failed to find any matching files for "
-                f"{prefix}",
-            )
+        if not has_checkpoint(prefix):
+            raise no_files(prefix)
         return CheckpointLoadStatus(self, prefix, counter)
 
 

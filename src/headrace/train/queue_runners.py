@@ -102,7 +102,7 @@ class QueueRunner:
 
     @property
     def exceptions_raised(self) -> list[BaseException]:
-        """What threads without a coordinator have raised."""
+        """What threads without a coordinator have raised since threads were last created."""
         return self._errors
 
     @property
@@ -126,6 +126,7 @@ class QueueRunner:
             if self._running.get(sess, 0) > 0:
                 return []
             self._running[sess] = len(self._enqueue_ops)
+            self._errors = []
         sess.graph.queue_runners_started = True
         works: list[Any] = [(self._run, op, op.name) for op in self._enqueue_ops]
         if coord is not None:
@@ -249,7 +250,10 @@ def start_queue_runners(
     start: bool = True,
     collection: str = GraphKeys.QUEUE_RUNNERS,
 ) -> list[threading.Thread]:
-    """Start the threads of all runners of the session's graph; returns them."""
+    """Start the threads of all runners of the session's graph; returns them.
+
+    A monitored session has started them itself, so that there are none left to start.
+    """
     if sess is None:
         sess = default.default_session()
         if sess is None:
@@ -258,6 +262,8 @@ def start_queue_runners(
                 "sess.as_default()` or pass an explicit session to "
                 "tf.start_queue_runners(sess=sess)"
             )
+    if getattr(sess, "starts_queue_runners", False):
+        return []
     if not isinstance(sess, BaseSession):
         raise TypeError(f"sess must be a `tf.Session` object. Given class: {type(sess)}")
     runners = sess.graph.get_collection(collection)

@@ -20,7 +20,7 @@ from typing import Any
 from headrace.checkpoint.bundle import NamedTensor, write_bundle
 from headrace.checkpoint.session_files import read_session_file, write_session_file
 from headrace.core import log, proto
-from headrace.core.errors import InvalidArgumentError, NotFoundError
+from headrace.core.errors import InvalidArgumentError, NotFoundError, OpError
 from headrace.core.export import export
 from headrace.core.file_errors import file_errors
 from headrace.core.text import as_text
@@ -38,9 +38,11 @@ from headrace.train.checkpoint_state import (
     Kept,
     checkpoint_exists,
     get_checkpoint_mtimes,
+    has_checkpoint,
     meta_graph_filename,
     write_state,
 )
+from headrace.train.global_step import global_step as global_step_value
 from headrace.train.object_names import keys_by_name
 from headrace.train.saveables import by_name
 from headrace.train.saver_builder import V1, V2, BulkSaverBuilder
@@ -50,6 +52,10 @@ __all__ = ["Saver", "imported_saver"]
 
 _log = logging.getLogger("headrace")
 
+_LIKELY = {
+    NotFoundError: "a Variable name or other graph key that is missing from the checkpoint",
+    InvalidArgumentError: "a mismatch between the current graph and the graph from the checkpoint",
+}
 _MISMATCH = (
     "a variable of this graph has another shape or type in the checkpoint: "
     "tf.train.list_variables(checkpoint) says what is there"
@@ -281,9 +287,8 @@ class Saver:
 
     def _prefix(self, sess: Any, save_path: str, global_step: Any, latest_filename: str) -> str:
         if global_step is not None:
-            if not isinstance(global_step, numbers.Integral):
-                global_step = sess.run(global_step)
-            step = int(global_step)
+            given = isinstance(global_step, numbers.Integral)
+            step = int(global_step) if given else global_step_value(sess, global_step)
             return f"{save_path}-{step:08d}" if self._pad_step_number else f"{save_path}-{step}"
         if os.path.basename(save_path) == latest_filename and not self._sharded:
             raise ValueError(
@@ -304,7 +309,8 @@ class Saver:
         """Give the variables in `sess` the values of the checkpoint at `save_path`.
 
         NotFoundError, where the checkpoint lacks names, says which, and which others it has;
-        InvalidArgumentError which variable has another shape or type there.
+        InvalidArgumentError which variable has another shape or type there. NotFoundError too if
+        there is no such directory, ValueError if there is no checkpoint in it.
         """
         if self._is_empty:
             return
@@ -321,12 +327,7 @@ class Saver:
         except (NotFoundError, InvalidArgumentError) as error:
             if isinstance(error, NotFoundError) and self._restore_by_objects(sess, prefix):
                 return
-            kind = NotFoundError if isinstance(error, NotFoundError) else InvalidArgumentError
-            message = f"Restoring from checkpoint {prefix} failed: {error.message}"
-            failed = kind(error.node_def, error.op, message, hint=error.hint or _MISMATCH)
-            for line in error.details:
-                failed.add_detail(line)
-            raise failed from None
+            raise _not_restored(error, prefix) from None
         if self._exact:
             self._resume(sess, prefix)
 
@@ -396,7 +397,7 @@ class Saver:
 
     def recover_last_checkpoints(self, checkpoint_paths: Sequence[str]) -> None:
         """Take over those of the given checkpoints that still exist, as after a restart."""
-        existing = [path for path in checkpoint_paths if checkpoint_exists(path)]
+        existing = [path for path in checkpoint_paths if has_checkpoint(path)]
         self.set_last_checkpoints_with_time(
             list(zip(existing, get_checkpoint_mtimes(existing), strict=True))
         )
@@ -455,6 +456,21 @@ class Saver:
             strip_default_attrs=strip_default_attrs,
             save_debug_info=save_debug_info,
         )
+
+
+def _not_restored(error: OpError, prefix: str) -> OpError:
+    """The error of a restore, in TensorFlow's words, with the checkpoint and what was wrong."""
+    kind = NotFoundError if isinstance(error, NotFoundError) else InvalidArgumentError
+    message = (
+        f"Restoring from checkpoint failed. This is most likely due to {_LIKELY[kind]}. Please "
+        "ensure that you have not altered the graph expected based on the checkpoint. Original "
+        f"error:\n\n{error.message}"
+    )
+    failed = kind(error.node_def, error.op, message, hint=error.hint or _MISMATCH)
+    failed.add_detail(f"checkpoint: {prefix}")
+    for line in error.details:
+        failed.add_detail(line)
+    return failed
 
 
 def _all_saveables(scope: str | None = None) -> list[Any]:

@@ -33,7 +33,12 @@ def create_slot_with_initializer(
     name: str,
     colocate_with_primary: bool = True,
 ) -> Any:
-    """Return a new slot of `primary` that `initializer` gives its value."""
+    """Return a new slot of `primary` that `initializer` gives its value. If its shape isn't fully
+    known, it is that of the primary's initial value.
+    """
+    if callable(initializer) and not shape.is_fully_defined():
+        value = initializer(b.shape(_initialized(primary)), dtype=dtype)
+        return create_slot(primary, value, name, colocate_with_primary)
     return _make(primary, initializer, name, colocate_with_primary, shape, dtype, shape)
 
 
@@ -46,9 +51,12 @@ def create_zeros_slot(
         return create_slot_with_initializer(
             primary, Zeros(), primary.shape, dtype, name, colocate_with_primary
         )
-    known = primary.initialized_value() if hasattr(primary, "initialized_value") else primary
-    zeros = b.zeros(b.shape(known), dtype)
+    zeros = b.zeros(b.shape(_initialized(primary)), dtype)
     return create_slot(primary, zeros, name, colocate_with_primary)
+
+
+def _initialized(primary: Any) -> Any:
+    return primary.initialized_value() if hasattr(primary, "initialized_value") else primary
 
 
 def _make(

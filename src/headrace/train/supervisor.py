@@ -28,7 +28,6 @@ from headrace.ops.summary_functions import merge_all
 from headrace.ops.tables import tables_initializer
 from headrace.summary.writer import FileWriter
 from headrace.train.coordinator import Coordinator, LooperThread
-from headrace.train.global_step import get_global_step
 from headrace.train.global_step import global_step as global_step_value
 from headrace.train.saver import Saver
 from headrace.train.session_manager import SessionManager
@@ -104,9 +103,7 @@ class Supervisor:
             )
             self._saver = _choose(saver, GraphKeys.SAVERS, _default_saver)
             self._summary_op = _choose(summary_op, GraphKeys.SUMMARY_OP, merge_all)
-            self._global_step = _choose(
-                global_step, GraphKeys.GLOBAL_STEP, lambda: get_global_step(self._graph)
-            )
+            self._global_step = _choose(global_step, GraphKeys.GLOBAL_STEP, _default_global_step)
         self._set_outputs(
             logdir, save_summaries_secs, save_model_secs, checkpoint_basename, summary_writer
         )
@@ -393,10 +390,12 @@ class Supervisor:
         self._summary_writer.add_session_log(session_log, step)
 
     def _summarise(self, sess: Any) -> None:
-        if self._global_step is not None:
-            summaries, step = sess.run([self._summary_op, self._global_step])
+        step = None
+        if self._global_step is None:
+            summaries = sess.run(self._summary_op)
         else:
-            summaries, step = sess.run(self._summary_op), None
+            summaries, found = sess.run([self._summary_op, self._global_step])
+            step = int(found.item())
         log.info("Recording summary at step %s.", step)
         self._summary_writer.add_summary(summaries, step)
 
@@ -460,6 +459,20 @@ def _choose(given: Any, key: str, make: Callable[[], Any]) -> Any:
 
 def _default_local_init_op() -> Operation:
     return group(local_variables_initializer(), tables_initializer())
+
+
+def _default_global_step() -> Any:
+    """The variable or tensor "global_step:0", if it is of integers, of whatever shape."""
+    try:
+        found: Any = get_default_graph().get_tensor_by_name("global_step:0")
+    except KeyError:
+        return None
+    # A collection of variables can be exported, one of tensors can't.
+    found = next((v for v in global_variables() if v.op is found.op), found)
+    if not found.dtype.base_dtype.is_integer:
+        log.warning("Found 'global_step' is not an int type: %s", found.dtype)
+        return None
+    return found
 
 
 def _default_saver() -> Saver | None:

@@ -127,9 +127,10 @@ class Constant(Initializer):
         verify_shape: bool | None = None,
     ) -> Tensor:
         verify = self._verify_shape if verify_shape is None else verify_shape
-        return constant(
-            self.value, self.dtype if dtype is None else dtype, shape, verify_shape=verify
-        )
+        dtype = self.dtype if dtype is None else dtype
+        if isinstance(shape, Tensor):
+            return b.fill(shape, constant(self.value, dtype))
+        return constant(self.value, dtype, shape, verify_shape=verify)
 
 
 @export("random_uniform_initializer", "initializers.random_uniform")

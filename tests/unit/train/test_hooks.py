@@ -155,3 +155,27 @@ def test_a_waiting_hook_tells_how_far_others_are(lines, monkeypatch):
         "Waiting for global step 3000 before starting training.",
         "Waiting for global step 3000 before starting training. Current step is 1500.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "Either every_secs or every_steps should be provided"),
+        ({"save_secs": 1, "save_steps": 1}, "Can not provide both every_secs and every_steps"),
+    ],
+)
+def test_a_profiler_checks_its_arguments_before_it_writes(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        tf.train.ProfilerHook(output_dir=str(tmp_path), **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_profiler_writes_to_the_working_directory_by_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tf.train.get_or_create_global_step()
+    advance = tf.assign_add(tf.train.get_global_step(), 1)
+    with tf.train.MonitoredSession(hooks=[tf.train.ProfilerHook(save_steps=1)]) as session:
+        for _ in range(3):
+            session.run(advance)
+    assert list(tmp_path.glob("timeline-*.json"))
+    tf.summary.FileWriterCache.clear()

@@ -183,3 +183,18 @@ def test_a_manager_keeps_the_last_ones(session):
     assert again.save() == "mg/x-6" and len(again.checkpoints) == 3
     with pytest.raises(ValueError, match="Expected a positive integer or `None`"):
         tf.train.CheckpointManager(made, "mg", max_to_keep=0)
+
+
+def test_a_manager_leaves_the_checkpoints_of_others_alone(tmp_path):
+    checkpoint = tf.train.Checkpoint(v=tf.Variable(1.0))
+    with tf.Session() as session, session.as_default():
+        session.run(tf.global_variables_initializer())
+        other = checkpoint.save(str(tmp_path / "other"), session=session)
+        manager = tf.train.CheckpointManager(checkpoint, tmp_path, max_to_keep=1)
+        assert manager.latest_checkpoint == other
+        assert manager.checkpoints == []
+        for _ in range(2):
+            last = manager.save()
+        assert manager.checkpoints == [last]
+        assert tf.train.CheckpointManager(checkpoint, tmp_path, 2).checkpoints == [last]
+    assert sorted(p.name for p in tmp_path.glob("*.index")) == ["ckpt-3.index", "other-1.index"]

@@ -238,3 +238,24 @@ def test_var_list_may_be_any_sequence_or_view(of):
 def test_tuple_takes_an_iterator():
     with tf.Session() as session:
         assert session.run(tf.tuple(tf.constant(i) for i in range(3))) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: tf.train.AdagradOptimizer(3.0, 0.1), 1 - 0.3 / np.sqrt(0.11)),
+        (lambda: tf.train.RMSPropOptimizer(0.1), 1 - 0.01 / np.sqrt(0.901)),
+    ],
+)
+def test_slots_that_do_not_start_as_zeros_follow_a_shape_known_in_the_step(
+    make, expected, resource
+):
+    start = tf.placeholder_with_default(np.ones(2, np.float32), [None])
+    v = tf.Variable(start, validate_shape=False, use_resource=resource)
+    train = make().apply_gradients([(tf.constant([0.1, 0.1]), v)])
+    with tf.Session() as session:
+        session.run(v.initializer)  # the slots have the shape of its initial value
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        np.testing.assert_allclose(session.run(v), [expected] * 2, rtol=1e-5)

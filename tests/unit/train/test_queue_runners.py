@@ -90,3 +90,23 @@ def test_wrong_closed_types_are_refused():
     for wrong in ([tf.errors.OutOfRangeError], (KeyError,)):
         with pytest.raises(TypeError, match=r"tuple of tf.error types"):
             tf.train.QueueRunner(queue, [queue.enqueue(1.0)], queue_closed_exception_types=wrong)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_runner_that_starts_again_has_raised_nothing_yet():
+    queue = tf.FIFOQueue(10, tf.float32)
+    wrong = tf.check_numerics(tf.constant(float("nan")), "x")
+    runner = tf.train.QueueRunner(queue, [queue.enqueue(wrong)])
+    with tf.Session() as session:
+        for _ in range(2):
+            for thread in runner.create_threads(session, start=True):
+                thread.join()
+            assert len(runner.exceptions_raised) == 1
+
+
+def test_a_monitored_session_has_started_its_runners():
+    queue = tf.FIFOQueue(10, tf.float32)
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(1.0)]))
+    for kind in (tf.train.MonitoredSession, tf.train.SingularMonitoredSession):
+        with tf.Graph().as_default(), kind() as session:
+            assert tf.train.start_queue_runners(session) == []

@@ -174,7 +174,10 @@ def test_other_shapes_need_reshape(tmp_path):
         v = tf.get_variable("v", [2, 3], tf.float64)
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             tf.train.Saver().restore(session, path)
-        assert f"Restoring from checkpoint {path} failed: " in str(error.value)
+        assert "Restoring from checkpoint failed. This is most likely due to a mism" in str(
+            error.value
+        )
+        assert f"checkpoint: {path}" in str(error.value)
         assert "inputs: v:0" in str(error.value) and "list_variables" in str(error.value)
         tf.train.Saver(reshape=True).restore(session, path)
         assert session.run(v).tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -227,6 +230,50 @@ def test_wrong_arguments(tmp_path):
             saver.restore(session, None)
         with pytest.raises(ValueError, match="not a valid checkpoint"):
             saver.restore(session, str(tmp_path / "none"))
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    tf.Variable(1.0, name="v")
+    saver, nowhere = tf.train.Saver(), tmp_path / "no" / "such"
+    prefix, missing = str(nowhere / "m"), f"{nowhere}; No such file or directory"
+    with started() as session:
+        for restore in (
+            lambda: saver.restore(session, prefix),
+            lambda: tf.train.checkpoint_exists(prefix),
+            lambda: tf.train.remove_checkpoint(prefix),
+        ):
+            with pytest.raises(tf.errors.NotFoundError) as error:
+                restore()
+            assert error.value.message == missing
+        for read in (
+            lambda: tf.train.list_variables(prefix),
+            lambda: tf.train.load_variable(prefix, "v"),
+            lambda: tf.train.Checkpoint(v=tf.global_variables()[0]).restore(prefix),
+            lambda: session.run(
+                tf.raw_ops.RestoreV2(
+                    prefix=prefix, tensor_names=["v"], shape_and_slices=[""], dtypes=[tf.float32]
+                )
+            ),
+        ):
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                read()
+            assert error.value.message.endswith(f"matching files on {prefix}: Not found: {missing}")
+        assert tf.train.latest_checkpoint(str(nowhere)) is None
+
+
+def test_a_key_that_is_missing_is_said_in_the_usual_words(tmp_path):
+    tf.Variable(1.0, name="v")
+    with started() as session:
+        path = tf.train.Saver().save(session, str(tmp_path / "m"))
+        tf.Variable(1.0, name="w")
+        with pytest.raises(tf.errors.NotFoundError) as error:
+            tf.train.Saver().restore(session, path)
+    assert error.value.message == (
+        "Restoring from checkpoint failed. This is most likely due to a Variable name or other "
+        "graph key that is missing from the checkpoint. Please ensure that you have not altered "
+        "the graph expected based on the checkpoint. Original error:\n\nKey w not found in "
+        "checkpoint"
+    )
 
 
 def test_the_graph_written_beside_a_checkpoint_is_the_one_that_there_is(tmp_path):

@@ -129,3 +129,24 @@ def test_queue_runners_are_started_and_stopped():
 def test_older_names():
     for old, new in [("PrepareSession", "prepare_or_wait_for_session"), ("Stop", "stop")]:
         assert getattr(tf.train.Supervisor, old) is getattr(tf.train.Supervisor, new)
+
+
+@pytest.mark.parametrize(("value", "step"), [([123], 123), (123, 123), ([[4]], 4), (1.5, None)])
+def test_the_global_step_is_found_by_its_name(tmp_path, value, step):
+    tf.Variable(value, name="global_step")
+    supervisor = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+    with supervisor.managed_session("") as session:
+        if step is None:
+            assert supervisor.global_step is None
+            return
+        assert tf.train.global_step(session, supervisor.global_step) == step
+        path = supervisor.saver.save(session, supervisor.save_path, supervisor.global_step)
+        assert path.endswith(f"-{step}")
+
+
+def test_a_global_step_of_several_numbers_has_no_value():
+    step = tf.Variable([1, 2], name="steps")
+    with tf.Session() as session:
+        session.run(step.initializer)
+        with pytest.raises(TypeError, match="only size-1 arrays"):
+            tf.train.global_step(session, step)
