@@ -56,6 +56,8 @@ def why_not() -> str | None:
     try:
         machine_of(host())
     except ImportError as error:
+        if error.name == "llvmlite":
+            return "llvmlite is not installed (pip install llvmlite)"
         return f"llvmlite cannot be imported: {error}"
     except (OSError, RuntimeError) as error:
         return f"llvmlite cannot be used: {' '.join(str(error).split())}"
