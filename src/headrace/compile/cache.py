@@ -22,13 +22,13 @@ import json
 import os
 import stat
 import tempfile
-import threading
 import time
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from headrace.core.config import settings
+from headrace.core.locks import Lock
 from headrace.devices.target import host
 
 __all__ = ["Store", "key", "recall", "remember", "store"]
@@ -46,7 +46,7 @@ class Store:
     def __init__(self, directory: Path | None, limit: int) -> None:
         self.directory = directory
         self._limit = limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._unchecked = limit  # bytes written since the size was last looked at: at first, all
         self.why_not = self._prepare()
 

@@ -9,7 +9,6 @@ the likely best.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from headrace.compile.driver import NativeCluster
 from headrace.compile.memory import Lifetime, pack
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.core.config import settings
+from headrace.core.locks import Lock
 from headrace.devices.target import host
 
 __all__ = ["Way", "fastest"]
@@ -55,7 +55,7 @@ class Way:
         return Plan(tuple(buffers), tuple(calls), total)
 
 
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> str:

@@ -38,6 +38,7 @@ from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.segments import kind_of, segments
 from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
 from headrace.core import dtypes, errors
+from headrace.core.locks import RLock
 from headrace.devices import openmp
 from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
@@ -90,7 +91,8 @@ class NativeCluster:
         self._idle: deque[_Instance] = deque()
         self._instances: weakref.WeakSet[_Instance] = weakref.WeakSet()
         self._limit = max(2, host().cores)
-        self._changed = threading.Condition()
+        self._lock = RLock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._keep = self._limit if plan.arena < _KEPT_BELOW else 1
         self._refusal: str | None = None
@@ -168,7 +170,7 @@ class NativeCluster:
         """An instance for a run that found none idle: made now, or waited for."""
         if self._refusal is not None:
             raise errors.UnavailableError(None, None, self._refusal)
-        with self._changed:
+        with self._lock:
             while True:
                 try:
                     return self._idle.pop()
@@ -190,7 +192,7 @@ class NativeCluster:
         whether that is so.
         """
         full = {i: int(words[0]) for i, words in instance.lists.items() if words[1]}
-        with self._changed:
+        with self._lock:
             for i, rows in full.items():
                 self.rows[i] = max(self.rows[i], rows * _GROWTH)
         return bool(full)
@@ -201,7 +203,7 @@ class NativeCluster:
             return  # the next run will need the room that it hasn't
         self._idle.append(instance)
         if self._waiting or len(self._idle) > self._keep:
-            with self._changed:
+            with self._lock:
                 if self._waiting:
                     self._changed.notify()
                 elif len(self._idle) > self._keep:
@@ -210,7 +212,8 @@ class NativeCluster:
 
     def _after_fork(self) -> None:
         """In the child: no other thread lives, and OpenMP's team doesn't either."""
-        self._changed = threading.Condition()
+        self._lock = RLock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = 0
         self._instances = weakref.WeakSet(self._idle)
         if not openmp.forked():

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache as once
@@ -24,6 +23,7 @@ import numpy as np
 from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.core.config import settings
+from headrace.core.locks import RLock
 from headrace.devices import onednn, openmp
 from headrace.devices.target import NATIVE, Target, host
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _log = logging.getLogger("headrace")
-_lock = threading.RLock()
+_lock = RLock()
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections import Counter
 from typing import Any
 
 from headrace.core.export import export, export_value
+from headrace.core.locks import Lock
 
 __all__ = [
     "DEBUG",
@@ -78,7 +78,7 @@ def _prepared() -> logging.Logger:
 
 
 _logger = _prepared()
-_lock = threading.Lock()
+_lock = Lock()
 _calls: Counter[tuple[str, int]] = Counter()  # of log_every_n and log_first_n, by line
 
 

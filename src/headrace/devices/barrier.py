@@ -7,7 +7,6 @@ refused. Complete ones are in a priority queue, by number.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.queues import PriorityQueue
 
@@ -51,7 +51,7 @@ class Barrier:
         self._ready = _Ready(name, queue_types, (scalar, scalar, *self.shapes), -1)
         self._incomplete: dict[bytes, tuple[int, dict[int, Any]]] = {}
         self._next = int(np.iinfo(np.int64).min) - 1
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def insert(self, component: int, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         """Add a component of each of the tuples `keys`."""

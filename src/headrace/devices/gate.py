@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from headrace.core.locks import RLock
+
 __all__ = ["Gate"]
 
 _LOOK = 1e-3  # seconds between two looks at the threads inside
@@ -22,19 +24,20 @@ class Gate:
     """Used in a with-block around a step. State: who is inside, and whether it's shut."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = RLock()
+        self._changed = threading.Condition(self._lock)
         self._inside: set[int] = set()
         self._shut = False
 
     def __enter__(self) -> Gate:
-        with self._changed:
+        with self._lock:
             while self._shut:
                 self._changed.wait()
             self._inside.add(threading.get_ident())
         return self
 
     def __exit__(self, *unused: object) -> None:
-        with self._changed:
+        with self._lock:
             self._inside.discard(threading.get_ident())
             if self._shut:
                 self._changed.notify_all()
@@ -45,7 +48,7 @@ class Gate:
         within `patience` seconds.
         """
         until = time.monotonic() + patience
-        with self._changed:
+        with self._lock:
             while self._shut:
                 self._changed.wait()
             self._shut = True
@@ -54,6 +57,6 @@ class Gate:
         try:
             yield quiet
         finally:
-            with self._changed:
+            with self._lock:
                 self._shut = False
                 self._changed.notify_all()

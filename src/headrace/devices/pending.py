@@ -8,13 +8,14 @@ cancelled ends its Pendings unless they are claimed, and their owners forget the
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from headrace.core.locks import Lock
+
 __all__ = ["Pending"]
 
-_lock = threading.Lock()  # held for a few instructions only: one for all is enough
+_lock = Lock()  # held for a few instructions only: one for all is enough
 
 
 class Pending:

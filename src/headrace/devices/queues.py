@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import sys
-import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
 from headrace.devices.batches import pad_together, stack
 from headrace.devices.pending import Pending
@@ -221,7 +221,7 @@ class Queue(Resumable):
         self.given_capacity = capacity
         self.capacity = sys.maxsize if capacity < 0 else capacity
         self.closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._adding: OrderedDict[Pending, _Waiter] = OrderedDict()
         self._resumed: list[_Waiter] = []  # those for which nobody waits any more
         self._taking: OrderedDict[Pending, _Waiter] = OrderedDict()

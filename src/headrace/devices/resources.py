@@ -12,7 +12,6 @@ array stays what it was when it was read.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.core.locks import Lock, RLock
 from headrace.core.shapes import TensorShape
 from headrace.devices.blocks import private_copy
 from headrace.devices.gate import Gate
@@ -75,7 +75,7 @@ class VariableState(Resumable):
         self.dtype = dtype
         self.shape = shape
         self.value: Any = None
-        self.lock = threading.RLock()
+        self.lock = RLock()
 
     def read(self) -> np.ndarray:
         """Return the value as it is now; it won't change under the reader."""
@@ -175,7 +175,7 @@ class ResourceHandle:
 
 
 _named: dict[str, dict[str, Any]] = {}
-_named_lock = threading.Lock()
+_named_lock = Lock()
 _removals = 0
 
 
@@ -211,7 +211,7 @@ class Resources:
         self.gate = Gate()
         self._own: dict[str, Any] = {}
         self._resumed: dict[str, Mapping[str, np.ndarray]] = {}  # for what isn't there yet
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._steps: set[Any] = set()
         self._closed: BaseException | None = None
 

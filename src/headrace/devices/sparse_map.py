@@ -4,7 +4,6 @@ arrays. In: indices, values, shape. Out: a number, and later the same again, onc
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
+from headrace.core.locks import Lock
 
 __all__ = ["Sparse", "SparseMap"]
 
@@ -29,7 +29,7 @@ class SparseMap:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._next = 0
         self._kept: dict[int, Sparse] = {}
 

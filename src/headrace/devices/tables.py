@@ -7,7 +7,6 @@ guards all of it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from headrace.core.errors import (
     InvalidArgumentError,
     UnimplementedError,
 )
+from headrace.core.locks import RLock
 from headrace.core.shapes import show_shape
 
 __all__ = ["DenseTable", "LookupTable", "MutableTable", "StaticTable"]
@@ -40,7 +40,7 @@ class LookupTable:
         self.value_dtype = value_dtype
         self.key_shape = key_shape
         self.value_shape = value_shape
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self._clear()
 
     def _clear(self) -> None:

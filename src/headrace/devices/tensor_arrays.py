@@ -12,7 +12,6 @@ row's shape beyond its clearing: a gradient's row that nothing was written to is
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from headrace.core.dtypes import DType, string
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
+from headrace.core.locks import RLock
 from headrace.core.shapes import TensorShape, show_shape
 
 __all__ = ["TensorArrayState"]
@@ -62,7 +62,7 @@ class TensorArrayState:
         self._block: np.ndarray | None = None  # all rows, as long as each of them is its row
         self._gradients: dict[str, TensorArrayState] = {}
         self._closed = False
-        self._lock = threading.RLock()
+        self._lock = RLock()
 
     @staticmethod
     def unique_name(name: str) -> str:

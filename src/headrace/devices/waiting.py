@@ -8,12 +8,12 @@ are ended after the lock is released.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from headrace.core.errors import CancelledError
+from headrace.core.locks import Lock
 from headrace.devices.pending import Pending
 
 __all__ = ["Waiting"]
@@ -70,7 +70,7 @@ class Waiting:
 
     def __init__(self, in_order: bool = False) -> None:
         self._in_order = in_order
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._line: OrderedDict[Pending, _Waiter] = OrderedDict()
 
     def attempt(

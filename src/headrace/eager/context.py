@@ -9,12 +9,12 @@ other numbers at its next call.
 from __future__ import annotations
 
 import random
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+from headrace.core.locks import Lock
 from headrace.devices.resources import Resources
 from headrace.pipeline import Options
 from headrace.runtime.kernels import NodeContext
@@ -30,7 +30,7 @@ class Context:
     """The seeds and generators of eager operations, and what runs the functions they call."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._seed: int | None = None
         self._draws = random.Random()
         self._generators: OrderedDict[Any, Any] = OrderedDict()

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.core.locks import Lock
+
 if TYPE_CHECKING:
     from headrace.graph.graph import Graph
 
@@ -26,7 +28,7 @@ class _Stacks(threading.local):
 
 _stacks = _Stacks()
 _process_graph: Graph | None = None
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def get_default_graph() -> Graph:

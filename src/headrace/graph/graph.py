@@ -8,13 +8,13 @@ the scopes open in each thread. A lock guards creation, so many threads may buil
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
+from headrace.core.locks import RLock
 from headrace.core.text import GRAPH_DEF_VERSION
 from headrace.graph import default
 from headrace.graph.attributes import plain
@@ -43,7 +43,7 @@ class Graph:
     seed: int | None = None
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._operations: list[Operation] = []
         self._by_name: dict[str, Operation] = {}
         self._names_in_use: dict[str, int] = {}

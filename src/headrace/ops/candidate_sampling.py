@@ -6,13 +6,13 @@ counts of the true classes, expected counts of the candidates). What is drawn is
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from headrace.core.export import export
+from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
 from headrace.devices.resumable import Resumable
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
@@ -140,7 +140,7 @@ class _Learned(Resumable):
     """How often each class was a true one so far, plus one; behind a lock, as steps share it."""
 
     def __init__(self, size: int, seeds: tuple[int, int]) -> None:
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.weights = np.ones(size, np.int64)
         self.random = PhiloxState(*seeds)
 

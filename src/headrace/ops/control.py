@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from headrace.core import dtypes, nest
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
+from headrace.core.locks import Lock
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
@@ -249,7 +249,7 @@ class _Counter:
 
     def __init__(self) -> None:
         self.count = 0
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
 
 def _print_kernel(value, data, *, message, first_n, summarize, ctx):

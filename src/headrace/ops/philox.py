@@ -20,7 +20,6 @@ State: PhiloxState alone, three words behind a lock. Everything else is a functi
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -29,6 +28,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from headrace.core.locks import RLock
 from headrace.devices.resumable import Resumable
 
 SAMPLES_PER_OUTPUT = 256
@@ -103,7 +103,7 @@ class PhiloxState(Resumable):
         if seed == 0 and seed2 == 0:
             seed = int.from_bytes(os.urandom(8), "little")
             seed2 = int.from_bytes(os.urandom(8), "little")
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.value = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64).words()
 
     def writable(self) -> np.ndarray:

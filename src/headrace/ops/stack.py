@@ -7,13 +7,13 @@ are kept as they are, in host memory, where all of this runs: there is nothing t
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
+from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
@@ -36,7 +36,7 @@ class StackState:
         self.limit = limit
         self._values: list[Any] = []
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def push(self, value: Any, dtype: DType) -> None:
         with self._lock:

@@ -11,11 +11,11 @@ goes on with compiled parts, and Python goes round.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headrace.core.locks import Lock
 from headrace.graph.dataflow import Dataflow, Node, rewrite
 from headrace.graph.program import Program
 from headrace.graph.structured import is_loop, iterations
@@ -48,7 +48,7 @@ class _Meter:
         self._compile = compile
         self._left = patience(loop)
         self._program: Program | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def program(self) -> Program | None:
         """None, if the loop is still to be interpreted; counts as one iteration."""

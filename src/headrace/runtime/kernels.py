@@ -11,7 +11,6 @@ variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
@@ -21,6 +20,7 @@ import numpy as np
 from headrace.core import errors
 from headrace.core.config import settings
 from headrace.core.dtypes import resource
+from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
 from headrace.devices.onednn import Unsupported
 from headrace.devices.pending import Pending
@@ -214,7 +214,7 @@ def _with_native(
 
 
 _agreed: dict[str, bool] = {}
-_agreement_lock = threading.Lock()
+_agreement_lock = Lock()
 
 
 def agrees(definition: Definition) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import ResourceExhaustedError
+from headrace.core.locks import RLock
 from headrace.devices.resources import Resources
 from headrace.gradients.functions import gradient_of
 from headrace.graph.functions import Function
@@ -33,7 +34,7 @@ class FunctionRuns:
         self._options = options
         self._resources = weakref.ref(resources)
         self._prepared: weakref.WeakKeyDictionary[Function, Variants] = weakref.WeakKeyDictionary()
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._local = threading.local()
 
     def call(self, function: Function, args: Sequence[Any]) -> list[Any]:

@@ -7,7 +7,6 @@ microseconds; many threads may run at once.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from typing import Any
 
 from headrace.core import errors
 from headrace.core.export import export
+from headrace.core.locks import Lock
 from headrace.devices.resources import Resources, reset_containers
 from headrace.graph import default
 from headrace.graph.graph import Graph
@@ -82,7 +82,7 @@ class BaseSession:
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._growth = GrowthWatch()
         self._partial: dict[str, _PartialRun] = {}
         self._closed = False
@@ -396,7 +396,7 @@ class _PartialRun:
         self._feeds = _Pending("feed", "fed", plan.feeds)
         self._fetches = _Pending("fetch", "fetched", plan.fetches.tensors)
         self._targets = _Pending("target", "run", plan.fetches.targets)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def is_done(self) -> bool:
         """Whether everything that was declared has been fed, fetched and run."""

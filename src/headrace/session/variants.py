@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
+from headrace.core.locks import Lock
 from headrace.devices.resources import Resources
 from headrace.graph.dataflow import Dataflow
 from headrace.graph.operation import Tensor
@@ -53,7 +54,7 @@ class Variants:
         # Operations can be checked, and named, only where they are run one by one.
         self._limit = 0 if options.check_numerics else options.specialisations
         self._expected = set(expected)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._compiling = threading.Lock()
 
     def run(self, values: list[Any]) -> list[Any]:

@@ -23,6 +23,7 @@ from typing import Any
 
 from headrace.core.errors import OpError
 from headrace.core.file_errors import file_errors
+from headrace.core.locks import RLock
 from headrace.summary.event_file import EventFile
 
 __all__ = ["EventFileWriter"]
@@ -36,7 +37,7 @@ class EventFileWriter:
     max_queue: how many events may wait for the thread before `add_event` waits, too; 0: any number.
     flush_secs: how long events may be kept back, in seconds.
 
-    State, under `_changed`: the events that wait (`_queue`), whether the thread is busy with some,
+    State, under `_lock`: the events that wait (`_queue`), whether the thread is busy with some,
     and the error that the next call raises. The file is the thread's while that is busy.
     """
 
@@ -60,7 +61,8 @@ class EventFileWriter:
 
     def _start(self) -> None:
         """Begin with nothing: no events, no file, and no thread before there is work for it."""
-        self._changed = threading.Condition()
+        self._lock = RLock()
+        self._changed = threading.Condition(self._lock)
         self._queue: list[bytes] = []
         self._busy = False
         self._closed = False
@@ -81,7 +83,7 @@ class EventFileWriter:
     def add_event(self, event: Any) -> None:
         """Let the thread write an event; nothing, after `close`."""
         serialized = event.SerializeToString()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             self._raise_error()
@@ -96,13 +98,13 @@ class EventFileWriter:
 
     def flush(self) -> None:
         """Return when all events so far are in the file."""
-        with self._changed:
+        with self._lock:
             if not self._closed:
                 self._write_everything()
 
     def close(self) -> None:
         """Write all events so far and close the file. If that fails, it stays open."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             if self._is_removed():
@@ -161,12 +163,12 @@ class EventFileWriter:
             try:
                 self._write(events)
             except Exception as error:  # whatever it is: a thread that dies would be waited for
-                with self._changed:
+                with self._lock:
                     self._error = error
 
     def _take(self) -> list[bytes] | None:
         """Wait for events; none when it's time to flush, None when there will be no more."""
-        with self._changed:
+        with self._lock:
             self._busy = False
             self._changed.notify_all()
             while not self._queue:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 import warnings
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 from headrace.core import proto
 from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
+from headrace.core.locks import RLock
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.meta_graph import export_meta_graph
@@ -179,7 +179,7 @@ class FileWriterCache:
     """One FileWriter for each directory, shared by all who ask here."""
 
     _cache: ClassVar[dict[str, FileWriter]] = {}
-    _lock: ClassVar[threading.RLock] = threading.RLock()
+    _lock: ClassVar[RLock] = RLock()
 
     @staticmethod
     def clear() -> None:

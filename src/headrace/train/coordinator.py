@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.core.errors import OutOfRangeError
 from headrace.core.export import export
+from headrace.core.locks import Lock
 
 __all__ = ["Coordinator", "LooperThread"]
 
@@ -41,7 +42,7 @@ class Coordinator:
     ) -> None:
         clean = clean_stop_exception_types
         self._clean = (OutOfRangeError,) if clean is None else tuple(clean)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._threads: set[threading.Thread] = set()

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.core import errors, proto
 from headrace.core.export import export
+from headrace.core.locks import Lock
 from headrace.graph import default
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
@@ -55,7 +56,7 @@ class QueueRunner:
             self._restore(queue_runner_def, import_scope)
         else:
             self._prepare(queue, enqueue_ops, close_op, cancel_op, queue_closed_exception_types)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._running: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._errors: list[BaseException] = []
 

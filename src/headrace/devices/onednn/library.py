@@ -12,12 +12,12 @@ threads do not survive the fork and the child's first parallel region would wait
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable
 from ctypes import POINTER, c_char, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from typing import Any
 
 from headrace.core.config import settings
+from headrace.core.locks import Lock
 from headrace.devices import openmp
 
 # Facts of the C headers (dnnl_types.h, dnnl_common_types.h); stable across 3.x.
@@ -191,7 +191,7 @@ class Library:
         return handle.value
 
 
-_lock = threading.Lock()
+_lock = Lock()
 _outcome: Library | str | None = None
 
 
@@ -245,7 +245,7 @@ def usable_handles(lib: Library) -> bool:
 
 def _after_fork_in_child() -> None:
     global _lock, _outcome
-    _lock = threading.Lock()  # another thread of the parent may have held it
+    _lock = Lock()  # another thread of the parent may have held it
     if isinstance(_outcome, Library):
         _outcome = "oneDNN was loaded before this process was forked, and OpenMP cannot follow"
 
