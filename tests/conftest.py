@@ -1,4 +1,4 @@
-"""Hypothesis settings for the whole suite.
+"""Hypothesis settings for the whole suite, and the options that select tests (see `selection`).
 
 In CI every run draws the same examples, so a red build is red again when it is run again. No
 example has a deadline, nor a limit on the time of its generation: test machines are shared, and
@@ -13,6 +13,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.laws import count
+from tests.selection import (  # noqa: F401  pytest finds hooks here
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 os.environ["HEADRACE_VERIFY"] = "1"  # every pass of the pipeline is verified in tests
 

@@ -40,8 +40,8 @@ def test_the_demo_reads_digits():
 @pytest.mark.parametrize(
     "document",
     [
-        "docs/compiler.md",
-        "docs/control_flow.md",
+        pytest.param("docs/compiler.md", marks=pytest.mark.needs_llvm),
+        pytest.param("docs/control_flow.md", marks=pytest.mark.needs_llvm),
         "docs/estimators.md",
         "docs/training_sessions.md",
     ],
@@ -77,6 +77,7 @@ def test_the_tools_for_debugging(tmp_path):
     assert ran.stdout.split(mark + "\n") == blocks("docs/debugging.md", "text")
 
 
+@pytest.mark.needs_llvm
 def test_the_forms_of_the_architecture():
     first, groups, calls, *_ = blocks("docs/compiler.md", "python")
     build, _, loop, *_ = blocks("docs/control_flow.md", "python")

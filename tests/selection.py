@@ -1,0 +1,89 @@
+"""Which tests are run: pytest's options --quick and --without, and the markers that they go by.
+
+tests/README.md explains both. Directories and files are listed here; single tests carry a marker.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]
+
+MARKERS = {
+    "needs_llvm": "the test is about compiled code, or about compiling: it needs llvmlite",
+    "needs_onednn": "the test is about oneDNN's kernels",
+    "slow": "the test takes long, or there are many like it: --quick leaves it out",
+}
+
+# Paths below tests/, and the markers of all tests there.
+PLACES = {
+    "faults": ["slow"],
+    "faults/test_clusters.py": ["needs_llvm"],
+    "golden/test_plans.py": ["needs_llvm"],
+    "laws/test_compiled.py": ["needs_llvm", "slow"],
+    "laws/test_lowering.py": ["slow"],
+    "programs/test_ahead.py": ["needs_llvm", "slow"],
+    "programs/test_documents.py": ["slow"],
+    "property": ["slow"],
+    "unit/cli/test_doctor.py": ["needs_llvm"],
+    "unit/compile": ["needs_llvm", "slow"],
+    "unit/compile/test_conv_onednn.py": ["needs_onednn"],
+    "unit/compile/test_foreign.py": ["needs_onednn"],
+    "unit/devices/test_onednn_convolution.py": ["needs_onednn"],
+    "unit/devices/test_onednn_library.py": ["needs_onednn"],
+    "unit/devices/test_onednn_matmul.py": ["needs_onednn"],
+    "unit/devices/test_onednn_pooling.py": ["needs_onednn"],
+    "unit/devices/test_onednn_softmax.py": ["needs_onednn"],
+}
+
+PACKAGES = {"llvmlite": "needs_llvm", "onednn": "needs_onednn"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the tests that are slow")
+    parser.addoption(
+        "--without",
+        action="append",
+        choices=sorted(PACKAGES),
+        default=[],
+        help="leave out the tests that need this package, which must be absent",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{marker}: {meaning}")
+    for package in config.option.without:
+        if _is_present(package):
+            raise pytest.UsageError(
+                f"--without {package}: the package is there; use scripts/check_without"
+            )
+
+
+def _is_present(package: str) -> bool:
+    if package == "llvmlite":
+        return importlib.util.find_spec(package) is not None
+    from headrace.devices import onednn
+
+    return onednn.available()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unwanted = {PACKAGES[package] for package in config.option.without}
+    if config.option.quick:
+        unwanted.add("slow")
+    here = Path(__file__).parent
+    kept, left_out = [], []
+    for item in items:
+        for place, markers in PLACES.items():
+            if item.path.is_relative_to(here / place):
+                for marker in markers:
+                    item.add_marker(marker)
+        has_any = any(marker.name in unwanted for marker in item.iter_markers())
+        (left_out if has_any else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
