@@ -33,7 +33,7 @@ clean:
 
 # A name on PATH may be too old, or a shim without an interpreter behind it: each candidate is run.
 $(VENV)/created:
-	@for candidate in python3.13 python3.12 python3.11 python3; do \
+	@for candidate in python3.14 python3.13 python3.12 python3.11 python3; do \
 	    if $$candidate -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 	        echo "Creating $(VENV) with $$($$candidate --version)"; \
 	        $$candidate -m venv --clear $(VENV) && touch $@; exit; \

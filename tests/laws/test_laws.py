@@ -179,6 +179,7 @@ def numeric(loss, x, value):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op_type", OPS)
 def test_graph_def_round_trip(op_type):
     definition = definitions()[op_type]
@@ -203,6 +204,7 @@ def test_graph_def_round_trip(op_type):
 CLEAN = (tf.errors.OpError, ValueError, TypeError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op_type", OPS)
 def test_bad_input_is_a_clean_exception(op_type):
     definition = definitions()[op_type]

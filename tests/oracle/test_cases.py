@@ -79,6 +79,7 @@ def test_same_values_and_nodes(key):
     assert_equal(ours, expected, entry)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(k for k, entry in CASES.items() if entry["imports"]))
 def test_runs_tensorflows_graph(key):
     entry = CASES[key]
