@@ -3,7 +3,8 @@
 `str(error)` is at most four kinds of line, in this order:
 
     matmul 'layer1/mul': inner dimensions differ: float32[?,784] x float32[128,10]
-      made at train.py:41   h = tf.matmul(x, w2)
+      made at layers.py:12   h = tf.matmul(x, w2)
+        called from train.py:41   logits = dense(images)   (the user's calls, at most five)
       inputs: x:0 float32[32,784], w2:0 float32[128,10]  (details of the step that failed)
       for 'layer1/sum', made at train.py:40   ...       (a gradient's forward op)
       x.shape[1] must equal y.shape[0]
@@ -118,9 +119,7 @@ def _origin_lines(op: Any) -> list[str]:
     lines = []
     prefix = ""
     while op is not None:
-        where = source.user_line(getattr(op, "traceback_frames", ()))
-        if where:
-            lines.append(f"{prefix}made at {where}")
+        lines += source.user_lines(getattr(op, "traceback_frames", ()), f"{prefix}made at")
         op = getattr(op, "_original_op", None)
         prefix = f"for {getattr(op, 'name', '')!r}, "
     return lines

@@ -1,20 +1,23 @@
 """The user's source lines. In: the running stack. Out: the frames that made an operation, as text.
 
 Invariants:
-- Frames of Headrace itself and of the interpreter's frozen modules never appear.
+- Frames of Headrace itself, of contextlib and of the interpreter's frozen modules never appear.
 - Frames are kept innermost first; `extract_stack` turns them around, as Python's tracebacks do.
 - Capturing is cheap, since it happens for every operation: it keeps code objects and instruction
   offsets. Line numbers and the text of lines are looked up only when somebody reads them.
 """
 
+import contextlib
 import linecache
 import os
 import sys
-from collections.abc import Sequence
-from types import CodeType
+from collections.abc import Iterator, Sequence
+from functools import cache
+from types import CodeType, TracebackType
 from typing import Any, overload
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_CONTEXTS = contextlib.__file__  # its frames stand between ours and the user's with-blocks
 # File name -> whether the user wrote it. Bounded by the number of source files of the process.
 _is_user_file: dict[str, bool] = {}
 
@@ -88,7 +91,8 @@ class Stack(Sequence[Frame]):
 
 def _judge_file(filename: str) -> bool:
     """Decide, once per file, whether its frames are the user's."""
-    ours = os.path.abspath(filename).startswith(_PACKAGE) or filename.startswith("<frozen ")
+    path = os.path.abspath(filename)
+    ours = path.startswith(_PACKAGE) or filename.startswith("<frozen ") or path == _CONTEXTS
     _is_user_file[filename] = not ours
     return not ours
 
@@ -112,12 +116,82 @@ def capture(limit: int = 20) -> Stack:
     return Stack(pairs)
 
 
+def captured(traceback: TracebackType | None) -> Stack:
+    """The user's frames of an exception's traceback, innermost first."""
+    calls = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if _judge_file(code.co_filename):
+            calls.append((code, traceback.tb_lasti))
+        traceback = traceback.tb_next
+    return Stack([part for call in reversed(calls) for part in call])
+
+
 def user_line(frames: Sequence[Frame]) -> str:
     """The innermost user line as `train.py:41   h = tf.matmul(x, w)`, or "" if there is none."""
-    if not frames:
+    return _show(frames[0]) if frames else ""
+
+
+def user_lines(frames: Sequence[Frame], what: str, most: int = 5) -> list[str]:
+    """The calls that led to a place, innermost first, one line each and at most `most`:
+
+        made at layers.py:12   h = tf.matmul(x, w)
+          called from train.py:41   logits = dense(images)
+
+    The outermost frames are left out where they belong to what runs the user's program (the
+    standard library, an installed tool such as pytest or a notebook's kernel).
+    """
+    calls = list(frames)
+    while calls and _is_installed(calls[-1].filename):
+        calls.pop()
+    shown = [_show(frame) for frame in (calls or list(frames))[:most]]
+    return [f"  called from {line}" if i else f"{what} {line}" for i, line in enumerate(shown)]
+
+
+def trail(frames: Sequence[Frame], what: str, most: int = 5) -> str:
+    """`user_lines` as text for the end of a message."""
+    return "".join(f"\n  {line}" for line in user_lines(frames, what, most))
+
+
+def here(what: str) -> str:
+    """The user's calls that are running now, as text for the end of a message."""
+    return trail(capture(), what)
+
+
+@contextlib.contextmanager
+def naming(**functions: Any) -> Iterator[None]:
+    """Add to an error where the user's functions are defined, as `body: train.py:41   def f(i):`,
+    and where they were passed to us.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        lines = [f"\n  {key}: {line}" for key, f in functions.items() if (line := _definition(f))]
+        raise type(error)(f"{error}{''.join(lines)}{here('called at')}") from None
+
+
+def _definition(function: Any) -> str:
+    """The first line of a user's function, "" if it has none."""
+    code = getattr(getattr(function, "func", function), "__code__", None)  # a partial's function
+    if code is None or not _judge_file(code.co_filename):
         return ""
-    frame = frames[0]
+    return _show(Frame(code, -1))
+
+
+def _show(frame: Frame) -> str:
     return f"{_short_path(frame.filename)}:{frame.lineno}   {frame.line}".rstrip()
+
+
+@cache
+def _is_installed(filename: str) -> bool:
+    """Whether a file came with Python or with an installed package."""
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    homes = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib", "scripts")}
+    path = os.path.abspath(filename)
+    installed = any(path.startswith(os.path.join(home, "")) for home in homes)
+    return installed or "site-packages" in path or "dist-packages" in path
 
 
 def _short_path(filename: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import DType
-from headrace.core.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from headrace.core.errors import CancelledError, InvalidArgumentError, OpError, OutOfRangeError
 from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
 from headrace.devices.batches import pad_together, stack
@@ -143,7 +143,9 @@ class _Dequeue(_Waiter):
     def wish(self) -> str:
         count = self.lacking + len(self.taken)
         what = "an element" if count == 1 else f"{count} elements"
-        return f"{what} of {self.queue} ({len(self.taken) + len(self.queue.elements)} are there)"
+        failed = "; its producer failed" if self.queue.failure is not None else ""
+        there = len(self.taken) + len(self.queue.elements)
+        return f"{what} of {self.queue} ({there} are there{failed})"
 
     def advance(self, ended: list[_Waiter]) -> int:
         queue = self.queue
@@ -222,6 +224,7 @@ class Queue(Resumable):
         self.capacity = sys.maxsize if capacity < 0 else capacity
         self.closed = False
         self._lock = Lock()
+        self.failure: BaseException | None = None  # of what filled it: why no more elements come
         self._adding: OrderedDict[Pending, _Waiter] = OrderedDict()
         self._resumed: list[_Waiter] = []  # those for which nobody waits any more
         self._taking: OrderedDict[Pending, _Waiter] = OrderedDict()
@@ -382,16 +385,25 @@ class Queue(Resumable):
             ended = self._serve()
         _tell(ended)
 
-    def closed_error(self) -> CancelledError:
-        return CancelledError(None, None, f"{self} is closed.")
+    def closed_error(self) -> OpError:
+        return self._explained(CancelledError(None, None, f"{self} is closed."))
 
-    def exhausted_error(self, wanted: int, size: int) -> OutOfRangeError:
-        return OutOfRangeError(
-            None,
-            None,
+    def exhausted_error(self, wanted: int, size: int) -> OpError:
+        message = (
             f"{self} is closed and has insufficient elements (requested {wanted}, current size "
-            f"{size})",
+            f"{size})"
         )
+        return self._explained(OutOfRangeError(None, None, message))
+
+    def _explained(self, error: OpError) -> OpError:
+        """Add to an error why the queue was closed, if its producer failed."""
+        if self.failure is not None:
+            first, *rest = str(self.failure).splitlines() or [""]
+            error.add_detail(f"its producer failed: {type(self.failure).__name__}: {first}")
+            for line in rest:
+                error.add_detail(f"  {line.removeprefix('  ')}")
+            error.__cause__ = self.failure
+        return error
 
     def __str__(self) -> str:
         return f"{self.kind} '{self.name}'"

@@ -445,10 +445,9 @@ def check_inputs(
             why = (
                 "they are in different while loops" if own else f"'{t.op.name}' is in a while loop"
             )
-            here = source.user_line(source.capture())
             raise ValueError(
                 f"Cannot use '{t.op.name}' as input to '{name}' because {why}.{made_at(t.op)}"
-                f"\n  '{name}' was to be made at {here}"
+                + source.here(f"'{name}' was to be made at")
             )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from headrace.core import source
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.locks import RLock
@@ -51,6 +52,7 @@ class Graph:
         self._unfeedable: set[Tensor] = set()
         self._unfetchable: set[Any] = set()
         self._finalized = False
+        self._finalized_at: Sequence[source.Frame] = ()
         self._contexts = False  # whether there ever was a control-flow context
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
@@ -81,7 +83,8 @@ class Graph:
         with self._lock:
             self._check_not_finalized()
             if name in self._by_name:
-                raise ValueError(f"Duplicate node name in graph: '{name}'")
+                first = made_at(self._by_name[name])
+                raise ValueError(f"Duplicate node name in graph: '{name}'{first}")
             if not _VALID_NAME.fullmatch(name):
                 raise ValueError(f"'{name}' is not a valid node name")
             for t in inputs:
@@ -179,7 +182,11 @@ class Graph:
 
     def _check_not_finalized(self) -> None:
         if self._finalized:
-            raise RuntimeError("Graph is finalized and cannot be modified.")
+            raise RuntimeError(
+                "Graph is finalized and cannot be modified."
+                + source.here("modified at")
+                + source.trail(self._finalized_at, "finalized at")
+            )
 
     def _mutated(self) -> None:
         self.mutations += 1
@@ -204,6 +211,7 @@ class Graph:
     def finalize(self) -> None:
         """Forbid further operations: what runs from now on can't grow the graph."""
         self._finalized = True
+        self._finalized_at = source.capture()
 
     def _unsafe_unfinalize(self) -> None:
         self._finalized = False

@@ -291,10 +291,13 @@ class Operation:
 _UNKNOWN = TensorShape(None)
 
 
-def made_at(*ops: Operation) -> str:
-    """Lines that say where the user's program made `ops`, for the end of a message."""
-    found = [(op.name, source.user_line(op.traceback_frames)) for op in ops]
-    return "".join(f"\n  '{name}' was made at {where}" for name, where in found if where)
+def made_at(*ops: Operation, most: int = 1) -> str:
+    """Lines that say where the user's program made `ops`, for the end of a message: at most `most`
+    calls of each, innermost first.
+    """
+    return "".join(
+        source.trail(op.traceback_frames, f"'{op.name}' was made at", most) for op in ops
+    )
 
 
 def _public_value(kind: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core import nest
+from headrace.core import nest, source
 from headrace.core.export import export
 from headrace.graph.contexts import CondContext
 from headrace.graph.default import get_default_graph
@@ -56,10 +56,11 @@ def cond(
         true_results, true_flat = _build_branch(on_true, true_fn, "true_fn", strict)
         on_false = CondContext(pred, pivots[0], 0)
         false_results, false_flat = _build_branch(on_false, false_fn, "false_fn", strict)
-        _check_structures(true_results, false_results)
+        with source.naming(true_fn=true_fn, false_fn=false_fn):
+            _check_structures(true_results, false_results)
+            _check_types(true_flat, false_flat)
         if not true_flat:
             raise ValueError("true_fn and false_fn must return at least one result.")
-        _check_types(true_flat, false_flat)
         merged = [b.merge_op(pair)[0] for pair in zip(false_flat, true_flat, strict=True)]
         record_branches(on_true, on_false)
         leaves = nest.flatten(true_results, expand_composites=True)

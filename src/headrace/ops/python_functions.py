@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.core import dtypes, errors
+from headrace.core import dtypes, errors, source
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
@@ -57,12 +57,23 @@ def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
         )
     try:
         return function(*arguments)
-    except errors.OpError as error:
-        kind: Any = errors.exception_type_from_error_code(error.error_code)
-        raise kind(None, op, f"{type(error).__name__}: {error.message}") from error
     except Exception as error:
+        failed = _failure(op, error)
+        raise failed from error
+
+
+def _failure(op: Operation, error: Exception) -> errors.OpError:
+    """What a step raises for an exception of a user's function: its text and its lines."""
+    if isinstance(error, errors.OpError):
+        kind: Any = errors.exception_type_from_error_code(error.error_code)
+        message = error.message
+    else:
         kind = next(k for types, k in _ERRORS if isinstance(error, types))
-        raise kind(None, op, f"{type(error).__name__}: {error}") from error
+        message = str(error)
+    failed = kind(None, op, f"{type(error).__name__}: {message}")
+    for line in source.user_lines(source.captured(error.__traceback__), "raised at"):
+        failed.add_detail(line)
+    return failed
 
 
 def _outputs(results: Any, types: Sequence[dtypes.DType], token: str) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.core import nest
+from headrace.core import nest, source
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices, SparseTensor
@@ -160,7 +160,8 @@ def build_loop(
         returned = body(*body_vars)
         if not (nest.is_nested(returned) or hasattr(returned, "components")):
             returned = [returned]
-        _check_structure(body_vars, returned)
+        with source.naming(body=body):
+            _check_structure(body_vars, returned)
         results = [
             convert_to_tensor(flow_of(v)) for v in nest.flatten(returned, expand_composites=True)
         ]

@@ -35,7 +35,7 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
     if shape != sizes and sizes is not None and not _fits(shape, sizes):
         raise ValueError(
             f"Cannot feed value of shape {shape} for Tensor '{tensor.name}', which has shape "
-            f"'{tensor._shape}'{made_at(tensor.op)}"
+            f"'{tensor._shape}'{made_at(tensor.op, most=5)}"
         )
     return array
 
@@ -51,7 +51,7 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         raise TypeError(
             f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed "
             f"{value}. Acceptable feed values include Python scalars, strings, lists and numpy "
-            f"ndarrays: run the tensor first, and feed the result.{made_at(tensor.op)}"
+            f"ndarrays: run the tensor first, and feed the result.{made_at(tensor.op, most=5)}"
         )
     try:
         if value is None:
@@ -63,7 +63,7 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         raise kind(
             f"Cannot feed {value!r:.80} for Tensor '{tensor.name}' of type {dtype.name}: {error}"
-            f"{made_at(tensor.op)}"
+            f"{made_at(tensor.op, most=5)}"
         ) from None
     return array
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headrace.core import errors
+from headrace.core import errors, source
 from headrace.core.export import export
 from headrace.core.locks import Lock
 from headrace.devices.resources import Resources, reset_containers
@@ -86,6 +86,7 @@ class BaseSession:
         self._growth = GrowthWatch()
         self._partial: dict[str, _PartialRun] = {}
         self._closed = False
+        self._closed_at: Sequence[source.Frame] = ()
 
     @property
     def graph(self) -> Graph:
@@ -108,10 +109,15 @@ class BaseSession:
         wait or loop are cancelled, others end as if nothing had happened.
         """
         self._closed = True
+        self._closed_at = source.capture()
         self._resources.close(errors.CancelledError(None, None, "the session was closed"))
         self._plans.clear()
         self._partial.clear()
         self._resources = self._new_resources()
+
+    def _closed_error(self) -> RuntimeError:
+        closed = source.trail(self._closed_at, "closed at")
+        return RuntimeError(f"Attempted to use a closed Session.{source.here('used at')}{closed}")
 
     def _new_resources(self) -> Resources:
         resources = Resources()
@@ -169,7 +175,7 @@ class BaseSession:
     def _plan_for(self, fetches: Any, feed_dict: dict[Any, Any] | None, key: Any) -> _Plan:
         """Make the plan for these fetches and feeds, and keep it."""
         if self._closed:
-            raise RuntimeError("Attempted to use a closed Session.")
+            raise self._closed_error()
         if self._graph.version == 0:
             raise RuntimeError(
                 "The Session graph is empty. Add operations to the graph before calling run()."
@@ -299,7 +305,7 @@ class BaseSession:
             if len(values) != len(keys):
                 raise TypeError(f"this callable takes {len(keys)} values, not {len(values)}")
             if self._closed:
-                raise RuntimeError("Attempted to use a closed Session.")
+                raise self._closed_error()
             arrays = list(map(feed_array, keys, values))
             if kwargs:
                 got = self._run_watched(
@@ -331,7 +337,7 @@ class BaseSession:
     ) -> Any:
         """Feed more of a partial run, and fetch what that allows."""
         if self._closed:
-            raise RuntimeError("Attempted to use a closed Session.")
+            raise self._closed_error()
         run = self._partial.get(handle)
         if run is None:
             raise errors.InvalidArgumentError(

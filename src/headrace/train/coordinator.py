@@ -49,6 +49,11 @@ class Coordinator:
         self._joined = False
 
     @property
+    def error(self) -> BaseException | None:
+        """The first error that was reported, None if the stop is an orderly one."""
+        return self._error
+
+    @property
     def joined(self) -> bool:
         """Whether `join` has ended since the threads were started."""
         return self._joined

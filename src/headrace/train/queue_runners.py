@@ -16,12 +16,14 @@ from typing import Any
 from headrace.core import errors, proto
 from headrace.core.export import export
 from headrace.core.locks import Lock
+from headrace.devices.queues import Queue
 from headrace.graph import default
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.queue_classes import QueueBase
+from headrace.ops.shared_state import state_behind
 from headrace.session.resuming import gate
 from headrace.session.session import BaseSession
 from headrace.train.coordinator import Coordinator
@@ -157,12 +159,15 @@ class QueueRunner:
                 try:
                     with entrance:
                         enqueue()
-                except self._closed_types:
+                except self._closed_types as error:
                     finished = True
+                    if error.__cause__ is not None:  # the queue that it reads from was cut off
+                        self._blame(sess, error.__cause__)
                     if self._ended(sess):
                         _quietly(sess, self._close_op)
                     return
         except Exception as error:
+            self._blame(sess, error)
             if coord is None:
                 _log.error("Exception in QueueRunner: %s", error)
                 with self._lock:
@@ -185,7 +190,18 @@ class QueueRunner:
 
     def _close_on_stop(self, sess: BaseSession, cancel_op: Any, coord: Coordinator) -> None:
         coord.wait_for_stop()
+        if coord.error is not None:
+            self._blame(sess, coord.error)
         _quietly(sess, cancel_op)
+
+    def _blame(self, sess: BaseSession, error: BaseException) -> None:
+        """Let the queue tell whoever reads from it why no more elements come: the first reason."""
+        try:
+            state = state_behind(sess.run(self._queue.queue_ref), Queue)
+        except Exception as lost:  # the session was closed: there are no readers
+            _log.debug("Ignored exception: %s", lost)
+        else:
+            state.failure = state.failure or error
 
     # -- Saving ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.shapes import TensorShape, as_shape
-from headrace.core.source import user_line
+from headrace.core.source import user_lines
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
@@ -185,7 +185,7 @@ class VariableStore:
                 raise ValueError(
                     f"Variable {name} already exists, disallowed. Did you mean to set reuse=True "
                     "or reuse=tf.AUTO_REUSE in VarScope? Originally defined at:\n\n  "
-                    f"{user_line(found.op.traceback_frames)}"
+                    + "\n  ".join(user_lines(found.op.traceback_frames, "")).lstrip()
                 )
             return _checked(found, name, shape, dtype)
         if reuse is True:

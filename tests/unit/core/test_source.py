@@ -104,3 +104,41 @@ def test_stack_behaves_as_a_tuple_of_frames():
     assert len({*frames, *frames}) == 3
     with pytest.raises(IndexError):
         frames[3]
+
+
+def test_user_lines_leave_out_what_runs_the_program():
+    tool = run_as(os.path.join(os.path.dirname(pytest.__file__), "imaginary.py"), CALL)["call"]
+    program = run_as("/home/user/train.py", CALL)["call"]
+    frames = tool(lambda: program(lambda: tool(source.capture)))
+    inner, outer = (f"{os.path.dirname(pytest.__file__)}/imaginary.py:2", "/home/user/train.py:2")
+    lines = source.user_lines(frames, "made at", most=3)
+    assert [line.split("   ")[0] for line in lines[:1]] == [f"made at {inner}"]
+    assert lines[2] == f"  called from {outer}"
+    assert not any("_pytest" in line for line in source.user_lines(frames, "made at", most=20))
+    assert source.user_lines([], "made at") == []
+    only = [frames[0]]  # an operation that a tool made for itself
+    assert source.user_lines(only, "made at") == [f"made at {inner}"]
+
+
+def test_frames_of_an_exception():
+    def fail():
+        raise KeyError("a")
+
+    through_library = run_as(LIBRARY, CALL)["call"]
+    try:
+        through_library(fail)
+    except KeyError as error:
+        frames = source.captured(error.__traceback__)
+    assert [frame.function for frame in frames] == ["fail", "test_frames_of_an_exception"]
+    assert frames[0].line == 'raise KeyError("a")'
+
+
+def test_errors_name_the_functions_that_a_user_passed():
+    def body():
+        pass
+
+    with pytest.raises(TypeError) as caught, source.naming(body=body, other=3):
+        raise TypeError("wrong")
+    first, second, third = str(caught.value).splitlines()
+    assert first == "wrong" and second.endswith("   def body():")
+    assert second.startswith("  body: ") and third.startswith("  called at ")

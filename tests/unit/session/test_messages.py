@@ -201,8 +201,115 @@ def test_an_exception_in_a_python_function(session):
     assert text(caught) == full("""
         ValueError: no such row
           made at train.py:7   y = tf.py_func(load, [tf.constant(1.0)], tf.float32, name="loaded")
+          raised at train.py:7   raise ValueError("no such row")
     """)
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_the_calls_that_made_an_operation_are_shown(session):
+    def dense(x):
+        return tf.matmul(x, tf.ones([3, 4]), name="product")
+
+    def model(depth):
+        return model(depth - 1) if depth else dense(x)
+
+    x = tf.placeholder(tf.float32, [None, None])
+    for depth, repeated in (0, 0), (1, 1), (9, 3):
+        y = model(depth)
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            session.run(y, {x: np.ones((2, 2))})
+        _, made, *calls = text(caught).splitlines()[: -len(caught.value.details)]
+        assert made == '  made at train.py:7   return tf.matmul(x, tf.ones([3, 4]), name="product")'
+        line = "    called from train.py:7   return model(depth - 1) if depth else dense(x)"
+        assert calls[: repeated + 1] == [line] * (repeated + 1)
+        assert calls[repeated + 1 :] == (
+            ["    called from train.py:7   y = model(depth)"] if depth < 9 else []
+        )
+
+
+def test_an_exception_deep_in_a_python_function_shows_its_calls(session):
+    def find(row):
+        return {}[row]
+
+    def load(x):
+        return find(int(x))
+
+    y = tf.py_func(load, [tf.constant(1.0)], tf.float32, name="loaded")
+    with pytest.raises(tf.errors.UnknownError) as caught:
+        session.run(y)
+    assert text(caught) == full("""
+        KeyError: 1
+          made at train.py:7   y = tf.py_func(load, [tf.constant(1.0)], tf.float32, name="loaded")
+          raised at train.py:7   return {}[row]
+            called from train.py:7   return find(int(x))
+    """)
+
+
+def test_a_finalized_graph(session):
+    session.graph.finalize()
+    with pytest.raises(RuntimeError) as caught:
+        tf.constant(1.0)
+    assert text(caught) == full("""
+        Graph is finalized and cannot be modified.
+          modified at train.py:7   tf.constant(1.0)
+          finalized at train.py:7   session.graph.finalize()
+    """)
+
+
+def test_a_closed_session(session):
+    x = tf.constant(1.0)
+    call = session.make_callable(x)
+    session.close()
+    for use in (lambda: session.run(x), call, lambda: session.partial_run("handle", x)):
+        with pytest.raises(RuntimeError) as caught:
+            use()
+        first, *lines = text(caught).splitlines()
+        assert first == "Attempted to use a closed Session."
+        assert lines[0].startswith("  used at train.py:7   ")
+        assert lines[-1] == "  closed at train.py:7   session.close()"
+
+
+def test_branches_that_differ(session):
+    p = tf.placeholder(tf.bool)
+
+    def one():
+        return tf.constant(1.0)
+
+    def two():
+        return tf.constant(1), tf.constant(2)
+
+    with pytest.raises(ValueError, match="Incompatible return values of true_fn") as caught:
+        tf.cond(p, one, two)
+    assert text(caught).splitlines()[-3:] == [
+        "  true_fn: train.py:7   def one():",
+        "  false_fn: train.py:7   def two():",
+        "  called at train.py:7   tf.cond(p, one, two)",
+    ]
+    with pytest.raises(ValueError, match="must have the same type: float32, int32") as caught:
+        tf.cond(p, one, lambda: 2)
+    assert text(caught).splitlines()[-1] == "  called at train.py:7   tf.cond(p, one, lambda: 2)"
+
+
+def test_a_loop_that_returns_other_variables(session):
+    def body(i):
+        return i, i
+
+    with pytest.raises(ValueError, match="don't have the same nested structure") as caught:
+        tf.while_loop(lambda i: i < 3, body, [0])
+    assert text(caught).splitlines()[-2:] == [
+        "  body: train.py:7   def body(i):",
+        "  called at train.py:7   tf.while_loop(lambda i: i < 3, body, [0])",
+    ]
+
+
+def test_a_node_name_that_is_taken(session):
+    tf.constant(1.0, name="a")
+    with pytest.raises(ValueError, match="Duplicate node name") as caught:
+        tf.constant(1.0, name="a/")
+    assert text(caught) == full("""
+        Duplicate node name in graph: 'a'
+          'a' was made at train.py:7   tf.constant(1.0, name="a")
+    """)
 
 
 def test_an_error_in_a_gradient_names_the_forward_operation(session):

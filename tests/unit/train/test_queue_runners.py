@@ -110,3 +110,43 @@ def test_a_monitored_session_has_started_its_runners():
     for kind in (tf.train.MonitoredSession, tf.train.SingularMonitoredSession):
         with tf.Graph().as_default(), kind() as session:
             assert tf.train.start_queue_runners(session) == []
+
+
+def test_a_queue_that_was_cut_off_says_why():
+    """The error of a producer reaches the readers of its queue, through queues in between."""
+
+    def read():
+        raise RuntimeError("no such disk")
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        first, second = (tf.FIFOQueue(3, tf.float32, shapes=[[]]) for _ in range(2))
+        reading = tf.py_func(read, [], tf.float32)
+        tf.train.add_queue_runner(tf.train.QueueRunner(first, [first.enqueue(reading)]))
+        tf.train.add_queue_runner(tf.train.QueueRunner(second, [second.enqueue(first.dequeue())]))
+        item, more = second.dequeue(), first.enqueue(1.0)
+        coord = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coord)
+        with pytest.raises(tf.errors.OutOfRangeError) as caught:
+            session.run(item)
+        lines = str(caught.value).splitlines()
+        assert "is closed and has insufficient elements (requested 1, current size 0)" in lines[0]
+        assert "  its producer failed: UnknownError: RuntimeError: no such disk" in lines
+        assert any(line.startswith("    raised at ") for line in lines)
+        assert isinstance(caught.value.__cause__, tf.errors.UnknownError)
+        with pytest.raises(tf.errors.CancelledError, match="its producer failed: UnknownError"):
+            session.run(more)
+        with pytest.raises(tf.errors.UnknownError, match="no such disk"):
+            coord.join(threads)
+
+
+def test_a_queue_that_was_closed_in_order_has_no_one_to_blame():
+    with tf.Graph().as_default(), tf.Session() as session:
+        item = tf.train.input_producer([1.0], num_epochs=1).dequeue()
+        session.run(tf.local_variables_initializer())
+        threads = tf.train.start_queue_runners(session)
+        session.run(item)
+        with pytest.raises(tf.errors.OutOfRangeError) as caught:
+            session.run(item)
+        assert "failed" not in str(caught.value)
+        for thread in threads:
+            thread.join()
