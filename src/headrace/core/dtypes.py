@@ -259,3 +259,11 @@ def as_dtype(type_value: Any) -> DType:
 def of_array(array: np.ndarray) -> DType:
     """The DType of an array's elements; arrays of text or of Python objects hold strings."""
     return _LOOKUP.get(array.dtype) or as_dtype(array.dtype)
+
+
+_CPP_NAMES: Final = {"float32": "float", "float64": "double", "float16": "half"}
+
+
+def show_type(dtype: DType) -> str:
+    """A dtype's name as the messages of TensorFlow's kernels have it."""
+    return _CPP_NAMES.get(dtype.name, dtype.name)

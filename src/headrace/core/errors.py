@@ -252,6 +252,14 @@ class ShapeError(InvalidArgumentError, ValueError):
         super().__init__(node_def, op, message, hint=hint)
 
 
+class OperatorNotAllowedInGraphError(TypeError):
+    """Python's control flow was applied to a tensor that has no value yet."""
+
+
+class InaccessibleTensorError(ValueError):
+    """A tensor was used outside of the branch, loop or function that it belongs to."""
+
+
 _CLASS_OF_CODE: Final[dict[int, type[OpError]]] = {
     UNKNOWN: UnknownError,
     **{cls._code: cls for cls in _CodedError.__subclasses__()},

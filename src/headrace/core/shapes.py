@@ -188,6 +188,20 @@ def all_known(sizes: Iterable[int | None]) -> list[int] | None:
     return found
 
 
+def mismatch(message: str, of_op: str) -> ValueError:
+    """The error for shapes that contradict each other, or a rank: `message` is for users who
+    compare shapes, `of_op` says it as messages about ops do.
+    """
+    error = ValueError(message)
+    error.of_op = of_op  # type: ignore[attr-defined]
+    return error
+
+
+def words_of_op(error: Exception) -> str:
+    """What an error about shapes says in a message about an op."""
+    return getattr(error, "of_op", str(error))
+
+
 class TensorShape:
     """The static shape of a tensor: known, partly known, or of unknown rank."""
 
@@ -344,7 +358,7 @@ class TensorShape:
     def assert_is_compatible_with(self, other: Any) -> None:
         """Raise ValueError unless `is_compatible_with(other)`."""
         if not self.is_compatible_with(other):
-            raise ValueError(f"Shapes {self} and {as_shape(other)} are incompatible")
+            raise ValueError(f"Shapes {self} and {other} are incompatible")
 
     def merge_with(self, other: Any) -> "TensorShape":
         """The shape that knows what either knows; ValueError if they contradict each other."""
@@ -352,7 +366,8 @@ class TensorShape:
         if self.sizes is None or other.sizes is None:
             return other if self.sizes is None else self
         if not self.is_compatible_with(other):
-            raise ValueError(f"Shapes {self} and {other} are not compatible")
+            message = f"Shapes {self} and {other} are not compatible"
+            raise mismatch(message, _difference(self, other))
         return TensorShape.of(
             tuple(b if a is None else a for a, b in zip(self.sizes, other.sizes, strict=True))
         )
@@ -372,20 +387,24 @@ class TensorShape:
         if self.sizes is None:
             return unknown_shape(rank)
         if len(self.sizes) != operator.index(rank):
-            raise ValueError(f"Shape {self} must have rank {rank}")
+            raise self._misfit("", rank)
         return self
 
     def with_rank_at_least(self, rank: int) -> "TensorShape":
         """This shape; ValueError if it is known to have a smaller rank."""
         if self.sizes is not None and len(self.sizes) < rank:
-            raise ValueError(f"Shape {self} must have rank at least {rank}")
+            raise self._misfit("at least ", rank)
         return self
 
     def with_rank_at_most(self, rank: int) -> "TensorShape":
         """This shape; ValueError if it is known to have a larger rank."""
         if self.sizes is not None and len(self.sizes) > rank:
-            raise ValueError(f"Shape {self} must have rank at most {rank}")
+            raise self._misfit("at most ", rank)
         return self
+
+    def _misfit(self, bound: str, rank: int) -> ValueError:
+        message = f"Shape {self} must have rank {bound}{rank}"
+        return mismatch(message, f"Shape must be {bound}rank {rank} but is rank {self.rank}")
 
     def assert_has_rank(self, rank: int) -> None:
         """Raise ValueError if the rank is known to differ from `rank`."""
@@ -396,6 +415,18 @@ class TensorShape:
         other = as_shape(other)
         if not _fits(self.rank, other.rank):
             raise ValueError(f"Shapes {self} and {other} must have the same rank")
+
+
+def _difference(a: TensorShape, b: TensorShape) -> str:
+    """In what two shapes that should be equal differ first."""
+    if a.rank != b.rank:
+        return f"Shapes must be equal rank, but are {a.rank} and {b.rank}"
+    pairs = zip(a.sizes or (), b.sizes or (), strict=True)
+    i, m, n = next((i, m, n) for i, (m, n) in enumerate(pairs) if not _fits(m, n))
+    return (
+        f"Dimension {i} in both shapes must be equal, but are {m} and {n}. Shapes are "
+        f"{show_shape(a)} and {show_shape(b)}."
+    )
 
 
 # The slot's own setter: the way around TensorShape.__setattr__, and a cheap one.

@@ -346,11 +346,23 @@ def _rank(dtype: DType) -> int:
     return next((rank for rank, kind in enumerate(_KINDS) if getattr(dtype, kind)), -1)
 
 
+def _first_sizes(value: Any) -> list[int]:
+    """The sizes of a list, of its first element, of that one's first element ..."""
+    sizes = []
+    while isinstance(value, list | tuple):
+        sizes.append(len(value))
+        value = value[0] if value else None
+    return sizes
+
+
 def _from_python(value: Any, dtype: DType | None) -> np.ndarray:
     try:
         natural = np.array(value)
     except ValueError:
-        raise ValueError(f"Argument must be a dense tensor: {reprlib.repr(value)}") from None
+        raise ValueError(
+            f"Argument must be a dense tensor: {reprlib.repr(value)} - got shape "
+            f"{list(np.array(value, object).shape)}, but wanted {_first_sizes(value)}."
+        ) from None
     if natural.size == 0:
         return np.empty(natural.shape, (dtype or dtypes.float32).numpy)
     if natural.dtype.kind in "SU":

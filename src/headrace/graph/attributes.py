@@ -34,7 +34,7 @@ class FunctionName:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
+def as_attribute(attribute: Attribute, value: Any, op_type: str, *, from_file: bool = False) -> Any:
     """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be
     one.
     """
@@ -48,11 +48,16 @@ def as_attribute(attribute: Attribute, value: Any, op_type: str) -> Any:
             value = convert(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
-            f"Expected {attribute.kind} for argument '{attribute.name}' of '{op_type}' Op, "
-            f"not {value!r}: {error}"
+            f"Expected {expected(attribute)} for argument '{attribute.name}' not {value!r}. "
+            f"(op: '{op_type}': {error})"
         ) from None
-    check_limits(attribute, value, op_type, attribute.name)
+    check_limits(attribute, value, op_type, attribute.name, from_file)
     return value
+
+
+def expected(attribute: Attribute) -> str:
+    """What kind of value an attribute takes, in TensorFlow's words."""
+    return attribute.kind.replace("type", "DataType")
 
 
 def plain(value: Any, attribute: Attribute | None) -> Any:
@@ -62,9 +67,11 @@ def plain(value: Any, attribute: Attribute | None) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> None:
+def check_limits(
+    attribute: Attribute, value: Any, op_type: str, name: str, from_file: bool = False
+) -> None:
     """Refuse a canonical value that the attribute may not have; `name` is what the user passed it
-    by.
+    by, unless it's `from_file`, a NodeDef's.
     """
     allowed, minimum = attribute.allowed, attribute.minimum
     if allowed is not None:
@@ -74,13 +81,17 @@ def check_limits(attribute: Attribute, value: Any, op_type: str, name: str) -> N
             if attribute.element == "type":
                 names = ", ".join(t.name for t in allowed)
                 raise TypeError(
-                    f"Value passed to parameter '{name}' of '{op_type}' Op has DataType {v.name} "
-                    f"not in list of allowed values: {names}"
+                    f"Value passed to parameter '{name}' has DataType {v.name} not in list of "
+                    f"allowed values: {names} (op: '{op_type}')"
                 )
             choices = '", "'.join(allowed)
+            if from_file:
+                raise ValueError(
+                    f"Value for attr '{name}' of \"{v}\" is not in the list of allowed values: "
+                    f'"{choices}"; Op type: {op_type}'
+                )
             raise ValueError(
-                f"Value for attr '{name}' of \"{v}\" is not in the list of allowed values: "
-                f'"{choices}"; Op type: {op_type}'
+                f"Attr '{name}' of '{op_type}' Op passed string '{v}' not in: \"{choices}\"."
             )
     if minimum is not None:
         size = len(value) if attribute.is_list else value

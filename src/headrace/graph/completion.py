@@ -31,7 +31,7 @@ def complete_attributes(
                 raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
             value = attribute.default
         if value is not None:
-            attrs[attribute.name] = as_attribute(attribute, value, schema.op_type)
+            attrs[attribute.name] = as_attribute(attribute, value, schema.op_type, from_file=True)
     position = 0
     single_lists = [a for a in schema.inputs if a.is_list]
     for argument in schema.inputs:
@@ -72,7 +72,7 @@ def complete_attributes(
                 if attribute.default is MISSING:
                     raise ValueError(f"'{schema.op_type}' Op needs attr '{attribute.name}'")
                 attrs[attribute.name] = attribute.default
-            as_attribute(attribute, attrs[attribute.name], schema.op_type)
+            as_attribute(attribute, attrs[attribute.name], schema.op_type, from_file=True)
     return attrs
 
 

@@ -273,7 +273,7 @@ class Graph:
         ):
             if obj.graph is not self:
                 op = obj.op if isinstance(obj, Tensor) else obj
-                name = f"Operation '{obj.name}'" if op is obj else str(obj)
+                name = f"Operation '{obj.name}'" if op is obj else f"Tensor {obj}"
                 raise ValueError(f"{name} is not an element of this graph.{made_at(op)}")
             return obj
         raise TypeError(f"Can not convert a {type(obj).__name__} into a {what}.")

@@ -255,7 +255,8 @@ def read_attributes(
         known = schema.attributes.get(key)
         try:
             if known is not None:
-                attrs[key] = as_attribute(known, from_proto(value, known.kind), schema.op_type)
+                plain = from_proto(value, known.kind)
+                attrs[key] = as_attribute(known, plain, schema.op_type, from_file=True)
             elif key.startswith("_"):
                 attrs[key] = from_proto(value)
             elif not _is_new_default(key, value, producer):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import ShapeError
-from headrace.core.shapes import TensorShape, show_shape
+from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.dataflow import Feed, Node, Value
 from headrace.graph.definition import Effect, Kind, bind_kernel
 from headrace.graph.operation import Operation, Tensor
@@ -130,9 +130,8 @@ def group(schema: Any, attrs: dict[str, Any], flat: list[Any]) -> list[Any]:
 
 def _shape_error(op: Operation | Node, error: Exception) -> ShapeError:
     shapes = ", ".join(show_shape(t._shape) for t in op._inputs)
-    message = str(error).rstrip(".")
     where = f"for '{op.name}' (op: '{op.type}') with input shapes: {shapes}."
-    return ShapeError(f"{message} {where}", op=op)
+    return ShapeError(f"{words_of_op(error)} {where}", op=op)
 
 
 def constant_value(tensor: Tensor | Value) -> np.ndarray | None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.core import source
+from headrace.core import errors, source
 from headrace.core.dtypes import DType
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape, as_shape
+from headrace.core.shapes import TensorShape, as_shape, words_of_op
 from headrace.graph import attributes, default
 from headrace.graph.definition import Definition
 
@@ -73,7 +73,7 @@ class Tensor:
         try:
             self._shape = self._shape.merge_with(as_shape(shape))
         except ValueError as error:
-            raise ValueError(f"set_shape of {self.name}: {error}") from None
+            raise ValueError(f"{words_of_op(error)} In set_shape of {self.name}.") from None
 
     @property
     def held(self) -> Any:
@@ -103,25 +103,27 @@ class Tensor:
         return self
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "Using a `tf.Tensor` as a Python `bool` is not allowed. Use `if t is not None:` to "
-            "test "
-            "whether a tensor is defined, and tf.cond to branch on a tensor's value."
+        raise errors.OperatorNotAllowedInGraphError(
+            "using a `tf.Tensor` as a Python `bool` is not allowed in Graph execution. Use `if t "
+            "is not None:` to test whether a tensor is defined, and tf.cond to branch on its value."
         )
 
     def __iter__(self) -> Any:
-        raise TypeError(
-            f"{self} is not iterable: its length is known only while a step runs. Use tf.unstack "
-            "to "
-            "split it, or tf.map_fn to apply a function to each of its rows."
+        raise errors.OperatorNotAllowedInGraphError(
+            "iterating over `tf.Tensor` is not allowed in Graph execution. The length of "
+            f"{self} is known only while a step runs: use tf.unstack to split it, or tf.map_fn to "
+            "apply a function to each of its rows."
         )
 
     def __len__(self) -> int:
-        raise TypeError(f"len is not defined for {self}: use tf.shape or tensor.shape")
+        raise TypeError(
+            f"len is not well defined for symbolic Tensors. ({self.name}) Please call `x.shape` "
+            "rather than `len(x)` for shape information."
+        )
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(
-            f"Cannot convert a symbolic Tensor ({self.name}) to a numpy array: run it in a session."
+            f"Cannot convert a symbolic Tensor ({self.name}) to a numpy array. Run it in a session."
         )
 
 
@@ -323,9 +325,9 @@ def _session_for(session: Any, graph: Graph, action: str, method: str) -> Any:
             f"sess.as_default()` or pass an explicit session to `{method}(session=sess)`"
         )
     if session.graph is not graph:
+        call = f"`{method}(session=sess)`" if method == "eval" else f"{method}(session=sess)"
         raise ValueError(
             f"Cannot use {which} session to {action}: the {action.split()[1]}'s graph is "
-            "different from the session's graph. Pass a session of its own graph to "
-            f"`{method}(session=sess)`."
+            f"different from the session's graph. Pass an explicit session to {call}."
         )
     return session

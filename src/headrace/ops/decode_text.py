@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.dtypes import as_dtype, show_type
 from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
@@ -51,10 +52,18 @@ def _round_to_float32(text: str, value: float) -> float:
     return far if (exact > half) == (far > near) else near
 
 
+def _unreadable(text: bytes) -> str:
+    return f"StringToNumberOp could not correctly convert string: {_shown(text)}"
+
+
+def _shown(text: bytes) -> str:
+    return text.decode(errors="backslashreplace")
+
+
 def _parse_float(text: bytes, single: bool) -> float:
     body = text.strip(_WHITESPACE)
     if len(text) >= _FLOAT_TEXT_LIMIT or not text:
-        raise ValueError(f"could not convert string {text!r} to a float")
+        raise ValueError(_unreadable(text))
     if not body:
         return 0.0  # nothing but whitespace: TensorFlow reads zero
     if match := _HEXADECIMAL.fullmatch(body):
@@ -63,7 +72,7 @@ def _parse_float(text: bytes, single: bool) -> float:
     if _SPECIAL.fullmatch(body):
         return float(body)
     if not _DECIMAL.fullmatch(body):
-        raise ValueError(f"could not convert string {text!r} to a float")
+        raise ValueError(_unreadable(text))
     value = float(body)
     return _round_to_float32(body.decode(), value) if single else value
 
@@ -75,7 +84,7 @@ def _parse_integer(text: bytes, dtype: np.dtype) -> int:
     digits = body.lstrip(b"-").lstrip(b"0")
     value = int(body) if _INTEGER.fullmatch(body) and len(digits) < 20 else None
     if value is None or not limits.min <= value <= limits.max:
-        raise ValueError(f"could not convert string {text!r} to {dtype}")
+        raise ValueError(_unreadable(text))
     return value
 
 
@@ -165,7 +174,10 @@ def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.n
         raise ValueError(f"DecodeRaw needs strings of one size, got sizes {sorted(sizes)}")
     size = sizes.pop() if sizes else 0
     if size % dtype.itemsize:
-        raise ValueError(f"length {size} is not a multiple of {dtype.itemsize}, {dtype}'s size")
+        raise ValueError(
+            f"Input to DecodeRaw has length {size} that is not a multiple of {dtype.itemsize}, the "
+            f"size of {show_type(as_dtype(dtype))}"
+        )
     numbers = _view(b"".join(array.ravel().tolist()), dtype, little_endian)
     return numbers.reshape(*array.shape, size // dtype.itemsize)
 
@@ -302,12 +314,15 @@ def _column(index: int, fields: Sequence[bytes], default: np.ndarray, na_value: 
         if field and field != na_value:
             try:
                 values.append(parse(field))
-            except ValueError as error:
-                raise ValueError(f"field {index} in record {record}: {error}") from None
+            except ValueError:
+                kind = show_type(as_dtype(default.dtype))
+                raise ValueError(
+                    f"Field {index} in record {record} is not a valid {kind}: {_shown(field)}"
+                ) from None
         elif default.size:
             values.append(default.item())
         else:
-            raise ValueError(f"field {index} is required but missing in record {record}")
+            raise ValueError(f"Field {index} is required but missing in record {record}!")
     return values
 
 
@@ -331,7 +346,7 @@ def decode_csv(
         fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
         if len(fields) != len(defaults):
             raise ValueError(
-                f"expected {len(defaults)} fields, got {len(fields)} in record {index}"
+                f"Expect {len(defaults)} fields but have {len(fields)} in record {index}"
             )
         table.append(fields)
     outputs = []

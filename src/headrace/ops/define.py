@@ -19,7 +19,7 @@ from typing import Any
 from headrace.core.dtypes import DType
 from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
-from headrace.graph.attributes import as_attribute, check_limits
+from headrace.graph.attributes import as_attribute, check_limits, expected
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
 from headrace.graph.flow import Flow
@@ -215,7 +215,10 @@ def _complete(schema: Schema, attrs: dict[str, Any], flat: list[Tensor]) -> None
     for attribute in schema.attributes.values():
         if attribute.name not in attrs:
             if attribute.default is MISSING:
-                raise TypeError(f"'{schema.op_type}' Op needs a value for '{attribute.name}'")
+                raise TypeError(
+                    f"Expected {expected(attribute)} for argument '{attribute.name}' not None. "
+                    f"(op: '{schema.op_type}')"
+                )
             attrs[attribute.name] = attribute.default
         elif attribute.name in schema.inferred:
             _check_inferred(schema, attribute, attrs[attribute.name], flat)
@@ -294,11 +297,16 @@ def _convert_list(
                 f"List argument '{argument.name}' to '{schema.op_type}' Op has {len(values)} "
                 f"tensors, but '{argument.type_list_attr}' lists {len(types)} types."
             )
-    tensors = []
+    tensors: list[Tensor] = []
     for i, (value, wanted) in enumerate(zip(values, types, strict=True)):
         if wanted is None and argument.number_attr and tensors:
             wanted = tensors[0].dtype.base_dtype
-        tensors.append(_convert(schema, argument, f"{argument.name}_{i}", value, wanted, None))
+        try:
+            tensors.append(_convert(schema, argument, f"{argument.name}_{i}", value, wanted, None))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, ShapeError) or not argument.number_attr or len(values) < 2:
+                raise
+            raise _list_mismatch(schema, argument, values, wanted) from None
     found = [t.dtype.base_dtype for t in tensors]
     if argument.type_attr and found:
         attrs.setdefault(argument.type_attr, found[0])
@@ -323,9 +331,21 @@ def _convert(
                 value, wanted, name, preferred_dtype=preferred, as_ref=argument.is_ref
             )
         except TypeError as error:
-            if wanted is None or not hasattr(value, "dtype"):
+            if wanted is None:
                 raise
-            raise _type_mismatch(schema, argument, value, wanted) from error
+            if hasattr(value, "dtype"):
+                raise _type_mismatch(schema, argument, value, wanted) from error
+            raise TypeError(
+                f"Expected {wanted.name} passed to parameter '{argument.name}' of op "
+                f"'{schema.op_type}', got {value!r} of type '{type(value).__name__}' instead. "
+                f"Error: {error}"
+            ) from None
+        except ValueError as error:
+            if isinstance(error, ShapeError) or hasattr(value, "graph"):
+                raise
+            raise ValueError(
+                f"Tried to convert '{name}' to a tensor and failed. Error: {error}"
+            ) from None
     if wanted is not None and tensor.dtype.base_dtype is not wanted.base_dtype:
         raise _type_mismatch(schema, argument, tensor, wanted)
     if argument.is_ref and not tensor.dtype._is_ref_dtype:
@@ -334,6 +354,25 @@ def _convert(
             "(e.g.: a tf.Variable)"
         )
     return tensor
+
+
+def _list_mismatch(
+    schema: Schema, argument: Argument, values: Sequence[Any], wanted: DType | None
+) -> TypeError:
+    """The error for a list whose elements can't have one type; it shows the type of each."""
+    names = []
+    for value in values:
+        try:
+            names.append(convert_to_tensor(value, as_ref=argument.is_ref).dtype.base_dtype.name)
+        except (TypeError, ValueError):
+            names.append("<NOT CONVERTIBLE TO TENSOR>")
+    listed = f"'{argument.name}' of '{schema.op_type}' Op have types [{', '.join(names)}]"
+    made = made_at(*(v.op for v in values if isinstance(v, Tensor)))
+    if argument.dtype is not None:
+        fault = f"do not match expected type {argument.dtype.name}"
+    else:
+        fault = "don't all match"
+    return TypeError(f"Tensors in list passed to {listed} that {fault}.{made}")
 
 
 def _type_mismatch(schema: Schema, argument: Argument, value: Any, wanted: DType) -> TypeError:

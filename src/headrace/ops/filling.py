@@ -204,6 +204,8 @@ def _is_small(shape: Any) -> bool:
 
 
 def _shape_tensor(shape: Any) -> Tensor:
+    if isinstance(shape, list | tuple) and any(n is None for n in shape):
+        raise TypeError("Expected int32, got None of type 'NoneType' instead.")
     try:
         known = TensorShape(shape)
     except (TypeError, ValueError):
@@ -247,7 +249,7 @@ def ones_like(
 
 def _range_size(start: Any, limit: Any, delta: Any) -> int:
     if delta == 0:
-        raise ValueError("Requires delta != 0")
+        raise ValueError(f"Requires delta != 0: {delta}")
     if delta > 0 and start > limit:
         raise ValueError(f"Requires start <= limit when delta > 0: {start}/{limit}")
     if delta < 0 and start < limit:

@@ -55,7 +55,8 @@ def broadcasting(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
 
 
 def _unequal(a: TensorShape, b: TensorShape) -> str:
-    for m, n in zip(reversed(a.sizes or ()), reversed(b.sizes or ()), strict=False):
+    pairs = list(zip(reversed(a.sizes or ()), reversed(b.sizes or ()), strict=False))
+    for m, n in reversed(pairs):  # the outermost that differ, as TensorFlow reports them
         if m is not None and n is not None and m != n and 1 not in (m, n):
             return f"Dimensions must be equal, but are {m} and {n}"
     return f"Shapes {a} and {b} can't be broadcast together"
@@ -97,7 +98,9 @@ def resolve_axes(axes: list[int], rank: int) -> list[int]:
     """Non-negative, checked axes; ValueError names the one that is out of range."""
     for axis in axes:
         if not -rank <= axis < rank:
-            raise ValueError(f"Invalid reduction dimension {axis} for input with {rank} dimensions")
+            raise ValueError(
+                f"Invalid reduction dimension {axis} for input with {rank} dimensions."
+            )
     return [axis % rank for axis in axes] if rank else list(axes)
 
 

@@ -42,25 +42,16 @@ def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
     for s in known:
         if not s.sizes:
             raise ValueError("Can't concatenate scalars (use tf.stack instead)")
-        if s.rank != rank:
-            raise ValueError(f"Shapes must be equal rank, but are {rank} and {s.rank}")
+        s.with_rank(rank)
     if axis is None:
         return (None,) * rank
     axis = int(axis)
-    if not -rank <= axis < rank:
-        least = axis + 1 if axis >= 0 else -axis
-        raise ValueError(f"Shape must be at least rank {least} but is rank {rank}")
+    known[0].with_rank_at_least(axis + 1 if axis >= 0 else -axis)
     axis %= rank
-    sizes: list[int | None] = [None] * rank
-    for s in known:
-        for i, n in enumerate(s.sizes or ()):
-            if i != axis and n is not None:
-                if sizes[i] not in (n, None):
-                    raise ValueError(
-                        f"Dimension {i} in both shapes must be equal, but are {n} and {sizes[i]}. "
-                        f"Shapes are {show_shape(known[0])} and {show_shape(s)}."
-                    )
-                sizes[i] = n
+    before, after = known[0][:axis], known[0][axis + 1 :]
+    for s in known[1:]:
+        before, after = before.merge_with(s[:axis]), after.merge_with(s[axis + 1 :])
+    sizes = [*before.as_list(), None, *after.as_list()]
     joined = [s.sizes[axis] if s.sizes is not None else None for s in shapes]
     found = all_known(joined)
     sizes[axis] = None if found is None else sum(found)
@@ -83,7 +74,9 @@ def _concat(values: Any, axis: Any) -> np.ndarray:
                     f"ConcatOp : Ranks of all input tensors should match: shape[0] = "
                     f"{show_shape(first)} vs. shape[{i}] = {show_shape(np.shape(value))}"
                 ) from None
-        shapes = " vs. ".join(show_shape(np.shape(v)) for v in values)
+        shapes = " vs. ".join(
+            f"shape[{i}] = {show_shape(np.shape(v))}" for i, v in enumerate(values)
+        )
         raise ValueError(
             f"ConcatOp : Dimensions of inputs should match: {shapes} ({error})"
         ) from None
@@ -379,7 +372,8 @@ def _tile_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
     times = np.asarray(multiples).tolist()
     if np.ndim(multiples) != 1 or len(times) != np.ndim(x):
         raise ValueError(
-            f"Expected multiples argument to be a vector of length {np.ndim(x)} but got {times}"
+            f"Expected multiples argument to be a vector of length {np.ndim(x)} but got length "
+            f"{np.size(multiples)}"
         )
     _check_multiples(times)
     apart = np.reshape(x, [n for size in x.shape for n in (1, size)])

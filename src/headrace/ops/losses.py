@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import anchors
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
@@ -48,8 +48,8 @@ def _cross_entropy(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
             shape = ()
     if len(shape) != 2:
         raise ValueError(
-            "logits and labels must be matrices of one shape (or broadcast to one): "
-            f"logits_size={list(features.shape)} labels_size={list(labels.shape)}"
+            "logits and labels must be broadcastable: "
+            f"logits_size={show_shape(features.shape)} labels_size={show_shape(labels.shape)}"
         )
     dtype = features.dtype
     labels = widened(labels)

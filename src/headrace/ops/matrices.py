@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape, broadcast
+from headrace.core.shapes import TensorShape, broadcast, show_shape
 from headrace.devices import onednn
 from headrace.graph.anchors import contraction
 from headrace.graph.definition import Kind, Sample
@@ -90,7 +90,7 @@ def _check_matrices(x: np.ndarray, y: np.ndarray) -> None:
 def _check_depth(x: np.ndarray, y: np.ndarray) -> None:
     if x.shape[-1] != y.shape[-2]:
         raise ValueError(
-            f"Matrix size-incompatible: In[0]: {list(x.shape)}, In[1]: {list(y.shape)}"
+            f"Matrix size-incompatible: In[0]: {show_shape(x.shape)}, In[1]: {show_shape(y.shape)}"
         )
 
 
@@ -110,8 +110,13 @@ def _batch_mat_mul_v2(x, y, *, adj_x, adj_y):
     for i, operand in enumerate((x, y)):
         if operand.ndim < 2:
             raise ValueError(f"In[{i}] ndims must be >= 2: {operand.ndim}")
+    depths = x.shape[-2 if adj_x else -1], y.shape[-1 if adj_y else -2]
+    if depths[0] != depths[1]:
+        raise ValueError(
+            f"In[0] mismatch In[1] shape: {depths[0]} vs. {depths[1]}: {show_shape(x.shape)} "
+            f"{show_shape(y.shape)} {int(adj_x)} {int(adj_y)}"
+        )
     x, y = _adjoint(x) if adj_x else x, _adjoint(y) if adj_y else y
-    _check_depth(x, y)
     return _product(x, y)
 
 

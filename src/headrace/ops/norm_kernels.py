@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from headrace.core.shapes import show_shape
 from headrace.ops.accumulation import require_float, widened
 
 _BLOCK = 512  # as many terms as may be added in the array's own precision
@@ -22,7 +23,11 @@ def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") 
     if bias.dtype != value.dtype:
         raise TypeError(f"bias_add: value is {value.dtype.name}, bias is {bias.dtype.name}")
     if bias.shape != (value.shape[axis],):
-        raise ValueError(f"bias must have shape ({value.shape[axis]},), got {bias.shape}")
+        which = "last" if axis == value.ndim - 1 else "channel"
+        raise ValueError(
+            f"Must provide as many biases as the {which} dimension of the input tensor: "
+            f"{show_shape(bias.shape)} vs. {show_shape(value.shape)}"
+        )
     return value + (bias if axis == value.ndim - 1 else _along(bias, axis, value.ndim))
 
 

@@ -35,7 +35,10 @@ def _bias_add_infer(c: Any, value: TensorShape, bias: TensorShape) -> Any:
     if value.sizes is None or axis is None:
         return None
     sizes = list(value.sizes)
-    sizes[axis] = TensorShape.of((sizes[axis],)).merge_with(bias).as_list()[0]
+    (own,) = bias.as_list()
+    if None not in (own, sizes[axis]) and own != sizes[axis]:
+        raise ValueError(f"Dimensions must be equal, but are {sizes[axis]} and {own}")
+    sizes[axis] = own if sizes[axis] is None else sizes[axis]
     return tuple(sizes)
 
 

@@ -60,7 +60,8 @@ def _checked(paddings: np.ndarray, rank: int) -> np.ndarray:
             f"({rank}), not of shape {list(np.shape(paddings))}"
         )
     if paddings.size and paddings.min() < 0:
-        raise ValueError(f"Paddings must be non-negative: {paddings.tolist()}")
+        before, after = next(pair for pair in paddings.tolist() if min(pair) < 0)
+        raise ValueError(f"Paddings must be non-negative: {before} {after}")
     return paddings
 
 

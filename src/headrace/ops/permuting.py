@@ -30,10 +30,14 @@ def _permutation(perm: Any, rank: int) -> list[int]:
     """A checked permutation of the axes 0 ... rank - 1."""
     axes = np.asarray(perm).tolist()
     if np.ndim(perm) != 1 or len(axes) != rank:
-        raise ValueError(f"transpose expects a vector of size {rank}. But input(1) is {axes}")
+        raise ValueError(
+            f"transpose expects a vector of size {rank}. But input(1) is a vector of size "
+            f"{np.size(perm)}"
+        )
     axes = [a + rank if a < 0 else a for a in axes]
-    if any(not 0 <= a < rank for a in axes):
-        raise ValueError(f"perm dim {axes} is out of range of input rank {rank}")
+    for axis in axes:
+        if not 0 <= axis < rank:
+            raise ValueError(f"perm dim {axis} is out of range of input rank {rank}")
     missing = sorted(set(range(rank)) - set(axes))
     if missing:
         listed = ",".join(map(str, axes))
@@ -44,6 +48,8 @@ def _permutation(perm: Any, rank: int) -> list[int]:
 def _transpose_infer(c: Any, x: TensorShape, perm: TensorShape) -> Any:
     axes = c.value(1)
     if axes is not None and x.sizes is not None:
+        if np.ndim(axes) == 1 and len(axes) != len(x.sizes):
+            raise ValueError(f"Dimension must be {len(x.sizes)} but is {len(axes)}")
         return tuple(x.sizes[a] for a in _permutation(axes, len(x.sizes)))
     rank = x.rank if x.rank is not None else perm.with_rank(1).as_list()[0]
     return None if rank is None else (None,) * rank

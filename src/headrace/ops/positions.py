@@ -47,7 +47,10 @@ def _kernel(find: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Any, dimension: Any, *, output_type: DType) -> Any:
         if np.ndim(dimension):
             raise ValueError(f"dimension must be a scalar, but has shape {np.shape(dimension)}")
-        axis = _checked_axis(int(dimension), np.ndim(x))
+        axis, rank = int(dimension), np.ndim(x)
+        if not -rank <= axis < rank:
+            raise ValueError(f"Expected dimension in the range [{-rank}, {rank}), but got {axis}")
+        axis %= rank
         if not x.shape[axis]:
             raise ValueError(f"Reduction axis {axis} is empty in shape {list(x.shape)}")
         return find(x, axis).astype(output_type.numpy, copy=False)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes, errors, source
+from headrace.core.dtypes import show_type
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
@@ -98,7 +99,8 @@ def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarr
     found = dtypes.of_array(array)
     if found is not dtype:
         raise ValueError(
-            f"{index}-th value returned by {token} is {found.name}, but expects {dtype.name}"
+            f"{index}-th value returned by {token} is {show_type(found)}, but expects "
+            f"{show_type(dtype)}"
         )
     return array
 

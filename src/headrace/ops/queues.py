@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
-from headrace.core.dtypes import DType
+from headrace.core.dtypes import DType, show_type
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.batches import own, rows
@@ -28,7 +28,7 @@ from headrace.devices.resumable import Resumable
 from headrace.graph.definition import Effect, Sample
 from headrace.ops import infer
 from headrace.ops.philox import PhiloxState, words
-from headrace.ops.shared_state import define_pair, find_state, show_type, state_behind
+from headrace.ops.shared_state import define_pair, find_state, state_behind
 
 __all__: list[str] = []
 

@@ -63,7 +63,13 @@ def reduction_op(
 
 def _over_axes(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
-        found = infer.resolve_axes(np.ravel(axes).tolist(), np.ndim(x))
+        given, rank = np.ravel(axes).tolist(), np.ndim(x)
+        for axis in given:
+            if not -rank <= axis < rank:  # TensorFlow's text, its missing bracket included
+                raise ValueError(
+                    f"Invalid reduction dimension ({axis} for input with {rank} dimension(s)"
+                )
+        found = infer.resolve_axes(given, rank)
         return reduce(x, tuple(dict.fromkeys(found)), keep_dims)
 
     return kernel

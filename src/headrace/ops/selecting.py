@@ -58,7 +58,7 @@ def _select_infer(c: Any, condition: TensorShape, t: TensorShape, e: TensorShape
                 f"Shapes are [{count}] and [{rows}]."
             )
         return shape
-    return shape.merge_with(condition)
+    return condition.merge_with(shape)
 
 
 def _select_kernel(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
@@ -219,7 +219,7 @@ def boolean_mask(
             raise ValueError("mask cannot be scalar.")
         if rank is None:
             raise ValueError(
-                "Number of mask dimensions must be specified, even if some dimensions are None. "
+                "Number of mask dimensions must be specified, even if some dimensions are None.  "
                 "E.g. shape=[None] is ok, but shape=None is not."
             )
         at = _static_axis(axis)
@@ -277,7 +277,11 @@ def _all_axes(x: Tensor) -> Tensor:
 # -- One-hot ---------------------------------------------------------------------------------------
 
 
-def _one_hot_infer(c: Any, indices: TensorShape, *_: TensorShape) -> Any:
+def _one_hot_infer(c: Any, indices: TensorShape, *scalars: TensorShape) -> Any:
+    if scalars[0].rank:
+        raise ValueError(f"Input must be scalar but has rank {scalars[0].rank}")
+    for shape in scalars[1:]:
+        shape.with_rank(0)
     if indices.sizes is None:
         return None
     depth = c.value(1)

@@ -14,7 +14,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape, as_shape
+from headrace.core.shapes import TensorShape, as_shape, show_shape
 from headrace.core.shapes import broadcast as broadcast_shapes
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
@@ -193,7 +193,7 @@ def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
     if wanted.sizes.count(None) == 0 and known != count:
         raise ValueError(
             f"Cannot reshape a tensor with {count} elements to shape "
-            f"{list(wanted.sizes)} ({known} elements)"
+            f"{show_shape(wanted)} ({known} elements)"
         )
     if wanted.sizes.count(None) != 1 or not known:
         return wanted
@@ -213,8 +213,13 @@ def _reshape_problem(x: np.ndarray, shape: np.ndarray) -> str:
     if shape.ndim != 1:
         return f"the new shape must be a vector, not of shape {list(shape.shape)}"
     sizes = shape.tolist()
-    if sizes.count(-1) > 1 or any(n < -1 for n in sizes):
-        return f"a new shape has at most one -1 and no other negative size, unlike {sizes}"
+    if sizes.count(-1) > 1:
+        first = sizes.index(-1)
+        second = sizes.index(-1, first + 1)
+        return f"Only one input size may be -1, not both {first} and {second}"
+    if any(n < -1 for n in sizes):
+        i = next(i for i, n in enumerate(sizes) if n < -1)
+        return f"Size {i} must be non-negative, not {sizes[i]}"
     count = math.prod(n for n in sizes if n != -1)
     if -1 not in sizes:
         return (
@@ -286,7 +291,11 @@ def _new_axis(rank: int, dim: Any) -> int:
 
 
 def _expand_kernel(x: np.ndarray, dim: np.ndarray) -> np.ndarray:
-    position = _new_axis(np.ndim(x), dim)
+    rank = np.ndim(x)
+    if np.size(dim) == 1 and not -rank - 1 <= np.asarray(dim).item() <= rank:
+        index = np.asarray(dim).item()
+        raise ValueError(f"Tried to expand dim index {index} for tensor with {rank} dimensions.")
+    position = _new_axis(rank, dim)
     return x.reshape((*x.shape[:position], 1, *x.shape[position:]))
 
 

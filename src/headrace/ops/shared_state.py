@@ -13,19 +13,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
 from headrace.devices.resources import OPERATION_STATE, ResourceHandle
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops.define import define
 
-__all__ = ["define_pair", "find_state", "reference_infer", "show_type", "state_behind"]
+__all__ = ["define_pair", "find_state", "reference_infer", "state_behind"]
 
 State = TypeVar("State")
 
 _numbers = itertools.count()
-_CPP_NAMES = {"float32": "float", "float64": "double", "float16": "half"}
 
 
 def find_state(
@@ -56,11 +54,6 @@ def state_behind(handle: Any, kind: type[State]) -> State:
             None, None, f"expected a handle of a {kind.__name__}, but got {state!r:.80}"
         )
     return state
-
-
-def show_type(dtype: DType) -> str:
-    """A dtype's name as TensorFlow's kernels call it."""
-    return _CPP_NAMES.get(dtype.name, dtype.name)
 
 
 def reference_infer(c: Any) -> TensorShape:

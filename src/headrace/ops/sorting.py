@@ -188,6 +188,11 @@ def top_k_old(input, k, sorted=None, name=None):
 
 
 def _in_top_k_kernel(predictions: np.ndarray, targets: np.ndarray, k: Any) -> np.ndarray:
+    if np.ndim(predictions) == 2 and np.ndim(targets) == 1 and len(targets) != len(predictions):
+        raise ValueError(
+            f"First dimension of predictions {len(predictions)} must match length of targets "
+            f"{len(targets)}"
+        )
     if np.ndim(predictions) != 2 or np.shape(targets) != (len(predictions),) or np.ndim(k):
         raise ValueError(
             "predictions must be a matrix, targets a vector with an entry per row and k a scalar, "

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
+from headrace.core.dtypes import show_type
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
@@ -66,11 +67,13 @@ def constant(
 
 
 def _unfed(*, op: Any) -> Any:
+    known = op._outputs[0].shape
+    shape = f" and shape {show_shape(known)}" if known.sizes is not None else ""
     raise InvalidArgumentError(
         None,
         op,
         f"You must feed a value for placeholder tensor '{op.name}' with dtype "
-        f"{op._outputs[0].dtype.name} and shape {op._outputs[0].shape}",
+        f"{show_type(op._outputs[0].dtype)}{shape}",
         hint=f"session.run(..., feed_dict={{'{op.name}:0': value}}); the key may be the tensor",
     )
 

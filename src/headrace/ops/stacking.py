@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape, show_shape
+from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Join, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
@@ -32,16 +32,12 @@ def check_axis(axis: Any, rank: int, what: str = "axis") -> int:
 
 def _pack_infer(c: Any, shapes: list[TensorShape]) -> Any:
     merged = shapes[0]
-    for i, other in enumerate(shapes[1:], 1):
+    for i, other in enumerate(shapes[1:]):
         try:
             merged = merged.merge_with(other)
-        except ValueError:
-            if merged.rank != other.rank:
-                ranks = f"{merged.rank} and {other.rank}"
-                raise ValueError(f"Shapes must be equal rank, but are {ranks}") from None
+        except ValueError as error:
             raise ValueError(
-                f"Shapes of all inputs must match: values[0].shape = {show_shape(merged)} "
-                f"!= values[{i}].shape = {show_shape(other)}"
+                f"{words_of_op(error)}\n\tFrom merging shape {i} with other shapes."
             ) from None
     if merged.sizes is None:
         return None

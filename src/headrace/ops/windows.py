@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.core.shapes import mismatch
+
 Size = int | None
 Slices = tuple[slice, ...]
 
@@ -39,9 +41,13 @@ def out_size(
         return None
     extent = _extent(k, dilation)
     if extent > n + before + after:
-        raise ValueError(
-            f"window of {k} taps at dilation {dilation} spans {extent} elements, "
-            f"but the axis has only {n} (+{before} and +{after} of padding)"
+        negative = (
+            f"Negative dimension size caused by subtracting {extent} from {n + before + after}"
+        )
+        raise mismatch(
+            f"{negative}: a window of {k} taps at dilation {dilation} spans {extent} elements, but "
+            f"the axis has only {n} (+{before} and +{after} of padding)",
+            negative,
         )
     return (n + before + after - extent) // stride + 1
 
@@ -307,7 +313,14 @@ def _explicit_pairs(
 def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Size, Size]:
     """(input, output) channels from the data's channels and the filter's last two dimensions."""
     if data is not None and taken is not None and data != taken:
-        raise ValueError(f"input has {data} channels, but the filter takes {taken}")
+        if depthwise:
+            message = f"input and filter must have the same depth: {data} vs {taken}"
+            raise mismatch(message, f"Dimensions must be equal, but are {data} and {taken}")
+        raise mismatch(
+            f"input depth must be evenly divisible by filter depth: {data} vs {taken} (input has "
+            f"{data} channels, but the filter takes {taken})",
+            f"Depth of input ({data}) is not a multiple of input depth of filter ({taken})",
+        )
     channels = taken if data is None else data
     if not depthwise:
         return channels, made

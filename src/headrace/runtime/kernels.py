@@ -10,6 +10,7 @@ variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,10 @@ from headrace.graph.definition import Definition, Effect, bind_kernel
 from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program
+
+_BROADCAST = re.compile(
+    r"operands could not be broadcast together with (?:remapped )?shapes ((?:\([\d,]*\) ?)+).*"
+)
 
 __all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "share", "take", "translate"]
 
@@ -308,7 +313,14 @@ def translate(error: Exception, op: Operation | Node) -> errors.OpError:
         kind = errors.InvalidArgumentError
     else:
         kind = errors.InternalError
-    return kind(None, op, f"{op.type} '{op.name}': {str(error).strip()}")
+    text = _BROADCAST.sub(_incompatible, str(error).strip())
+    return kind(None, op, f"{op.type} '{op.name}': {text}")
+
+
+def _incompatible(found: re.Match[str]) -> str:
+    """What TensorFlow says where NumPy can't broadcast two arrays."""
+    shapes = [shape.rstrip(",") for shape in re.findall(r"\(([\d,]*)\)", found[1])]
+    return f"Incompatible shapes: {' vs. '.join(f'[{shape}]' for shape in shapes)}"
 
 
 def take(slots: list[Any], index: int) -> Any:

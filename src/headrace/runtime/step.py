@@ -475,7 +475,7 @@ class Step:
             pending, (_, node, _) = waiting[0]
             op, happening = origin_of(node.op), f"waited for {pending.what}"
         while_ = f" while {op.type} '{op.name}' {happening}" if op is not None else ""
-        message = f"the step's deadline passed{while_}"
+        message = f"Timed out waiting for notification: the step's deadline passed{while_}"
         self.cancel(errors.DeadlineExceededError(None, op, message))
 
     def _abandon(self) -> None:

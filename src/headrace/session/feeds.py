@@ -49,9 +49,10 @@ def _fits(shape: tuple[int, ...], sizes: tuple[int | None, ...]) -> bool:
 def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
     if isinstance(value, Tensor) or hasattr(value, "_as_graph_element"):
         raise TypeError(
-            f"The value of a feed cannot be a tf.Tensor object. Tensor '{tensor.name}' was fed "
-            f"{value}. Acceptable feed values include Python scalars, strings, lists and numpy "
-            f"ndarrays: run the tensor first, and feed the result.{made_at(tensor.op, most=5)}"
+            "The value of a feed cannot be a tf.Tensor object. Acceptable feed values include "
+            "Python scalars, strings, lists, numpy ndarrays, or TensorHandles. For reference, the "
+            f"tensor object was {value} which was passed to the feed with key {tensor}. Run it "
+            f"first, and feed the result.{made_at(tensor.op, most=5)}"
         )
     try:
         if value is None:

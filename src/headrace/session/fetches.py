@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from headrace.core.errors import InaccessibleTensorError
 from headrace.core.export import export
 from headrace.graph.composite import (
     IndexedSlices,
@@ -151,7 +152,9 @@ class FetchPlan:
         if not self._graph.is_fetchable(element):
             op = element.op if isinstance(element, Tensor) else element
             where = " It is part of a loop or a branch." if op._control_flow_context else ""
-            raise ValueError(f"Operation {op.name!r} has been marked as not fetchable.{where}")
+            raise InaccessibleTensorError(
+                f"Operation {op.name!r} has been marked as not fetchable.{where}"
+            )
         return self._index.setdefault(element, len(self._index))
 
 

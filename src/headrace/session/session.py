@@ -178,10 +178,11 @@ class BaseSession:
             raise self._closed_error()
         if self._graph.version == 0:
             raise RuntimeError(
-                "The Session graph is empty. Add operations to the graph before calling run()."
+                "The Session graph is empty.  Add operations to the graph before calling run()."
             )
         if feed_dict is not None and not hasattr(feed_dict, "items"):
-            raise TypeError(f"feed_dict must be a dictionary, not {type(feed_dict).__name__}")
+            kind = type(feed_dict).__name__
+            raise TypeError(f"input must be a dictionary: feed_dict is of type {kind}")
         wanted = FetchPlan(self._graph, fetches)
         feeds = tuple(self._expand(feed_dict or {}))
         direct = all(isinstance(k, Tensor) for k in feed_dict or ())
@@ -252,7 +253,7 @@ class BaseSession:
         except (TypeError, ValueError, KeyError) as error:
             raise TypeError(f"Cannot interpret feed_dict key as Tensor: {error.args[0]}") from None
         if not self._graph.is_feedable(tensor):
-            raise ValueError(f"Tensor {tensor.name} may not be fed.")
+            raise ValueError(f"Tensor {tensor} may not be fed.")
         return tensor
 
     def _run_watched(

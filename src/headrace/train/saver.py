@@ -60,6 +60,8 @@ _MISMATCH = (
     "a variable of this graph has another shape or type in the checkpoint: "
     "tf.train.list_variables(checkpoint) says what is there"
 )
+
+
 _NAMES = ("filename_tensor_name", "save_tensor_name", "restore_op_name")
 
 

@@ -88,5 +88,5 @@ def test_elements_of_other_graphs_and_unfetchable_ones(session):
     with pytest.raises(ValueError, match="Operation 'a' has been marked as not fetchable"):
         session.run(a)
     a.graph.prevent_feeding(a)
-    with pytest.raises(ValueError, match="a:0 may not be fed"):
+    with pytest.raises(ValueError, match=r"a:0.* may not be fed"):
         session.run(tf.identity(a), {a: 1})

@@ -42,7 +42,7 @@ def test_shapes_that_do_not_fit_while_running(session):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(y, {x: np.ones(4)})
     assert text(caught) == full("""
-        Add 'shifted': operands could not be broadcast together with shapes (4,) (3,)
+        Add 'shifted': Incompatible shapes: [4] vs. [3]
           made at train.py:7   y = tf.add(x, tf.ones([3]), name="shifted")
           inputs: Placeholder:0 float32[4], ones:0 float32[3]
           feeds: Placeholder:0 float32[4]
@@ -96,7 +96,7 @@ def test_a_placeholder_that_is_not_fed(session):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(images * 2)
     assert text(caught) == full("""
-        You must feed a value for placeholder tensor 'images' with dtype float32 and shape (?, 3)
+        You must feed a value for placeholder tensor 'images' with dtype float and shape [?,3]
           made at train.py:7   images = tf.placeholder(tf.float32, [None, 3], name="images")
           session.run(..., feed_dict={'images:0': value}); the key may be the tensor
     """)
@@ -116,7 +116,7 @@ def test_tensors_of_two_graphs(session):
     with pytest.raises(ValueError, match="not an element") as caught:
         session.run(b)
     assert text(caught) == full("""
-        Fetch argument <tf.Tensor 'b:0' shape=() dtype=float32> cannot be interpreted as a Tensor. (Tensor("b:0", shape=(), dtype=float32) is not an element of this graph.)
+        Fetch argument <tf.Tensor 'b:0' shape=() dtype=float32> cannot be interpreted as a Tensor. (Tensor Tensor("b:0", shape=(), dtype=float32) is not an element of this graph.)
           'b' was made at train.py:7   b = tf.constant(2.0, name="b")
     """)  # noqa: E501
 
@@ -133,7 +133,7 @@ def test_types_that_do_not_match(session):
     with pytest.raises(TypeError) as caught:
         tf.nn.softmax(labels)
     assert text(caught) == full("""
-        Value passed to parameter 'logits' of 'Softmax' Op has DataType int32 not in list of allowed values: float16, bfloat16, float32, float64
+        Value passed to parameter 'logits' has DataType int32 not in list of allowed values: float16, bfloat16, float32, float64 (op: 'Softmax')
           'labels' was made at train.py:7   labels = tf.placeholder(tf.int32, name="labels")
     """)  # noqa: E501
 
