@@ -1,5 +1,6 @@
 """What `import headrace` costs (nothing is loaded before it's used), and what it keeps to."""
 
+import functools
 import importlib
 import os
 import pickle
@@ -11,6 +12,7 @@ import pytest
 import headrace as tf
 from headrace.api._homes import OPS
 from headrace.core.export import on_first_use
+from headrace.core.missing import tensorflow_names
 
 
 def run(code):
@@ -118,6 +120,47 @@ def test_a_missing_name_is_told_as_the_user_wrote_it():
     with pytest.raises(AttributeError, match="has no attribute 'Sever'") as e:
         _ = tf.train.Sever
     assert (e.value.name, e.value.obj) == ("Sever", tf.train)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("data", "tf.train.batch"),
+        ("keras.Model", "tf.layers"),
+        ("GradientTape", "tf.Session"),
+        ("train.ClusterSpec", "one machine"),
+        ("contrib.graph_editor", "of tf.contrib"),
+        ("contrib.layers.bow_encoder", "of tf.contrib"),
+        ("raw_ops.DecodeWav", "tf.signal"),
+        ("compat.v1.RaggedTensor", "tf.SparseTensor"),
+    ],
+)
+def test_a_name_that_tensorflow_has_is_said_to_be_missing(name, instead):
+    *spaces, last = name.split(".")
+    owner = functools.reduce(getattr, spaces, tf)
+    with pytest.raises(AttributeError, match=r" is not in Headrace yet: ") as caught:
+        getattr(owner, last)
+    message = str(caught.value)
+    assert message.startswith(f"tf.{name.removeprefix('compat.v1.')} is not") and instead in message
+    # Without an object Python suggests no other name, which might mean the opposite.
+    assert (caught.value.name, caught.value.obj) == (last, None)
+    assert not hasattr(owner, last)
+
+
+def test_missing_names_are_read_when_one_is_asked_for():
+    code = (
+        "import headrace as tf, sys; has = lambda: print('headrace.core.missing' in sys.modules); "
+        "tf.nn.relu; getattr(tf, '__path__', 0); has(); hasattr(tf, 'data'); has()"
+    )
+    assert run(code) == ["False", "True"]
+
+
+def test_tensorflow_names_hold_what_is_here():
+    names = tensorflow_names()
+    assert sum(map(len, names.values())) > 4500
+    for space in ("nn", "math", "losses", "metrics", "linalg", "strings"):
+        assert set(getattr(tf, space).__all__) <= names[f"tf.{space}"]
+    assert {"AUTO_REUSE", "train", "zeros_like"} <= names["tf"]
 
 
 def test_a_home_that_is_gone_is_not_a_missing_name():

@@ -6,12 +6,13 @@ when they are stale. They import a name when it's first used (`on_first_use`).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["EXPORTS", "export", "export_value", "on_first_use"]
+__all__ = ["EXPORTS", "export", "export_value", "lacking", "on_first_use"]
 
 # Public dotted name -> (module, attribute) where the object lives.
 EXPORTS: dict[str, tuple[str, str]] = {}
@@ -40,6 +41,20 @@ def export_value(module: str, attribute: str, *names: str) -> None:
             raise ValueError(f"tf.{name} is {'.'.join(taken)} and {module}.{attribute}")
 
 
+def lacking(module: str, name: str, owner: object) -> AttributeError:
+    """The error for a name that `module` hasn't. Names that TensorFlow 1.15 has are said to be
+    missing, without a suggestion: the nearest name may mean the opposite.
+    """
+    if not name.startswith("_"):
+        from headrace.core.missing import explain
+
+        public = re.sub(r"^headrace(\.api)?\b", "tf", module)
+        if (message := explain(public, name)) is not None:
+            return AttributeError(message, name=name)
+    # With name and obj, Python adds "Did you mean: ...?".
+    return AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=owner)
+
+
 def on_first_use(
     module: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -53,9 +68,7 @@ def on_first_use(
 
     def get(name: str) -> Any:
         if name not in homes:
-            # With name and obj, Python adds "Did you mean: ...?".
-            message = f"module {module!r} has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=sys.modules[module])
+            raise lacking(module, name, sys.modules[module])
         home, _, attribute = homes[name].partition(":")
         value = import_module(home)
         if attribute:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.core.export import export_value
+from headrace.core.export import export_value, lacking
 from headrace.graph.definition import definitions
 from headrace.ops.define import apply
 
@@ -20,7 +20,7 @@ class _RawOps:
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         definition = definitions().get(op_type)
         if definition is None:
-            raise AttributeError(f"tf.raw_ops has no op {op_type!r}")
+            raise lacking("tf.raw_ops", op_type, self)
         known = {a.name for a in definition.schema.inputs} | set(definition.schema.attributes)
 
         def build(*, name: str | None = None, **values: Any) -> Any:

@@ -1,0 +1,131 @@
+"""Names that TensorFlow 1.15 has and Headrace lacks. In: a public name. Out: what to say about it.
+
+`tensorflow_names.txt` has TensorFlow's public names (scripts/record_names writes it). It is read
+when a name is asked for that isn't here, not before. `AREAS` says what to use instead, here and in
+the README, whose list scripts/generate_reference writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+__all__ = ["AREAS", "Area", "area_of", "explain", "missing_names", "tensorflow_names"]
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of TensorFlow: its title, the names that belong to it (a regular expression for what
+    follows `tf.`), and what a program can do without it.
+    """
+
+    title: str
+    pattern: str
+    instead: str
+
+
+AREAS = (
+    Area(
+        "`tf.data`",
+        r"data\b|OptionalSpec|raw_ops\.\w*(Dataset|Iterator)",
+        "read files with tf.train.string_input_producer and tf.train.batch, or feed arrays",
+    ),
+    Area(
+        "Keras",
+        r"keras\b|layers\.experimental",
+        "tf.layers has layers, tf.train optimizers, tf.estimator training loops",
+    ),
+    Area(
+        "eager execution",
+        r"GradientTape|function$|wrap_function|Module|enable_eager_execution|enable_v2_behavior"
+        r"|(enable|disable)_tensor_equality|enable_v2_tensorshape|(enable_)?control_flow_v2"
+        r"|compat\.v2|autograph|saved_model\.(save|load_v2)|summary\.(all_v2|initialize)",
+        "build a graph and run it in a tf.Session; tf.py_function runs operations as they are made",
+    ),
+    Area(
+        "images",
+        r"image\b|io\.((decode|encode|extract)_.*(jpeg|png|bmp|gif|image)|extract_jpeg|is_jpeg)"
+        r"|raw_ops\.(\w*(Jpeg|Png|Bmp|Gif|HSV|RGB|Image|Box|NonMaxSuppression|Hue|Contrast"
+        r"|Saturation|Glimpse)\w*|Resize(Area|Bi|Nearest)\w*)",
+        "prepare images before they are fed, or in tf.py_func",
+    ),
+    Area("audio", r"audio\b|raw_ops\.(\w*Wav|Mfcc|AudioSpectrogram)$", "use tf.signal"),
+    Area(
+        "ragged tensors",
+        r"ragged\b|Ragged|strings\.(bytes_split|ngrams|unicode_(de|sp))|raw_ops\.\w*Ragged",
+        "use tf.SparseTensor, or pad",
+    ),
+    Area(
+        "quantisation",
+        r"quantiz|dequantize|fake_quant|nn\.quantized|train\.do_quantize"
+        r"|raw_ops\.\w*([Qq]uanti|Requanti)",
+        "compute in float32 or bfloat16",
+    ),
+    Area(
+        "distribution",
+        r"distribute\b|tpu\b|estimator\.tpu|config\b|train\.(ClusterSpec|Server|Sync|replica_)"
+        r"|test\.create_local|nondiff|raw_ops\.\w*(Nccl|Collective|TPU|Batch(Function)?$)",
+        "train on one machine, with as many threads as it has cores",
+    ),
+    Area(
+        "`tf.distributions`",
+        r"(contrib\.)?distributions\b",
+        "write the densities down: tf.math has their functions",
+    ),
+    Area(
+        "linear operators", r"linalg\.LinearOperator", "use the matrices with tf.linalg's functions"
+    ),
+    Area(
+        "boosted trees, SDCA, heads by themselves",
+        r"estimator\.|train\.sdca|raw_ops\.(Boosted|Sdca|TensorForest|KMC2|KmeansPlus|NearestNei)",
+        "use tf.estimator's linear and deep models",
+    ),
+    Area(
+        "the profiler, XLA, type specifications",
+        r"profiler\b|xla\b|sysconfig\b|lite\b|\w+Spec$|experimental\b|raw_ops\.Xla",
+        "steps are compiled anyway; tf.RunOptions(trace_level=...) says where their time goes",
+    ),
+    Area(
+        "much of `tf.contrib`",
+        r"contrib\b",
+        "of tf.contrib, what programs use most of layers, slim, rnn, opt and others is here",
+    ),
+    Area("other ops", r"raw_ops\b", "docs/ops.md lists the ops that are here"),
+)
+_OTHERS = Area("others", "", "the README lists all that is missing")
+
+
+@cache
+def tensorflow_names() -> Mapping[str, frozenset[str]]:
+    """The public names of TensorFlow 1.15 by namespace: `"tf.nn": {"relu", ...}`."""
+    text = Path(__file__).with_name("tensorflow_names.txt").read_text(encoding="utf-8")
+    entries = re.findall(r"^(\S+):((?:.*\n(?: .*\n)*))", text, re.MULTILINE)
+    return {space: frozenset(names.split()) for space, names in entries}
+
+
+def area_of(name: str) -> Area:
+    """The area that a name without its `tf.` belongs to."""
+    return next((area for area in AREAS if re.match(area.pattern, name)), _OTHERS)
+
+
+def explain(space: str, name: str) -> str | None:
+    """What to say of a name that isn't here, None if TensorFlow hasn't it either."""
+    if name not in tensorflow_names().get(space, ()):
+        return None
+    full = f"{space}.{name}"
+    return f"{full} is not in Headrace yet: {area_of(full.removeprefix('tf.')).instead}"
+
+
+def missing_names(here: Mapping[str, Collection[str]]) -> dict[Area, list[str]]:
+    """TensorFlow's names that aren't `here` (names by namespace), by area. A namespace that is
+    missing as a whole is one name.
+    """
+    found: dict[Area, list[str]] = {area: [] for area in (*AREAS, _OTHERS)}
+    for space, names in tensorflow_names().items():
+        for name in sorted(names - set(here.get(space, names))):
+            full = f"{space}.{name}".removeprefix("tf.")
+            found[area_of(full)].append(full)
+    return {area: names for area, names in found.items() if names}
