@@ -51,6 +51,146 @@ if TYPE_CHECKING:
         train as train,
         version as version,
     )
+    from headrace.api._builders import (
+        acos as acos,
+        acosh as acosh,
+        add as add,
+        arg_max as arg_max,
+        arg_min as arg_min,
+        as_string as as_string,
+        asin as asin,
+        asinh as asinh,
+        atan as atan,
+        atan2 as atan2,
+        atanh as atanh,
+        batch_to_space_nd as batch_to_space_nd,
+        betainc as betainc,
+        bitcast as bitcast,
+        broadcast_to as broadcast_to,
+        ceil as ceil,
+        check_numerics as check_numerics,
+        cholesky as cholesky,
+        cos as cos,
+        cosh as cosh,
+        cross as cross,
+        decode_base64 as decode_base64,
+        decode_compressed as decode_compressed,
+        diag as diag,
+        diag_part as diag_part,
+        digamma as digamma,
+        dynamic_partition as dynamic_partition,
+        dynamic_stitch as dynamic_stitch,
+        encode_base64 as encode_base64,
+        equal as equal,
+        erf as erf,
+        erfc as erfc,
+        exp as exp,
+        expm1 as expm1,
+        extract_volume_patches as extract_volume_patches,
+        fft as fft,
+        fft2d as fft2d,
+        fft3d as fft3d,
+        fill as fill,
+        floor as floor,
+        floor_div as floor_div,
+        floormod as floormod,
+        floormod as mod,
+        greater as greater,
+        greater_equal as greater_equal,
+        guarantee_const as guarantee_const,
+        identity as identity,
+        identity_n as identity_n,
+        ifft as ifft,
+        ifft2d as ifft2d,
+        ifft3d as ifft3d,
+        igamma as igamma,
+        igammac as igammac,
+        invert_permutation as invert_permutation,
+        is_finite as is_finite,
+        is_inf as is_inf,
+        is_nan as is_nan,
+        less as less,
+        less_equal as less_equal,
+        lgamma as lgamma,
+        linspace as lin_space,
+        linspace as linspace,
+        log as log,
+        log1p as log1p,
+        logical_and as logical_and,
+        logical_not as logical_not,
+        logical_or as logical_or,
+        matching_files as matching_files,
+        matrix_band_part as matrix_band_part,
+        matrix_determinant as matrix_determinant,
+        matrix_inverse as matrix_inverse,
+        matrix_solve as matrix_solve,
+        matrix_square_root as matrix_square_root,
+        matrix_triangular_solve as matrix_triangular_solve,
+        maximum as maximum,
+        minimum as minimum,
+        multiply as multiply,
+        negative as negative,
+        no_op as no_op,
+        not_equal as not_equal,
+        parse_tensor as parse_tensor,
+        placeholder_with_default as placeholder_with_default,
+        polygamma as polygamma,
+        qr as qr,
+        read_file as read_file,
+        realdiv as realdiv,
+        reciprocal as reciprocal,
+        reshape as reshape,
+        reverse as reverse,
+        reverse as reverse_v2,
+        rint as rint,
+        roll as roll,
+        rsqrt as rsqrt,
+        scatter_nd as scatter_nd,
+        segment_max as segment_max,
+        segment_mean as segment_mean,
+        segment_min as segment_min,
+        segment_prod as segment_prod,
+        segment_sum as segment_sum,
+        serialize_tensor as serialize_tensor,
+        shape_n as shape_n,
+        sign as sign,
+        sin as sin,
+        sinh as sinh,
+        space_to_batch_nd as space_to_batch_nd,
+        sparse_matmul as sparse_matmul,
+        sparse_to_dense as sparse_to_dense,
+        sqrt as sqrt,
+        square as square,
+        squared_difference as squared_difference,
+        stop_gradient as stop_gradient,
+        string_join as string_join,
+        string_strip as string_strip,
+        string_to_hash_bucket_fast as string_to_hash_bucket_fast,
+        string_to_hash_bucket_strong as string_to_hash_bucket_strong,
+        substr as substr,
+        subtract as subtract,
+        tan as tan,
+        tanh as tanh,
+        tensor_scatter_add as tensor_scatter_add,
+        tensor_scatter_add as tensor_scatter_nd_add,
+        tensor_scatter_sub as tensor_scatter_nd_sub,
+        tensor_scatter_sub as tensor_scatter_sub,
+        tensor_scatter_update as tensor_scatter_nd_update,
+        tensor_scatter_update as tensor_scatter_update,
+        tile as tile,
+        timestamp as timestamp,
+        truncatediv as truncatediv,
+        truncatemod as truncatemod,
+        unique as unique,
+        unique_with_counts as unique_with_counts,
+        unravel_index as unravel_index,
+        unsorted_segment_max as unsorted_segment_max,
+        unsorted_segment_min as unsorted_segment_min,
+        unsorted_segment_prod as unsorted_segment_prod,
+        unsorted_segment_sum as unsorted_segment_sum,
+        write_file as write_file,
+        zeta as zeta,
+    )
     from headrace.core.device import (
         DeviceSpec as DeviceSpec,
     )
@@ -199,17 +339,9 @@ if TYPE_CHECKING:
     )
     from headrace.ops.arithmetic import (
         accumulate_n as accumulate_n,
-        add as add,
         add_n as add_n,
-        atan2 as atan2,
-        cross as cross,
-        maximum as maximum,
-        minimum as minimum,
-        multiply as multiply,
         pow as pow,
         scalar_mul as scalar_mul,
-        squared_difference as squared_difference,
-        subtract as subtract,
     )
     from headrace.ops.case import (
         case as case,
@@ -234,18 +366,9 @@ if TYPE_CHECKING:
         global_norm as global_norm,
     )
     from headrace.ops.comparisons import (
-        equal as equal,
-        greater as greater,
-        greater_equal as greater_equal,
         is_non_decreasing as is_non_decreasing,
         is_strictly_increasing as is_strictly_increasing,
-        less as less,
-        less_equal as less_equal,
-        logical_and as logical_and,
-        logical_not as logical_not,
-        logical_or as logical_or,
         logical_xor as logical_xor,
-        not_equal as not_equal,
     )
     from headrace.ops.complex_numbers import (
         angle as angle,
@@ -265,11 +388,8 @@ if TYPE_CHECKING:
         Assert as Assert,
         Print as Print,
         add_check_numerics_ops as add_check_numerics_ops,
-        check_numerics as check_numerics,
         group as group,
-        no_op as no_op,
         print_tensors as print,
-        timestamp as timestamp,
         tuple_tensors as tuple,
         verify_tensor_all_finite as verify_tensor_all_finite,
     )
@@ -316,9 +436,6 @@ if TYPE_CHECKING:
         assert_scalar as assert_scalar,
     )
     from headrace.ops.diagonals import (
-        diag as diag,
-        diag_part as diag_part,
-        matrix_band_part as matrix_band_part,
         matrix_diag as matrix_diag,
         matrix_diag_part as matrix_diag_part,
         matrix_set_diag as matrix_set_diag,
@@ -327,30 +444,12 @@ if TYPE_CHECKING:
         div as div,
         div_no_nan as div_no_nan,
         divide as divide,
-        floor_div as floor_div,
         floordiv as floordiv,
-        floormod as floormod,
-        floormod as mod,
-        realdiv as realdiv,
         truediv as truediv,
-        truncatediv as truncatediv,
-        truncatemod as truncatemod,
     )
     from headrace.ops.elementwise import (
         abs as abs,
-        ceil as ceil,
-        floor as floor,
-        is_finite as is_finite,
-        is_inf as is_inf,
-        is_nan as is_nan,
-        negative as negative,
-        reciprocal as reciprocal,
-        rint as rint,
         round as round,
-        rsqrt as rsqrt,
-        sign as sign,
-        sqrt as sqrt,
-        square as square,
     )
     from headrace.ops.examples import (
         FixedLenFeature as FixedLenFeature,
@@ -360,23 +459,7 @@ if TYPE_CHECKING:
         parse_example as parse_example,
         parse_single_example as parse_single_example,
     )
-    from headrace.ops.fft import (
-        fft as fft,
-        fft2d as fft2d,
-        fft3d as fft3d,
-        ifft as ifft,
-        ifft2d as ifft2d,
-        ifft3d as ifft3d,
-    )
-    from headrace.ops.files import (
-        matching_files as matching_files,
-        read_file as read_file,
-        write_file as write_file,
-    )
     from headrace.ops.filling import (
-        fill as fill,
-        linspace as lin_space,
-        linspace as linspace,
         ones as ones,
         ones_like as ones_like,
         range_ as range,
@@ -399,15 +482,6 @@ if TYPE_CHECKING:
     from headrace.ops.joining import (
         concat as concat,
         split as split,
-        tile as tile,
-    )
-    from headrace.ops.linalg import (
-        cholesky as cholesky,
-        matrix_determinant as matrix_determinant,
-        matrix_inverse as matrix_inverse,
-        matrix_solve as matrix_solve,
-        matrix_triangular_solve as matrix_triangular_solve,
-        qr as qr,
     )
     from headrace.ops.linalg_functions import (
         cholesky_solve as cholesky_solve,
@@ -421,35 +495,22 @@ if TYPE_CHECKING:
     )
     from headrace.ops.matrices import (
         matmul as matmul,
-        sparse_matmul as sparse_matmul,
-    )
-    from headrace.ops.matrix_functions import (
-        matrix_square_root as matrix_square_root,
     )
     from headrace.ops.padding import (
         pad as pad,
     )
     from headrace.ops.partitioning import (
-        dynamic_partition as dynamic_partition,
-        dynamic_stitch as dynamic_stitch,
         repeat as repeat,
     )
     from headrace.ops.patches import (
         extract_image_patches as extract_image_patches,
-        extract_volume_patches as extract_volume_patches,
     )
     from headrace.ops.permuting import (
-        invert_permutation as invert_permutation,
         matrix_transpose as matrix_transpose,
-        reverse as reverse,
-        reverse as reverse_v2,
         reverse_sequence as reverse_sequence,
-        roll as roll,
         transpose as transpose,
     )
     from headrace.ops.positions import (
-        arg_max as arg_max,
-        arg_min as arg_min,
         argmax as argmax,
         argmin as argmin,
     )
@@ -489,11 +550,9 @@ if TYPE_CHECKING:
     )
     from headrace.ops.rearranging import (
         batch_to_space as batch_to_space,
-        batch_to_space_nd as batch_to_space_nd,
         depth_to_space as depth_to_space,
         required_space_to_batch_paddings as required_space_to_batch_paddings,
         space_to_batch as space_to_batch,
-        space_to_batch_nd as space_to_batch_nd,
         space_to_depth as space_to_depth,
     )
     from headrace.ops.reductions import (
@@ -505,27 +564,9 @@ if TYPE_CHECKING:
         reduce_prod as reduce_prod,
         reduce_sum as reduce_sum,
     )
-    from headrace.ops.scattering import (
-        scatter_nd as scatter_nd,
-        tensor_scatter_add as tensor_scatter_add,
-        tensor_scatter_add as tensor_scatter_nd_add,
-        tensor_scatter_sub as tensor_scatter_nd_sub,
-        tensor_scatter_sub as tensor_scatter_sub,
-        tensor_scatter_update as tensor_scatter_nd_update,
-        tensor_scatter_update as tensor_scatter_update,
-    )
     from headrace.ops.segments import (
-        segment_max as segment_max,
-        segment_mean as segment_mean,
-        segment_min as segment_min,
-        segment_prod as segment_prod,
-        segment_sum as segment_sum,
-        unsorted_segment_max as unsorted_segment_max,
         unsorted_segment_mean as unsorted_segment_mean,
-        unsorted_segment_min as unsorted_segment_min,
-        unsorted_segment_prod as unsorted_segment_prod,
         unsorted_segment_sqrt_n as unsorted_segment_sqrt_n,
-        unsorted_segment_sum as unsorted_segment_sum,
     )
     from headrace.ops.selecting import (
         boolean_mask as boolean_mask,
@@ -546,16 +587,12 @@ if TYPE_CHECKING:
         edit_distance as edit_distance,
     )
     from headrace.ops.shapes import (
-        bitcast as bitcast,
         broadcast_dynamic_shape as broadcast_dynamic_shape,
         broadcast_static_shape as broadcast_static_shape,
-        broadcast_to as broadcast_to,
         expand_dims as expand_dims,
         meshgrid as meshgrid,
         rank as rank,
-        reshape as reshape,
         shape as shape,
-        shape_n as shape_n,
         size as size,
         squeeze as squeeze,
     )
@@ -572,19 +609,13 @@ if TYPE_CHECKING:
     from headrace.ops.source_ops import (
         constant as constant,
         ensure_shape as ensure_shape,
-        guarantee_const as guarantee_const,
-        identity as identity,
-        identity_n as identity_n,
         placeholder as placeholder,
-        placeholder_with_default as placeholder_with_default,
         sparse_placeholder as sparse_placeholder,
-        stop_gradient as stop_gradient,
     )
     from headrace.ops.sparse import (
         sparse_mask as sparse_mask,
         sparse_merge as sparse_merge,
         sparse_tensor_to_dense as sparse_tensor_to_dense,
-        sparse_to_dense as sparse_to_dense,
         sparse_to_indicator as sparse_to_indicator,
     )
     from headrace.ops.sparse_layout import (
@@ -622,16 +653,7 @@ if TYPE_CHECKING:
         serialize_sparse as serialize_sparse,
     )
     from headrace.ops.special_functions import (
-        betainc as betainc,
-        digamma as digamma,
-        erf as erf,
-        erfc as erfc,
-        igamma as igamma,
-        igammac as igammac,
         lbeta as lbeta,
-        lgamma as lgamma,
-        polygamma as polygamma,
-        zeta as zeta,
     )
     from headrace.ops.stacking import (
         parallel_stack as parallel_stack,
@@ -646,10 +668,7 @@ if TYPE_CHECKING:
     from headrace.ops.strings import (
         reduce_join as reduce_join,
         regex_replace as regex_replace,
-        string_join as string_join,
         string_split as string_split,
-        string_strip as string_strip,
-        substr as substr,
     )
     from headrace.ops.tables import (
         initialize_all_tables as initialize_all_tables,
@@ -658,50 +677,19 @@ if TYPE_CHECKING:
     from headrace.ops.tensor_array import (
         TensorArray as TensorArray,
     )
-    from headrace.ops.tensor_serial import (
-        parse_tensor as parse_tensor,
-        serialize_tensor as serialize_tensor,
-    )
     from headrace.ops.text_data import (
-        as_string as as_string,
-        decode_base64 as decode_base64,
-        decode_compressed as decode_compressed,
         decode_csv as decode_csv,
         decode_raw as decode_raw,
-        encode_base64 as encode_base64,
         fingerprint as fingerprint,
         string_to_hash_bucket as string_to_hash_bucket,
-        string_to_hash_bucket_fast as string_to_hash_bucket_fast,
-        string_to_hash_bucket_strong as string_to_hash_bucket_strong,
         string_to_number as string_to_number,
     )
     from headrace.ops.transcendental import (
-        acos as acos,
-        acosh as acosh,
-        asin as asin,
-        asinh as asinh,
-        atan as atan,
-        atanh as atanh,
-        cos as cos,
-        cosh as cosh,
-        exp as exp,
-        expm1 as expm1,
-        log as log,
-        log1p as log1p,
         log_sigmoid as log_sigmoid,
         sigmoid as sigmoid,
-        sin as sin,
-        sinh as sinh,
-        tan as tan,
-        tanh as tanh,
     )
     from headrace.ops.uniqueness import (
         setdiff1d as setdiff1d,
-        unique as unique,
-        unique_with_counts as unique_with_counts,
-    )
-    from headrace.ops.unraveling import (
-        unravel_index as unravel_index,
     )
     from headrace.ops.while_loop import (
         while_loop as while_loop,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
-    from headrace.ops.bitwise import (
+    from headrace.api._builders import (
         bitwise_and as bitwise_and,
         bitwise_or as bitwise_or,
         bitwise_xor as bitwise_xor,

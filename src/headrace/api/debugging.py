@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        check_numerics as check_numerics,
+        is_finite as is_finite,
+        is_inf as is_inf,
+        is_nan as is_nan,
+    )
     from headrace.ops.comparisons import (
         is_non_decreasing as is_non_decreasing,
         is_strictly_increasing as is_strictly_increasing,
     )
     from headrace.ops.control import (
         Assert as Assert,
-        check_numerics as check_numerics,
         verify_tensor_all_finite as assert_all_finite,
     )
     from headrace.ops.debugging import (
@@ -41,11 +46,6 @@ if TYPE_CHECKING:
         assert_rank_in as assert_rank_in,
         assert_scalar as assert_scalar,
         assert_shapes as assert_shapes,
-    )
-    from headrace.ops.elementwise import (
-        is_finite as is_finite,
-        is_inf as is_inf,
-        is_nan as is_nan,
     )
 
 __all__ = [

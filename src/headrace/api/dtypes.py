@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        as_string as as_string,
+    )
     from headrace.core.dtypes import (
         DType as DType,
         QUANTIZED_DTYPES as QUANTIZED_DTYPES,
@@ -44,9 +47,6 @@ if TYPE_CHECKING:
     )
     from headrace.ops.complex_numbers import (
         complex as complex,
-    )
-    from headrace.ops.text_data import (
-        as_string as as_string,
     )
 
 __all__ = [

@@ -8,28 +8,38 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        average_pooling1d as average_pooling1d,
+        average_pooling2d as average_pooling2d,
+        average_pooling3d as average_pooling3d,
+        conv1d as conv1d,
+        conv2d as conv2d,
+        conv2d_transpose as conv2d_transpose,
+        conv3d as conv3d,
+        conv3d_transpose as conv3d_transpose,
+        dense as dense,
+        max_pooling1d as max_pooling1d,
+        max_pooling2d as max_pooling2d,
+        max_pooling3d as max_pooling3d,
+        separable_conv1d as separable_conv1d,
+        separable_conv2d as separable_conv2d,
+    )
     from headrace.layers.base import (
         Layer as Layer,
     )
     from headrace.layers.conv_transposes import (
         Conv2DTranspose as Conv2DTranspose,
         Conv3DTranspose as Conv3DTranspose,
-        conv2d_transpose as conv2d_transpose,
-        conv3d_transpose as conv3d_transpose,
     )
     from headrace.layers.convolutional import (
         Conv1D as Conv1D,
         Conv2D as Conv2D,
         Conv3D as Conv3D,
-        conv1d as conv1d,
-        conv2d as conv2d,
-        conv3d as conv3d,
     )
     from headrace.layers.core import (
         Dense as Dense,
         Dropout as Dropout,
         Flatten as Flatten,
-        dense as dense,
         dropout as dropout,
         flatten as flatten,
     )
@@ -47,18 +57,10 @@ if TYPE_CHECKING:
         MaxPooling1D as MaxPooling1D,
         MaxPooling2D as MaxPooling2D,
         MaxPooling3D as MaxPooling3D,
-        average_pooling1d as average_pooling1d,
-        average_pooling2d as average_pooling2d,
-        average_pooling3d as average_pooling3d,
-        max_pooling1d as max_pooling1d,
-        max_pooling2d as max_pooling2d,
-        max_pooling3d as max_pooling3d,
     )
     from headrace.layers.separable import (
         SeparableConv1D as SeparableConv1D,
         SeparableConv2D as SeparableConv2D,
-        separable_conv1d as separable_conv1d,
-        separable_conv2d as separable_conv2d,
     )
 
 __all__ = [

@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
-    from headrace.ops.arithmetic import (
+    from headrace.api._builders import (
+        cholesky as cholesky,
         cross as cross,
+        diag as tensor_diag,
+        diag_part as tensor_diag_part,
+        log_matrix_determinant as slogdet,
+        lu as lu,
+        matrix_band_part as band_part,
+        matrix_determinant as det,
+        matrix_inverse as inv,
+        matrix_logarithm as logm,
+        matrix_solve as solve,
+        matrix_square_root as sqrtm,
+        matrix_triangular_solve as triangular_solve,
+        qr as qr,
     )
     from headrace.ops.clipping import (
         global_norm as global_norm,
@@ -19,22 +32,9 @@ if TYPE_CHECKING:
         tensordot as tensordot,
     )
     from headrace.ops.diagonals import (
-        diag as tensor_diag,
-        diag_part as tensor_diag_part,
-        matrix_band_part as band_part,
         matrix_diag as diag,
         matrix_diag_part as diag_part,
         matrix_set_diag as set_diag,
-    )
-    from headrace.ops.linalg import (
-        cholesky as cholesky,
-        log_matrix_determinant as slogdet,
-        lu as lu,
-        matrix_determinant as det,
-        matrix_inverse as inv,
-        matrix_solve as solve,
-        matrix_triangular_solve as triangular_solve,
-        qr as qr,
     )
     from headrace.ops.linalg_functions import (
         adjoint as adjoint,
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     )
     from headrace.ops.matrix_functions import (
         expm as expm,
-        matrix_logarithm as logm,
-        matrix_square_root as sqrtm,
         tridiagonal_matmul as tridiagonal_matmul,
         tridiagonal_solve as tridiagonal_solve,
     )

@@ -8,25 +8,17 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
-    from headrace.ops.indexing import (
-        gather_nd as gather_nd,
-    )
-    from headrace.ops.joining import (
-        tile as tile,
-    )
-    from headrace.ops.permuting import (
+    from headrace.api._builders import (
+        batch_to_space_nd as batch_to_space_nd,
+        reshape as reshape,
         reverse as reverse,
         roll as roll,
-    )
-    from headrace.ops.rearranging import (
-        batch_to_space_nd as batch_to_space_nd,
-        space_to_batch_nd as space_to_batch_nd,
-    )
-    from headrace.ops.scattering import (
         scatter_nd as scatter_nd,
+        space_to_batch_nd as space_to_batch_nd,
+        tile as tile,
     )
-    from headrace.ops.shapes import (
-        reshape as reshape,
+    from headrace.ops.indexing import (
+        gather_nd as gather_nd,
     )
 
 __all__ = [

@@ -8,38 +8,93 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
-    from headrace.ops.activations import (
-        softplus as softplus,
-        softsign as softsign,
-    )
-    from headrace.ops.arithmetic import (
-        accumulate_n as accumulate_n,
+    from headrace.api._builders import (
+        acos as acos,
+        acosh as acosh,
         add as add,
-        add_n as add_n,
+        asin as asin,
+        asinh as asinh,
+        atan as atan,
         atan2 as atan2,
+        atanh as atanh,
+        bessel_i0e as bessel_i0e,
+        bessel_i1e as bessel_i1e,
+        betainc as betainc,
+        ceil as ceil,
+        cos as cos,
+        cosh as cosh,
+        digamma as digamma,
+        equal as equal,
+        erf as erf,
+        erfc as erfc,
+        exp as exp,
+        expm1 as expm1,
+        floor as floor,
+        floormod as floormod,
+        floormod as mod,
+        greater as greater,
+        greater_equal as greater_equal,
+        igamma as igamma,
+        igammac as igammac,
+        invert_permutation as invert_permutation,
+        is_finite as is_finite,
+        is_inf as is_inf,
+        is_nan as is_nan,
+        less as less,
+        less_equal as less_equal,
+        lgamma as lgamma,
+        log as log,
+        log1p as log1p,
+        logical_and as logical_and,
+        logical_not as logical_not,
+        logical_or as logical_or,
         maximum as maximum,
         minimum as minimum,
         multiply as multiply,
+        negative as negative,
+        nextafter as nextafter,
+        not_equal as not_equal,
+        polygamma as polygamma,
+        reciprocal as reciprocal,
+        rint as rint,
+        rsqrt as rsqrt,
+        segment_max as segment_max,
+        segment_mean as segment_mean,
+        segment_min as segment_min,
+        segment_prod as segment_prod,
+        segment_sum as segment_sum,
+        sign as sign,
+        sin as sin,
+        sinh as sinh,
+        softplus as softplus,
+        softsign as softsign,
+        sqrt as sqrt,
+        square as square,
+        squared_difference as squared_difference,
+        subtract as subtract,
+        tan as tan,
+        tanh as tanh,
+        top_k as top_k,
+        unsorted_segment_max as unsorted_segment_max,
+        unsorted_segment_min as unsorted_segment_min,
+        unsorted_segment_prod as unsorted_segment_prod,
+        unsorted_segment_sum as unsorted_segment_sum,
+        xdivy as xdivy,
+        xlogy as xlogy,
+        zeta as zeta,
+    )
+    from headrace.ops.arithmetic import (
+        accumulate_n as accumulate_n,
+        add_n as add_n,
         multiply_no_nan as multiply_no_nan,
         polyval as polyval,
         pow as pow,
         scalar_mul as scalar_mul,
-        squared_difference as squared_difference,
-        subtract as subtract,
     )
     from headrace.ops.comparisons import (
-        equal as equal,
-        greater as greater,
-        greater_equal as greater_equal,
         is_non_decreasing as is_non_decreasing,
         is_strictly_increasing as is_strictly_increasing,
-        less as less,
-        less_equal as less_equal,
-        logical_and as logical_and,
-        logical_not as logical_not,
-        logical_or as logical_or,
         logical_xor as logical_xor,
-        not_equal as not_equal,
     )
     from headrace.ops.complex_numbers import (
         angle as angle,
@@ -56,37 +111,18 @@ if TYPE_CHECKING:
         div_no_nan as divide_no_nan,
         divide as divide,
         floordiv as floordiv,
-        floormod as floormod,
-        floormod as mod,
         reciprocal_no_nan as reciprocal_no_nan,
         truediv as truediv,
-        xdivy as xdivy,
     )
     from headrace.ops.elementwise import (
         abs as abs,
-        ceil as ceil,
-        floor as floor,
-        is_finite as is_finite,
-        is_inf as is_inf,
-        is_nan as is_nan,
-        negative as negative,
-        nextafter as nextafter,
-        reciprocal as reciprocal,
-        rint as rint,
         round as round,
-        rsqrt as rsqrt,
-        sign as sign,
-        sqrt as sqrt,
-        square as square,
     )
     from headrace.ops.histograms import (
         bincount as bincount,
     )
     from headrace.ops.moments import (
         l2_normalize as l2_normalize,
-    )
-    from headrace.ops.permuting import (
-        invert_permutation as invert_permutation,
     )
     from headrace.ops.positions import (
         argmax as argmax,
@@ -102,17 +138,8 @@ if TYPE_CHECKING:
         reduce_sum as reduce_sum,
     )
     from headrace.ops.segments import (
-        segment_max as segment_max,
-        segment_mean as segment_mean,
-        segment_min as segment_min,
-        segment_prod as segment_prod,
-        segment_sum as segment_sum,
-        unsorted_segment_max as unsorted_segment_max,
         unsorted_segment_mean as unsorted_segment_mean,
-        unsorted_segment_min as unsorted_segment_min,
-        unsorted_segment_prod as unsorted_segment_prod,
         unsorted_segment_sqrt_n as unsorted_segment_sqrt_n,
-        unsorted_segment_sum as unsorted_segment_sum,
     )
     from headrace.ops.softmax import (
         log_softmax as log_softmax,
@@ -120,24 +147,11 @@ if TYPE_CHECKING:
     )
     from headrace.ops.sorting import (
         in_top_k as in_top_k,
-        top_k as top_k,
     )
     from headrace.ops.special_functions import (
         bessel_i0 as bessel_i0,
-        bessel_i0e as bessel_i0e,
         bessel_i1 as bessel_i1,
-        bessel_i1e as bessel_i1e,
-        betainc as betainc,
-        digamma as digamma,
-        erf as erf,
-        erfc as erfc,
-        igamma as igamma,
-        igammac as igammac,
         lbeta as lbeta,
-        lgamma as lgamma,
-        polygamma as polygamma,
-        xlogy as xlogy,
-        zeta as zeta,
     )
     from headrace.ops.statistics import (
         confusion_matrix as confusion_matrix,
@@ -149,24 +163,8 @@ if TYPE_CHECKING:
         zero_fraction as zero_fraction,
     )
     from headrace.ops.transcendental import (
-        acos as acos,
-        acosh as acosh,
-        asin as asin,
-        asinh as asinh,
-        atan as atan,
-        atanh as atanh,
-        cos as cos,
-        cosh as cosh,
-        exp as exp,
-        expm1 as expm1,
-        log as log,
-        log1p as log1p,
         log_sigmoid as log_sigmoid,
         sigmoid as sigmoid,
-        sin as sin,
-        sinh as sinh,
-        tan as tan,
-        tanh as tanh,
     )
 
 __all__ = [

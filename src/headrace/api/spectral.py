@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
-    from headrace.ops.fft import (
+    from headrace.api._builders import (
         fft as fft,
         fft2d as fft2d,
         fft3d as fft3d,
         ifft as ifft,
         ifft2d as ifft2d,
         ifft3d as ifft3d,
+    )
+    from headrace.ops.fft import (
         irfft as irfft,
         irfft2d as irfft2d,
         irfft3d as irfft3d,

@@ -8,31 +8,33 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        as_string as as_string,
+        string_join as join,
+        string_length as length,
+        string_lower as lower,
+        string_strip as strip,
+        string_to_hash_bucket_fast as to_hash_bucket_fast,
+        string_to_hash_bucket_strong as to_hash_bucket_strong,
+        string_upper as upper,
+        substr as substr,
+        unicode_script as unicode_script,
+        unicode_transcode as unicode_transcode,
+        unsorted_segment_join as unsorted_segment_join,
+    )
     from headrace.ops.strings import (
         reduce_join as reduce_join,
         regex_full_match as regex_full_match,
         regex_replace as regex_replace,
-        string_join as join,
-        string_length as length,
-        string_lower as lower,
         string_split_v2 as split,
-        string_strip as strip,
-        string_upper as upper,
-        substr as substr,
-        unsorted_segment_join as unsorted_segment_join,
     )
     from headrace.ops.text_data import (
-        as_string as as_string,
         string_format as format,
         string_to_hash_bucket as to_hash_bucket,
-        string_to_hash_bucket_fast as to_hash_bucket_fast,
-        string_to_hash_bucket_strong as to_hash_bucket_strong,
         string_to_number as to_number,
     )
     from headrace.ops.unicode import (
         unicode_encode as unicode_encode,
-        unicode_script as unicode_script,
-        unicode_transcode as unicode_transcode,
     )
 
 __all__ = [

@@ -10,7 +10,7 @@ of the step or in the list that a loop saves for the loop backwards; once nobody
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -27,6 +27,17 @@ from headrace.ops.python_functions import add_function, eager_py_func
 __all__ = ["py_function"]
 
 
+@overload
+def py_function(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: list[Any] | tuple[Any, ...],
+    name: str | None = None,
+) -> list[Tensor]: ...
+@overload
+def py_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None
+) -> Tensor: ...
 @composed
 @export("py_function")
 def py_function(

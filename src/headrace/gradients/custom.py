@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from headrace.core.dtypes import resource
 from headrace.core.export import export
@@ -27,16 +27,22 @@ from headrace.variables.scope import get_variable_scope
 __all__ = ["custom_gradient"]
 
 _numbers = itertools.count()
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 @export("custom_gradient")
-def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+def custom_gradient(
+    f: Callable[Parameters, tuple[Result, Callable[..., Any]]],
+) -> Callable[Parameters, Result]:
     """Decorate a function that returns its result and `grad_fn(*dy)`, the gradients of its
     arguments.
 
     If the function reads trainable variables, `grad_fn(*dy, variables)` returns their gradients
     too. Variables that it makes must be resource variables.
     """
+
+    function: Callable[..., Any] = f
 
     @wraps(f)
     def decorated(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +51,7 @@ def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
                 "The custom_gradient decorator currently supports keyword arguments only when "
                 "eager execution is enabled."
             )
-        return _call(f, args, _check_variables)
+        return _call(function, args, _check_variables)
 
     return decorated
 

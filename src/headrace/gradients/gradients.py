@@ -61,7 +61,7 @@ def gradients(
     aggregation_method: int | None = None,
     stop_gradients: Any = None,
     unconnected_gradients: Any = UnconnectedGradients.NONE,
-) -> list[Any]:
+) -> list[Tensor]:
     """Return, for each x, the gradient of the sum of `ys`: a tensor, IndexedSlices, or None.
 
     grad_ys: gradients to start from instead of ones. stop_gradients: tensors to treat as constants.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.core.export import export
 from headrace.gradients.custom import custom_gradient
+from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 
@@ -14,11 +16,11 @@ __all__ = ["swish"]
 
 @export("nn.swish")
 @custom_gradient
-def swish(features: Any) -> Any:
+def swish(features: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Return features * sigmoid(features)."""
     features = convert_to_tensor(features, name="features")
 
-    def grad(dy: Any) -> Any:
+    def grad(dy: Tensor) -> Tensor:
         gate = b.sigmoid(features)
         return dy * (gate * (1.0 + features * (1.0 - gate)))
 

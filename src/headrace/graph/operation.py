@@ -21,25 +21,35 @@ if TYPE_CHECKING:
     from headrace.graph.contexts import ControlFlowContext
     from headrace.graph.graph import Graph
 
-__all__ = ["Operation", "Tensor", "made_at"]
+__all__ = ["Operation", "Operators", "Tensor", "made_at"]
+
+
+if TYPE_CHECKING:
+
+    class Operators:
+        """Python's operators on tensors and variables: ops.operators installs them, and ops.slicing
+        indexing.
+        """
+
+        def _with(self, other: Any, /) -> Tensor: ...
+        def _alone(self, /) -> Tensor: ...
+
+        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _with
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _with
+        __pow__ = __matmul__ = __and__ = __or__ = __xor__ = __lt__ = __le__ = _with
+        __rpow__ = __rmatmul__ = __rand__ = __ror__ = __rxor__ = __gt__ = __ge__ = _with
+        __getitem__ = _with
+        __neg__ = __invert__ = __abs__ = _alone
+else:
+    Operators = object
 
 
 @export("Tensor")
-class Tensor:
+class Tensor(Operators):
     """One output of an operation: a value that exists only while a step runs."""
 
     __slots__ = ("__dict__", "__weakref__", "_consumers", "_shape", "dtype", "op", "value_index")
     __array_priority__ = 100  # NumPy must ask us first in `array + tensor`.
-
-    if TYPE_CHECKING:
-        # Python's operators come from ops.operators, indexing from ops.slicing.
-        def _installed(self, *operands: Any) -> Any: ...
-
-        __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = _installed
-        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = _installed
-        __pow__ = __matmul__ = __and__ = __or__ = __xor__ = __lt__ = __le__ = _installed
-        __rpow__ = __rmatmul__ = __rand__ = __ror__ = __rxor__ = __gt__ = __ge__ = _installed
-        __neg__ = __invert__ = __abs__ = __getitem__ = _installed
 
     def __init__(self, op: Operation, value_index: int, dtype: DType) -> None:
         self.op = op

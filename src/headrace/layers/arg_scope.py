@@ -13,28 +13,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from headrace.core.export import export
 
 __all__ = ["add_arg_scope", "arg_scope", "arg_scoped_arguments", "current_arg_scope"]
 
 Scope = dict[str, dict[str, Any]]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _open: ContextVar[Scope | None] = ContextVar("arg_scope", default=None)
 
 
 @export("contrib.framework.add_arg_scope", "contrib.slim.add_arg_scope")
-def add_arg_scope(func: Callable[..., Any]) -> Callable[..., Any]:
+def add_arg_scope(func: Function) -> Function:
     """Return the function with default arguments from the scopes that it's called in."""
-    key = f"{func.__module__}.{func.__qualname__}"
+    described: Any = func
+    key = f"{func.__module__}.{described.__qualname__}"
 
     @wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
         return func(*args, **{**current_arg_scope().get(key, {}), **kwargs})
 
     call._arg_scope_key = key  # type: ignore[attr-defined]
-    return call
+    return cast(Function, call)
 
 
 @export("contrib.framework.arg_scope", "contrib.slim.arg_scope")

@@ -106,4 +106,5 @@ def as_function(layer: Any, name: str, reuse: bool = True) -> Callable[..., Any]
     function.__module__ = layer.__module__
     function.__doc__ = f"Make a {layer.__name__} and return its function of `inputs`."
     function.__signature__ = signature  # type: ignore[attr-defined]  # for help() and the laws
+    function.layer = layer  # type: ignore[attr-defined]  # for scripts/generate_api
     return function

@@ -16,6 +16,7 @@ from headrace.core.dtypes import float32
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor
 from headrace.graph.scoped import control_dependencies
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.contrib_layers import (
@@ -61,7 +62,7 @@ def batch_norm(
     renorm_clipping: dict[str, Any] | None = None,
     renorm_decay: float = 0.99,
     adjustment: Callable[[Any], Any] | None = None,
-) -> Any:
+) -> Tensor:
     """Return the inputs, normalized per channel by the moments of the batch or, if not in training,
     by their moving averages, which fade by `decay`.
 

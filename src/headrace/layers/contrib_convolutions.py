@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.core.export import export_value
-from headrace.layers.arg_scope import add_arg_scope
+from headrace.graph.operation import Tensor
+from headrace.layers.arg_scope import Function, add_arg_scope
 from headrace.layers.base import Layer
 from headrace.layers.contrib_layers import (
     applied,
@@ -39,13 +40,15 @@ def _publish(attribute: str, *names: str) -> None:
         export_value(__name__, attribute, f"contrib.layers.{name}", f"contrib.slim.{name}")
 
 
-def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _named(function: Function, name: str) -> Function:
     """A function of a factory under a name of its own, which arg_scope knows it by."""
-    function.__name__ = function.__qualname__ = name
+    described: Any = function
+    described.__name__ = described.__qualname__ = name
     return add_arg_scope(function)
 
 
-def _convolution(name: str, spatial: int | None) -> Callable[..., Any]:
+# These two leave it to type checkers to see which signature the function that they return has.
+def _convolution(name: str, spatial: int | None):
     def convolution(
         inputs: Any,
         num_outputs: int,
@@ -66,7 +69,7 @@ def _convolution(name: str, spatial: int | None) -> Callable[..., Any]:
         outputs_collections: Any = None,
         trainable: bool = True,
         scope: Any = None,
-    ) -> Any:
+    ) -> Tensor:
         """Return the convolution of sequences, images or volumes, by the rank of the inputs; `rate`
         is by how much the filter's taps are apart.
         """
@@ -112,9 +115,7 @@ _publish("conv2d", "conv2d", "convolution2d")
 _publish("conv3d", "conv3d", "convolution3d")
 
 
-def _transpose(
-    name: str, kind: Callable[..., Layer], default_scope: str, default_format: str
-) -> Callable[..., Any]:
+def _transpose(name: str, kind: Callable[..., Layer], default_scope: str, default_format: str):
     def transpose(
         inputs: Any,
         num_outputs: int,
@@ -134,7 +135,7 @@ def _transpose(
         outputs_collections: Any = None,
         trainable: bool = True,
         scope: Any = None,
-    ) -> Any:
+    ) -> Tensor:
         """Return the transposed convolution of images or volumes, which `stride` makes larger."""
         order = channels_order(data_format, len(default_format) - 2)
         with scope_of(scope, default_scope, inputs, reuse) as opened:
@@ -191,7 +192,7 @@ def separable_conv2d(
     outputs_collections: Any = None,
     trainable: bool = True,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return images convolved channel by channel, with `depth_multiplier` filters each, and then,
     unless num_outputs is None, mixed into num_outputs channels.
     """

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import Tensor
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.base import Layer
 from headrace.layers.core import Dense
@@ -129,7 +130,7 @@ def fully_connected(
     outputs_collections: Any = None,
     trainable: bool = True,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return activation_fn(inputs weights + biases), over the last axis of the inputs."""
     if not isinstance(num_outputs, int):
         raise ValueError(f"num_outputs type should be one of [{int}], got {type(num_outputs)}.")
@@ -153,25 +154,25 @@ def fully_connected(
 
 
 @export("contrib.layers.linear", "contrib.slim.linear")
-def linear(*args: Any, **kwargs: Any) -> Any:
+def linear(*args: Any, **kwargs: Any) -> Tensor:
     """Return fully_connected without an activation."""
     return fully_connected(*args, **{"activation_fn": None, **kwargs})
 
 
 @export("contrib.layers.relu", "contrib.slim.relu")
-def relu(*args: Any, **kwargs: Any) -> Any:
+def relu(*args: Any, **kwargs: Any) -> Tensor:
     """Return fully_connected, activated by ReLU."""
     return fully_connected(*args, **{"activation_fn": b.relu, **kwargs})
 
 
 @export("contrib.layers.relu6", "contrib.slim.relu6")
-def relu6(*args: Any, **kwargs: Any) -> Any:
+def relu6(*args: Any, **kwargs: Any) -> Tensor:
     """Return fully_connected, activated by ReLU6."""
     return fully_connected(*args, **{"activation_fn": b.relu6, **kwargs})
 
 
 @export("contrib.layers.elu", "contrib.slim.elu")
-def elu(*args: Any, **kwargs: Any) -> Any:
+def elu(*args: Any, **kwargs: Any) -> Tensor:
     """Return fully_connected, activated by ELU."""
     return fully_connected(*args, **{"activation_fn": b.elu, **kwargs})
 
@@ -189,7 +190,7 @@ def bias_add(
     trainable: bool = True,
     data_format: str | None = "NHWC",
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return activation_fn(inputs + biases), a bias per channel."""
     order = channels_order(data_format)
     with scope_of(scope, "BiasAdd", inputs, reuse) as opened:

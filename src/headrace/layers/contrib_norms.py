@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.core.export import export
+from headrace.graph.operation import Tensor
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.contrib_layers import (
     channels_order,
@@ -39,7 +40,7 @@ def layer_norm(
     begin_norm_axis: int = 1,
     begin_params_axis: int = -1,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return the inputs, normalized per example by the moments over the axes from begin_norm_axis
     on, then scaled and moved by `gamma` and `beta`, whose axes are those from begin_params_axis on.
     """
@@ -88,7 +89,7 @@ def instance_norm(
     trainable: bool = True,
     data_format: str = "NHWC",
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return the inputs, each example's channels normalized by their own moments."""
     order = channels_order(data_format)
     with scope_of(scope, "InstanceNorm", inputs, reuse) as opened:
@@ -136,7 +137,7 @@ def group_norm(
     trainable: bool = True,
     scope: Any = None,
     mean_close_to_zero: bool = False,
-) -> Any:
+) -> Tensor:
     """Return the inputs, each example's groups of channels normalized by their own moments.
 
     reduction_axes       the axes of the moments beside the channels in a group
@@ -195,7 +196,7 @@ def group_norm(
 
 @export("contrib.layers.unit_norm", "contrib.slim.unit_norm")
 @add_arg_scope
-def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
+def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Tensor:
     """Return the inputs over their Euclidean lengths along the axis `dim`."""
     with variable_scope(scope, "UnitNorm", [inputs]):
         inputs = convert_to_tensor(inputs)

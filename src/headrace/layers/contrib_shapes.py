@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.core.dtypes import int64
 from headrace.core.export import export
+from headrace.graph.operation import Tensor
 from headrace.layers.arg_scope import add_arg_scope
 from headrace.layers.contrib_layers import channels_order
 from headrace.layers.core import Dropout, Flatten
@@ -41,7 +42,7 @@ def max_pool2d(
     data_format: str | None = "NHWC",
     outputs_collections: Any = None,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return the largest element of each window of images."""
     return _pool(MaxPooling2D, "MaxPool2D", inputs, kernel_size, stride, padding, data_format,
                  outputs_collections, scope)  # fmt: skip
@@ -57,7 +58,7 @@ def avg_pool2d(
     data_format: str | None = "NHWC",
     outputs_collections: Any = None,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return the mean of each window of images."""
     return _pool(AveragePooling2D, "AvgPool2D", inputs, kernel_size, stride, padding, data_format,
                  outputs_collections, scope)  # fmt: skip
@@ -83,7 +84,7 @@ def _pool(
 
 @export("contrib.layers.flatten", "contrib.slim.flatten")
 @add_arg_scope
-def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
+def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Tensor:
     """Return the inputs with all axes but the first as one."""
     with name_scope(scope, "Flatten", [inputs]) as opened:
         inputs = convert_to_tensor(inputs)
@@ -100,7 +101,7 @@ def dropout(
     outputs_collections: Any = None,
     scope: Any = None,
     seed: int | None = None,
-) -> Any:
+) -> Tensor:
     """Return the inputs, in training with zeros in place of some and the rest divided by
     `keep_prob`, the share that stays.
     """
@@ -121,7 +122,7 @@ def one_hot_encoding(
     off_value: float = 0.0,
     outputs_collections: Any = None,
     scope: Any = None,
-) -> Any:
+) -> Tensor:
     """Return `on_value` at the class of each label, `off_value` elsewhere."""
     with name_scope(scope, "OneHotEncoding", [labels, num_classes]) as opened:
         outputs = b.one_hot(b.cast(labels, int64), num_classes, on_value, off_value)
@@ -132,7 +133,7 @@ def one_hot_encoding(
 @add_arg_scope
 def repeat(
     inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
+) -> Tensor:
     """Apply a layer so many times, in scopes <scope>/<scope>_1 and on."""
     scope = kwargs.pop("scope", None)
     with variable_scope(scope, "Repeat", [inputs]):
@@ -144,7 +145,9 @@ def repeat(
 
 @export("contrib.layers.stack", "contrib.slim.stack")
 @add_arg_scope
-def stack(inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any) -> Any:
+def stack(
+    inputs: Any, layer: Callable[..., Any], stack_args: Sequence[Any], **kwargs: Any
+) -> Tensor:
     """Apply a layer once for each of `stack_args`: an argument, or a list of them."""
     scope = kwargs.pop("scope", None)
     if not isinstance(stack_args, list | tuple):
@@ -164,7 +167,7 @@ def _name_of(layer: Any) -> str:
 
 @export("contrib.layers.softmax", "contrib.slim.softmax")
 @add_arg_scope
-def softmax(logits: Any, scope: Any = None) -> Any:
+def softmax(logits: Any, scope: Any = None) -> Tensor:
     """Return the softmax over the last axis of logits of any rank."""
     with variable_scope(scope, "softmax", [logits]):
         logits = convert_to_tensor(logits)
@@ -176,7 +179,7 @@ def softmax(logits: Any, scope: Any = None) -> Any:
 
 @export("contrib.layers.maxout", "contrib.slim.maxout")
 @add_arg_scope
-def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
+def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Tensor:
     """Return the largest of each group of channels: `num_units` groups of equal size."""
     with variable_scope(scope, "MaxOut", [inputs]):
         inputs = convert_to_tensor(inputs)

@@ -7,6 +7,7 @@ from typing import Any
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import as_shape
+from headrace.graph.operation import Tensor
 from headrace.layers.activations import get_activation
 from headrace.layers.arguments import ZEROS, as_function, channels_order
 from headrace.layers.base import Layer
@@ -174,7 +175,7 @@ def dropout(
     seed: int | None = None,
     training: Any = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return inputs with elements dropped if `training` (a bool or a tensor) is true."""
     return Dropout(rate, noise_shape, seed, name)(inputs, training=training)
 
@@ -209,6 +210,6 @@ class Flatten(Layer):
 
 
 @export("layers.flatten")
-def flatten(inputs: Any, name: str | None = None, data_format: str = "channels_last") -> Any:
+def flatten(inputs: Any, name: str | None = None, data_format: str = "channels_last") -> Tensor:
     """Return inputs with all axes but the first as one."""
     return Flatten(data_format, name=name)(inputs)

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import as_shape
+from headrace.graph.operation import Tensor
 from headrace.graph.scoped import colocate_with, control_dependencies
 from headrace.layers.arguments import ONES, ZEROS
 from headrace.layers.base import Layer
@@ -423,7 +424,7 @@ def batch_normalization(
     fused: bool | None = None,
     virtual_batch_size: int | None = None,
     adjustment: Callable[[Any], tuple[Any, Any]] | None = None,
-) -> Any:
+) -> Tensor:
     """Return inputs normalised as BatchNormalization does. In training, run the operations of the
     collection UPDATE_OPS with each step.
     """

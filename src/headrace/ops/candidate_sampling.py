@@ -353,7 +353,7 @@ def uniform_candidate_sampler(
     range_max: int,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return classes below range_max, each as likely, and expected counts."""
     given = true_classes, num_true, num_sampled, unique, range_max
     return uniform_candidate_sampler_op(*given, *get_seed(seed), name=name)
@@ -369,7 +369,7 @@ def log_uniform_candidate_sampler(
     range_max: int,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return classes below range_max, lower ones more likely (Zipf), and expected counts."""
     given = true_classes, num_true, num_sampled, unique, range_max
     return log_uniform_candidate_sampler_op(*given, *get_seed(seed), name=name)
@@ -385,7 +385,7 @@ def learned_unigram_candidate_sampler(
     range_max: int,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return classes as likely as they were true in the steps before, and expected counts."""
     given = true_classes, num_true, num_sampled, unique, range_max
     return learned_unigram_candidate_sampler_op(*given, *get_seed(seed), name=name)
@@ -407,7 +407,7 @@ def fixed_unigram_candidate_sampler(
     unigrams: Any = (),
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return classes as likely as the counts in `unigrams`, or in the last column of vocab_file,
     say, and expected counts.
     """
@@ -437,7 +437,7 @@ def all_candidate_sampler(
     unique: bool,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return all classes from 0 to num_sampled - 1, and expected counts of 1."""
     given = true_classes, num_true, num_sampled, unique
     return all_candidate_sampler_op(*given, *get_seed(seed), name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, overload
 
 import ml_dtypes
 import numpy as np
@@ -109,6 +109,12 @@ def cast_op(x, DstT, Truncate=None, name=None):
     """Return x in another type."""
 
 
+@overload
+def cast(x: SparseTensor, dtype: Any, name: str | None = None) -> SparseTensor: ...
+@overload
+def cast(x: IndexedSlices, dtype: Any, name: str | None = None) -> IndexedSlices: ...
+@overload
+def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor: ...
 @composed
 @export("cast", "dtypes.cast")
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
@@ -147,48 +153,48 @@ def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
 
 @composed
 @export("to_float")
-def to_float(x: Any, name: str = "ToFloat") -> Any:
+def to_float(x: Any, name: str = "ToFloat") -> Tensor:
     """Return x as float32."""
     return cast(x, dtypes.float32, name=name)
 
 
 @composed
 @export("to_double")
-def to_double(x: Any, name: str = "ToDouble") -> Any:
+def to_double(x: Any, name: str = "ToDouble") -> Tensor:
     """Return x as float64."""
     return cast(x, dtypes.float64, name=name)
 
 
 @composed
 @export("to_int32")
-def to_int32(x: Any, name: str = "ToInt32") -> Any:
+def to_int32(x: Any, name: str = "ToInt32") -> Tensor:
     """Return x as int32."""
     return cast(x, dtypes.int32, name=name)
 
 
 @composed
 @export("to_int64")
-def to_int64(x: Any, name: str = "ToInt64") -> Any:
+def to_int64(x: Any, name: str = "ToInt64") -> Tensor:
     """Return x as int64."""
     return cast(x, dtypes.int64, name=name)
 
 
 @composed
 @export("to_bfloat16")
-def to_bfloat16(x: Any, name: str = "ToBFloat16") -> Any:
+def to_bfloat16(x: Any, name: str = "ToBFloat16") -> Tensor:
     """Return x as bfloat16."""
     return cast(x, dtypes.bfloat16, name=name)
 
 
 @composed
 @export("to_complex64")
-def to_complex64(x: Any, name: str = "ToComplex64") -> Any:
+def to_complex64(x: Any, name: str = "ToComplex64") -> Tensor:
     """Return x as complex64."""
     return cast(x, dtypes.complex64, name=name)
 
 
 @composed
 @export("to_complex128")
-def to_complex128(x: Any, name: str = "ToComplex128") -> Any:
+def to_complex128(x: Any, name: str = "ToComplex128") -> Tensor:
     """Return x as complex128."""
     return cast(x, dtypes.complex128, name=name)

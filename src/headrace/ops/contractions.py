@@ -23,7 +23,7 @@ __all__ = ["einsum", "tensordot"]
 
 @composed
 @export("tensordot", "linalg.tensordot")
-def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Any:
+def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Tensor:
     """Return the sum of products over `axes` of both: a number (the last n of `a` with the first n
     of `b`), or a list of dimensions for each.
     """
@@ -132,7 +132,7 @@ def _as_matrix_by(x: Tensor, shape: Any, axes: Any, free: Any, contracted_first:
 
 @composed
 @export("einsum", "linalg.einsum")
-def einsum(equation: str, *inputs: Any, **kwargs: Any) -> Any:
+def einsum(equation: str, *inputs: Any, **kwargs: Any) -> Tensor:
     """Return the sum of products that `equation` describes: "ij,jk->ik" is a matrix product.
 
     One letter names one dimension; letters missing on the right are summed over. "..." stands for

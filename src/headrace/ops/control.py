@@ -143,7 +143,9 @@ def assert_op(condition, data, summarize=3, name=None):
 
 @composed
 @export("Assert", "debugging.Assert")
-def Assert(condition, data, summarize=None, name=None):
+def Assert(
+    condition: Any, data: Any, summarize: int | None = None, name: str | None = None
+) -> Operation:
     """Fail the step, showing up to `summarize` elements of each of `data`, unless `condition` is
     true.
     """
@@ -188,7 +190,13 @@ def check_numerics(tensor, message, name=None):
 
 @composed
 @export("verify_tensor_all_finite", "debugging.assert_all_finite")
-def verify_tensor_all_finite(t=None, msg=None, name=None, x=None, message=None):
+def verify_tensor_all_finite(
+    t: Any = None,
+    msg: str | None = None,
+    name: str | None = None,
+    x: Any = None,
+    message: str | None = None,
+) -> Tensor:
     """Return `t`, available only after a check that all of it is finite."""
     t = x if t is None else t
     msg = message if msg is None else msg
@@ -281,7 +289,14 @@ def print_op(input, data, message="", first_n=-1, summarize=3, name=None):
 
 @composed
 @export("Print")
-def Print(input_, data, message=None, first_n=None, summarize=None, name=None):
+def Print(
+    input_: Any,
+    data: Any,
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
+) -> Tensor:
     """Return `input_`; whenever it is computed (at most `first_n` times), print `data`."""
     return print_op(
         input_,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import ShapeError
@@ -33,6 +33,7 @@ __all__ = ["apply", "b", "build", "composed", "define", "expect"]
 
 
 _HOMES: dict[str, str] = {}
+Composed = TypeVar("Composed", bound=Callable[..., Any])
 
 
 class _Builder:
@@ -54,12 +55,13 @@ def expect(homes: Mapping[str, str]) -> None:
     _HOMES.update(homes)
 
 
-def composed(function: Callable[..., Any]) -> Callable[..., Any]:
+def composed(function: Composed) -> Composed:
     """Make a function that builds several ops reachable as `b.<its name>`.
 
     A last underscore, which leaves a Python builtin its name (`range_`), is not part of it.
     """
-    name = function.__name__.rstrip("_")
+    described: Any = function
+    name = described.__name__.rstrip("_")
     if name in vars(b):
         raise ValueError(f"two functions are called {name}")
     setattr(b, name, function)

@@ -16,6 +16,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise, Join, Move, Site, View, row_major, traced
+from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
@@ -520,7 +521,7 @@ def matrix_diag(
     num_rows: Any = -1,
     num_cols: Any = -1,
     padding_value: Any = 0,
-) -> Any:
+) -> Tensor:
     """Return matrices with the given diagonals: the main one, or the range `k` of them."""
     plain = _is(k, 0) and _is(num_rows, -1) and _is(num_cols, -1) and _is(padding_value, 0)
     if plain:
@@ -535,7 +536,7 @@ def matrix_diag_part(
     name: str = "diag_part",
     k: Any = 0,
     padding_value: Any = 0,
-) -> Any:
+) -> Tensor:
     """Return the main diagonals of matrices, or the range `k` of them."""
     if _is(k, 0):
         return matrix_diag_part_op(input, name=name)
@@ -549,7 +550,7 @@ def matrix_set_diag(
     diagonal: Any,
     name: str = "set_diag",
     k: Any = 0,
-) -> Any:
+) -> Tensor:
     """Return matrices with their main diagonals, or the range `k` of them, replaced."""
     if _is(k, 0):
         return matrix_set_diag_op(input, diagonal, name=name)

@@ -269,7 +269,7 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 @composed
 @export("divide", "math.divide")
-def divide(x: Any, y: Any, name: str | None = None) -> Any:
+def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
     """Return x / y by Python's rules, whatever of them is a tensor."""
     return x / y if name is None else truediv(x, y, name=name)
 

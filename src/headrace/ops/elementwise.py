@@ -120,7 +120,7 @@ def complex_abs(x, Tout=None, name=None):
 
 @composed
 @export("abs", "math.abs")
-def abs(x: Any, name: str | None = None) -> Any:
+def abs(x: Any, name: str | None = None) -> Tensor:
     """Return the magnitude of real or complex numbers."""
     with name_scope(name, "Abs", [x]) as scope:
         x = convert_to_tensor(x, name="x")

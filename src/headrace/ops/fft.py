@@ -16,6 +16,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -375,42 +376,42 @@ _irfft3d = _real_function(3, irfft3d_op, "irfft3d", is_half=True)
 
 @composed
 @export("signal.rfft", "spectral.rfft")
-def rfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def rfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the half spectrum of real signals, padded or cut to `fft_length`."""
     return _rfft(input_tensor, fft_length, name)
 
 
 @composed
 @export("signal.rfft2d", "spectral.rfft2d")
-def rfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def rfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the half spectrum of real signals in two dimensions."""
     return _rfft2d(input_tensor, fft_length, name)
 
 
 @composed
 @export("signal.rfft3d", "spectral.rfft3d")
-def rfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def rfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the half spectrum of real signals in three dimensions."""
     return _rfft3d(input_tensor, fft_length, name)
 
 
 @composed
 @export("signal.irfft", "spectral.irfft")
-def irfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def irfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the real signals of half spectra; an even length if `fft_length` says no other."""
     return _irfft(input_tensor, fft_length, name)
 
 
 @composed
 @export("signal.irfft2d", "spectral.irfft2d")
-def irfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def irfft2d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the real signals in two dimensions of half spectra."""
     return _irfft2d(input_tensor, fft_length, name)
 
 
 @composed
 @export("signal.irfft3d", "spectral.irfft3d")
-def irfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Any:
+def irfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
     """Return the real signals in three dimensions of half spectra."""
     return _irfft3d(input_tensor, fft_length, name)
 
@@ -433,13 +434,13 @@ def _shifted(x: Any, axes: Any, name: str | None, scope: str, sign: int) -> Any:
 
 @composed
 @export("signal.fftshift")
-def fftshift(x: Any, axes: Any = None, name: str | None = None) -> Any:
+def fftshift(x: Any, axes: Any = None, name: str | None = None) -> Tensor:
     """Return `x` with the zero frequency in the middle of each of `axes` (default: all)."""
     return _shifted(x, axes, name, "fftshift", 1)
 
 
 @composed
 @export("signal.ifftshift")
-def ifftshift(x: Any, axes: Any = None, name: str | None = None) -> Any:
+def ifftshift(x: Any, axes: Any = None, name: str | None = None) -> Tensor:
     """Return the inverse of tf.signal.fftshift."""
     return _shifted(x, axes, name, "ifftshift", -1)

@@ -8,6 +8,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
+from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
@@ -23,7 +24,7 @@ def eye(
     batch_shape: Any = None,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return an identity matrix, or a batch of them."""
     sizes = (num_rows, num_columns)
     static = all(isinstance(n, int) for n in sizes)
@@ -56,7 +57,7 @@ def _is_static(batch: Any) -> bool:
 
 @composed
 @export("trace", "linalg.trace")
-def trace(x: Any, name: str | None = None) -> Any:
+def trace(x: Any, name: str | None = None) -> Tensor:
     """Return the sum of each matrix's main diagonal."""
     with name_scope(name, "Trace", [x]) as scope:
         x = convert_to_tensor(x, name="x")
@@ -65,7 +66,7 @@ def trace(x: Any, name: str | None = None) -> Any:
 
 @composed
 @export("linalg.adjoint")
-def adjoint(matrix: Any, name: str | None = None) -> Any:
+def adjoint(matrix: Any, name: str | None = None) -> Tensor:
     """Return the conjugate transpose of each matrix."""
     with name_scope(name, "adjoint", [matrix]):
         matrix = convert_to_tensor(matrix, name="matrix")
@@ -74,7 +75,7 @@ def adjoint(matrix: Any, name: str | None = None) -> Any:
 
 @composed
 @export("linalg.logdet")
-def logdet(matrix: Any, name: str | None = None) -> Any:
+def logdet(matrix: Any, name: str | None = None) -> Tensor:
     """Return the logarithm of the determinant of positive definite matrices."""
     with name_scope(name, "logdet", [matrix]):
         factor = b.cholesky(matrix)
@@ -84,7 +85,7 @@ def logdet(matrix: Any, name: str | None = None) -> Any:
 
 @composed
 @export("cholesky_solve", "linalg.cholesky_solve")
-def cholesky_solve(chol: Any, rhs: Any, name: str | None = None) -> Any:
+def cholesky_solve(chol: Any, rhs: Any, name: str | None = None) -> Tensor:
     """Return x with A x = rhs, where `chol` is the Cholesky factor of A."""
     with name_scope(name, "cholesky_solve", [chol, rhs]):
         half = b.matrix_triangular_solve(chol, rhs, adjoint=False, lower=True)
@@ -99,7 +100,7 @@ def matrix_solve_ls(
     l2_regularizer: Any = 0.0,
     fast: bool = True,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return x that minimises |matrix x - rhs|^2 + l2_regularizer |x|^2.
 
     `fast` solves the normal equations; without it the matrix may be rank deficient, x is the
@@ -153,7 +154,7 @@ def self_adjoint_eig(tensor: Any, name: str | None = None) -> tuple[Any, Any]:
 
 @composed
 @export("self_adjoint_eigvals", "linalg.eigvalsh")
-def self_adjoint_eigvals(tensor: Any, name: str | None = None) -> Any:
+def self_adjoint_eigvals(tensor: Any, name: str | None = None) -> Tensor:
     """Return the eigenvalues of self-adjoint matrices in ascending order."""
     return b.self_adjoint_eig_v2(tensor, compute_v=False, name=name).e
 
@@ -201,7 +202,7 @@ def norm(
     keepdims: bool | None = None,
     name: str | None = None,
     keep_dims: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Return the norm of vectors (`axis` an integer, None for all) or of matrices (two integers).
 
     `ord` is "euclidean", a positive number or infinity; for matrices "euclidean", "fro", 1, 2 (the
@@ -262,7 +263,7 @@ def _brought_last(x: Any, axis: Any) -> tuple[Any, Any]:
 @export("linalg.normalize")
 def normalize(
     tensor: Any, ord: Any = "euclidean", axis: Any = None, name: str | None = None
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """Return `tensor` divided by its norm, and the norm."""
     with name_scope(name, "normalize", [tensor]):
         tensor = convert_to_tensor(tensor)
@@ -298,7 +299,7 @@ def _larger_side(a: Any) -> Any:
 @export("linalg.matrix_rank")
 def matrix_rank(
     a: Any, tol: Any = None, validate_args: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Return how many singular values of each matrix are above `tol`.
 
     The default is the rounding error of the largest: eps * max(M, N) * max(s).
@@ -319,7 +320,7 @@ def matrix_rank(
 
 @composed
 @export("linalg.pinv")
-def pinv(a: Any, rcond: Any = None, validate_args: bool = False, name: str | None = None) -> Any:
+def pinv(a: Any, rcond: Any = None, validate_args: bool = False, name: str | None = None) -> Tensor:
     """Return the pseudo-inverse; singular values up to rcond times the largest count as zero."""
     with name_scope(name, "pinv", [a, rcond]):
         a = _checked(convert_to_tensor(a, name="a"), validate_args)

@@ -366,7 +366,7 @@ def matmul(
     a_is_sparse: bool = False,
     b_is_sparse: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the product of matrices, or of batches of them, which broadcast.
 
     `transpose_*` and `adjoint_*` exchange an operand's last two dimensions first, the latter with
@@ -428,7 +428,7 @@ def matvec(
     a_is_sparse: bool = False,
     b_is_sparse: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the product of a matrix and a vector, or of batches of them."""
     with name_scope(name, "MatVec", [a, b]):
         column = _b.expand_dims(b, axis=-1)

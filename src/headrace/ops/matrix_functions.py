@@ -7,6 +7,7 @@ from typing import Any
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
+from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -84,7 +85,7 @@ def matrix_square_root(input, name=None):
 
 @composed
 @export("linalg.expm")
-def expm(input: Any, name: str | None = None) -> Any:
+def expm(input: Any, name: str | None = None) -> Tensor:
     """Return e^input for each matrix [..., M, M]."""
     with name_scope(name, "matrix_exponential", [input]) as scope:
         matrix = convert_to_tensor(input, name="input")
@@ -230,7 +231,7 @@ def tridiagonal_solve(
     conjugate_rhs: bool = False,
     name: str | None = None,
     partial_pivoting: bool = True,
-) -> Any:
+) -> Tensor:
     """Return x with T x = rhs; `rhs` is [..., M] or [..., M, K].
 
     T is given as an array [..., 3, M] of its upper, main and lower diagonal ("compact"), as these
@@ -265,7 +266,7 @@ def tridiagonal_solve(
 @export("linalg.tridiagonal_matmul")
 def tridiagonal_matmul(
     diagonals: Any, rhs: Any, diagonals_format: str = "compact", name: str | None = None
-) -> Any:
+) -> Tensor:
     """Return T rhs; the ways to give T are those of tf.linalg.tridiagonal_solve."""
     found = _split_diagonals(diagonals, diagonals_format)
     rows = [b.expand_dims(d, -2) for d in found]

@@ -172,7 +172,7 @@ def max_pool_with_argmax(
     name: str | None = None,
     output_dtype: Any = None,
     include_batch_in_index: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """Return the largest element of each window, and its flat index in its image or in the
     batch.
     """

@@ -7,7 +7,7 @@ functions along. Here are functions of arrays; `eager.python_functions` has thos
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from headrace.core.dtypes import show_type
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
-from headrace.graph.operation import Operation
+from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.convert import as_array, convert_n_to_tensor
 from headrace.ops.define import composed, define
@@ -176,6 +176,22 @@ def _python_op(
     return op if not types else op.outputs if is_list else op.outputs[0]
 
 
+@overload
+def py_func(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: list[Any] | tuple[Any, ...],
+    stateful: bool = True,
+    name: str | None = None,
+) -> list[Tensor]: ...
+@overload
+def py_func(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: Any,
+    stateful: bool = True,
+    name: str | None = None,
+) -> Tensor: ...
 @composed
 @export("py_func")
 def py_func(
@@ -193,6 +209,17 @@ def py_func(
     return _python_op(py_func_op if stateful else py_func_stateless, func, inp, Tout, name)
 
 
+@overload
+def numpy_function(
+    func: Callable[..., Any],
+    inp: Sequence[Any],
+    Tout: list[Any] | tuple[Any, ...],
+    name: str | None = None,
+) -> list[Tensor]: ...
+@overload
+def numpy_function(
+    func: Callable[..., Any], inp: Sequence[Any], Tout: Any, name: str | None = None
+) -> Tensor: ...
 @composed
 @export("numpy_function")
 def numpy_function(

@@ -11,6 +11,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
+from headrace.graph.operation import Tensor
 from headrace.ops import random_ops as ops
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
@@ -75,7 +76,7 @@ def random_normal(
     dtype: Any = dtypes.float32,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return normal numbers of the given mean and deviation, which broadcast."""
     with name_scope(name, "random_normal", [shape, mean, stddev]) as scope:
         return _normal(
@@ -97,7 +98,7 @@ def truncated_normal(
     dtype: Any = dtypes.float32,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return normal numbers within two deviations of the mean: those outside are drawn again."""
     with name_scope(name, "truncated_normal", [shape, mean, stddev]) as scope:
         return _normal(
@@ -140,7 +141,7 @@ def random_uniform(
     dtype: Any = dtypes.float32,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return numbers from [minval, maxval); maxval is 1 if not given, and must be for integers."""
     minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
     with name_scope(name, "random_uniform", [shape, minval, maxval]) as scope:
@@ -156,7 +157,7 @@ def random_uniform(
 
 @composed
 @export("random_shuffle", "random.shuffle")
-def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Any:
+def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
     """Return `value` with its first dimension in random order."""
     seed1, seed2 = get_seed(seed)
     return ops.random_shuffle_op(value, seed1, seed2, name=name)
@@ -164,7 +165,7 @@ def random_shuffle(value: Any, seed: int | None = None, name: str | None = None)
 
 @composed
 @export("random_crop", "image.random_crop")
-def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Any:
+def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:
     """Return a slice of shape `size` from a random place in `value`; one that doesn't fit fails."""
     with name_scope(name, "random_crop", [value, size]) as scope:
         value = convert_to_tensor(value, name="value")
@@ -189,7 +190,7 @@ def multinomial(
     seed: int | None = None,
     name: str | None = None,
     output_dtype: Any = None,
-) -> Any:
+) -> Tensor:
     """Return `num_samples` class indices per row of `logits`: tf.random.categorical's old name."""
     with name_scope(name, "multinomial", [logits]):
         return _categorical(logits, num_samples, output_dtype, seed)
@@ -203,7 +204,7 @@ def categorical(
     dtype: Any = None,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return `num_samples` class indices per row of `logits`, unnormalised log-probabilities."""
     with name_scope(name, "categorical", [logits]):
         return _categorical(logits, num_samples, dtype, seed)
@@ -224,7 +225,7 @@ def random_gamma(
     dtype: Any = dtypes.float32,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return Gamma numbers of shape `alpha` and inverse scale `beta`, `shape` of them for each."""
     with name_scope(name, "random_gamma", [shape, alpha, beta]):
         sizes = convert_to_tensor(shape, dtypes.int32, "shape")
@@ -245,7 +246,7 @@ def random_poisson(
     dtype: Any = dtypes.float32,
     seed: int | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return counts of events that occur `lam` times on average, `shape` of them for each."""
     with name_scope(name, "random_poisson", [lam, shape]):
         sizes = convert_to_tensor(shape, dtypes.int32, "shape")
@@ -262,7 +263,7 @@ def stateless_random_uniform(
     maxval: Any = None,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return numbers from [minval, maxval) that the two integers in `seed` decide."""
     minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
     with name_scope(name, "stateless_random_uniform", [shape, seed, minval, maxval]) as scope:
@@ -284,7 +285,7 @@ def stateless_random_normal(
     stddev: Any = 1.0,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return normal numbers that the two integers in `seed` decide."""
     with name_scope(name, "stateless_random_normal", [shape, seed, mean, stddev]) as scope:
         return _normal(
@@ -306,7 +307,7 @@ def stateless_truncated_normal(
     stddev: Any = 1.0,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return normal numbers within two deviations that the two integers in `seed` decide."""
     with name_scope(name, "stateless_truncated_normal", [shape, seed, mean, stddev]) as scope:
         return _normal(
@@ -327,7 +328,7 @@ def stateless_multinomial(
     seed: Any,
     output_dtype: Any = dtypes.int64,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return class indices that `seed` decides: tf.random.stateless_categorical's old name."""
     with name_scope(name, "stateless_multinomial", [logits, seed]):
         logits = convert_to_tensor(logits, name="logits")
@@ -342,7 +343,7 @@ def stateless_categorical(
     seed: Any,
     dtype: Any = dtypes.int64,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return `num_samples` class indices per row of `logits` that `seed` decides."""
     with name_scope(name, "stateless_categorical", [logits, seed]):
         logits = convert_to_tensor(logits, name="logits")

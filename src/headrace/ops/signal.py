@@ -14,6 +14,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.graph.inference import constant_value
+from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.fft import irfft, rfft
@@ -58,7 +59,7 @@ def dct(
     axis: int = -1,
     norm: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the discrete cosine transform I, II or III, of `n` elements if given.
 
     It isn't scaled unless `norm` is "ortho".
@@ -129,7 +130,7 @@ def idct(
     axis: int = -1,
     norm: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the inverse of tf.signal.dct, up to a factor unless `norm` is "ortho"."""
     if type not in (1, 2, 3):
         raise ValueError("Only Types I, II and III (I)DCT are supported.")
@@ -170,7 +171,7 @@ def hann_window(
     periodic: Any = True,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return a Hann window: half a cosine's period, raised to [0, 1]."""
     return _cosine_window("hann_window", name, window_length, periodic, dtype, 0.5, 0.5)
 
@@ -182,7 +183,7 @@ def hamming_window(
     periodic: Any = True,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return a Hamming window: a cosine between 0.08 and 1."""
     return _cosine_window("hamming_window", name, window_length, periodic, dtype, 0.54, 0.46)
 
@@ -219,7 +220,7 @@ def frame(
     pad_value: Any = 0,
     axis: int = -1,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the frames of a signal: dimension `axis` becomes [frames, frame_length].
 
     `pad_end` lets frames reach beyond the end, where `pad_value` is.
@@ -248,7 +249,7 @@ def frame(
 
 @composed
 @export("signal.overlap_and_add")
-def overlap_and_add(signal: Any, frame_step: Any, name: str | None = None) -> Any:
+def overlap_and_add(signal: Any, frame_step: Any, name: str | None = None) -> Tensor:
     """Return the signal [..., N] that is the sum of frames [..., frames, frame_length], each
     `frame_step` after the one before.
     """
@@ -295,7 +296,7 @@ def stft(
     window_fn: Callable[..., Any] | None = hann_window,
     pad_end: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the half spectra [..., frames, fft_length // 2 + 1] of the windowed frames of signals.
 
     `fft_length` is the least power of two that holds a frame if not given.
@@ -320,7 +321,7 @@ def inverse_stft(
     fft_length: Any = None,
     window_fn: Callable[..., Any] | None = hann_window,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the signals of short-time spectra; with the window of inverse_stft_window_fn it is the
     inverse of tf.signal.stft where frames overlap enough.
     """
@@ -336,7 +337,7 @@ def inverse_stft(
             missing = b.maximum(0, length - b.shape(frames)[-1])
         frames = frames[..., :length]
         if not isinstance(missing, int) or missing > 0:
-            outer = [[0, 0]] * (frames.shape.rank - 1)
+            outer = [[0, 0]] * (len(frames.shape) - 1)
             frames = b.pad(frames, [*outer, [0, missing]])
         if window_fn is not None:
             frames = frames * window_fn(length, dtype=frames.dtype)
@@ -407,7 +408,7 @@ def linear_to_mel_weight_matrix(
     upper_edge_hertz: float = 3800.0,
     dtype: Any = dtypes.float32,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Return the matrix [num_spectrogram_bins, num_mel_bins] that takes linear spectra to the mel
     scale: triangles with their peaks and feet evenly spaced in mels.
     """
@@ -435,7 +436,7 @@ def linear_to_mel_weight_matrix(
 
 @composed
 @export("signal.mfccs_from_log_mel_spectrograms")
-def mfccs_from_log_mel_spectrograms(log_mel_spectrograms: Any, name: str | None = None) -> Any:
+def mfccs_from_log_mel_spectrograms(log_mel_spectrograms: Any, name: str | None = None) -> Tensor:
     """Return the mel-frequency cepstral coefficients: the cosine transform of log mel spectra."""
     with name_scope(name, "mfccs_from_log_mel_spectrograms", [log_mel_spectrograms]):
         x = convert_to_tensor(log_mel_spectrograms)

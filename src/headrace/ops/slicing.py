@@ -518,7 +518,8 @@ def slice_tensor(tensor: Any, key: Any, var: Any = None) -> Any:
                 ends = [b.cast(t, dtypes.int64) for t in ends]
         else:
             ends = [convert.constant([], dtypes.int32)] * 3
-        return strided_slice(tensor, *ends, **masks, var=var, name=scope)
+        starts, stops, steps = ends
+        return strided_slice(tensor, starts, stops, steps, **masks, var=var, name=scope)
 
 
 def _bound(value: Any, mask: str, bit: int, masks: dict[str, int]) -> Any:

@@ -61,7 +61,7 @@ def constant(
     shape: Any = None,
     name: str = "Const",
     verify_shape: bool = False,
-) -> Any:
+) -> Tensor:
     """Return a constant; its last element fills the rest of a `shape` that asks for more."""
     return convert.constant(value, dtype, shape, name, verify_shape)
 
@@ -104,7 +104,7 @@ def placeholder_v2(dtype, shape, name=None):
 
 @composed
 @export("placeholder")
-def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Any:
+def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
     """Return a tensor whose value is fed: running it unfed is an error."""
     return placeholder_op(dtype=dtype, shape=TensorShape(shape), name=name)
 
@@ -270,6 +270,6 @@ def ensure_shape_op(input, shape, name=None):
 
 @composed
 @export("ensure_shape")
-def ensure_shape(x: Any, shape: Any, name: str | None = None) -> Any:
+def ensure_shape(x: Any, shape: Any, name: str | None = None) -> Tensor:
     """Return `x`; the step fails if its shape isn't `shape`, which may be known in part."""
     return ensure_shape_op(input=x, shape=TensorShape(shape), name=name)

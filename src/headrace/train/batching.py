@@ -5,7 +5,7 @@ several). Out: tensors of a batch, and a runner that fills the queue between the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.core import dtypes
 from headrace.core.export import export
@@ -130,12 +130,15 @@ def _shuffled(capacity: int, least: int, seed: int | None, shared_name: str | No
     return make, summarize
 
 
+# Batches come as the examples do: in a list, in a dictionary, or alone.
+Tensors = TypeVar("Tensors")
+
 # -- For programs ----------------------------------------------------------------------------------
 
 
 @export("train.batch")
 def batch(
-    tensors: Any,
+    tensors: Tensors,
     batch_size: Any,
     num_threads: int = 1,
     capacity: int = 32,
@@ -145,7 +148,7 @@ def batch(
     allow_smaller_final_batch: bool = False,
     shared_name: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensors:
     """Return batches of `batch_size` examples, which a queue collects from `tensors` (a list or a
     dictionary), with a new first dimension; with `enqueue_many` each step gives several examples.
 
@@ -169,7 +172,7 @@ def batch(
 
 @export("train.maybe_batch")
 def maybe_batch(
-    tensors: Any,
+    tensors: Tensors,
     keep_input: Any,
     batch_size: Any,
     num_threads: int = 1,
@@ -180,7 +183,7 @@ def maybe_batch(
     allow_smaller_final_batch: bool = False,
     shared_name: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensors:
     """Like `batch`, of those examples for which `keep_input` is true."""
     given = as_list(tensors)
     with name_scope(name, "batch", [*given, keep_input]) as scope:
@@ -261,7 +264,7 @@ def maybe_batch_join(
 
 @export("train.shuffle_batch")
 def shuffle_batch(
-    tensors: Any,
+    tensors: Tensors,
     batch_size: Any,
     capacity: int,
     min_after_dequeue: int,
@@ -272,7 +275,7 @@ def shuffle_batch(
     allow_smaller_final_batch: bool = False,
     shared_name: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensors:
     """Like `batch`, of examples in random order: at least `min_after_dequeue` stay in the queue to
     choose from.
     """
@@ -294,7 +297,7 @@ def shuffle_batch(
 
 @export("train.maybe_shuffle_batch")
 def maybe_shuffle_batch(
-    tensors: Any,
+    tensors: Tensors,
     batch_size: Any,
     capacity: int,
     min_after_dequeue: int,
@@ -306,7 +309,7 @@ def maybe_shuffle_batch(
     allow_smaller_final_batch: bool = False,
     shared_name: str | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensors:
     """Like `shuffle_batch`, of those examples for which `keep_input` is true."""
     if capacity < min_after_dequeue:
         raise _too_small(capacity, min_after_dequeue)

@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from headrace.checkpoint.bundle import bundle_exists, bundle_files, finish_pending, index_name
 from headrace.checkpoint.session_files import remove_session_file
@@ -48,7 +47,7 @@ def generate_checkpoint_state_proto(
     all_model_checkpoint_paths: Sequence[str] | None = None,
     all_model_checkpoint_timestamps: Sequence[float] | None = None,
     last_preserved_timestamp: float | None = None,
-) -> Any:
+) -> proto.CheckpointState:
     """Return the CheckpointState that names a latest checkpoint and all that are kept; where
     `save_dir` is a relative path, relative paths are written as seen from there.
     """
@@ -126,7 +125,7 @@ def write_state(
 @export("train.get_checkpoint_state")
 def get_checkpoint_state(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
-) -> Any:
+) -> proto.CheckpointState | None:
     """Return the CheckpointState of a directory, with its paths made to start there; None if there
     is none that can be read.
     """

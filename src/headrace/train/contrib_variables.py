@@ -56,7 +56,7 @@ def variable(
     use_resource: bool | None = None,
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
+) -> Variable:
     """Return the variable `name` of the current scope, as get_variable does, on a device if one is
     given. `collections` are all that it joins; GLOBAL_VARIABLES if None.
     """
@@ -96,7 +96,7 @@ def model_variable(
     use_resource: bool | None = None,
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
+) -> Variable:
     """Return a variable that also joins GLOBAL_VARIABLES and MODEL_VARIABLES."""
     return variable(
         name,
@@ -126,7 +126,7 @@ def local_variable(
     validate_shape: bool = True,
     name: str | None = None,
     use_resource: bool | None = None,
-) -> Any:
+) -> Variable:
     """Return a new variable of LOCAL_VARIABLES, which isn't trained."""
     return Variable(
         initial_value,
@@ -144,7 +144,7 @@ def global_variable(
     validate_shape: bool = True,
     name: str | None = None,
     use_resource: bool | None = None,
-) -> Any:
+) -> Variable:
     """Return a new variable of GLOBAL_VARIABLES, which isn't trained."""
     return Variable(
         initial_value,
@@ -213,7 +213,7 @@ def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
 
 
 @_published("get_unique_variable")
-def get_unique_variable(var_op_name: str) -> Any:
+def get_unique_variable(var_op_name: str) -> Variable:
     """Return the variable of a name, with all its scopes; ValueError if there isn't one."""
     found = [v for v in get_variables(scope=var_op_name) if v.op.name == var_op_name]
     if not found:

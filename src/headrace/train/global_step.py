@@ -68,7 +68,7 @@ def get_global_step(graph: Graph | None = None) -> Any:
     "contrib.framework.create_global_step",
     "contrib.slim.create_global_step",
 )
-def create_global_step(graph: Graph | None = None) -> Any:
+def create_global_step(graph: Graph | None = None) -> Variable:
     """Make the global step of a graph; ValueError if it has one."""
     graph = graph or get_default_graph()
     if get_global_step(graph) is not None:
@@ -90,7 +90,7 @@ def create_global_step(graph: Graph | None = None) -> Any:
     "contrib.framework.get_or_create_global_step",
     "contrib.slim.get_or_create_global_step",
 )
-def get_or_create_global_step(graph: Graph | None = None) -> Any:
+def get_or_create_global_step(graph: Graph | None = None) -> Variable:
     """Return the global step of a graph, made if there is none."""
     graph = graph or get_default_graph()
     found = get_global_step(graph)

@@ -87,7 +87,7 @@ class DynamicLossScale(LossScale):
         self._initial_loss_scale = float(initial_loss_scale)
         self._increment_period = int(increment_period)
         self._multiplier = float(multiplier)
-        settings = {"trainable": False, "use_resource": True}
+        settings: dict[str, Any] = {"trainable": False, "use_resource": True}
         with get_default_graph().control_dependencies(None):
             self._scale = Variable(
                 self._initial_loss_scale,

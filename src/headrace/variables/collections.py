@@ -27,37 +27,37 @@ def _collection(key: str, scope: str | None) -> list[Any]:
 
 
 @export("global_variables")
-def global_variables(scope: str | None = None) -> list[Any]:
+def global_variables(scope: str | None = None) -> list[Variable]:
     """Return the variables that are shared between machines: GLOBAL_VARIABLES."""
     return _collection(GraphKeys.GLOBAL_VARIABLES, scope)
 
 
 @export("all_variables")
-def all_variables() -> list[Any]:
+def all_variables() -> list[Variable]:
     """Return what `global_variables` returns, under its old name."""
     return global_variables()
 
 
 @export("local_variables")
-def local_variables(scope: str | None = None) -> list[Any]:
+def local_variables(scope: str | None = None) -> list[Variable]:
     """Return the variables of one process, such as counters: LOCAL_VARIABLES."""
     return _collection(GraphKeys.LOCAL_VARIABLES, scope)
 
 
 @export("model_variables")
-def model_variables(scope: str | None = None) -> list[Any]:
+def model_variables(scope: str | None = None) -> list[Variable]:
     """Return the variables that inference needs: MODEL_VARIABLES."""
     return _collection(GraphKeys.MODEL_VARIABLES, scope)
 
 
 @export("trainable_variables")
-def trainable_variables(scope: str | None = None) -> list[Any]:
+def trainable_variables(scope: str | None = None) -> list[Variable]:
     """Return the variables that optimizers change by default: TRAINABLE_VARIABLES."""
     return _collection(GraphKeys.TRAINABLE_VARIABLES, scope)
 
 
 @export("moving_average_variables")
-def moving_average_variables(scope: str | None = None) -> list[Any]:
+def moving_average_variables(scope: str | None = None) -> list[Variable]:
     """Return the variables that have moving averages: MOVING_AVERAGE_VARIABLES."""
     return _collection(GraphKeys.MOVING_AVERAGE_VARIABLES, scope)
 

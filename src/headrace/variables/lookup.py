@@ -13,6 +13,7 @@ from headrace.ops.convert import as_array
 from headrace.variables.options import VariableAggregation, VariableSynchronization
 from headrace.variables.scope import get_variable_scope, variable_scope
 from headrace.variables.store import default_variable_store
+from headrace.variables.variable import Variable
 
 __all__ = ["create_partitioned_variables", "get_local_variable", "get_variable"]
 
@@ -34,7 +35,7 @@ def get_variable(
     constraint: Any = None,
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
+) -> Variable:
     """Return the variable `name` of the current variable scope, made or reused as the scope says.
 
     What isn't given comes from the scope. Without any initializer, floats get the Glorot uniform
@@ -77,7 +78,7 @@ def get_local_variable(
     constraint: Any = None,
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
-) -> Any:
+) -> Variable:
     """Return a variable as `get_variable` does; a new one is local and isn't trained."""
     if trainable:
         raise ValueError(f"the local variable {name} can't be trainable")

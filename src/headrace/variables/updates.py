@@ -25,7 +25,7 @@ def assign(
     validate_shape: bool | None = None,
     use_locking: bool | None = None,
     name: str | None = None,
-) -> Any:
+) -> Tensor:
     """Give a variable a value; with `validate_shape` (the default), its shape has to stay."""
     if ref.dtype._is_ref_dtype:
         return state.assign_op(
@@ -38,7 +38,7 @@ def assign(
 @export("assign_add")
 def assign_add(
     ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Add to a variable."""
     if ref.dtype._is_ref_dtype:
         return state.assign_add_op(ref, value, use_locking=use_locking, name=name)
@@ -49,7 +49,7 @@ def assign_add(
 @export("assign_sub")
 def assign_sub(
     ref: Any, value: Any, use_locking: bool | None = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Subtract from a variable."""
     if ref.dtype._is_ref_dtype:
         return state.assign_sub_op(ref, value, use_locking=use_locking, name=name)
@@ -84,7 +84,7 @@ def _scatter(
 @export("scatter_update")
 def scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Replace rows of a variable; of several for one row, the last stays."""
     ops = scatter.scatter_update_op, scatter.resource_scatter_update
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -94,7 +94,7 @@ def scatter_update(
 @export("scatter_add")
 def scatter_add(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Add to rows of a variable."""
     ops = scatter.scatter_add_op, scatter.resource_scatter_add
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -104,7 +104,7 @@ def scatter_add(
 @export("scatter_sub")
 def scatter_sub(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Subtract from rows of a variable."""
     ops = scatter.scatter_sub_op, scatter.resource_scatter_sub
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -114,7 +114,7 @@ def scatter_sub(
 @export("scatter_mul")
 def scatter_mul(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Multiply rows of a variable."""
     ops = scatter.scatter_mul_op, scatter.resource_scatter_mul
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -124,7 +124,7 @@ def scatter_mul(
 @export("scatter_div")
 def scatter_div(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Divide rows of a variable; integers are rounded toward zero."""
     ops = scatter.scatter_div_op, scatter.resource_scatter_div
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -134,7 +134,7 @@ def scatter_div(
 @export("scatter_min")
 def scatter_min(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Keep the smaller of a variable's rows and `updates`."""
     ops = scatter.scatter_min_op, scatter.resource_scatter_min
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -144,7 +144,7 @@ def scatter_min(
 @export("scatter_max")
 def scatter_max(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Keep the larger of a variable's rows and `updates`."""
     ops = scatter.scatter_max_op, scatter.resource_scatter_max
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -154,7 +154,7 @@ def scatter_max(
 @export("scatter_nd_update")
 def scatter_nd_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Replace slices of a variable at the coordinates `indices`."""
     ops = scatter.scatter_nd_update_op, scatter.resource_scatter_nd_update
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -164,7 +164,7 @@ def scatter_nd_update(
 @export("scatter_nd_add")
 def scatter_nd_add(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Add to slices of a variable at the coordinates `indices`."""
     ops = scatter.scatter_nd_add_op, scatter.resource_scatter_nd_add
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -174,7 +174,7 @@ def scatter_nd_add(
 @export("scatter_nd_sub")
 def scatter_nd_sub(
     ref: Any, indices: Any, updates: Any, use_locking: bool = False, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Subtract from slices of a variable at the coordinates `indices`."""
     ops = scatter.scatter_nd_sub_op, scatter.resource_scatter_nd_sub
     return _scatter(*ops, ref, indices, updates, use_locking, name)
@@ -184,7 +184,7 @@ def scatter_nd_sub(
 @export("batch_scatter_update")
 def batch_scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Replace rows of each batch of a variable: ref[i, indices[i, j]] = updates[i, j].
 
     All dimensions of `indices` but the last one are batch dimensions.

@@ -19,7 +19,7 @@ from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
-from headrace.graph.operation import Operation, Tensor, made_at
+from headrace.graph.operation import Operation, Operators, Tensor, made_at
 from headrace.ops.convert import convert_to_tensor, register_tensor_conversion_function
 from headrace.ops.define import b
 from headrace.ops.slicing import slice_tensor
@@ -37,10 +37,12 @@ __all__ = ["Variable", "variable_creator_scope"]
 class _Creating(type):
     """Makes `Variable(...)` go through the creator scopes, and the kinds of variables directly."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls is Variable:
-            return _create(*args, **kwargs)
-        return super().__call__(*args, **kwargs)
+    if not TYPE_CHECKING:  # to a type checker, Variable.__init__ says what it takes
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is Variable:
+                return _create(*args, **kwargs)
+            return super().__call__(*args, **kwargs)
 
 
 def _create(
@@ -95,7 +97,7 @@ def variable_creator_scope(variable_creator: Callable[..., Any]) -> Iterator[Non
 
 
 @export("Variable")
-class Variable(metaclass=_Creating):
+class Variable(Operators, metaclass=_Creating):
     """State that steps read and write, with an initial value, a dtype and a shape.
 
     initial_value  a tensor, what can be converted to one, or a function that returns one
@@ -124,10 +126,49 @@ class Variable(metaclass=_Creating):
 
     if TYPE_CHECKING:
 
-        def __init__(self, initial_value: Any = None, **settings: Any) -> None: ...
-        def __add__(self, other: Any) -> Any: ...
-        def __sub__(self, other: Any) -> Any: ...
-        def __mul__(self, other: Any) -> Any: ...
+        def __init__(
+            self,
+            initial_value: Any = None,
+            trainable: bool | None = None,
+            collections: Any = None,
+            validate_shape: bool = True,
+            caching_device: Any = None,
+            name: str | None = None,
+            variable_def: Any = None,
+            dtype: Any = None,
+            expected_shape: Any = None,
+            import_scope: str | None = None,
+            constraint: Callable[..., Any] | None = None,
+            use_resource: bool | None = None,
+            synchronization: VariableSynchronization = VariableSynchronization.AUTO,
+            aggregation: VariableAggregation = VariableAggregation.NONE,
+            shape: Any = None,
+        ) -> None: ...
+
+        # What both kinds define.
+        def assign(
+            self,
+            value: Any,
+            use_locking: Any = None,
+            name: str | None = None,
+            read_value: bool = True,
+        ) -> Tensor: ...
+        def assign_add(
+            self,
+            delta: Any,
+            use_locking: Any = None,
+            name: str | None = None,
+            read_value: bool = True,
+        ) -> Tensor: ...
+        def assign_sub(
+            self,
+            delta: Any,
+            use_locking: Any = None,
+            name: str | None = None,
+            read_value: bool = True,
+        ) -> Tensor: ...
+        def count_up_to(self, limit: int) -> Tensor: ...
+        def set_shape(self, shape: Any) -> None: ...
 
     def _take_settings(
         self,

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        decode_base64 as decode_base64,
+        decode_compressed as decode_compressed,
+        encode_base64 as encode_base64,
+        matching_files as matching_files,
+        parse_tensor as parse_tensor,
+        read_file as read_file,
+        serialize_tensor as serialize_tensor,
+        write_file as write_file,
+    )
     from headrace.api.io import (
         gfile as gfile,
     )
@@ -28,11 +38,6 @@ if TYPE_CHECKING:
         parse_example as parse_example,
         parse_single_example as parse_single_example,
     )
-    from headrace.ops.files import (
-        matching_files as matching_files,
-        read_file as read_file,
-        write_file as write_file,
-    )
     from headrace.ops.queue_classes import (
         PaddingFIFOQueue as PaddingFIFOQueue,
         PriorityQueue as PriorityQueue,
@@ -47,16 +52,9 @@ if TYPE_CHECKING:
         serialize_many_sparse as serialize_many_sparse,
         serialize_sparse as serialize_sparse,
     )
-    from headrace.ops.tensor_serial import (
-        parse_tensor as parse_tensor,
-        serialize_tensor as serialize_tensor,
-    )
     from headrace.ops.text_data import (
-        decode_base64 as decode_base64,
-        decode_compressed as decode_compressed,
         decode_csv as decode_csv,
         decode_raw as decode_raw,
-        encode_base64 as encode_base64,
     )
     from headrace.train.input_producers import (
         match_filenames_once as match_filenames_once,

@@ -8,6 +8,27 @@ from typing import TYPE_CHECKING
 from headrace.core.export import on_first_use
 
 if TYPE_CHECKING:
+    from headrace.api._builders import (
+        conv3d_backprop_filter_v2 as conv3d_backprop_filter,
+        conv3d_backprop_filter_v2 as conv3d_backprop_filter_v2,
+        depthwise_conv2d_native as depthwise_conv2d_native,
+        depthwise_conv2d_native_backprop_filter as depthwise_conv2d_backprop_filter,
+        depthwise_conv2d_native_backprop_filter as depthwise_conv2d_native_backprop_filter,
+        depthwise_conv2d_native_backprop_input as depthwise_conv2d_backprop_input,
+        depthwise_conv2d_native_backprop_input as depthwise_conv2d_native_backprop_input,
+        elu as elu,
+        fractional_avg_pool as fractional_avg_pool,
+        fractional_max_pool as fractional_max_pool,
+        l2_loss as l2_loss,
+        local_response_normalization as local_response_normalization,
+        local_response_normalization as lrn,
+        relu as relu,
+        selu as selu,
+        softplus as softplus,
+        softsign as softsign,
+        tanh as tanh,
+        top_k as top_k,
+    )
     from headrace.api.nn import (
         rnn_cell as rnn_cell,
     )
@@ -32,13 +53,8 @@ if TYPE_CHECKING:
     )
     from headrace.ops.activations import (
         crelu as crelu,
-        elu as elu,
         leaky_relu as leaky_relu,
-        relu as relu,
         relu6 as relu6,
-        selu as selu,
-        softplus as softplus,
-        softsign as softsign,
     )
     from headrace.ops.candidate_sampling import (
         all_candidate_sampler as all_candidate_sampler,
@@ -66,15 +82,6 @@ if TYPE_CHECKING:
         conv3d_transpose as conv3d_transpose,
         conv_transpose as conv_transpose,
     )
-    from headrace.ops.convolution import (
-        conv3d_backprop_filter_v2 as conv3d_backprop_filter,
-        conv3d_backprop_filter_v2 as conv3d_backprop_filter_v2,
-        depthwise_conv2d_native as depthwise_conv2d_native,
-        depthwise_conv2d_native_backprop_filter as depthwise_conv2d_backprop_filter,
-        depthwise_conv2d_native_backprop_filter as depthwise_conv2d_native_backprop_filter,
-        depthwise_conv2d_native_backprop_input as depthwise_conv2d_backprop_input,
-        depthwise_conv2d_native_backprop_input as depthwise_conv2d_native_backprop_input,
-    )
     from headrace.ops.ctc import (
         collapse_repeated as collapse_repeated,
         ctc_beam_search_decoder as ctc_beam_search_decoder,
@@ -92,15 +99,10 @@ if TYPE_CHECKING:
         embedding_lookup_sparse as embedding_lookup_sparse,
         safe_embedding_lookup_sparse as safe_embedding_lookup_sparse,
     )
-    from headrace.ops.fractional_pooling import (
-        fractional_avg_pool as fractional_avg_pool,
-        fractional_max_pool as fractional_max_pool,
-    )
     from headrace.ops.fused_batch_norm import (
         fused_batch_norm as fused_batch_norm,
     )
     from headrace.ops.losses import (
-        l2_loss as l2_loss,
         log_poisson_loss as log_poisson_loss,
         sigmoid_cross_entropy_with_logits as sigmoid_cross_entropy_with_logits,
         softmax_cross_entropy_with_logits as softmax_cross_entropy_with_logits,
@@ -125,8 +127,6 @@ if TYPE_CHECKING:
     )
     from headrace.ops.normalization import (
         bias_add as bias_add,
-        local_response_normalization as local_response_normalization,
-        local_response_normalization as lrn,
     )
     from headrace.ops.pool_layers import (
         avg_pool as avg_pool,
@@ -157,14 +157,12 @@ if TYPE_CHECKING:
     )
     from headrace.ops.sorting import (
         in_top_k as in_top_k,
-        top_k as top_k,
     )
     from headrace.ops.statistics import (
         zero_fraction as zero_fraction,
     )
     from headrace.ops.transcendental import (
         sigmoid as sigmoid,
-        tanh as tanh,
     )
     from headrace.ops.window_arguments import (
         with_space_to_batch as with_space_to_batch,

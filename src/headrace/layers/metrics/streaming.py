@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.core.dtypes import float32
 from headrace.core.export import export, export_value
+from headrace.graph.operation import Tensor
 from headrace.layers.metrics import classes, confusions, curves, means, rankings
 from headrace.layers.metrics.state import Metric, aligned, collect, metric_variable
 from headrace.layers.weights import broadcast_weights
@@ -229,7 +230,7 @@ def streaming_pearson_correlation(
 @export("contrib.metrics.accuracy", "contrib.slim.metrics.accuracy")
 def batch_accuracy(
     predictions: Any, labels: Any, weights: Any = None, name: str | None = None
-) -> Any:
+) -> Tensor:
     """Return how often predictions equal labels in this batch; both of one type, no floats."""
     for what, given in (("Labels", labels), ("Predictions", predictions)):
         if not (given.dtype.is_integer or given.dtype.name in ("bool", "string")):

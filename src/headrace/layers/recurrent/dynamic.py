@@ -95,7 +95,7 @@ def _check_shape(x: Tensor, sizes: list[Any]) -> Any:
 
 
 @export("contrib.rnn.transpose_batch_time")
-def transpose_batch_time(x: Any) -> Any:
+def transpose_batch_time(x: Any) -> Tensor:
     """Return `x` with its first two dimensions exchanged."""
     shape = x.shape
     if shape.ndims is not None and shape.ndims < 2:
@@ -110,7 +110,7 @@ def transpose_batch_time(x: Any) -> Any:
 
 
 @export("contrib.rnn.best_effort_input_batch_size")
-def best_effort_input_batch_size(flat_input: list[Any]) -> Any:
+def best_effort_input_batch_size(flat_input: list[Any]) -> Tensor:
     """Return the size of the second dimension of inputs [time, batch, ...]: a number if one of them
     tells, else a tensor.
     """

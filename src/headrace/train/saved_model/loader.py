@@ -53,7 +53,7 @@ def load(
     export_dir: Path,
     import_scope: str | None = None,
     **saver_kwargs: Any,
-) -> Any:
+) -> proto.MetaGraphDef:
     """Add a graph of a SavedModel to a session's graph, restore its variables in the session and
     run its init op; returns its MetaGraphDef.
 

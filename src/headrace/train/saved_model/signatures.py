@@ -29,7 +29,7 @@ __all__ = [
 
 
 @export("saved_model.build_tensor_info", "saved_model.utils.build_tensor_info")
-def build_tensor_info(tensor: Any) -> Any:
+def build_tensor_info(tensor: Any) -> proto.TensorInfo:
     """Return the TensorInfo of a tensor or a sparse tensor: its names, dtype and shape."""
     info = proto.TensorInfo(
         dtype=as_dtype(tensor.dtype).base_dtype.as_datatype_enum,  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def build_signature_def(
     inputs: Mapping[str, Any] | None = None,
     outputs: Mapping[str, Any] | None = None,
     method_name: str | None = None,
-) -> Any:
+) -> proto.SignatureDef:
     """Return a SignatureDef of TensorInfos by name."""
     signature = proto.SignatureDef()
     for key, info in (inputs or {}).items():
@@ -90,7 +90,9 @@ def build_signature_def(
 @export(
     "saved_model.predict_signature_def", "saved_model.signature_def_utils.predict_signature_def"
 )
-def predict_signature_def(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Any:
+def predict_signature_def(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> proto.SignatureDef:
     """Return the signature of a function of any tensors."""
     if not inputs:
         raise ValueError("Prediction inputs cannot be None or empty.")
@@ -115,7 +117,7 @@ def _info(what: str, tensor: Any, dtype: Any) -> Any:
     "saved_model.regression_signature_def",
     "saved_model.signature_def_utils.regression_signature_def",
 )
-def regression_signature_def(examples: Any, predictions: Any) -> Any:
+def regression_signature_def(examples: Any, predictions: Any) -> proto.SignatureDef:
     """Return the signature of a function from serialized Examples to numbers."""
     if examples is None:
         raise ValueError("Regression examples cannot be None.")
@@ -132,7 +134,7 @@ def regression_signature_def(examples: Any, predictions: Any) -> Any:
     "saved_model.classification_signature_def",
     "saved_model.signature_def_utils.classification_signature_def",
 )
-def classification_signature_def(examples: Any, classes: Any, scores: Any) -> Any:
+def classification_signature_def(examples: Any, classes: Any, scores: Any) -> proto.SignatureDef:
     """Return the signature of a function from serialized Examples to classes and/or scores."""
     if examples is None:
         raise ValueError("Classification examples cannot be None.")
