@@ -269,6 +269,12 @@ class Resources:
             )
         return _checked(found, container, name, kind)
 
+    def variables(self) -> list[VariableState]:
+        """The variables of the session's own container, by name."""
+        with self._lock:
+            own = list(self._own.values())
+        return sorted((s for s in own if isinstance(s, VariableState)), key=lambda s: s.name)
+
     def has(self, container: str, name: str) -> bool:
         return name in self._container(container)
 

@@ -537,3 +537,8 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<Graph of {len(self._operations)} operations>"
+
+    def _repr_html_(self) -> str:
+        from headrace.graph.display import graph_html
+
+        return graph_html(self)

@@ -109,6 +109,11 @@ class Tensor(Operators):
         device = f", device={self.device}" if self.device else ""
         return f'Tensor("{self.name}"{shape}, dtype={self.dtype.name}{device})'
 
+    def _repr_html_(self) -> str:
+        from headrace.graph.display import tensor_html
+
+        return tensor_html(self)
+
     def __copy__(self) -> Tensor:
         return self
 

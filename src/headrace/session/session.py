@@ -124,6 +124,11 @@ class BaseSession:
         resources.functions = FunctionRuns(self._options_for_graph, resources)
         return resources
 
+    def _repr_html_(self) -> str:
+        from headrace.session.display import session_html
+
+        return session_html(self)
+
     def as_default(self) -> Any:
         """Make this the session of `Tensor.eval` and `Operation.run` within a with-block."""
         return default.push_session(self)

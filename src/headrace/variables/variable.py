@@ -395,6 +395,11 @@ class Variable(Operators, metaclass=_Creating):
     def __repr__(self) -> str:
         return f"<tf.Variable '{self.name}' shape={self.shape} dtype={self.dtype.name}>"
 
+    def _repr_html_(self) -> str:
+        from headrace.variables.display import variable_html
+
+        return variable_html(self)
+
     # -- Files -------------------------------------------------------------------------------------
 
     def to_proto(self, export_scope: str | None = None) -> Any:
