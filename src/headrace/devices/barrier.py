@@ -2,7 +2,8 @@
 all of them, in the order of the inserts in which their keys first came.
 
 State, behind one lock: the incomplete tuples, with the number of each, and whether new keys are
-refused. Complete ones are in a priority queue, by number.
+refused. Complete ones are in a priority queue, by number. An insert that adds keys uses up one
+number, whatever it adds; an insert that only completes tuples uses none.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Barrier:
         queue_types = (dtypes.int64, dtypes.string, *types)
         self._ready = _Ready(name, queue_types, (scalar, scalar, *self.shapes), -1)
         self._incomplete: dict[bytes, tuple[int, dict[int, Any]]] = {}
-        self._next = int(np.iinfo(np.int64).min) - 1
+        self._next = int(np.iinfo(np.int64).min)
         self._lock = Lock()
 
     def insert(self, component: int, keys: Sequence[bytes], values: Sequence[Any]) -> None:
@@ -72,8 +73,9 @@ class Barrier:
                 )
         with self._lock:
             self._check(component, keys)
-            self._next += 1
+            adds_keys = any(key not in self._incomplete for key in keys)
             complete = [e for k, v in zip(keys, values) if (e := self._add(component, k, v))]
+            self._next += adds_keys
             last = self.closed and not self._incomplete
             # Who takes them may go on in this thread, but never comes back to this barrier.
             self._ready.enqueue_many(complete)
@@ -113,8 +115,22 @@ class Barrier:
         return np.int64(number), np.array(key, object), *components
 
     def take(self, count: int, some: bool) -> Any:
-        """Take `count` complete tuples; when no more will come, fewer if `some` will do."""
-        return self._ready.dequeue_many(count, some)
+        """Take `count` complete tuples.
+
+        Once the barrier is closed, `some` takes the tuples that are complete now, at most `count`;
+        without it, incomplete tuples are waited for. OutOfRangeError if those are too few, or none.
+        """
+        with self._lock:
+            if self.closed:
+                there = self._ready.size()
+                if some:
+                    count = min(count, there)
+                else:
+                    there += len(self._incomplete)
+                if there < max(count, 1):
+                    raise self._ready.exhausted_error(count, there)
+            # Under the lock, so that no other taker gets what was counted here.
+            return self._ready.dequeue_many(count, some)
 
     def close(self, cancel_pending: bool) -> None:
         """Refuse new keys, and, if `cancel_pending`, forget the incomplete tuples."""

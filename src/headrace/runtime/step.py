@@ -224,12 +224,13 @@ class Step:
                     if self._over or not ready:
                         self._take_over()
                         continue
+                    # Not after the last node: what it took from a queue would be lost.
+                    self._cancellation.check()
                     iteration, node = ready.popleft()
                     if wanted is not None and node not in wanted:
                         postponed.append((iteration, node))
                     else:
                         self._execute(iteration, node)
-                    self._cancellation.check()
         except BaseException:
             self._abandon()
             raise
@@ -420,23 +421,11 @@ class Step:
 
     def _take_over(self) -> None:
         """Take the results of Pendings that are over; sleep if there are none."""
-        patience = settings().quiet_seconds
-        quiet = time.monotonic() + patience if patience else float("inf")
         self._running = None
-        with self._changed:
-            self._sleeper = get_ident()
-            try:
-                while not self._over:
-                    self._cancellation.check()
-                    now = time.monotonic()
-                    if now >= quiet:
-                        waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
-                        report_quiet(waiting, patience)
-                        quiet = float("inf")
-                    self._changed.wait(min(quiet - now, _NAP))
-            finally:
-                self._sleeper = None
-        self._cancellation.check()
+        while not self._over:
+            self._sleep()
+            if not self._over and self._cancellation.error is not None:
+                self._withdraw(self._cancellation.error)
         while self._over:
             pending = self._over.popleft()
             iteration, node, start = self._waiting.pop(pending)
@@ -448,6 +437,35 @@ class Step:
                 self._complete(iteration, node, result, start)
                 continue
             raise failed
+
+    def _sleep(self) -> None:
+        """Sleep until a Pending is over, or the step is cancelled."""
+        patience = settings().quiet_seconds
+        quiet = time.monotonic() + patience if patience else float("inf")
+        with self._changed:
+            self._sleeper = get_ident()
+            try:
+                while not (self._over or self._cancellation.error):
+                    self._cancellation.check()
+                    now = time.monotonic()
+                    if now >= quiet:
+                        waiting = [(p.what, n.op) for p, (_, n, _) in self._waiting.items()]
+                        report_quiet(waiting, patience)
+                        quiet = float("inf")
+                    self._changed.wait(min(quiet - now, _NAP))
+            finally:
+                self._sleeper = None
+
+    def _withdraw(self, error: BaseException) -> None:
+        """Cancel what is waited for, and raise; unless all of that has been claimed. Then it's
+        about to come, and what was taken from a queue for it must not be lost.
+        """
+        reason = errors.CancelledError(None, None, "the step was cancelled")
+        if any([pending.cancel(reason) for pending in list(self._waiting)]):
+            raise error
+        with self._changed:
+            while not self._over:
+                self._changed.wait(_NAP)
 
     @contextmanager
     def _timer(self) -> Iterator[None]:
