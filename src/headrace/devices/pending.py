@@ -27,6 +27,8 @@ class Pending:
 
     __slots__ = ("_claimed", "_error", "_forget", "_over", "_then", "_value", "_what")
 
+    works = False  # whether a thread works for it, rather than that it waits for an event
+
     def __init__(
         self, what: str | Callable[[], str], forget: Callable[[Pending], None] | None = None
     ) -> None:
@@ -73,6 +75,9 @@ class Pending:
                 self._then = call
         if over:
             call(self)
+
+    def join(self) -> None:
+        """Wait for the thread that works for it, if there is one."""
 
     def result(self) -> Any:
         """The value, or raise the error; once it's over."""

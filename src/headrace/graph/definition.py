@@ -99,6 +99,7 @@ class Definition:
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
     flow      the role of an op that steers (see graph.flow), None for all others
     waits     whether the kernel may return a Pending though the effect is another than BLOCKS
+    calls_python  whether the kernel calls a function of the program, which may block
     calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
               to be called by its kernel
     home      the module that defines it
@@ -121,6 +122,7 @@ class Definition:
     commutative: bool = False
     accepts_uninitialized: bool = False
     waits: bool = False
+    calls_python: bool = False
     doc: str = ""
     home: str = ""
 
@@ -131,7 +133,7 @@ class Definition:
     @cached_property
     def may_wait(self) -> bool:
         """Whether the kernel may return a Pending."""
-        return self.waits or self.effect is Effect.BLOCKS
+        return self.waits or self.calls_python or self.effect is Effect.BLOCKS
 
     @cached_property
     def is_stateful(self) -> bool:

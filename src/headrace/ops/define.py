@@ -89,6 +89,7 @@ def define(
     commutative: bool = False,
     accepts_uninitialized: bool = False,
     waits: bool = False,
+    calls_python: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an op by decorating its builder's signature.
 
@@ -116,6 +117,7 @@ def define(
             commutative=commutative,
             accepts_uninitialized=accepts_uninitialized,
             waits=waits,
+            calls_python=calls_python,
             doc=function.__doc__ or "",
             home=function.__module__,
         )

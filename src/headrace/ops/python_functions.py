@@ -123,6 +123,7 @@ def _py_func_schema(op_type: str, effect: Effect) -> Any:
         kernel=_call,
         gradient=NOT_DIFFERENTIABLE,
         effect=effect,
+        calls_python=True,
     )
 
 
@@ -144,6 +145,7 @@ def py_func_stateless(input, token, Tout, name=None):
     kernel=lambda inputs, *, token, op: _guarded(op, token, inputs),
     gradient=lambda b, op, *grads: b.py_function_gradients(op, grads),
     effect=Effect.WRITES,
+    calls_python=True,
 )
 def eager_py_func(input, token, Tout, is_async=False, name=None):
     """Call a Python function of tensors that have values; it's over when the function returns."""
@@ -173,7 +175,9 @@ def _python_op(
     is_list = isinstance(Tout, list | tuple)
     types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
     op = add_function(build, func, inp, types, name)
-    return op if not types else op.outputs if is_list else op.outputs[0]
+    if not types and op.definition.effect is Effect.WRITES:
+        return op  # what it's called for, since it gives nothing
+    return list(op.outputs) if is_list else op.outputs[0]
 
 
 @overload

@@ -11,7 +11,7 @@ of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from operator import getitem, itemgetter
 from typing import Any
@@ -25,6 +25,7 @@ from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
 from headrace.runtime.frames import Frames
 from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, share, take
+from headrace.runtime.python_calls import RunElsewhere, Watched, with_python_calls
 from headrace.runtime.step import Step
 
 __all__ = ["Executable"]
@@ -57,6 +58,7 @@ class Executable:
         self.kernels = [bind(i, resources, self._part) for i in program.instructions]
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
+        self._watched = with_python_calls(program, self.kernels, resources)
         plain = not (program.is_dynamic or program.has_loops)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
@@ -75,7 +77,7 @@ class Executable:
         self._code = [
             (
                 i.op,
-                _interrupting(kernel, k) if i.op.definition.may_wait else kernel,
+                _interrupting(kernel, k) if _returns_pendings(i) else kernel,
                 _gatherer(i.inputs),
                 i.output,
                 i.width if _is_plain(i) else -1,
@@ -107,11 +109,12 @@ class Executable:
 
     def _run(self, feeds: Sequence[Any]) -> list[Any]:
         slots: list[Any] = [*feeds, *self._blank]
+        code = self._watching(feeds, slots) if self._watched else self._code
         op = gather = waits = failed = None
         try:
             for op, kernel, output in self._found:  # noqa: B007  (an error's message names it)
                 slots[output] = kernel()
-            for op, kernel, gather, output, width, frees in self._code:
+            for op, kernel, gather, output, width, frees in code:
                 result = kernel(*gather(slots))
                 if width == 1:
                     slots[output] = result
@@ -124,27 +127,53 @@ class Executable:
             return [get(slots, i) for get, i in self._fetches]
         except ShapesChanged:
             raise
+        except RunElsewhere as found:
+            return found.results
         except _Waits as found:
             waits = found
         except Exception as error:
-            if op is None:
-                op, gather = self._fetched_op(slots), None
-            given = gather(slots) if gather is not None else ()
-            fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
-            failed = failure(error, op, given, fed)
+            failed = self._failure(error, op, gather, slots, feeds)
         if waits is not None:
             try:
-                return self._wait(feeds, slots, waits)
+                return self._go_on(feeds, slots, waits.number, waits.pending)
             except BaseException as error:
                 waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
                 raise
         assert failed is not None
         raise failed
 
-    def _wait(self, feeds: Sequence[Any], slots: list[Any], waits: _Waits) -> list[Any]:
-        """Go on by counting, where an instruction waits."""
+    def _watching(self, feeds: Sequence[Any], slots: list[Any]) -> list[Any]:
+        """The code of one run, in which Python functions may wait for later instructions."""
+        code = list(self._code)
+        for number, kernel in self._watched.items():
+            place = number - len(self._found)
+            op, _, *rest = code[place]
+            watched = Watched(kernel, partial(self._go_on, feeds, slots, number))
+            code[place] = (op, watched, *rest)
+        return code
+
+    def _failure(
+        self, error: Exception, op: Any, gather: Any, slots: list[Any], feeds: Sequence[Any]
+    ) -> Exception:
+        if op is None:
+            op, gather = self._fetched_op(slots), None
+        given = gather(slots) if gather is not None else ()
+        fed = [(t, v) for (t, _), v in zip(self.program.feeds, feeds, strict=True)]
+        return failure(error, op, given, fed)
+
+    def _go_on(
+        self,
+        feeds: Sequence[Any],
+        slots: list[Any],
+        number: int,
+        pending: Pending,
+        begun: Callable[[Step], None] | None = None,
+    ) -> list[Any]:
+        """Run the rest of a step, while instruction `number` waits or runs in another thread."""
         with self.resources.running(Step(self)) as step:
-            return step.resume(feeds, slots, waits.number, waits.pending)
+            if begun is not None:
+                begun(step)
+            return step.resume(feeds, slots, number, pending)
 
     def _part(self, program: Program) -> Callable[[Sequence[Any]], list[Any]]:
         """The function that runs a part of a structured operation."""
@@ -185,6 +214,12 @@ def _interrupting(kernel: Callable[..., Any], number: int) -> Callable[..., Any]
         return result
 
     return call
+
+
+def _returns_pendings(instruction: Instruction) -> bool:
+    """Whether the kernel itself may; that of a Python function does so only in a thread."""
+    definition = instruction.op.definition
+    return definition.may_wait and not definition.calls_python
 
 
 def _is_silent(instruction: Instruction) -> bool:

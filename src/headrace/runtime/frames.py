@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.graph.dataflow import origin_of
+from headrace.graph.definition import Effect
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.program import Instruction, Program
 
@@ -85,7 +86,7 @@ class Frame:
 
 class Frames:
     """The frames of a program. `root` is the outermost; `home` the frame and slot of each of the
-    program's slots.
+    program's slots; `takes`: whether some op takes elements of queues and the like.
     """
 
     def __init__(self, program: Program, kernels: Sequence[Callable[..., Any]]) -> None:
@@ -95,6 +96,7 @@ class Frames:
         self.nodes = [
             Node(i, kernel) for i, kernel in zip(program.instructions, kernels, strict=True)
         ]
+        self.takes = any(n.op.definition.effect is Effect.BLOCKS for n in self.nodes)
         self.writer = {
             slot: n
             for n in self.nodes

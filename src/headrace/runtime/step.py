@@ -224,13 +224,14 @@ class Step:
                     if self._over or not ready:
                         self._take_over()
                         continue
-                    # Not after the last node: what it took from a queue would be lost.
-                    self._cancellation.check()
                     iteration, node = ready.popleft()
                     if wanted is not None and node not in wanted:
                         postponed.append((iteration, node))
                     else:
                         self._execute(iteration, node)
+                    # A step that has run doesn't fail: what it took from a queue would be lost.
+                    if ready or not self._frames.takes:
+                        self._cancellation.check()
         except BaseException:
             self._abandon()
             raise
@@ -417,7 +418,8 @@ class Step:
     def sleeper(self) -> int | None:
         """The thread that sleeps until something comes, if nothing has."""
         with self._changed:
-            return None if self._over else self._sleeper
+            busy = self._over or any(pending.works for pending in self._waiting)
+            return None if busy else self._sleeper
 
     def _take_over(self) -> None:
         """Take the results of Pendings that are over; sleep if there are none."""
@@ -499,9 +501,11 @@ class Step:
     def _abandon(self) -> None:
         """End what still waits, after a failure; nobody looks at the results."""
         error = errors.CancelledError(None, None, "the step was cancelled")
-        for pending in (*self._waiting, self._result):
-            if isinstance(pending, Pending):
-                pending.cancel(error)
+        left = [p for p in (*self._waiting, self._result) if isinstance(p, Pending)]
+        for pending in left:
+            pending.cancel(error)
+        for pending in left:
+            pending.join()  # a step is over when nothing works for it any more
         self._result = None
         self._waiting.clear()
         self._ready.clear()

@@ -1,0 +1,59 @@
+"""Threads for calls that may block each other. In: calls. Out: each runs at once, in a thread that
+no other call shares meanwhile.
+
+There is no limit: a call that waits for another one that isn't begun would wait for ever. Threads
+that are done stay for a while, since starting one takes longer than waking one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+__all__ = ["start"]
+
+_IDLE_SECONDS = 10.0
+
+_Inbox = SimpleQueue[Callable[[], None]]
+
+_lock = threading.Lock()
+_idle: list[_Inbox] = []
+
+
+def start(call: Callable[[], None]) -> None:
+    """Run `call`, which raises nothing, in a thread of its own."""
+    with _lock:
+        inbox = _idle.pop() if _idle else None
+    if inbox is not None:
+        inbox.put(call)
+    else:
+        threading.Thread(target=_work, args=(call,), name="headrace call", daemon=True).start()
+
+
+def _work(call: Callable[[], None]) -> None:
+    inbox: _Inbox = SimpleQueue()
+    while True:
+        call()
+        del call  # it holds the values that it was given
+        with _lock:
+            _idle.append(inbox)
+        try:
+            call = inbox.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            with _lock:
+                if inbox in _idle:
+                    _idle.remove(inbox)
+                    return
+            call = inbox.get()  # somebody took this thread as its time was up
+
+
+def _forget_threads() -> None:
+    """A forked child has none of the threads."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
