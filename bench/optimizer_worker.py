@@ -86,7 +86,7 @@ def make(framework, mode, size):
     if framework == "headrace":
         import headrace as tf
 
-        return InTF1(tf, size), f"headrace {tf.__version__}"
+        return InTF1(tf, size), f"headrace {tf.HEADRACE_VERSION}"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     import tensorflow

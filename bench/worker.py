@@ -64,7 +64,9 @@ def main():
     tf = framework(name)
     cases = importlib.import_module(module).CASES
     calls = {}
-    version = "numpy " + np.__version__ if tf is None else tf.__version__
+    version = (
+        "numpy " + np.__version__ if tf is None else getattr(tf, "HEADRACE_VERSION", tf.__version__)
+    )
     answers.write("ready " + version + "\n")
     answers.flush()
     for line in sys.stdin:

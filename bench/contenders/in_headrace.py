@@ -29,7 +29,7 @@ class Parameters:
 
 
 class Contender:
-    version = f"headrace {tf.__version__}"
+    version = f"headrace {tf.HEADRACE_VERSION}"
 
     def __init__(self, model, mode):
         self._batch = {}

@@ -15,13 +15,25 @@ from headrace import api
 from headrace.api import __all__ as __all__
 from headrace.api import _homes
 from headrace.core.export import on_first_use
+from headrace.core.text import (
+    COMPILER_VERSION,
+    CXX11_ABI_FLAG,
+    GIT_VERSION,
+    MONOLITHIC_BUILD,
+    VERSION,
+)
 from headrace.graph import definition
 from headrace.ops import define
 
 if TYPE_CHECKING:
     from headrace.api import *  # noqa: F403
 
-__version__ = "0.1.0"
+# Those of TensorFlow, whose interfaces programs choose by them; ours is HEADRACE_VERSION.
+__version__ = VERSION
+__git_version__ = GIT_VERSION
+__compiler_version__ = COMPILER_VERSION
+__cxx11_abi_flag__ = CXX11_ABI_FLAG
+__monolithic_build__ = MONOLITHIC_BUILD
 
 # Ops are here from the start, by name; the modules that define them are imported when one is used.
 definition.expect(_homes.OPS)

@@ -23,6 +23,6 @@ class _Room(click.Group):
 
 
 @click.command(cls=_Room)
-@click.version_option(headrace.__version__, prog_name="headrace")
+@click.version_option(headrace.HEADRACE_VERSION, prog_name="headrace")
 def main() -> None:
     """Deferred dataflow graphs, compiled."""

@@ -60,7 +60,7 @@ def findings() -> Iterator[Finding]:
     """What there is to say, without measuring."""
     yield Finding("Python", f"{platform.python_version()} on {platform.platform()}")
     packages = ", ".join(f"{p} {_version(p)}" for p in _PACKAGES)
-    yield Finding("versions", f"headrace {headrace.__version__}, {packages}")
+    yield Finding("versions", f"headrace {headrace.HEADRACE_VERSION}, {packages}")
     yield from _processor()
     yield _llvm()
     yield _openmp()

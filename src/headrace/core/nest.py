@@ -1,4 +1,5 @@
-"""Nests of sequences, named tuples and mappings: flatten them, map over them, build them again.
+"""Nests of sequences, named tuples, mappings and views of these: flatten them, map over them, build
+them again.
 
 The leaves come in order, those of a mapping by sorted key (whatever order it keeps itself); None is
 a leaf, and so is anything that isn't a container. Values that are made of several tensors are
@@ -14,8 +15,14 @@ from typing import Any
 
 from headrace.core.export import export
 
-__all__ = ["assert_same_structure", "flatten", "is_nested", "map_structure", "pack_sequence_as"]
-
+__all__ = [
+    "assert_same_structure",
+    "flatten",
+    "flatten_dict_items",
+    "is_nested",
+    "map_structure",
+    "pack_sequence_as",
+]
 
 # Lists and tuples come first: they are what nests are mostly made of.
 _CONTAINERS = (list, tuple, Mapping, Sequence, MappingView)
@@ -23,11 +30,14 @@ _CONTAINERS = (list, tuple, Mapping, Sequence, MappingView)
 
 @export("nest.is_nested", "contrib.framework.nest.is_nested", "contrib.framework.nest.is_sequence")
 def is_nested(seq: Any) -> bool:
-    """Return whether `seq` is a container of a nest: a sequence, a mapping, or a view of one.
+    """Return whether `seq` is a container of a nest: a sequence, a mapping, a view of one, or an
+    object of a class that attrs made.
 
     Strings, bytes and arrays are leaves, and so are sets, which have no order.
     """
-    return isinstance(seq, _CONTAINERS) and not isinstance(seq, str | bytes | array)
+    if isinstance(seq, _CONTAINERS):
+        return not isinstance(seq, str | bytes | array)
+    return hasattr(type(seq), "__attrs_attrs__")
 
 
 @export("nest.flatten", "contrib.framework.nest.flatten")
@@ -49,6 +59,8 @@ def _leaves(structure: Any, expand: bool) -> Iterator[Any]:
 def _children(structure: Any) -> list[Any]:
     if isinstance(structure, Mapping):
         return [structure[key] for key in sorted(structure)]
+    if hasattr(type(structure), "__attrs_attrs__"):
+        return [getattr(structure, field.name) for field in type(structure).__attrs_attrs__]
     return list(structure)
 
 
@@ -80,11 +92,11 @@ def _pack(structure: Any, leaves: Iterator[Any], expand: bool) -> Any:
         if isinstance(structure, defaultdict):
             return defaultdict(structure.default_factory, pairs)
         return type(structure)(pairs)  # type: ignore[call-arg]
-    if hasattr(structure, "_fields"):
-        return type(structure)(*children)
     if isinstance(structure, MappingView | range):  # neither can be made from its elements
         return children
-    return type(structure)(children)
+    kind: Any = type(structure)
+    takes_parts = hasattr(structure, "_fields") or hasattr(kind, "__attrs_attrs__")
+    return kind(*children) if takes_parts else kind(children)
 
 
 @export("nest.map_structure", "contrib.framework.nest.map_structure")
@@ -117,15 +129,38 @@ def assert_same_structure(
             raise _differ(ValueError, nest1, nest2)
         return
     mappings = isinstance(nest1, Mapping), isinstance(nest2, Mapping)
-    if len(nest1) != len(nest2) or mappings[0] != mappings[1]:
+    children1, children2 = _children(nest1), _children(nest2)
+    if len(children1) != len(children2) or mappings[0] != mappings[1]:
         raise _differ(ValueError, nest1, nest2)
     if mappings[0]:
         if set(nest1) != set(nest2):
             raise _differ(ValueError, nest1, nest2)
     elif check_types and type(nest1) is not type(nest2):
         raise _differ(TypeError, nest1, nest2, "the same sequence type")
-    for a, b in zip(_children(nest1), _children(nest2), strict=True):
+    for a, b in zip(children1, children2, strict=True):
         assert_same_structure(a, b, check_types, expand_composites)
+
+
+@export("contrib.framework.nest.flatten_dict_items")
+def flatten_dict_items(dictionary: Any) -> dict[Any, Any]:
+    """Return a dict in which each nest that is a key is replaced by its leaves, each with the leaf
+    of the value at its place. Values of other keys stay as they are.
+    """
+    if not isinstance(dictionary, Mapping):
+        raise TypeError("input must be a dictionary")
+    flat: dict[Any, Any] = {}
+    for key, value in dictionary.items():
+        keys, values = (flatten(key), flatten(value)) if is_nested(key) else ([key], [value])
+        if len(keys) != len(values):
+            raise ValueError(
+                f"Could not flatten dictionary. Key had {len(keys)} elements, but value had "
+                f"{len(values)} elements. Key: {keys}, value: {values}."
+            )
+        for k, v in zip(keys, values, strict=True):
+            if k in flat:
+                raise ValueError(f"Could not flatten dictionary: key {k} is not unique.")
+            flat[k] = v
+    return flat
 
 
 def _kind(leaf: Any) -> Any:

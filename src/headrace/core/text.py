@@ -9,12 +9,25 @@ import numpy as np
 
 from headrace.core.export import export, export_value
 
-__all__ = ["COMPILER_VERSION", "GIT_VERSION", "VERSION", "as_bytes", "as_str_any", "as_text"]
+__all__ = [
+    "COMPILER_VERSION",
+    "CXX11_ABI_FLAG",
+    "GIT_VERSION",
+    "HEADRACE_VERSION",
+    "MONOLITHIC_BUILD",
+    "VERSION",
+    "as_bytes",
+    "as_str_any",
+    "as_text",
+]
 
+HEADRACE_VERSION = "0.1.0"
 # Programs compare these to decide which of TensorFlow's interfaces to use: ours are 1.15's.
 VERSION = "1.15.5"
-GIT_VERSION = "unknown"
+GIT_VERSION = f"v{VERSION}-headrace-{HEADRACE_VERSION}"
 COMPILER_VERSION = "none"
+CXX11_ABI_FLAG = 0
+MONOLITHIC_BUILD = 0
 # The GraphDef version that TensorFlow 1.15.5 writes, and the newest that it reads.
 GRAPH_DEF_VERSION = 134
 GRAPH_DEF_VERSION_MIN_CONSUMER = 0
@@ -33,6 +46,9 @@ for _name in ("bytes_or_text_types", "integral_types", "real_types", "complex_ty
 
 for _name in ("VERSION", "GIT_VERSION", "COMPILER_VERSION"):
     export_value(__name__, _name, _name, f"version.{_name}")
+for _name in ("CXX11_ABI_FLAG", "MONOLITHIC_BUILD"):
+    export_value(__name__, _name, _name, f"sysconfig.{_name}")
+export_value(__name__, "HEADRACE_VERSION", "HEADRACE_VERSION")
 
 
 @export("compat.as_bytes")

@@ -25,13 +25,14 @@ export("SparseTensorValue")(SparseTensorValue)
 @export("IndexedSlices")
 class IndexedSlices:
     """Some rows of a tensor: row `indices[i]` is `values[i]`. The gradient of a gather, which
-    touches few rows of many.
+    touches few rows of many. Its parts may be arrays or lists: what uses them converts them.
     """
 
-    def __init__(self, values: Tensor, indices: Tensor, dense_shape: Tensor | None = None) -> None:
-        for other in (indices, dense_shape):
-            if other is not None and other.graph is not values.graph:
-                raise ValueError(f"{other} must be from the same graph as {values}.")
+    def __init__(self, values: Any, indices: Any, dense_shape: Any = None) -> None:
+        tensors = [t for t in (values, indices, dense_shape) if hasattr(t, "graph")]
+        for other in tensors[1:]:
+            if other.graph is not tensors[0].graph:
+                raise ValueError(f"{other} must be from the same graph as {tensors[0]}.")
         self._values = values
         self._indices = indices
         self._dense_shape = dense_shape
@@ -82,6 +83,8 @@ class IndexedSlices:
         """The static shape of the tensor that the rows belong to."""
         if self._dense_shape is None:
             return TensorShape(None)
+        if not isinstance(self._dense_shape, Tensor):
+            return TensorShape(self._dense_shape)
         return _shape_of(self._dense_shape)
 
     def __str__(self) -> str:

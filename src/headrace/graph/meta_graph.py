@@ -17,6 +17,7 @@ from typing import Any
 from headrace.core import proto
 from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
+from headrace.core.text import VERSION
 from headrace.graph import context_protos as context_protos  # how contexts are written
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
@@ -28,7 +29,6 @@ from headrace.graph.proto_functions import proto_functions
 
 __all__ = ["export_meta_graph", "restore_collections", "unbound_inputs"]
 
-VERSION = "1.15.5"  # of TensorFlow, whose format this is
 UNBOUND = "unbound_inputs"
 _UNBOUND_PREFIX = "$unbound_inputs_"
 _SAVER_OPS = frozenset(

@@ -1,5 +1,5 @@
 """Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a
-placement.
+placement. And check that all operations of a graph could be placed, as it grows.
 
 Operations that must be together (`loc:@` groups, and those that take a reference, with what it
 refers to) share the first device that suits the requests of them all. An operation that only reads
@@ -14,23 +14,19 @@ from dataclasses import replace
 
 from headrace.core.device import canonical_name, matches
 from headrace.core.errors import InvalidArgumentError
+from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation
 from headrace.graph.program import StepGraph
 
-__all__ = ["place"]
+__all__ = ["GraphPlacement", "place"]
 
 
 def place(step: StepGraph, devices: Sequence[str], soft: bool = False) -> StepGraph:
     """Give every operation of `step` one of `devices` (full names, the preferred one first)."""
     groups = _Groups()
     for op in step.operations:
-        for name in op.colocation_groups():
-            groups.join(op.name, name.decode().removeprefix("loc:@"))
-        if op.definition.schema.has_ref_inputs:
-            wanted = op.definition.schema.references(op._attrs)
-            for t, by_reference in zip(op._inputs, wanted, strict=True):
-                if by_reference:
-                    groups.join(op.name, t.op.name)
+        for name in _companions(op):
+            groups.join(op.name, name)
     requests: dict[str, dict[str, Operation]] = {}
     for op in step.operations:
         if op._device:
@@ -38,6 +34,73 @@ def place(step: StepGraph, devices: Sequence[str], soft: bool = False) -> StepGr
     chosen = {root: _choose(asked, devices, soft) for root, asked in requests.items()}
     placement = {op: chosen.get(groups.find(op.name), devices[0]) for op in step.operations}
     return replace(step, placement=placement)
+
+
+class GraphPlacement:
+    """Whether every operation of a graph can have one of `devices`.
+
+    State: how much of the graph was looked at; its groups, what each asks for, by the root of the
+    group, and the roots whose requests haven't been met yet.
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[str]) -> None:
+        self._graph = graph
+        self._devices = devices
+        self._begin()
+
+    def _begin(self) -> None:
+        self._mutations = self._graph.mutations
+        self._seen = 0
+        self._groups = _Groups()
+        self._requests: dict[str, dict[str, Operation]] = {}
+        self._unmet: set[str] = set()
+
+    def check(self) -> None:
+        """Look at the operations that are new; InvalidArgumentError if one can't be placed."""
+        graph = self._graph
+        if self._mutations != graph.mutations:
+            self._begin()
+        operations = graph._operations
+        for position in range(self._seen, len(operations)):
+            op = operations[position]
+            if op._device:
+                self._ask(op)
+            for name in _companions(op):
+                self._join(op.name, name)
+            self._seen = position + 1
+        for root in list(self._unmet):
+            _choose(self._requests[root], self._devices, soft=False)
+            self._unmet.discard(root)
+
+    def _ask(self, op: Operation) -> None:
+        root = self._groups.find(op.name)
+        asked = self._requests.setdefault(root, {})
+        if op._device not in asked:
+            asked[op._device] = op
+            self._unmet.add(root)
+
+    def _join(self, a: str, b: str) -> None:
+        a, b = self._groups.find(a), self._groups.find(b)
+        if a == b:
+            return
+        self._groups.join(a, b)
+        root = self._groups.find(a)
+        asked = {**self._requests.pop(b, {}), **self._requests.pop(a, {})}
+        self._unmet -= {a, b}
+        if asked:
+            self._requests[root] = asked
+            self._unmet.add(root)
+
+
+def _companions(op: Operation) -> list[str]:
+    """The names of the operations that an operation must be together with."""
+    found = []
+    if op.definition.schema.has_ref_inputs:
+        wanted = op.definition.schema.references(op._attrs)
+        found += [t.op.name for t, is_ref in zip(op._inputs, wanted, strict=True) if is_ref]
+    if "_class" in op._attrs:
+        found += [name.decode().removeprefix("loc:@") for name in op.colocation_groups()]
+    return found
 
 
 def _choose(asked: dict[str, Operation], devices: Sequence[str], soft: bool) -> str:
@@ -60,9 +123,9 @@ def _misfit(
         return InvalidArgumentError(
             None,
             op,
-            f"Cannot assign a device for operation {op.name}: it asks for {op._device}, but "
-            f"{available}. Make sure the device specification refers to a valid device, or set "
-            "allow_soft_placement in the session's ConfigProto.",
+            f"Cannot assign a device for operation {op.name}: node {op.name} was explicitly "
+            f"assigned to {op._device} but {available}. Make sure the device specification refers "
+            "to a valid device, or set allow_soft_placement in the session's ConfigProto.",
         )
     others = " and ".join(f"{o.name} on {d}" for d, o in asked.items() if o is not op)
     return InvalidArgumentError(

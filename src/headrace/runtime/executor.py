@@ -147,9 +147,9 @@ class Executable:
         code = list(self._code)
         for number, kernel in self._watched.items():
             place = number - len(self._found)
-            op, _, *rest = code[place]
             watched = Watched(kernel, partial(self._go_on, feeds, slots, number))
-            code[place] = (op, watched, *rest)
+            op, _, gather, output, width, frees = code[place]
+            code[place] = op, watched, gather, output, width, frees
         return code
 
     def _failure(

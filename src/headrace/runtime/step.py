@@ -463,7 +463,8 @@ class Step:
         about to come, and what was taken from a queue for it must not be lost.
         """
         reason = errors.CancelledError(None, None, "the step was cancelled")
-        if any([pending.cancel(reason) for pending in list(self._waiting)]):
+        cancelled = [pending.cancel(reason) for pending in list(self._waiting)]
+        if any(cancelled):
             raise error
         with self._changed:
             while not self._over:

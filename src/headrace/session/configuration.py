@@ -5,6 +5,7 @@ Honoured: device_count of CPUs, allow_soft_placement, log_device_placement, oper
 intra_op_parallelism_threads (of native kernels; as in TensorFlow it is the process that has the
 threads, and the first session that asks decides), graph_options.optimizer_options.global_jit_level
 (OFF: never compile; ON_1, ON_2: always) and opt_level (L0: run steps as they are),
+graph_options.infer_shapes, place_pruned_graph, build_cost_model and build_cost_model_after,
 graph_options.rewrite_options.auto_mixed_precision (ON, OFF; else as the graph says),
 experimental.check_numerics (ours: stop where a NaN or an infinity is made); trace_level,
 timeout_in_ms, output_partition_graphs. Refused: clusters and debuggers. The rest are hints on speed
@@ -13,7 +14,7 @@ and memory (thread pools between operations, GPU memory, single rewriters) that 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
@@ -21,7 +22,7 @@ from headrace.devices import openmp
 from headrace.graph.graph import Graph
 from headrace.pipeline import Options
 
-__all__ = ["check_run", "options", "options_for"]
+__all__ = ["Asked", "asked", "check_run", "options", "options_for"]
 
 _MIXED = {1: True, 2: False, 3: True}  # RewriterConfig.Toggle: ON, OFF, AGGRESSIVE
 
@@ -52,6 +53,43 @@ def options(config: Any) -> Options:
     checked = found.check_numerics or config.experimental.check_numerics
     mixed = _MIXED.get(config.graph_options.rewrite_options.auto_mixed_precision)
     return replace(found, jit=jit, specialisations=optimised, check_numerics=checked, mixed=mixed)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a ConfigProto asks of the session itself.
+
+    timeout: of each run, in milliseconds. infer_shapes: whether graph_def has tensors' shapes.
+    place_pruned: whether only the operations that a step runs must have a device. cost_every,
+    cost_after: which runs of a step measure what its operations cost.
+    """
+
+    log_placement: bool = False
+    timeout: int | None = None
+    infer_shapes: bool = False
+    place_pruned: bool = False
+    cost_every: int = 0
+    cost_after: int = 0
+
+    def measures(self, run: int) -> bool:
+        """Whether the run of this number, from 1 on, measures costs."""
+        counted = run - self.cost_after
+        return self.cost_every > 0 and counted > 0 and counted % self.cost_every == 0
+
+
+def asked(config: Any) -> Asked:
+    """What a ConfigProto (or None) asks of the session itself."""
+    if config is None:
+        return Asked()
+    graph = config.graph_options
+    return Asked(
+        config.log_device_placement,
+        config.operation_timeout_in_ms or None,
+        graph.infer_shapes,
+        graph.place_pruned_graph,
+        graph.build_cost_model,
+        graph.build_cost_model_after,
+    )
 
 
 def options_for(options: Options, graph: Graph) -> Options:

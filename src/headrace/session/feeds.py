@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
+from headrace.core.errors import InvalidArgumentError
 from headrace.graph.operation import Tensor, made_at
 from headrace.ops.convert import as_array
 from headrace.ops.session_handles import TensorHandle
@@ -30,6 +31,8 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
     elif dtype is dtypes.resource or dtype is dtypes.variant:
         return value
     else:
+        if isinstance(value, TensorHandle):
+            value = _kept(tensor, dtype, value)
         array = _convert(tensor, dtype, value)
     shape, sizes = array.shape, tensor._shape.sizes
     if shape != sizes and sizes is not None and not _fits(shape, sizes):
@@ -38,6 +41,20 @@ def feed_array(tensor: Tensor, value: Any) -> Any:
             f"'{tensor._shape}'{made_at(tensor.op, most=5)}"
         )
     return array
+
+
+def _kept(tensor: Tensor, dtype: dtypes.DType, handle: TensorHandle) -> Any:
+    """The value that a session keeps; for a placeholder of handles, the handle's text."""
+    if handle.dtype is dtype:
+        return handle.eval()
+    if dtype is dtypes.string:
+        return handle.handle
+    raise InvalidArgumentError(
+        None,
+        tensor.op,
+        f"Expects Tensor '{tensor.name}' to be {dtype.name} but {handle.dtype.name} is provided by "
+        f"the handle {handle}",
+    )
 
 
 def _fits(shape: tuple[int, ...], sizes: tuple[int | None, ...]) -> bool:
@@ -58,7 +75,7 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
         if value is None:
             raise TypeError("None is no value")
         if dtype is dtypes.string:
-            return _strings(value.handle if isinstance(value, TensorHandle) else value)
+            return _strings(value)
         array = np.asarray(value, dtype=dtype.numpy)
     except (TypeError, ValueError, OverflowError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError

@@ -55,7 +55,8 @@ export("python.client.session.register_session_run_conversion_functions")(
 register_session_run_conversion_functions(
     SparseTensor,
     lambda value: (value.components(), lambda results: SparseTensorValue(*results)),
-    lambda key, value: list(zip(key.components(), value, strict=True)),
+    # One that has a constant shape may be fed without it.
+    lambda key, value: list(zip(key.components(), value, strict=False)),
     SparseTensor.components,
 )
 register_session_run_conversion_functions(

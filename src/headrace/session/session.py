@@ -8,11 +8,12 @@ microseconds; many threads may run at once.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headrace.core import errors, source
+from headrace.core import errors, nest, source
 from headrace.core.export import export
 from headrace.core.locks import Lock
 from headrace.devices.resources import Resources, reset_containers
@@ -20,12 +21,14 @@ from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.pipeline import Options, prepare
+from headrace.place.constraints import GraphPlacement
 from headrace.runtime import Executable, ShapesChanged, Step
 from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
 from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace.session.function_runs import FunctionRuns
 from headrace.session.growth import GrowthWatch
+from headrace.session.partial_runs import PartialRun
 from headrace.session.variants import Variants
 from headrace.variables.variable import Variable
 
@@ -41,10 +44,11 @@ class _Plan:
     """What a session keeps for one (fetches, feeds).
 
     feeds: the tensors that are fed, in order. direct: whether they themselves are the keys of the
-    feed_dict. mutations: the graph's count of changes when the plan was made.
+    feed_dict. mutations: the graph's count of changes when the plan was made. runs: how often it
+    has run, where the session measures costs.
     """
 
-    __slots__ = ("direct", "feeds", "fetches", "mutations", "rebuild", "run", "variants")
+    __slots__ = ("direct", "feeds", "fetches", "mutations", "rebuild", "run", "runs", "variants")
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class _Plan:
         self.fetches = fetches
         self.rebuild = fetches.rebuild
         self.mutations = mutations
+        self.runs = 0
 
 
 class BaseSession:
@@ -77,14 +82,18 @@ class BaseSession:
                 "tensor.numpy(), or a session of another graph: tf.Session(graph=graph)."
             )
         self._options = configuration.options(config)
-        self._log_placement = bool(config is not None and config.log_device_placement)
-        self._timeout = (config.operation_timeout_in_ms or None) if config is not None else None
+        self._asked = asked = configuration.asked(config)
+        # Whether each run has a deadline, or its costs are measured.
+        self._watched = bool(asked.timeout or asked.cost_every)
+        self._placement: GraphPlacement | None = None
+        if not (asked.place_pruned or self._options.soft_placement):
+            self._placement = GraphPlacement(self._graph, self._options.devices)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
         self._lock = Lock()
         self._growth = GrowthWatch()
-        self._partial: dict[str, _PartialRun] = {}
+        self._partial: dict[str, PartialRun] = {}
         self._closed = False
         self._closed_at: Sequence[source.Frame] = ()
 
@@ -94,7 +103,7 @@ class BaseSession:
 
     @property
     def graph_def(self) -> Any:
-        return self._graph.as_graph_def()
+        return self._graph.as_graph_def(add_shapes=self._asked.infer_shapes)
 
     @property
     def sess_str(self) -> str:
@@ -156,6 +165,7 @@ class BaseSession:
             plan = self._plan_for(fetches, feed_dict, key)
         growth = self._growth
         if growth.version != len(graph._operations):
+            self._check_placement()
             growth.grew(graph)
         elif growth.streak:
             growth.streak = 0
@@ -167,7 +177,7 @@ class BaseSession:
             expanded = self._expand(feed_dict)
             values = [feed_array(t, expanded[t]) for t in plan.feeds]
         try:
-            if options is not None or run_metadata is not None or self._timeout:
+            if options is not None or run_metadata is not None or self._watched:
                 results = self._run_watched(plan, values, options, run_metadata)
             else:
                 results = plan.run(values)
@@ -190,6 +200,7 @@ class BaseSession:
             raise TypeError(f"input must be a dictionary: feed_dict is of type {kind}")
         wanted = FetchPlan(self._graph, fetches)
         feeds = tuple(self._expand(feed_dict or {}))
+        self._check_placement()
         direct = all(isinstance(k, Tensor) for k in feed_dict or ())
         exact = (*wanted.tensors, None, *wanted.targets, None, *feeds)
         found = self._plans.get(exact)
@@ -209,11 +220,17 @@ class BaseSession:
         return plan
 
     def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
-        watch = tracing.log_placement if self._log_placement else None
+        watch = tracing.log_placement if self._asked.log_placement else None
         options = self._options_for_graph()
         step = prepare(wanted.tensors, wanted.targets, feeds, options, watch)
         expected = self._expected.get(_signature(wanted, feeds), ())
         return Variants(step, options, self._resources, expected)
+
+    def _check_placement(self) -> None:
+        """Refuse a graph with an operation for which there is no device, whatever is run of it."""
+        if self._placement is not None:
+            with self._lock:
+                self._placement.check()
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)
@@ -243,7 +260,7 @@ class BaseSession:
     def _expand(self, feed_dict: dict[Any, Any]) -> dict[Tensor, Any]:
         """Resolve the keys of a feed_dict to tensors of this graph."""
         found: dict[Tensor, Any] = {}
-        for key, value in feed_dict.items():
+        for key, value in nest.flatten_dict_items(feed_dict).items():
             try:
                 pairs = expand_feed(key, value)
             except TypeError as error:
@@ -266,11 +283,11 @@ class BaseSession:
     ) -> list[Any]:
         """Run with a deadline or under observation."""
         configuration.check_run(options, metadata)
-        timeout = self._timeout
-        recorder = None
+        timeout = self._asked.timeout
         if options is not None:
             timeout = options.timeout_in_ms or timeout
-            recorder = tracing.recorder(options, metadata)
+        plan.runs += 1
+        recorder = tracing.recorder(options, metadata, self._asked.measures(plan.runs))
         executable = plan.variants.choose(values)
         # From here on: that a step is compiled in this run is not the program's fault.
         deadline = time.monotonic() + timeout / 1e3 if timeout else None
@@ -287,7 +304,8 @@ class BaseSession:
         deadline: float | None,
         recorder: tracing.Recorder | None,
     ) -> list[Any]:
-        step = Step(executable, deadline, recorder.observe if recorder else None)
+        observe = recorder.observe if recorder is not None and recorder.observes else None
+        step = Step(executable, deadline, observe)
         with self._resources.running(step):
             results = step.run(values)
         if recorder is not None:
@@ -335,7 +353,7 @@ class BaseSession:
                 None, None, "Must specify at least one target to fetch or execute."
             )
         handle = f"partial_run_{id(plan)}_{len(self._partial)}_{time.monotonic_ns()}"
-        self._partial[handle] = _PartialRun(plan)
+        self._partial[handle] = PartialRun(plan)
         return handle
 
     def partial_run(
@@ -373,79 +391,6 @@ class BaseSession:
         reset_containers(containers)
 
 
-class _Pending:
-    """The feeds, fetches or targets that a partial run declared, and which of them are left."""
-
-    def __init__(self, what: str, done: str, declared: Sequence[Any]) -> None:
-        self._what = what
-        self._done = done
-        self.declared = tuple(declared)
-        self.left = set(declared)
-
-    def check(self, elements: Iterable[Any]) -> None:
-        """Refuse elements that were not declared, or are not left."""
-        for element in elements:
-            if element in self.left:
-                continue
-            if element in self.declared:
-                problem = f"has already been {self._done}."
-            else:
-                problem = "was not specified in partial_run_setup."
-            op = element.op if isinstance(element, Tensor) else element
-            raise errors.InvalidArgumentError(
-                None, op, f"The {self._what} {element.name} {problem}"
-            )
-
-
-class _PartialRun:
-    """A step in progress: which of its feeds, fetches and targets are still to come."""
-
-    def __init__(self, plan: _Plan) -> None:
-        executable = plan.variants.as_is()  # a step that hasn't all feeds has no shapes yet
-        program = executable.program
-        self._step = Step(executable)
-        self._slots = {**dict(program.feeds), **dict(program.fetches)}
-        self._feeds = _Pending("feed", "fed", plan.feeds)
-        self._fetches = _Pending("fetch", "fetched", plan.fetches.tensors)
-        self._targets = _Pending("target", "run", plan.fetches.targets)
-        self._lock = Lock()
-
-    def is_done(self) -> bool:
-        """Whether everything that was declared has been fed, fetched and run."""
-        return not (self._feeds.left or self._fetches.left or self._targets.left)
-
-    def advance(
-        self, tensors: list[Tensor], targets: list[Operation], values: dict[Tensor, Any]
-    ) -> list[Any]:
-        """Feed `values`, run what `tensors` and `targets` need, return the values of `tensors`."""
-        with self._lock:
-            computed = [t for t in tensors if t not in values]
-            self._feeds.check(values)
-            self._fetches.check(computed)
-            self._targets.check(targets)
-            slots = [self._slots[t] for t in computed]
-            given = {self._slots[t]: v for t, v in values.items()}
-            self._check_fed(slots, targets, given)
-            self._step.feed(given)
-            self._step.run_until(slots, targets)
-            self._feeds.left -= values.keys()
-            self._fetches.left -= set(tensors)
-            self._targets.left -= set(targets)
-            results = {t: self._step.fetch(t, s) for t, s in zip(computed, slots, strict=True)}
-            return [results[t] if t in results else values[t].copy() for t in tensors]
-
-    def _check_fed(self, slots: list[int], targets: list[Operation], given: dict[int, Any]) -> None:
-        lacking = self._step.unfed(slots, targets) - set(given)
-        missing = [t for t in self._feeds.declared if self._slots[t] in lacking]
-        if missing:
-            raise errors.InvalidArgumentError(
-                None,
-                missing[0].op,
-                f"Fetch can't be computed from the feeds that have been fed so far: it needs "
-                f"{', '.join(t.name for t in missing)}",
-            )
-
-
 def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
     """A step by the names of what it computes, runs and is fed with."""
     return (
@@ -458,15 +403,27 @@ def _signature(wanted: FetchPlan, feeds: Sequence[Tensor]) -> Signature:
 def _is_stable(key: Any) -> bool:
     """Whether equal keys always mean the same plan: every part is a graph element or a name."""
     parts = key[0][1:] if isinstance(key[0], tuple) else key[:1]
-    return all(isinstance(p, Tensor | Operation | Variable | str) for p in (*parts, *key[1:]))
+    return all(map(_is_element, parts)) and all(map(_is_element, nest.flatten(key[1:])))
+
+
+def _is_element(part: Any) -> bool:
+    return isinstance(part, Tensor | Operation | Variable | str)
 
 
 def _check_target(target: Any) -> None:
-    if not isinstance(target, str):
+    if not isinstance(target, str | bytes):
         raise TypeError(f"target must be a string, but got {type(target)}")
-    if target:
+    target = target if isinstance(target, str) else target.decode()
+    if target.startswith("grpc://"):
         raise errors.UnimplementedError(
             None, None, f"sessions of other processes are not available: target {target!r}"
+        )
+    if target:
+        raise errors.NotFoundError(
+            None,
+            None,
+            f'No session factory registered for the given session options: {{target: "{target}"}} '
+            "Registered factories are {DIRECT_SESSION}.",
         )
 
 
@@ -500,14 +457,27 @@ class Session(BaseSession):
 class InteractiveSession(BaseSession):
     """A session that is the default from its making to its close, for shells and notebooks."""
 
+    _active = 0  # how many of the process aren't closed
+
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         super().__init__(target, graph, config)
+        self._placement = None  # people try things out: only what is run must have a device
+        if InteractiveSession._active:
+            warnings.warn(
+                "An interactive session is already active. This can cause out-of-memory errors in "
+                "some cases. You must explicitly call `InteractiveSession.close()` to release "
+                "resources held by the other session(s).",
+                stacklevel=2,
+            )
+        InteractiveSession._active += 1
         self._entered_graph = graph is not None
         if self._entered_graph:
             default.graph_stack().append(self._graph)
         default.session_stack().append(self)
 
     def close(self) -> None:
+        if not self._closed:
+            InteractiveSession._active -= 1
         super().close()
         if self in default.session_stack():
             default.session_stack().remove(self)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.graph.dataflow import Dataflow, Node, origin_of
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Device", "Recorder", "log_placement", "recorder"]
 
+_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -23,7 +27,23 @@ class Device:
 
     name: str
     device_type: str
-    memory_limit_bytes: int = 0
+    memory_limit_bytes: int = 1 << 28  # what TensorFlow says of every CPU
+
+    @property
+    def incarnation(self) -> int:
+        """A number that the device of another process hasn't."""
+        return _incarnation(self.name)
+
+    def __repr__(self) -> str:
+        return (
+            f"_DeviceAttributes({self.name}, {self.device_type}, {self.memory_limit_bytes}, "
+            f"{self.incarnation})"
+        )
+
+
+@cache
+def _incarnation(name: str) -> int:
+    return secrets.randbits(63)
 
 
 def log_placement(stage: str, form: StepGraph | Dataflow | Program) -> None:
@@ -33,24 +53,27 @@ def log_placement(stage: str, form: StepGraph | Dataflow | Program) -> None:
             print(f"{op.name}: ({op.type}): {form.placement[op]}", file=sys.stderr)
 
 
-def recorder(options: Any, metadata: Any) -> Recorder | None:
-    """The recorder that these RunOptions ask for, or None."""
+def recorder(options: Any, metadata: Any, costs: bool) -> Recorder | None:
+    """The recorder of a run with these RunOptions, or None; `costs`: the run measures costs."""
     if metadata is None:
         return None
-    if options.trace_level == 0 and not options.output_partition_graphs:
-        return None
-    return Recorder(metadata, options.trace_level > 0, options.output_partition_graphs)
+    times = costs or (options is not None and options.trace_level > 0)
+    graphs = options is not None and options.output_partition_graphs
+    return Recorder(metadata, times, graphs, costs)
 
 
 class Recorder:
-    """Fills a RunMetadata: when each operation ran, and the client's operations that were run (in a
-    specialised step constants aren't, nor what was found to be needless).
+    """Fills a RunMetadata: when each operation ran, what it cost, and the client's operations that
+    were run (in a specialised step constants aren't, nor what was found to be needless).
     """
 
-    def __init__(self, metadata: proto.RunMetadata, times: bool, graphs: bool) -> None:
+    def __init__(
+        self, metadata: proto.RunMetadata, times: bool, graphs: bool, costs: bool = False
+    ) -> None:
         self._metadata = metadata
         self._times = times
         self._graphs = graphs
+        self._costs = costs
         self._events: list[tuple[Operation | Node, float, float, list[Any]]] = []
 
     def observe(self, op: Operation | Node, start: float, end: float, outputs: list[Any]) -> None:
@@ -59,9 +82,12 @@ class Recorder:
             self._events.append((op, start, end, sizes))
 
     def finish(self, program: Program, graph: Graph) -> None:
-        """Write what was seen into the RunMetadata."""
+        """Write what was seen into the RunMetadata, in place of what it held."""
+        self._metadata.Clear()
         if self._times:
             self._write_times()
+        if self._costs:
+            self._write_costs()
         if self._graphs:
             from headrace.graph.graph_def import node_def
 
@@ -72,9 +98,33 @@ class Recorder:
                     target.node.append(node_def(op))
             target.versions.CopyFrom(graph.graph_def_versions)
 
+    @property
+    def observes(self) -> bool:
+        """Whether it must see the operations as they run."""
+        return self._times
+
+    def _write_costs(self) -> None:
+        graph = self._metadata.cost_graph
+        number = {id(op): i for i, (op, *_) in enumerate(self._events)}
+        for i, (op, start, end, outputs) in enumerate(self._events):
+            node = graph.node.add()
+            node.name, node.device, node.id = op.name, _DEVICE, i
+            node.compute_cost = node.compute_time = int((end - start) * 1e6)
+            for t in op._inputs:
+                if id(t.op) in number:
+                    node.input_info.add(
+                        preceding_node=number[id(t.op)], preceding_port=t.value_index
+                    )
+            for t, (shape, nbytes) in zip(op._outputs, outputs, strict=False):
+                output: Any = node.output_info.add()
+                output.size, output.alias_input_port = int(nbytes), -1
+                output.dtype = t.dtype.base_dtype.enum
+                for size in shape:
+                    output.shape.dim.add().size = size
+
     def _write_times(self) -> None:
         stats = self._metadata.step_stats.dev_stats.add()
-        stats.device = "/job:localhost/replica:0/task:0/device:CPU:0"
+        stats.device = _DEVICE
         for op, start, end, outputs in self._events:
             node = stats.node_stats.add()
             node.node_name = op.name

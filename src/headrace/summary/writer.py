@@ -11,7 +11,6 @@ import warnings
 from typing import Any, ClassVar
 
 from headrace.core import proto
-from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
 from headrace.core.locks import RLock
 from headrace.graph.default import get_default_graph
@@ -28,6 +27,9 @@ _log = logging.getLogger("headrace")
 @export("summary.FileWriter")
 class FileWriter:
     """Writes summaries and other events of a run to a directory, in the background.
+
+    session: in TensorFlow this session would run the operations that write. Nobody can tell from
+    the file, whose name then ends in ".v2", so here the writer itself writes all the same.
 
     State: the tags whose metadata were written, which need it no more; the tags of runs.
     """
@@ -48,13 +50,9 @@ class FileWriter:
                 "tf.contrib.summary instead."
             )
         if session is not None:
-            raise UnimplementedError(
-                None,
-                None,
-                "FileWriter(session=...) is for summaries that are written by operations of the "
-                "graph (tf.contrib.summary), which Headrace doesn't have",
-                hint="Leave `session` out, run the merged summaries and call add_summary.",
-            )
+            if not isinstance(getattr(session, "graph", None), Graph):
+                raise TypeError(f"session must be a tf.Session, but got {type(session)}")
+            filename_suffix = filename_suffix or ".v2"
         self.event_writer = EventFileWriter(logdir, max_queue, flush_secs, filename_suffix)
         self._closed = False
         self._seen_tags: set[str] = set()

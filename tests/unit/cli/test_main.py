@@ -8,4 +8,4 @@ import headrace
 
 def test_the_package_runs_as_the_command():
     shown = subprocess.check_output([sys.executable, "-m", "headrace", "--version"], text=True)
-    assert shown == f"headrace, version {headrace.__version__}\n"
+    assert shown == f"headrace, version {headrace.HEADRACE_VERSION}\n"

@@ -41,6 +41,56 @@ def test_composites_are_leaves_or_their_parts():
         assert nest.flatten([sparse, rows], expand_composites=True) == parts
 
 
+class Field:
+    def __init__(self, name):
+        self.name = name
+
+
+class Record:
+    """As attrs makes classes."""
+
+    __attrs_attrs__ = (Field("z"), Field("y"))
+
+    def __init__(self, z, y):
+        self.z, self.y = z, y
+
+
+def test_views_of_mappings_are_containers_in_their_own_order():
+    mapping = {"b": 2, "a": 1}
+    assert all(map(tf.nest.is_nested, (mapping.values(), mapping.keys(), mapping.items())))
+    assert tf.nest.flatten([mapping.values(), 3]) == [2, 1, 3]
+    assert tf.nest.flatten(mapping.items()) == ["b", 2, "a", 1]
+    assert tf.nest.map_structure(lambda x: x + 1, mapping.values()) == [3, 2]
+    assert tf.nest.pack_sequence_as(mapping.values(), [5, 6]) == [5, 6]
+    tf.nest.assert_same_structure(mapping.values(), {"c": 3, "d": 4}.values())
+    with pytest.raises(TypeError):
+        tf.nest.assert_same_structure(mapping.values(), [1, 2])
+    assert not tf.nest.is_nested({1, 2})
+    assert not tf.nest.is_nested("ab")
+
+
+def test_records_of_attrs_are_containers():
+    record = Record(1, [2, 3])
+    assert tf.nest.flatten({"r": record}) == [1, 2, 3]
+    made = tf.nest.map_structure(lambda x: x + 1, record)
+    assert (type(made), made.z, made.y) == (Record, 2, [3, 4])
+    tf.nest.assert_same_structure(record, made)
+    with pytest.raises(TypeError):
+        tf.nest.assert_same_structure(Record(1, 2), [1, 2])
+
+
+def test_keys_that_are_nests_are_flattened_with_their_values():
+    flatten = tf.contrib.framework.nest.flatten_dict_items
+    assert flatten({(4, 5, (6, 8)): ("a", "b", ("c", "d"))}) == {4: "a", 5: "b", 6: "c", 8: "d"}
+    assert flatten({4: 1, 5: (2, 3), "ab": [6]}) == {4: 1, 5: (2, 3), "ab": [6]}
+    with pytest.raises(ValueError, match="Key had 2 elements, but value had 1 elements"):
+        flatten({(4, 5): (1,)})
+    with pytest.raises(ValueError, match="key 4 is not unique"):
+        flatten({(4, 5): (1, 2), 4: 3})
+    with pytest.raises(TypeError, match="input must be a dictionary"):
+        flatten([1])
+
+
 def test_a_flat_sequence_is_needed():
     with pytest.raises(TypeError, match="must be a sequence"):
         nest.pack_sequence_as([1, 2], 5)

@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import headrace as tf
@@ -230,3 +231,19 @@ def test_tensors_are_not_booleans_nor_sequences(graph):
     for use in (bool, list, len):
         with pytest.raises(TypeError):
             use(x)
+
+
+def test_indexed_slices_of_arrays_and_lists():
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.IndexedSlices([[1.0, 2.0]], [1], [3, 2])
+        assert (rows.values, rows.indices, rows.dense_shape) == ([[1.0, 2.0]], [1], [3, 2])
+        assert rows.shape == [3, 2]
+        assert session.run(tf.convert_to_tensor(rows)).tolist() == [[0, 0], [1, 2], [0, 0]]
+        gradients = tf.SparseConditionalAccumulator(tf.float32, shape=[None, 2])
+        part = tf.IndexedSlices(values=np.ones((1, 2), np.float32), indices=[0])
+        session.run(gradients.apply_indexed_slices_grad(part))
+        assert session.run(gradients.num_accumulated()) == 1
+        with tf.Graph().as_default():
+            elsewhere = tf.constant([0])
+        with pytest.raises(ValueError, match="must be from the same graph as"):
+            tf.IndexedSlices(tf.ones([1, 2]), elsewhere)

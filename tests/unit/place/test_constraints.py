@@ -64,7 +64,7 @@ def test_requests_that_can_not_be_met(graph):
     with graph.colocate_with(a):
         b = tf.no_op("b")
     b._set_device("/cpu:2")
-    with pytest.raises(InvalidArgumentError, match="far: it asks for /device:CPU:9, but available"):
+    with pytest.raises(InvalidArgumentError, match="explicitly assigned to /device:CPU:9 but"):
         placed(far)
     with pytest.raises(InvalidArgumentError, match="Cannot colocate b on /cpu:2 with a on"):
         placed(a, b)

@@ -110,13 +110,76 @@ def test_the_sessions_graph_need_not_be_the_default_one(graph):
 
 def test_interactive_sessions_nest_and_close_in_any_order(graph):
     first = tf.InteractiveSession()
-    second = tf.InteractiveSession()
+    with pytest.warns(UserWarning, match="An interactive session is already active"):
+        second = tf.InteractiveSession()
     assert tf.get_default_session() is second
     first.close()
     assert tf.get_default_session() is second
     assert tf.constant(3).eval() == 3
     second.close()
+    second.close()
     assert tf.get_default_session() is None
+    tf.InteractiveSession().close()  # the only one again
+
+
+@pytest.mark.parametrize("target", ["INVALID", b"INVALID", "local"])
+def test_unknown_targets(target):
+    with pytest.raises(errors.NotFoundError, match="No session factory registered"):
+        tf.Session(target)
+
+
+def test_targets_of_other_processes():
+    with pytest.raises(errors.UnimplementedError, match="sessions of other processes"):
+        tf.Session("grpc://localhost:1")
+
+
+def test_graph_def_with_shapes(graph):
+    tf.constant([[1, 2]])
+    for asked in (True, False):
+        options = tf.GraphOptions(infer_shapes=asked)
+        session = tf.Session(config=tf.ConfigProto(graph_options=options))
+        assert ("_output_shapes" in session.graph_def.node[0].attr) == asked
+
+
+def test_costs_are_measured_in_the_runs_that_were_asked_for(graph):
+    x = tf.placeholder(tf.float32, [None], name="x")
+    y = tf.multiply(tf.tanh(x, name="t"), 3.0, name="y")
+    options = tf.GraphOptions(build_cost_model=2, build_cost_model_after=1)
+    session = tf.Session(config=tf.ConfigProto(graph_options=options))
+    found = []
+    for _ in range(7):
+        metadata = tf.RunMetadata()
+        session.run(y, {x: [1.0, 2.0]}, run_metadata=metadata)
+        found.append(metadata.HasField("cost_graph"))
+        if found[-1]:
+            last = metadata.cost_graph.node[-1]
+            assert last.output_info[0].size == 8
+            assert [d.size for d in last.output_info[0].shape.dim] == [2]
+    assert found == [False, False, True, False, True, False, True]
+    assert session.run(y, {x: [0.0]}) == [0.0]
+
+
+def test_run_metadata_are_of_the_last_run(graph):
+    c = tf.placeholder_with_default(1, []) + 1
+    metadata = tf.RunMetadata()
+    with tf.Session() as session:
+        traced = tf.RunOptions(output_partition_graphs=True, trace_level=tf.RunOptions.FULL_TRACE)
+        session.run(c, options=traced, run_metadata=metadata)
+        assert len(metadata.partition_graphs) == 1
+        session.run(c, run_metadata=metadata)
+        assert metadata == tf.RunMetadata()
+        session.run(c, options=traced, run_metadata=metadata)
+        session.run(c, options=traced, run_metadata=metadata)
+        assert len(metadata.partition_graphs) == 1
+        assert len(metadata.step_stats.dev_stats) == 1
+
+
+def test_devices_say_which_they_are(graph):
+    first, again = tf.Session().list_devices()[0], tf.Session().list_devices()[0]
+    assert first.name == "/job:localhost/replica:0/task:0/device:CPU:0"
+    assert first.memory_limit_bytes > 0
+    assert isinstance(first.incarnation, int)
+    assert first.incarnation == again.incarnation
 
 
 def test_named_containers_outlive_sessions_until_they_are_reset(graph):

@@ -126,13 +126,75 @@ def test_what_can_not_be_fed_is_refused_with_the_tensors_name_and_line(session, 
     assert "test_feeds_and_results.py" in str(e.value)
 
 
-@pytest.mark.parametrize("key", [3, None, "nothing:0", "x", object(), ()])
+@pytest.mark.parametrize("key", [3, None, "nothing:0", "x", object()])
 def test_keys_that_are_no_tensors(session, key):
     x = tf.placeholder(tf.float32, name="x")
     with pytest.raises(TypeError, match="Cannot interpret feed_dict key"):
         session.run(x, {key: 1})
     with pytest.raises(TypeError, match="Cannot interpret feed_dict key"):
         session.run(x, {x.op: 1})
+
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (lambda a, b, c: (a, b, c), [1, 2, 3]),
+        (lambda a, b, c: (a, (b, (c,))), (1, [2, (3,)])),
+        (lambda a, b, c: Pair(a, Pair("b:0", c)), Pair(1, (2, 3))),
+        (lambda a, b, c: tf.nn.rnn_cell.LSTMStateTuple(a, (b, c)), {"x": 1, "y": [2, 3]}),
+    ],
+)
+def test_keys_that_are_nests(session, make, values):
+    a, b, c = (tf.zeros([], name=name) for name in "abc")
+    total = a + 10 * b + 100 * c
+    for _ in range(3):
+        assert session.run(total, {make(a, b, c): values}) == 321
+    assert session.run(total, {Pair(a, b): (1, 2), c: 3}) == 321
+    handle = session.partial_run_setup(total, [a, b, c])
+    assert session.partial_run(handle, total, {make(a, b, c): values}) == 321
+
+
+def test_nests_of_another_size_or_with_a_key_twice_are_refused(session):
+    a, b = tf.zeros([2], name="a"), tf.zeros([2], name="b")
+    for value in ([np.ones(2)], np.ones((2, 2)), ([1, 2], [3, 4])):
+        with pytest.raises(ValueError, match="Key had 2 elements, but value had"):
+            session.run(a, {(a, b): value})
+    with pytest.raises(ValueError, match="is not unique"):
+        session.run(a, {(a, (b,)): (np.ones(2), [np.ones(2)]), a: np.ones(2)})
+    with pytest.raises(TypeError, match="Cannot interpret feed_dict key"):
+        session.run(a, {(a, 3): (np.ones(2), np.ones(2))})
+
+
+def test_a_sparse_placeholder_of_known_shape_is_fed_without_it(session):
+    known = tf.sparse_placeholder(tf.float32, shape=[7, 9, 2])
+    total = tf.sparse.reduce_sum(known)
+    parts = (np.array([[3, 2, 0]]), np.array([1.0]))
+    assert session.run(total, {known: parts}) == 1
+    assert session.run(total, {known: tf.SparseTensorValue(*parts, np.array([7, 9, 2]))}) == 1
+    unknown = tf.sparse_placeholder(tf.float32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="feed a value for placeholder"):
+        session.run(tf.sparse.reduce_sum(unknown), {unknown: parts})
+
+
+def test_tensors_that_the_session_keeps_are_fed_by_their_handles(session):
+    a = tf.constant(10.0) * 5.0
+    handle = session.run(tf.get_session_handle(a))
+    assert session.run(a * a, {a: handle}) == 2500
+    assert session.run(a * a, {"mul:0": handle}) == 2500
+    whole, vector = tf.placeholder(tf.int32), tf.placeholder(tf.float32, [2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="to be int32 but float32 is provided"):
+        session.run(whole + 1, {whole: handle})
+    with pytest.raises(ValueError, match="Cannot feed value of shape"):
+        session.run(vector + 1, {vector: handle})
+    text = tf.placeholder(tf.string)
+    kept = session.run(tf.get_session_handle(tf.constant("abc")))
+    assert session.run(tf.identity(text), {text: kept}) == b"abc"
+    handle.delete()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in the session store"):
+        session.run(a * a, {a: handle})
 
 
 def test_feeds_by_name_by_variable_and_by_parts(session):

@@ -332,7 +332,7 @@ def test_a_device_that_does_not_exist(session):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(a)
     assert text(caught) == full("""
-        Cannot assign a device for operation a: it asks for /device:GPU:0, but available devices are [ /job:localhost/replica:0/task:0/device:CPU:0 ]. Make sure the device specification refers to a valid device, or set allow_soft_placement in the session's ConfigProto.
+        Cannot assign a device for operation a: node a was explicitly assigned to /device:GPU:0 but available devices are [ /job:localhost/replica:0/task:0/device:CPU:0 ]. Make sure the device specification refers to a valid device, or set allow_soft_placement in the session's ConfigProto.
           made at train.py:7   a = tf.constant(1.0, name="a")
     """)  # noqa: E501
 

@@ -258,11 +258,35 @@ def test_device_requests(graph):
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot assign a device"):
         tf.Session().run(x)
     assert tf.Session(config=tf.ConfigProto(allow_soft_placement=True)).run(x) == 1
+
+
+def test_two_processors(graph):
     two = tf.Session(config=tf.ConfigProto(device_count={"CPU": 2}))
     assert len(two.list_devices()) == 2
     with graph.device("/cpu:1"):
         y = tf.constant(2.0)
     assert two.run(y) == 2
+
+
+def test_every_operation_must_have_a_device(graph):
+    """Not only those that are run, unless the session is to place only these."""
+    session, x = tf.Session(), tf.constant(2.0)
+    assert session.run(x) == 2
+    with graph.device("/device:GPU:0"):
+        other = tf.constant(1.0, name="other")
+    for _ in range(2):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="for operation other: node other"):
+            session.run(x)
+    pruned = tf.GraphOptions(place_pruned_graph=True)
+    for config in (tf.ConfigProto(allow_soft_placement=True), tf.ConfigProto(graph_options=pruned)):
+        assert tf.Session(config=config).run(x) == 2
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot assign a device"):
+        tf.Session(config=tf.ConfigProto(graph_options=pruned)).run(other)
+    interactive = tf.InteractiveSession()
+    assert interactive.run(x) == 2
+    interactive.close()
+    other.op._set_device("/device:CPU:0")
+    assert session.run(x) == 2
 
 
 def test_log_device_placement(graph, capsys):

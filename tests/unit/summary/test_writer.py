@@ -78,8 +78,20 @@ def test_graph_must_be_one(tmp_path):
         writer.add_graph(tf.Graph(), graph_def=tf.GraphDef())
     with pytest.raises(TypeError, match="must be type MetaGraphDef"):
         writer.add_meta_graph(tf.GraphDef())
-    with pytest.raises(tf.errors.UnimplementedError, match="Leave `session` out"):
+    with pytest.raises(TypeError, match=r"session must be a tf\.Session"):
         tf.summary.FileWriter(tmp_path, session=object())
+
+
+def test_a_writer_of_a_session(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        writer = tf.summary.FileWriter(tmp_path, session=session)
+        value = tf.Summary.Value(tag="a", simple_value=1.0)
+        writer.add_summary(tf.Summary(value=[value]), 3)
+        writer.close()
+    (file,) = tmp_path.iterdir()
+    assert file.name.endswith(".v2")
+    found = [(e.step, e.WhichOneof("what")) for e in tf.train.summary_iterator(str(file))]
+    assert found == [(0, "file_version"), (3, "summary")]
 
 
 def test_use_after_close_warns_and_reopening_makes_another_file(tmp_path):

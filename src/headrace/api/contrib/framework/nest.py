@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.core.nest import (
         assert_same_structure as assert_same_structure,
         flatten as flatten,
+        flatten_dict_items as flatten_dict_items,
         is_nested as is_nested,
         is_nested as is_sequence,
         map_structure as map_structure,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "assert_same_structure",
     "flatten",
+    "flatten_dict_items",
     "is_nested",
     "is_sequence",
     "map_structure",
@@ -29,6 +31,7 @@ __all__ = [
 _HOMES = {
     "assert_same_structure": "headrace.core.nest:assert_same_structure",
     "flatten": "headrace.core.nest:flatten",
+    "flatten_dict_items": "headrace.core.nest:flatten_dict_items",
     "is_nested": "headrace.core.nest:is_nested",
     "is_sequence": "headrace.core.nest:is_nested",
     "map_structure": "headrace.core.nest:map_structure",
