@@ -16,7 +16,7 @@ from headrace.core import source
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.locks import RLock
-from headrace.core.text import GRAPH_DEF_VERSION
+from headrace.core.text import GRAPH_DEF_VERSION, as_text
 from headrace.graph import default
 from headrace.graph.attributes import plain
 from headrace.graph.completion import complete_attributes
@@ -327,6 +327,7 @@ class Graph:
         """Return `name` under the current scope, with a suffix if it's taken; letter case doesn't
         distinguish names.
         """
+        name = as_text(name)
         prefix = self.scope.name
         name = f"{prefix}/{name}" if prefix else name
         with self._lock:
@@ -349,6 +350,7 @@ class Graph:
         """Return the full name of a new operation; a name with a last slash is taken as it is."""
         if not name:
             raise ValueError("'' is not a valid node name")
+        name = as_text(name)
         return name[:-1] if name.endswith("/") else self.unique_name(name)
 
     def claim_name(self, name: str) -> None:
@@ -363,8 +365,7 @@ class Graph:
         """
         scope = self.scope
         if name:
-            if isinstance(name, bytes):
-                name = name.decode()
+            name = as_text(name)
             valid = _VALID_SCOPE if scope.name else _VALID_NAME
             if not valid.fullmatch(name):
                 raise ValueError(f"'{name}' is not a valid scope name")

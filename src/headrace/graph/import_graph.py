@@ -23,7 +23,7 @@ from headrace.core import proto
 from headrace.core.dtypes import DType
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
-from headrace.core.text import GRAPH_DEF_VERSION
+from headrace.core.text import GRAPH_DEF_VERSION, GRAPH_DEF_VERSION_MIN_PRODUCER, VERSION
 from headrace.graph.attributes import as_attribute, from_proto
 from headrace.graph.definition import Definition
 from headrace.graph.flow import Flow
@@ -183,10 +183,17 @@ def import_nodes(
 
 
 def _check_versions(versions: proto.VersionDef) -> None:
+    if versions.producer < GRAPH_DEF_VERSION_MIN_PRODUCER:
+        raise ValueError(
+            f"GraphDef producer version {versions.producer} below min producer "
+            f"{GRAPH_DEF_VERSION_MIN_PRODUCER} supported by TensorFlow {VERSION}.  Please "
+            "regenerate your graph."
+        )
     if versions.min_consumer > GRAPH_DEF_VERSION:
         raise ValueError(
             f"GraphDef min consumer version {versions.min_consumer} above current version "
-            f"{GRAPH_DEF_VERSION}: it was written for a newer reader than this one."
+            f"{GRAPH_DEF_VERSION} for TensorFlow {VERSION}: it was written for a newer reader than "
+            "this one."
         )
     if GRAPH_DEF_VERSION in versions.bad_consumers:
         raise ValueError(
@@ -392,12 +399,14 @@ def _sorted(nodes: Mapping[str, _Node], input_map: InputMap) -> list[_Node]:
 
 
 def _describe_cycle(waiting: dict[str, set[str]]) -> str:
-    """Follow what each node waits for until a node comes up again."""
+    """Follow what each node waits for until a node comes up again. The number is TensorFlow's: of
+    all nodes that can't be made, those that need a node of the cycle among them.
+    """
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
         path.append(min(waiting[path[-1]]))
     loop = path[path.index(path[-1]) :]
-    return f"{len(loop) - 1} nodes in a cycle: {' <- '.join(loop)}"
+    return f"{len(waiting)} nodes in a cycle: {' <- '.join(loop)}"
 
 
 def _check_inputs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.core import proto
 from headrace.core.export import export
+from headrace.core.text import as_text
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.import_graph import (
@@ -26,7 +27,7 @@ __all__ = ["as_message", "import_graph_def", "import_under"]
 def import_graph_def(
     graph_def: Any,
     input_map: Mapping[str, Any] | None = None,
-    return_elements: Iterable[str] | None = None,
+    return_elements: Iterable[str | bytes] | None = None,
     name: str | None = None,
     op_dict: Any = None,
     producer_op_list: Any = None,
@@ -41,6 +42,8 @@ def import_graph_def(
     if op_dict is not None:
         raise ValueError("op_dict is not supported: ops are found among the defined ones")
     wanted = None if return_elements is None else _as_names(return_elements)
+    if isinstance(input_map, Mapping):
+        input_map = {k.decode() if isinstance(k, bytes) else k: v for k, v in input_map.items()}
     graph = get_default_graph()
     with all_or_nothing(graph):
         _, imported = import_under(graph, graph_def, input_map, name, producer_op_list)
@@ -77,11 +80,11 @@ def as_message(value: Any, message_type: Any, wrong: str) -> Any:
     return message_type.FromString(value.SerializeToString())
 
 
-def _as_names(elements: Iterable[str]) -> list[str]:
+def _as_names(elements: Iterable[str | bytes]) -> list[str]:
     names = [] if isinstance(elements, str | bytes) else list(elements)
-    if isinstance(elements, str | bytes) or not all(isinstance(n, str) for n in names):
+    if isinstance(elements, str | bytes) or not all(isinstance(n, str | bytes) for n in names):
         raise TypeError("return_elements must be a list of strings.")
-    return names
+    return list(map(as_text, names))
 
 
 def _check_keys(input_map: Any) -> None:

@@ -78,11 +78,18 @@ def _unfed(*, op: Any) -> Any:
     )
 
 
+def _placeholder_infer(c):
+    """Up to version 21 of GraphDef nothing told an unknown shape from that of a scalar."""
+    shape = c.attrs["shape"]
+    is_old = not c.settled and c.op.graph.producer <= 21
+    return TensorShape(None) if is_old and shape.rank == 0 else shape
+
+
 @define(
     "Placeholder",
     "-> output: dtype",
     "dtype: type; shape: shape = <unknown>",
-    infer=lambda c: c.attrs["shape"],
+    infer=_placeholder_infer,
     kernel=_unfed,
     gradient=NOT_DIFFERENTIABLE,
 )

@@ -79,8 +79,13 @@ def _visit(root: Operation, fed: set[Tensor], done: dict[Operation, bool], out: 
                 stack.append((before, iter(_before(before, fed))))
                 break
             if not done[before]:
+                path = [visited for visited, _ in stack]
+                names = [visited.name for visited in path[path.index(before) :]]
                 raise InvalidArgumentError(
-                    None, before, f"the graph has a cycle through '{before.name}' and '{op.name}'"
+                    None,
+                    before,
+                    f"Graph is invalid, contains a cycle with {len(names)} nodes, including: "
+                    f"{', '.join(names)}",
                 )
         else:
             stack.pop()

@@ -263,3 +263,69 @@ def test_only_a_next_iteration_leads_back():
         with pytest.raises(ValueError, match="was passed int32 from next:0 incompatible"):
             tf.import_graph_def(loop_nodes("INT32"))
         assert not graph.get_operations()
+
+
+def unary(name: str, source: str) -> str:
+    kind = "attr { key: 'T' value { type: DT_FLOAT } }"
+    return f"node {{ name: '{name}' op: 'Neg' input: '{source}' {kind} }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (unary("a", "b") + unary("b", "a"), 2),
+        (unary("a", "a"), 1),
+        (unary("a", "b") + unary("b", "a") + unary("after", "b"), 3),
+        ("node { name: 'p' op: 'NoOp' input: '^q' } node { name: 'q' op: 'NoOp' input: '^p' }", 2),
+        (unary("a", "b") + unary("b", "c") + unary("c", "a") + X + Y, 3),
+    ],
+)
+def test_cycles_are_refused(text, count):
+    with pytest.raises(ValueError, match=f"^{count} nodes in a cycle"):
+        load(text)
+
+
+def test_a_mapped_input_breaks_a_cycle():
+    with tf.Graph().as_default(), tf.Session() as session:
+        text = unary("a", "b") + unary("b", "a")
+        (a,) = tf.import_graph_def(
+            parse(text), input_map={"b:0": tf.constant(2.0)}, return_elements=["a:0"]
+        )
+        assert session.run(a) == -2
+
+
+@pytest.mark.parametrize("producer", [0, 20, 21, 22, 134])
+def test_a_placeholder_of_an_old_graph_has_no_shape_where_it_is_a_scalar(producer):
+    scalar = (
+        "node { name: 'x' op: 'Placeholder' attr { key: 'dtype' value { type: DT_FLOAT } } "
+        "attr { key: 'shape' value { shape { } } } }"
+    )
+    vector = scalar.replace("'x'", "'v'").replace("shape { }", "shape { dim { size: 3 } }")
+    versions = f"versions {{ producer: {producer} }}"
+    graph, (x, v) = load(scalar + vector + versions, return_elements=["x:0", "v:0"])
+    assert x.shape.ndims == (None if producer <= 21 else 0)
+    assert v.shape == [3]
+    if producer <= 21:
+        with tf.Session(graph=graph) as session, graph.as_default():
+            assert session.run(x + 1.0, {x: [1.0, 2.0]}).tolist() == [2.0, 3.0]
+
+
+def test_producers_below_zero_are_refused():
+    with pytest.raises(ValueError, match="GraphDef producer version -1 below min producer 0"):
+        load(X + "versions { producer: -1 }")
+
+
+def test_names_may_be_bytes():
+    graph, (y, tensor) = load(X + Y, return_elements=[b"y", b"y:0"], name=b"there")
+    assert (y.name, tensor.name) == ("there/y", "there/y:0")
+    with graph.as_default():
+        z = tf.constant(1.0, name=b"z")
+        (mapped,) = tf.import_graph_def(parse(X + Y), {b"x:0": z}, [b"y:0"])
+        assert mapped.op.inputs[0] is z
+        assert tf.add(z, z, name=b"sum").name == "sum:0"
+        assert graph.create_op("NoOp", [], [], name=b"nothing").name == "nothing"
+        assert graph.unique_name(b"free") == "free"
+        with tf.name_scope(b"scope"):
+            assert tf.Variable(1.0, name=b"v").name == "scope/v:0"
+    with pytest.raises(TypeError, match="return_elements must be a list of strings"):
+        load(X, return_elements=[3])
