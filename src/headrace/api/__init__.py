@@ -301,6 +301,10 @@ if TYPE_CHECKING:
         SparseTensor as SparseTensor,
         SparseTensorValue as SparseTensorValue,
     )
+    from headrace.graph.composite_specs import (
+        IndexedSlicesSpec as IndexedSlicesSpec,
+        SparseTensorSpec as SparseTensorSpec,
+    )
     from headrace.graph.graph import (
         Graph as Graph,
     )
@@ -335,6 +339,7 @@ if TYPE_CHECKING:
     )
     from headrace.graph.spec import (
         TensorSpec as TensorSpec,
+        TypeSpec as TypeSpec,
     )
     from headrace.ops.accumulators import (
         ConditionalAccumulator as ConditionalAccumulator,
@@ -680,6 +685,7 @@ if TYPE_CHECKING:
     )
     from headrace.ops.tensor_array import (
         TensorArray as TensorArray,
+        TensorArraySpec as TensorArraySpec,
     )
     from headrace.ops.text_data import (
         decode_csv as decode_csv,
@@ -822,6 +828,7 @@ __all__ = [
     "HistogramProto",
     "IdentityReader",
     "IndexedSlices",
+    "IndexedSlicesSpec",
     "InteractiveSession",
     "LogMessage",
     "MONOLITHIC_BUILD",
@@ -848,16 +855,19 @@ __all__ = [
     "SparseConditionalAccumulator",
     "SparseFeature",
     "SparseTensor",
+    "SparseTensorSpec",
     "SparseTensorValue",
     "Summary",
     "SummaryMetadata",
     "TFRecordReader",
     "Tensor",
     "TensorArray",
+    "TensorArraySpec",
     "TensorInfo",
     "TensorShape",
     "TensorSpec",
     "TextLineReader",
+    "TypeSpec",
     "UnconnectedGradients",
     "VERSION",
     "VarLenFeature",
@@ -1410,6 +1420,7 @@ _HOMES = {
     "HistogramProto": "headrace.core.proto:HistogramProto",
     "IdentityReader": "headrace.ops.readers:IdentityReader",
     "IndexedSlices": "headrace.graph.composite:IndexedSlices",
+    "IndexedSlicesSpec": "headrace.graph.composite_specs:IndexedSlicesSpec",
     "InteractiveSession": "headrace.session.session:InteractiveSession",
     "LogMessage": "headrace.core.proto:LogMessage",
     "MONOLITHIC_BUILD": "headrace.core.text:MONOLITHIC_BUILD",
@@ -1436,16 +1447,19 @@ _HOMES = {
     "SparseConditionalAccumulator": "headrace.ops.accumulators:SparseConditionalAccumulator",
     "SparseFeature": "headrace.ops.examples:SparseFeature",
     "SparseTensor": "headrace.graph.composite:SparseTensor",
+    "SparseTensorSpec": "headrace.graph.composite_specs:SparseTensorSpec",
     "SparseTensorValue": "headrace.graph.composite:SparseTensorValue",
     "Summary": "headrace.core.proto:Summary",
     "SummaryMetadata": "headrace.core.proto:SummaryMetadata",
     "TFRecordReader": "headrace.ops.readers:TFRecordReader",
     "Tensor": "headrace.graph.operation:Tensor",
     "TensorArray": "headrace.ops.tensor_array:TensorArray",
+    "TensorArraySpec": "headrace.ops.tensor_array:TensorArraySpec",
     "TensorInfo": "headrace.core.proto:TensorInfo",
     "TensorShape": "headrace.core.shapes:TensorShape",
     "TensorSpec": "headrace.graph.spec:TensorSpec",
     "TextLineReader": "headrace.ops.readers:TextLineReader",
+    "TypeSpec": "headrace.graph.spec:TypeSpec",
     "UnconnectedGradients": "headrace.gradients.gradients:UnconnectedGradients",
     "VERSION": "headrace.core.text:VERSION",
     "VarLenFeature": "headrace.ops.examples:VarLenFeature",

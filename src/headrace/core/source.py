@@ -42,6 +42,11 @@ class Frame:
         return self._code.co_name
 
     @property
+    def first_lineno(self) -> int:
+        """The number of the line on which the function begins."""
+        return self._code.co_firstlineno
+
+    @property
     def lineno(self) -> int:
         """The number of the line that was running."""
         for start, end, line in self._code.co_lines():

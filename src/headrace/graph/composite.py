@@ -5,15 +5,18 @@ non-default elements).
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.core.dtypes import DType
+from headrace.core.dtypes import DType, int64
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.operation import Operation, Tensor
+
+if TYPE_CHECKING:
+    from headrace.graph.composite_specs import IndexedSlicesSpec, SparseTensorSpec
 
 __all__ = ["IndexedSlices", "IndexedSlicesValue", "SparseTensor", "SparseTensorValue"]
 
@@ -87,6 +90,20 @@ class IndexedSlices:
             return TensorShape(self._dense_shape)
         return _shape_of(self._dense_shape)
 
+    @property
+    def _type_spec(self) -> IndexedSlicesSpec:
+        from headrace.graph.composite_specs import IndexedSlicesSpec
+
+        kind = None if self._dense_shape is None else self._dense_shape.dtype
+        known = TensorShape([None]).concatenate(self._values.shape[1:])
+        return IndexedSlicesSpec(
+            known.merge_with(self.shape),
+            self._values.dtype,
+            self._indices.dtype,
+            kind,
+            self._indices.shape.merge_with(self._values.shape[:1]),
+        )
+
     def __str__(self) -> str:
         dense = f", dense_shape={self._dense_shape}" if self._dense_shape is not None else ""
         return f"IndexedSlices(indices={self._indices}, values={self._values}{dense})"
@@ -102,8 +119,6 @@ class SparseTensor:
     """
 
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
-        from headrace.core.dtypes import int64
-
         convert = SparseTensor._convert
         found = (getattr(part, "graph", None) for part in (indices, values, dense_shape))
         graph = next((g for g in found if isinstance(g, Graph)), None) or get_default_graph()
@@ -168,6 +183,12 @@ class SparseTensor:
 
     def get_shape(self) -> TensorShape:
         return self.shape
+
+    @property
+    def _type_spec(self) -> SparseTensorSpec:
+        from headrace.graph.composite_specs import SparseTensorSpec
+
+        return SparseTensorSpec(self.shape, self.dtype)
 
     def consumers(self) -> list[Operation]:
         return list(dict.fromkeys(op for t in self.components() for op in t.consumers()))

@@ -24,7 +24,7 @@ from headrace.graph.contexts import ControlFlowContext, check_inputs
 from headrace.graph.definition import Definition, lookup
 from headrace.graph.inference import infer_shapes
 from headrace.graph.operation import Operation, Tensor, made_at
-from headrace.graph.scopes import ControlScope, DeviceScope, ScopeState, control_inputs_for
+from headrace.graph.scopes import ControlScope, DeviceScope, control_inputs_for, new_scopes
 
 if TYPE_CHECKING:
     from headrace.core import proto
@@ -60,7 +60,7 @@ class Graph:
         self.queue_runners_started = False
         self.mixed_precision = False  # whether contractions of its steps compute in bfloat16
         self.mutations = 0  # changes to operations that plans may already contain
-        self.scope = ScopeState()
+        self.scope = new_scopes()
         self.producer = GRAPH_DEF_VERSION
         self.min_consumer = 0  # the oldest reader that understands the graph
         self.bad_consumers: frozenset[int] = frozenset()
@@ -385,6 +385,15 @@ class Graph:
     def as_default(self) -> AbstractContextManager[Graph]:
         """Make this the graph that new operations join, within a with-block."""
         return default.push_graph(self)
+
+    def switch_to_thread_local(self) -> None:
+        """Let threads that come to the graph from now on begin with the devices, control
+        dependencies and colocation that are open in this one.
+
+        Every thread has scopes of its own, before this call too: TensorFlow's threads share these
+        three until it's made, and disturb each other.
+        """
+        self.scope.begin_here()
 
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:

@@ -94,6 +94,12 @@ class Tensor(Operators):
         """Return the operations that take this tensor as an input."""
         return list(self._consumers)
 
+    def experimental_ref(self) -> Any:
+        """Return a key for this very tensor."""
+        from headrace.core.identity import Reference
+
+        return Reference(self)
+
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
         """Run what this tensor needs in `session` (or the default one) and return its value."""
         return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)
@@ -235,6 +241,12 @@ class Operation:
     def traceback(self) -> list[tuple[str, int, str, str]]:
         """Where the operation was made, outermost call first."""
         return source.extract_stack(self.traceback_frames)
+
+    @property
+    def traceback_with_start_lines(self) -> list[tuple[str, int, str, str, int]]:
+        """The same, each call with the line on which its function begins."""
+        starts = [frame.first_lineno for frame in reversed(self.traceback_frames)]
+        return [(*call, start) for call, start in zip(self.traceback, starts, strict=True)]
 
     @property
     def node_def(self) -> proto.NodeDef:

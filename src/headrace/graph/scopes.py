@@ -18,24 +18,45 @@ if TYPE_CHECKING:
     from headrace.graph.contexts import ControlFlowContext
     from headrace.graph.operation import Operation
 
-__all__ = ["ControlScope", "DeviceScope", "ScopeState"]
+__all__ = ["ControlScope", "DeviceScope", "ScopeState", "new_scopes"]
+
+
+class _Beginning:
+    """The scopes that a thread begins with."""
+
+    def __init__(self) -> None:
+        self.devices: list[DeviceScope] = []
+        self.controls: list[ControlScope] = []
+        self.colocation: list[Operation] = []
 
 
 class ScopeState(threading.local):
     """The scopes that are open in the current thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, beginning: _Beginning) -> None:
+        self._beginning = beginning
         self.name = ""  # prefix of new names, without the last slash
-        self.devices: list[DeviceScope] = []
-        self.controls: list[ControlScope] = []
+        self.devices = list(beginning.devices)
+        self.controls = list(beginning.controls)
         self.context: ControlFlowContext | None = None  # the branch or loop that is being built
-        self.colocation: list[Operation] = []
+        self.colocation = list(beginning.colocation)
         self.attrs: dict[str, Any] = {}
         self.gradient_overrides: dict[str, str] = {}
         self.gradient_source = ""  # the name scope of the tf.gradients that is being made
         self.container = ""
         self.variable_scope: Any = None  # the innermost tf.variable_scope's VariableScope
         self.variable_creators: tuple[Callable[..., Any], ...] = ()  # outermost first
+
+    def begin_here(self) -> None:
+        """Let threads that are new to the graph begin with the scopes that are open in this one."""
+        self._beginning.devices = list(self.devices)
+        self._beginning.controls = list(self.controls)
+        self._beginning.colocation = list(self.colocation)
+
+
+def new_scopes() -> ScopeState:
+    """The scopes of a graph."""
+    return ScopeState(_Beginning())
 
 
 class DeviceScope:

@@ -17,10 +17,11 @@ from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.default import get_default_graph
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
+from headrace.graph.spec import TensorSpec, TypeSpec, spec_of
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 
-__all__ = ["TensorArray", "build_ta_with_new_flow"]
+__all__ = ["TensorArray", "TensorArraySpec", "build_ta_with_new_flow"]
 
 _UNKNOWN = TensorShape(None)
 
@@ -123,6 +124,10 @@ class TensorArray:
     @property
     def graph(self) -> Any:
         return self._handle.graph
+
+    @property
+    def _type_spec(self) -> TensorArraySpec:
+        return TensorArraySpec.from_value(self)
 
     def size(self, name: str | None = None) -> Tensor:
         """Return the number of rows."""
@@ -290,6 +295,74 @@ def _anywhere() -> AbstractContextManager[Any]:
     scopes.enter_context(graph.device(None))
     scopes.enter_context(graph.colocate_with(None, ignore_existing=True))
     return scopes
+
+
+@export("TensorArraySpec")
+class TensorArraySpec(TypeSpec):
+    """A description of a TensorArray: what its rows are, and whether it may grow."""
+
+    def __init__(
+        self,
+        element_shape: Any = None,
+        dtype: Any = dtypes.float32,
+        dynamic_size: bool = False,
+        infer_shape: bool = True,
+    ) -> None:
+        self._element_shape = TensorShape(element_shape)
+        self._dtype = dtypes.as_dtype(dtype)
+        self._dynamic_size = dynamic_size
+        self._infer_shape = infer_shape
+
+    @classmethod
+    def from_value(cls, value: TensorArray) -> TensorArraySpec:
+        """Return the spec of a TensorArray."""
+        if not isinstance(value, TensorArray):
+            raise TypeError(f"Expected value to be a TensorArray, but saw: {type(value)}")
+        return cls(value.element_shape, value.dtype, value.dynamic_size, value._infer_shape)
+
+    @property
+    def value_type(self) -> type:
+        return TensorArray
+
+    def is_compatible_with(self, spec_or_value: Any) -> bool:
+        """Whether an array, or those of another spec, may be of this spec."""
+        other = spec_of(spec_or_value)
+        return (
+            isinstance(other, TensorArraySpec)
+            and self._dtype.is_compatible_with(other._dtype)
+            and self._element_shape.is_compatible_with(other._element_shape)
+            and self._dynamic_size == other._dynamic_size
+        )
+
+    def most_specific_compatible_type(self, other: TypeSpec) -> TensorArraySpec:
+        """Return the spec that says what both say, and no more; ValueError if there is none."""
+        if not (isinstance(other, TensorArraySpec) and self.is_compatible_with(other)):
+            raise ValueError(f"Types are not compatible: {self!r} vs {other!r}")
+        shape = self._element_shape.most_specific_compatible_shape(other._element_shape)
+        infer_shape = self._infer_shape and other._infer_shape
+        return TensorArraySpec(shape, self._dtype, self._dynamic_size, infer_shape)
+
+    def _serialize(self) -> tuple[Any, ...]:
+        return self._element_shape, self._dtype, self._dynamic_size, self._infer_shape
+
+    @property
+    def _component_specs(self) -> list[TensorSpec]:
+        return [TensorSpec([], dtypes.resource), TensorSpec([], dtypes.float32)]
+
+    def _to_components(self, value: TensorArray) -> list[Tensor]:
+        return [value.handle, value.flow]
+
+    def _from_components(self, components: Any) -> TensorArray:
+        handle, flow = components
+        array = TensorArray(
+            self._dtype,
+            handle=handle,
+            flow=flow,
+            infer_shape=self._infer_shape,
+            element_shape=self._element_shape,
+        )
+        array._dynamic_size = self._dynamic_size
+        return array
 
 
 def build_ta_with_new_flow(old_ta: TensorArray, flow: Tensor) -> TensorArray:

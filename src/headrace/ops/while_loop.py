@@ -19,6 +19,7 @@ from headrace.graph.contexts import WhileContext, switch
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor, made_at
+from headrace.graph.spec import TensorSpec, TypeSpec
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.loop_values import as_tensors, flow_of, like_tensor_arrays
@@ -239,7 +240,13 @@ def _sparse_shapes(dense_shape: TensorShape) -> list[TensorShape]:
 
 
 def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
-    """The shape of each component, if `invariant` is what the user says of the whole."""
+    """The shape of each component, if `invariant` is what the user says of the whole: a shape, a
+    spec, or None for what it is before the loop.
+    """
+    if invariant is None:
+        return _own_shapes(value)
+    if isinstance(invariant, TypeSpec):
+        return _spec_shapes(value, invariant)
     shape = as_shape(invariant)
     if isinstance(value, SparseTensor):  # of which it is the shape of dense_shape
         return _sparse_shapes(shape)
@@ -247,6 +254,16 @@ def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
         rest = [TensorShape([shape.ndims])] if value.dense_shape is not None else []
         return [shape, TensorShape([shape[0]]), *rest]
     return [shape]
+
+
+def _spec_shapes(value: Any, spec: TypeSpec) -> list[TensorShape]:
+    if isinstance(spec, TensorSpec) and isinstance(value, Tensor):
+        fits = spec.dtype.is_compatible_with(value.dtype)  # whether its shape does is seen later
+    else:
+        fits = spec.is_compatible_with(value)
+    if not fits:
+        raise TypeError(f"TypeSpec {spec!r} is not compatible with {value!r}")
+    return [part.shape for part in nest.flatten(spec._component_specs)]
 
 
 def _is_within(shape: TensorShape, invariant: TensorShape) -> bool:

@@ -291,6 +291,12 @@ class Variable(Operators, metaclass=_Creating):
             has_value = b.is_variable_initialized(self)
             return b.cond(has_value, self.read_value, lambda: self.initial_value)
 
+    def experimental_ref(self) -> Any:
+        """Return a key for this very variable."""
+        from headrace.core.identity import Reference
+
+        return Reference(self)
+
     def eval(self, session: Any = None) -> Any:
         """Return the value in `session`, or in the default session."""
         return self._as_graph_element().eval(session=session)

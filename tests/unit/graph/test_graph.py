@@ -247,3 +247,57 @@ def test_indexed_slices_of_arrays_and_lists():
             elsewhere = tf.constant([0])
         with pytest.raises(ValueError, match="must be from the same graph as"):
             tf.IndexedSlices(tf.ones([1, 2]), elsewhere)
+
+
+def test_references_are_keys(graph):
+    x, v = tf.constant(5.0, name="x"), tf.Variable(1.0)
+    r = tf.get_variable("r", initializer=2.0, use_resource=True)
+    for element in (x, v, r):
+        assert element.experimental_ref() == element.experimental_ref()
+        assert element.experimental_ref().deref() is element
+    assert len({e.experimental_ref() for e in (x, v, r, x)}) == 3
+    assert x.experimental_ref() != tf.constant(5.0).experimental_ref()
+    assert repr(x.experimental_ref()) == f"<Reference wrapping {x!r}>"
+    with pytest.raises(TypeError, match="Cannot compare wrapped object with unwrapped object"):
+        x.experimental_ref() == x  # noqa: B015
+
+
+def test_tracebacks_with_the_lines_where_functions_begin(graph):
+    def make():
+        return tf.constant(1)
+
+    op = make().op
+    start = make.__code__.co_firstlineno
+    assert [call[:4] for call in op.traceback_with_start_lines] == op.traceback
+    assert op.traceback_with_start_lines[-1][1:] == (
+        start + 1,
+        "make",
+        "return tf.constant(1)",
+        start,
+    )
+
+
+@pytest.mark.parametrize("switch", [True, False])
+def test_scopes_are_the_threads_own(graph, switch):
+    first = tf.no_op("first")
+    made = {}
+    with graph.device("/job:worker"), graph.control_dependencies([first]):
+        if switch:
+            graph.switch_to_thread_local()
+        ready = threading.Barrier(3)
+
+        def build(number):
+            with graph.as_default(), graph.device(f"/replica:{number}"):
+                ready.wait(10)
+                made[number] = tf.no_op(f"op{number}")
+                ready.wait(10)
+
+        threads = [threading.Thread(target=build, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    job = "/job:worker" if switch else ""
+    assert [made[i].device for i in range(3)] == [f"{job}/replica:{i}" for i in range(3)]
+    assert all(op.control_inputs == ([first] if switch else []) for op in made.values())
+    assert tf.no_op().device == ""

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from headrace.api.contrib.framework import (
         nest as nest,
     )
+    from headrace.graph.spec import (
+        BoundedTensorSpec as BoundedTensorSpec,
+        TensorSpec as TensorSpec,
+    )
     from headrace.layers.arg_scope import (
         add_arg_scope as add_arg_scope,
         arg_scope as arg_scope,
@@ -67,6 +71,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BoundedTensorSpec",
+    "TensorSpec",
     "add_arg_scope",
     "add_model_variable",
     "arg_scope",
@@ -109,6 +115,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "BoundedTensorSpec": "headrace.graph.spec:BoundedTensorSpec",
+    "TensorSpec": "headrace.graph.spec:TensorSpec",
     "add_arg_scope": "headrace.layers.arg_scope:add_arg_scope",
     "add_model_variable": "headrace.train.contrib_variables:add_model_variable",
     "arg_scope": "headrace.layers.arg_scope:arg_scope",
