@@ -29,6 +29,7 @@ from headrace.session.fetches import FetchPlan, expand_feed, expand_partial_feed
 from headrace.session.function_runs import FunctionRuns
 from headrace.session.growth import GrowthWatch
 from headrace.session.partial_runs import PartialRun
+from headrace.session.process_config import default_config
 from headrace.session.variants import Variants
 from headrace.variables.variable import Variable
 
@@ -81,6 +82,8 @@ class BaseSession:
                 "There is nothing to run here: operations have run as they were made. Use "
                 "tensor.numpy(), or a session of another graph: tf.Session(graph=graph)."
             )
+        if config is None:
+            config = default_config()
         self._options = configuration.options(config)
         self._asked = asked = configuration.asked(config)
         # Whether each run has a deadline, or its costs are measured.
