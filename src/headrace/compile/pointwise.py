@@ -374,8 +374,8 @@ def _min_float(f: Function, x: Reg, y: Reg) -> Reg:
 
 
 def _sign_float(f: Function, x: Reg) -> Reg:
-    # Zeros and NaNs stay; -0 becomes 0.
-    below = f.select(f.fcmp("olt", x, 0.0), -1.0, f.fadd(x, 0.0))
+    # Zeros of either sign and NaNs give 0.
+    below = f.select(f.fcmp("olt", x, 0.0), -1.0, f.const(0.0, x.type))
     return f.select(f.fcmp("ogt", x, 0.0), 1.0, below)
 
 

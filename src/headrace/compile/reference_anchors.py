@@ -184,8 +184,10 @@ def _cross_entropy(g: CrossEntropy, x: np.ndarray, labels: np.ndarray) -> Arrays
 
 
 def _sparse_cross_entropy(g: SparseCrossEntropy, x: np.ndarray, labels: np.ndarray) -> Arrays:
-    hot = (labels[:, None] == np.arange(g.classes)).astype(_wide(x).dtype)
-    return _cross_entropy(CrossEntropy(g.rows, g.classes, g.dtype), x, hot)
+    shifted, total = _shifted(x)
+    hot = labels[:, None] == np.arange(g.classes)
+    loss = np.where(hot, np.log(total) - shifted, 0).sum(-1)
+    return [loss, (np.exp(shifted) / total - hot).astype(x.dtype)]
 
 
 def _local_response(g: LocalResponse, *operands: np.ndarray) -> Arrays:

@@ -6,7 +6,7 @@ line code in static single assignment. It is hashable (kernels are cached by it)
 be run on NumPy arrays (`evaluate`), on vector registers (compile) or joined with others (fusion).
 
 Values are numbered: the inputs first, then one per step. Every opcode means what its NumPy function
-means, NaNs and infinities included.
+in OPCODES means, NaNs and infinities included.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "Recorder",
     "record",
     "rounded_once",
+    "sign_of",
 ]
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -36,6 +37,14 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
+
+
+def sign_of(x: Any) -> Any:
+    """-1, 0 or 1; NaN has no sign, hence 0. Of complex numbers, as np.sign."""
+    result = np.sign(x)
+    if result.dtype.name not in FLOATS:
+        return result
+    return np.where(np.isnan(result), result.dtype.type(0), result)
 
 
 def _erf(x: Any) -> Any:
@@ -58,7 +67,7 @@ OPCODES: dict[str, tuple[Callable[..., Any], str]] = {
     "atan2": (np.arctan2, "same"),
     "neg": (np.negative, "same"),
     "abs": (np.abs, "same"),
-    "sign": (np.sign, "same"),
+    "sign": (sign_of, "same"),  # 0 for NaN
     "sqrt": (np.sqrt, "same"),
     "rsqrt": (lambda x: (1 / np.sqrt(x)).astype(x.dtype), "same"),
     "exp": (np.exp, "same"),

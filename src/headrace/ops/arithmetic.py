@@ -394,7 +394,11 @@ def minimum(x, y, name=None):
 def _pow(x: Any, y: Any) -> Any:
     if x.dtype.kind == "i" and np.any(y < 0):
         raise ValueError("Integers to negative integer powers are not allowed")
-    return np.power(x, y)
+    result = np.power(x, y)
+    if np.size(y) == 1 and x.dtype.kind == "f" and y == 0.5:
+        # NumPy takes the root then, whose results at -0 and -inf aren't pow's.
+        result = np.abs(np.where(x == -np.inf, x, result))
+    return result
 
 
 def _pow_simplify(node: Node) -> Answer:

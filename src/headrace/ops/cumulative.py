@@ -149,10 +149,21 @@ def _logsumexp_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.subtract(positive, negative), None
 
 
+_run_of_logs = _running(np.logaddexp.accumulate, lowest)
+
+
+def _cumulative_logsumexp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
+    """The run starts from the lowest finite number, so that it never is -inf: the gradient takes
+    differences from it.
+    """
+    finite = np.maximum(x, x.dtype.type(lowest(x.dtype)))
+    return _run_of_logs(finite, axis, exclusive=exclusive, reverse=reverse)
+
+
 @_scan_op(
     "CumulativeLogsumexp",
     "{float16|float32|float64}",
-    _running(np.logaddexp.accumulate, lowest),
+    _cumulative_logsumexp,
     _logsumexp_gradient,
     # Exclusive runs start with a number so low that finite differences can't stand it.
     _INCLUSIVE + typed(_EXCLUSIVE, "float32", "float16"),

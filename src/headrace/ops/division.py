@@ -119,8 +119,15 @@ def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
     return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
 
 
-def _mod_gradient(b: Any, op: Any, dz: Any) -> Any:
-    """The slope of x - k y, where k, a whole number, is constant nearly everywhere."""
+def _floor_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
+    """The gradient of x - floor(x / y) y: the quotient is constant nearly everywhere."""
+    x, y = op.inputs
+    dy = b.multiply(dz, b.negative(b.floor_div(x, y)))
+    return b.sum_to(dz, x, y), b.sum_to(dy, y, x)
+
+
+def _truncate_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
+    """The gradient of x - k y, where k, a whole number, is constant nearly everywhere."""
     x, y = op.inputs
     k = b.realdiv(b.subtract(x, op.outputs[0]), y)
     return b.sum_to(dz, x, y), b.sum_to(b.negative(b.multiply(dz, k)), y, x)
@@ -180,7 +187,7 @@ def floor_div(x, y, name=None):
     "FloorMod",
     _SIGNED_REALS,
     _floor_mod,
-    _mod_gradient,
+    _floor_mod_gradient,
     samples=[*_SAMPLES, *_SIGNED_BY_CONSTANTS],
     lower=Elementwise(_floor_mod_lowered, divisor=1),
 )
@@ -189,12 +196,12 @@ def floormod(x, y, name=None):
 
 
 @export("truncatemod")
-@binary_op("TruncateMod", _SIGNED_REALS, _truncate_mod, _mod_gradient, samples=_SAMPLES)
+@binary_op("TruncateMod", _SIGNED_REALS, _truncate_mod, _truncate_mod_gradient, samples=_SAMPLES)
 def truncatemod(x, y, name=None):
     """Return the remainder of x / y rounded towards zero: it has the sign of x."""
 
 
-@binary_op("Mod", _SIGNED_REALS, _truncate_mod, _mod_gradient, samples=_SAMPLES)
+@binary_op("Mod", _SIGNED_REALS, _truncate_mod, _truncate_mod_gradient, samples=_SAMPLES)
 def mod_op(x, y, name=None):
     """Return the remainder of x / y rounded towards zero: it has the sign of x."""
 

@@ -16,9 +16,10 @@ from headrace.core.export import export
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
+from headrace.graph.pointwise import rounded_once, sign_of
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
+from headrace.ops.arithmetic import zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, typed, unary
@@ -101,7 +102,10 @@ def abs_op(x, name=None):
 
 
 def _complex_abs_gradient(b: Any, op: Any, dy: Any) -> Any:
-    return b.multiply(b.complex(dy, b.zeros_like(dy)), b.sign(op.inputs[0]))
+    """dy * x / |x|, and 0 where x is 0, whatever dy is there."""
+    zeros = b.zeros_like(dy)
+    scaled = b.multiply(b.complex(dy, zeros), op.inputs[0])
+    return b.div_no_nan_op(scaled, b.complex(op.outputs[0], zeros))
 
 
 @define(
@@ -133,12 +137,12 @@ def abs(x: Any, name: str | None = None) -> Tensor:
 @unary_op(
     "Sign",
     _NUMBERS,
-    np.sign,
+    sign_of,
     lambda b, op, dy: b.zeros_like(op.inputs[0]),
     lower=lambda e, x: e.sign(x),
 )
 def sign(x, name=None):
-    """Return -1, 0 or 1, or, for complex numbers, x / |x| (0 for 0)."""
+    """Return -1, 0 or 1 (0 for NaN), or, for complex numbers, x / |x| (0 for 0)."""
 
 
 # Powers
@@ -226,13 +230,20 @@ def slope_op(
     low: float = -2.0,
     *,
     lower: Callable[..., Any],
+    masked: bool = False,
 ) -> Any:
-    """Define an op of a function's result `y` and the gradient `dy` that arrives at it."""
+    """Define an op of a function's result `y` and the gradient `dy` that arrives at it.
+
+    masked: the result is 0 wherever dy is 0, even where the derivative is infinite or NaN.
+    """
 
     def checked(y: Any, dy: Any) -> Any:
         if np.shape(y) != np.shape(dy):
             raise ValueError(f"y and dy must have one shape, not {np.shape(y)} and {np.shape(dy)}")
-        return kernel(y, dy)
+        return zero_where(dy == 0, kernel(y, dy)) if masked else kernel(y, dy)
+
+    def lowered(e: Any, y: Any, dy: Any) -> Any:
+        return e.select(e.eq(dy, 0), 0, lower(e, y, dy)) if masked else lower(e, y, dy)
 
     return define(
         op_type,
@@ -243,7 +254,7 @@ def slope_op(
         gradient=gradient,
         kind=Kind.ELEMENTWISE,
         samples=[Sample(r(2, 3, low=low), r(2, 3)), Sample(r(low=low), r())],
-        lower=Elementwise(rounded_once(lower)),
+        lower=Elementwise(rounded_once(lowered)),
     )
 
 
@@ -260,6 +271,7 @@ def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     _sqrt_grad_gradient,
     low=0.2,
     lower=lambda e, y, dy: 0.5 * dy / y,
+    masked=True,
 )
 def sqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the square root whose result is y."""
@@ -278,7 +290,11 @@ def _rsqrt_grad(y: Any, dy: Any) -> Any:
 
 
 @slope_op(
-    "RsqrtGrad", _rsqrt_grad, _rsqrt_grad_gradient, lower=lambda e, y, dy: dy * (y * y * y) * -0.5
+    "RsqrtGrad",
+    _rsqrt_grad,
+    _rsqrt_grad_gradient,
+    lower=lambda e, y, dy: dy * (y * y * y) * -0.5,
+    masked=True,
 )
 def rsqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal square root whose result is y."""
@@ -301,13 +317,18 @@ def _reciprocal_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     _reciprocal_grad,
     _reciprocal_grad_gradient,
     lower=lambda e, y, dy: -dy * y * y,
+    masked=True,
 )
 def reciprocal_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""
 
 
 @slope_op(
-    "InvGrad", _reciprocal_grad, _reciprocal_grad_gradient, lower=lambda e, y, dy: -dy * y * y
+    "InvGrad",
+    _reciprocal_grad,
+    _reciprocal_grad_gradient,
+    lower=lambda e, y, dy: -dy * y * y,
+    masked=True,
 )
 def inv_grad(y, dy, name=None):
     """Return dy times the derivative of the reciprocal whose result is y."""

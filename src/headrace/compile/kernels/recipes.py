@@ -94,14 +94,16 @@ def softmax(g: Softmax) -> Recipe:
 
 
 def _loss(
-    g: CrossEntropy | SparseCrossEntropy, label: str, labels: Access, weight: Callable[..., Any]
+    g: CrossEntropy | SparseCrossEntropy, label: str, labels: Access, weighted: Callable[..., Any]
 ) -> Rows:
-    """Loss and gradient, where weight(e, label) is the probability of an element's class."""
+    """Loss and gradient, where weighted(e, label, value) is the value times the probability that
+    the label gives to an element's class.
+    """
     wide = state_dtype(g.dtype)
 
     def last(e: Any, power: Any, x: Any, found: Any, top: Any, inverse: Any, log: Any) -> Any:
-        w = weight(e, found)
-        return e.cast(power * inverse - w, g.dtype), (log - (e.cast(x, wide) - top)) * w
+        gradient = power * inverse - weighted(e, found, e.const(1, wide))
+        return e.cast(gradient, g.dtype), weighted(e, found, log - (e.cast(x, wide) - top))
 
     stages = _exponentials(g.dtype, wide)
     stages.append(
@@ -125,7 +127,7 @@ def cross_entropy(g: CrossEntropy) -> Recipe:
     """Logits and labels -> losses and gradient, in one pass."""
     wide = state_dtype(g.dtype)
     labels = Access(g.dtype, (g.classes, 1))
-    kernel = _loss(g, g.dtype, labels, lambda e, label: e.cast(label, wide))
+    kernel = _loss(g, g.dtype, labels, lambda e, label, v: v * e.cast(label, wide))
     return Recipe(((kernel, ("in0", "in1", "out0", "out1")),))
 
 
@@ -133,11 +135,12 @@ def sparse_cross_entropy(g: SparseCrossEntropy) -> Recipe:
     """Logits and the classes of rows -> losses and gradient; the classes are checked first."""
     wide = state_dtype(g.dtype)
 
-    def weight(e: Any, label: Any) -> Any:
+    def weighted(e: Any, label: Any, value: Any) -> Any:
+        # Chosen, not multiplied: the logit of another class may be -inf.
         hit = e.eq(e.index(1), e.cast(label, "int64"))
-        return e.select(hit, e.const(1, wide), e.const(0, wide))
+        return e.select(hit, value, e.const(0, wide))
 
-    kernel = _loss(g, g.label_dtype, Access(g.label_dtype, (1, 0)), weight)
+    kernel = _loss(g, g.label_dtype, Access(g.label_dtype, (1, 0)), weighted)
     check = CheckIndices(g.rows, g.label_dtype, 0, g.classes)
     return Recipe(((check, ("in1", "status")), (kernel, ("in0", "in1", "out0", "out1"))))
 
