@@ -32,6 +32,7 @@ class IndexedSlices:
     """
 
     def __init__(self, values: Any, indices: Any, dense_shape: Any = None) -> None:
+        # Arrays and lists may stand for tensors; they belong to no graph.
         tensors = [t for t in (values, indices, dense_shape) if hasattr(t, "graph")]
         for other in tensors[1:]:
             if other.graph is not tensors[0].graph:

@@ -126,6 +126,7 @@ def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
 def real(input: Any, name: str | None = None) -> Tensor:
     """Return the real parts; of real numbers, themselves."""
     with name_scope(name, "Real", [input]) as scope:
+        input = convert_to_tensor(input, name="input")
         if input.dtype.is_complex:
             return real_op(input, Tout=input.dtype.real_dtype, name=scope)
         return input

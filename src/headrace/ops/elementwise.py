@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
+from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
@@ -25,7 +26,7 @@ from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, typed, unary
 from headrace.ops.simplify import cancels_itself
 
-__all__ = ["FLOAT_OR_COMPLEX", "in_float32", "slope_op", "unary_op"]
+__all__ = ["FLOAT_OR_COMPLEX", "in_float32", "on_sparse_values", "slope_op", "unary_op"]
 
 FLOAT_OR_COMPLEX = "{float_or_complex}"
 _NUMBERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
@@ -57,6 +58,23 @@ def unary_op(
     )
 
 
+def on_sparse_values(op_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function of one tensor take a SparseTensor too, on whose values it then works."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def run(x: Any, name: str | None = None) -> Any:
+            if not isinstance(x, SparseTensor):
+                return function(x, name=name)
+            with name_scope(name, op_type, [x]):
+                pass  # TensorFlow tries the dense op first, which takes the name
+            return SparseTensor(x.indices, function(x.values, name=name), x.dense_shape)
+
+        return run
+
+    return decorate
+
+
 def in_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Let a kernel of several steps compute 16-bit floats in float32 and round once."""
 
@@ -78,6 +96,7 @@ def _constant(b: Any, value: float, like: Tensor) -> Tensor:
 
 
 @export("negative", "math.negative")
+@on_sparse_values("Neg")
 @unary_op(
     "Neg",
     _NUMBERS,
@@ -124,6 +143,7 @@ def complex_abs(x, Tout=None, name=None):
 
 @composed
 @export("abs", "math.abs")
+@on_sparse_values("Abs")
 def abs(x: Any, name: str | None = None) -> Tensor:
     """Return the magnitude of real or complex numbers."""
     with name_scope(name, "Abs", [x]) as scope:
@@ -134,6 +154,7 @@ def abs(x: Any, name: str | None = None) -> Tensor:
 
 
 @export("sign", "math.sign")
+@on_sparse_values("Sign")
 @unary_op(
     "Sign",
     _NUMBERS,
@@ -154,12 +175,14 @@ def _square_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("square", "math.square")
+@on_sparse_values("Square")
 @unary_op("Square", _NUMBERS, np.square, _square_gradient, lower=lambda e, x: x * x)
 def square(x, name=None):
     """Return x²."""
 
 
 @export("sqrt", "math.sqrt")
+@on_sparse_values("Sqrt")
 @unary_op(
     "Sqrt",
     FLOAT_OR_COMPLEX,

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from headrace.ops.row_groups import stable_order
-from headrace.ops.sparse_kernels import check_order, check_parts, keys, run_starts
+from headrace.ops.sparse_kernels import (
+    check_order,
+    check_parts,
+    inside,
+    keys,
+    row_keys,
+    run_starts,
+)
 from headrace.ops.string_arrays import attr_bytes
 
 Elements = tuple[np.ndarray, np.ndarray]  # (number of the set, value) of every element
@@ -167,8 +174,9 @@ def edit_distance(
     for (rows, _, shape), codes in zip(
         (given, right), np.split(ranks, [len(given[1])]), strict=True
     ):
-        found = keys(rows, shape)
-        order = stable_order(found)
+        order = stable_order(row_keys(rows, shape))
+        # Sequences outside of the shape have no place in the result.
+        order = order[inside(rows[order, :-1], np.zeros_like(outer), outer)]
         tables += _sequences(keys(rows[order, :-1], outer), codes[order], count)
     distance = _distances(*tables).astype(np.float32)
     if normalize:

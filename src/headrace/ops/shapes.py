@@ -16,7 +16,7 @@ from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape, show_shape
 from headrace.core.shapes import broadcast as broadcast_shapes
-from headrace.graph.composite import SparseTensor
+from headrace.graph.composite import SparseTensor, SparseTensorValue
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.lowering import Move, Site, View, broadcast_view, row_major
 from headrace.graph.operation import Operation, Tensor
@@ -142,7 +142,7 @@ def shape_internal(
 ) -> Tensor:
     """As `shape`; without `optimize`, always the op."""
     with name_scope(name, "Shape", [value]) as scope:
-        if isinstance(value, SparseTensor):
+        if isinstance(value, SparseTensor | SparseTensorValue):
             return b.cast(value.dense_shape, out_type)
         tensor = convert_to_tensor(value)
         if optimize and tensor.shape.is_fully_defined():
@@ -155,7 +155,7 @@ def shape_internal(
 def rank(input: Any, name: str | None = None) -> Tensor:
     """Return the number of dimensions of a tensor; a constant if it is known already."""
     with name_scope(name, "Rank", [input]) as scope:
-        if isinstance(input, SparseTensor):
+        if isinstance(input, SparseTensor | SparseTensorValue):
             return size_op(input.dense_shape, name=scope)
         tensor = convert_to_tensor(input)
         if tensor.shape.rank is not None:
@@ -172,7 +172,7 @@ def size(
 ) -> Tensor:
     """Return the number of elements of a tensor; a constant if it is known already."""
     with name_scope(name, "Size", [input]) as scope:
-        if isinstance(input, SparseTensor):
+        if isinstance(input, SparseTensor | SparseTensorValue):
             return b.reduce_prod(b.cast(input.dense_shape, out_type), 0, name=scope)
         tensor = convert_to_tensor(input)
         if tensor.shape.is_fully_defined():

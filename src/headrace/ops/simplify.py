@@ -76,8 +76,9 @@ def zero(value: Value, sign: int) -> bool:
         return False
     if value.dtype.is_integer:
         return True
-    parts = np.asarray(found, np.complex128).view(np.float64) if value.dtype.is_complex else found
-    return bool(np.all(np.signbit(np.asarray(parts, np.float64)) == (sign < 0)))
+    number = complex(found)
+    parts = [number.real, number.imag] if value.dtype.is_complex else [number.real]
+    return bool(np.all(np.signbit(parts) == (sign < 0)))
 
 
 def _is(found: Any, number: int) -> bool:

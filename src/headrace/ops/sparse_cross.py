@@ -19,7 +19,7 @@ from headrace.ops.define import b, composed, define
 from headrace.ops.fingerprints import fingerprint64
 from headrace.ops.samples import r
 from headrace.ops.sparse import check_sparse
-from headrace.ops.sparse_kernels import check_bounds, check_parts
+from headrace.ops.sparse_kernels import check_parts
 from headrace.ops.string_arrays import of_strings
 
 __all__ = ["sparse_cross", "sparse_cross_hashed"]
@@ -53,9 +53,9 @@ def _columns(indices: Any, values: Any, shapes: Any, dense_inputs: Any) -> list[
         raise ValueError(f"Inputs must have one batch size, got {sorted(sizes)}")
     batch = sizes.pop()
     found = []
-    for rows, features, shape in sparse:
-        check_bounds(rows, shape)
-        found.append(_Column(rows[:, 0], features, batch))
+    for rows, features, _ in sparse:
+        mine = (rows[:, 0] >= 0) & (rows[:, 0] < batch)
+        found.append(_Column(rows[mine, 0], features[mine], batch))
     for d in dense:
         found.append(_Column(np.repeat(np.arange(batch), d.shape[1]), d.ravel(), batch))
     return found

@@ -168,9 +168,16 @@ def sparse_to_dense(
 # -- Arithmetic
 
 
+def row_keys(indices: np.ndarray, shape: Any) -> np.ndarray:
+    """Keys of rows that may lie outside of `shape`: ops that only order rows don't mind."""
+    if inside(indices, np.zeros(len(shape), np.int64), shape).all():
+        return keys(indices, shape)
+    return joint_keys(indices)[0]
+
+
 def in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> Parts:
     """(indices, values, keys) sorted by key."""
-    found = keys(indices, shape)
+    found = row_keys(indices, shape)
     if is_sorted(found):
         return indices, values, found
     order = stable_order(found)
@@ -180,25 +187,54 @@ def in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> Parts:
 def _merged(a: Parts, b: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The union of two index sets: (indices, values of a or 0, values of b or 0, in both?)."""
     check_same_shape(a[2], b[2])
-    a_indices, a_values, ka = in_order(*a)
-    b_indices, b_values, kb = in_order(*b)
-    place = np.searchsorted(ka, kb)
-    both = place < len(ka)
-    both[both] = ka[place[both]] == kb[both]
+    ka, kb = joint_keys(a[0], b[0])
+    a_at, b_at = _merged_places(ka, kb)
+    count = int(max(a_at.max(initial=-1), b_at.max(initial=-1))) + 1
+    indices = np.empty((count, a[0].shape[1]), a[0].dtype)
+    indices[a_at], indices[b_at] = a[0], b[0]
+    left, right = np.zeros(count, a[1].dtype), np.zeros(count, b[1].dtype)
+    left[a_at], right[b_at] = a[1], b[1]
+    times = np.zeros(count, np.int8)
+    times[a_at] += 1
+    times[b_at] += 1
+    return indices, left, right, times == 2
+
+
+def _merged_places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the elements of two lists of keys go when the lists are merged, a pair of equal ones to
+    one place.
+    """
+    if not (np.all(a[1:] > a[:-1]) and np.all(b[1:] > b[:-1])):
+        return _walked_places(a.tolist(), b.tolist())
+    place = np.searchsorted(a, b)
+    both = place < len(a)
+    both[both] = a[place[both]] == b[both]
     new = place[~both]  # elements of b alone; each goes before this element of a
-    shift = np.cumsum(np.bincount(new, minlength=len(ka) + 1))[: len(ka)]
-    a_at = np.arange(len(ka)) + shift
-    b_at = np.empty(len(kb), np.int64)
+    shift = np.cumsum(np.bincount(new, minlength=len(a) + 1))[: len(a)]
+    a_at = np.arange(len(a)) + shift
+    b_at = np.empty(len(b), np.int64)
     b_at[~both] = new + np.arange(len(new))
     b_at[both] = a_at[place[both]]
-    count = len(ka) + len(new)
-    indices = np.empty((count, a_indices.shape[1]), a_indices.dtype)
-    indices[a_at], indices[b_at] = a_indices, b_indices
-    left, right = np.zeros(count, a_values.dtype), np.zeros(count, b_values.dtype)
-    left[a_at], right[b_at] = a_values, b_values
-    shared = np.zeros(count, bool)
-    shared[b_at[both]] = True
-    return indices, left, right, shared
+    return a_at, b_at
+
+
+def _walked_places(a: list[int], b: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The same for lists that are out of order or have repetitions, element by element as
+    TensorFlow goes through them.
+    """
+    a_at, b_at = np.empty(len(a), np.int64), np.empty(len(b), np.int64)
+    i = j = count = 0
+    while i < len(a) or j < len(b):
+        takes_a = j == len(b) or (i < len(a) and a[i] <= b[j])
+        takes_b = i == len(a) or (j < len(b) and b[j] <= a[i])
+        if takes_a:
+            a_at[i] = count
+            i += 1
+        if takes_b:
+            b_at[j] = count
+            j += 1
+        count += 1
+    return a_at, b_at
 
 
 def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh):
@@ -353,10 +389,9 @@ def _axes(reduction_axes: Any, rank: int) -> list[int]:
 def _reduced(ufunc: Any, parts: Parts, reduction_axes: Any, keep_dims: bool) -> Parts:
     """One element per group of elements that differ in reduced coordinates only, in order."""
     indices, values, shape = parts
-    check_bounds(indices, shape)
     axes = _axes(reduction_axes, len(shape))
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    groups = keys(indices[:, kept], shape[kept])
+    groups = row_keys(indices[:, kept], shape[kept])
     if not is_sorted(groups):
         order = stable_order(groups)
         indices, values, groups = indices.take(order, axis=0), values[order], groups[order]
@@ -400,7 +435,7 @@ def sparse_softmax(sp_indices, sp_values, sp_shape):
     indices, values, shape = check_parts(sp_indices, sp_values, sp_shape)
     if len(shape) < 2:
         raise ValueError(f"Input should be at least a matrix but received rank {len(shape)}")
-    groups = np.unique(keys(indices[:, :-1], shape[:-1]), return_inverse=True)[1].reshape(-1)
+    groups = np.unique(row_keys(indices[:, :-1], shape[:-1]), return_inverse=True)[1].reshape(-1)
     if not len(groups):
         return values
     order = stable_order(groups)

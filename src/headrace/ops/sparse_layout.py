@@ -143,8 +143,8 @@ def sparse_reshape(sp_input: Any, shape: Any, name: str | None = None) -> Sparse
 @export("sparse.transpose", "sparse_transpose")
 def sparse_transpose(sp_input: Any, perm: Any = None, name: str | None = None) -> SparseTensor:
     """Return a sparse tensor with its dimensions permuted; reversed if `perm` is None."""
-    with name_scope(name, "SparseTranspose", [sp_input]):
-        sp = sp_input
+    sp = as_sparse(sp_input)
+    with name_scope(name, "SparseTranspose", [sp]):
         static = None
         if perm is None:
             rank = b.rank(sp)

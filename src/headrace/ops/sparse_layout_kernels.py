@@ -15,6 +15,7 @@ from headrace.core.tensor_proto import to_array
 from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import (
     check_bounds,
+    check_order,
     check_parts,
     check_shape,
     in_order,
@@ -70,10 +71,15 @@ def sparse_reshape(input_indices, input_shape, new_shape):
     if total > np.iinfo(np.int64).max:
         raise ValueError(f"A tensor of shape {shape.tolist()} has too many elements to reshape")
     sizes = complete_shape(wanted.tolist(), total)
-    flat = keys(indices, shape)
+    # A row may lie outside of the shape: its place then does too, and may be negative.
+    flat = np.zeros(len(indices), np.int64)
+    for axis, n in enumerate(shape.tolist()):
+        flat = flat * n + indices[:, axis]
     result = np.empty((len(flat), len(sizes)), np.int64)
-    for axis in range(len(sizes) - 1, -1, -1):
-        flat, result[:, axis] = np.divmod(flat, max(sizes[axis], 1))
+    for axis in range(len(sizes) - 1, 0, -1):
+        result[:, axis] = np.fmod(flat, max(sizes[axis], 1))
+        flat = (flat - result[:, axis]) // max(sizes[axis], 1)
+    result[:, :1] = flat[:, None]
     return result, np.array(sizes, np.int64)
 
 
@@ -99,7 +105,6 @@ def sparse_concat(indices, values, shapes, *, concat_dim):
                 f"Input shapes must match: expected {result[d]} for dimension {d} but got "
                 f"{shape[d]} at position {position}"
             )
-        check_bounds(rows, shape)
         shift = np.zeros(rank, np.int64)
         shift[axis] = offset
         moved.append(rows + shift)
@@ -125,10 +130,11 @@ def sparse_split(split_dim, indices, values, shape, *, num_split):
             "Input num_split should be between 1 and the splitting dimension size "
             f"({size}), got {num_split}"
         )
-    check_bounds(rows, sizes)
+    if (rows[:, axis] >= size).any():
+        check_bounds(rows, sizes)
     lengths = [size // num_split + (i < size % num_split) for i in range(num_split)]
     starts = np.cumsum([0, *lengths])
-    piece = np.searchsorted(starts, rows[:, axis], side="right") - 1
+    piece = np.maximum(np.searchsorted(starts, rows[:, axis], side="right") - 1, 0)
     outputs: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for i, length in enumerate(lengths):
         mine = piece == i
@@ -297,7 +303,7 @@ def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape, *, out_ty
     indices, values, shape = check_parts(sparse_indices, sparse_values, sparse_shape)
     if len(shape) < 2:
         raise ValueError(f"Rank of input SparseTensor should be > 1, but saw rank: {len(shape)}")
-    check_bounds(indices, shape)
+    check_order(indices, keys(indices, shape))
     order = stable_order(indices[:, 0])
     rows, elements = indices[order], values[order]
     bounds = np.searchsorted(rows[:, 0], np.arange(int(shape[0]) + 1)).tolist()

@@ -18,7 +18,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import check_sparse
+from headrace.ops.sparse import as_sparse, check_sparse
 
 __all__ = [
     "sparse_reduce_max",
@@ -139,57 +139,61 @@ def _settle(
 @composed
 @export("sparse.reduce_sum", "sparse_reduce_sum")
 def sparse_reduce_sum(
-    sp_input: SparseTensor,
+    sp_input: Any,
     axis: Any = None,
     keepdims: bool | None = None,
     reduction_axes: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
     """Return the sums along `axis` (all axes if None) as a dense tensor."""
-    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return sparse_reduce_sum_op(*sp_input.components(), axes, keep)
+    sp = as_sparse(sp_input)
+    axes, keep = _settle(sp, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_sum_op(*sp.components(), axes, keep)
 
 
 @composed
 @export("sparse.reduce_sum_sparse", "sparse_reduce_sum_sparse")
 def sparse_reduce_sum_sparse(
-    sp_input: SparseTensor,
+    sp_input: Any,
     axis: Any = None,
     keepdims: bool | None = None,
     reduction_axes: Any = None,
     keep_dims: bool | None = None,
 ) -> SparseTensor:
     """Return the sums along `axis` (all axes if None) as a sparse tensor."""
-    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return SparseTensor(*sparse_reduce_sum_sparse_op(*sp_input.components(), axes, keep))
+    sp = as_sparse(sp_input)
+    axes, keep = _settle(sp, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_sum_sparse_op(*sp.components(), axes, keep))
 
 
 @composed
 @export("sparse.reduce_max", "sparse_reduce_max")
 def sparse_reduce_max(
-    sp_input: SparseTensor,
+    sp_input: Any,
     axis: Any = None,
     keepdims: bool | None = None,
     reduction_axes: Any = None,
     keep_dims: bool | None = None,
 ) -> Tensor:
     """Return the largest elements along `axis` as a dense tensor; 0 where there are none."""
-    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return sparse_reduce_max_op(*sp_input.components(), axes, keep)
+    sp = as_sparse(sp_input)
+    axes, keep = _settle(sp, axis, keepdims, reduction_axes, keep_dims)
+    return sparse_reduce_max_op(*sp.components(), axes, keep)
 
 
 @composed
 @export("sparse.reduce_max_sparse", "sparse_reduce_max_sparse")
 def sparse_reduce_max_sparse(
-    sp_input: SparseTensor,
+    sp_input: Any,
     axis: Any = None,
     keepdims: bool | None = None,
     reduction_axes: Any = None,
     keep_dims: bool | None = None,
 ) -> SparseTensor:
     """Return the largest elements along `axis` as a sparse tensor."""
-    axes, keep = _settle(sp_input, axis, keepdims, reduction_axes, keep_dims)
-    return SparseTensor(*sparse_reduce_max_sparse_op(*sp_input.components(), axes, keep))
+    sp = as_sparse(sp_input)
+    axes, keep = _settle(sp, axis, keepdims, reduction_axes, keep_dims)
+    return SparseTensor(*sparse_reduce_max_sparse_op(*sp.components(), axes, keep))
 
 
 def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
@@ -214,8 +218,9 @@ def sparse_softmax_op(sp_indices, sp_values, sp_shape, name=None):
 
 @composed
 @export("sparse.softmax", "sparse_softmax")
-def sparse_softmax(sp_input: SparseTensor, name: str | None = None) -> SparseTensor:
+def sparse_softmax(sp_input: Any, name: str | None = None) -> SparseTensor:
     """Return the softmax along the last axis, over the elements that are there."""
-    with name_scope(name, "SparseSoftmax", [sp_input.indices, sp_input.values]):
-        values = sparse_softmax_op(*sp_input.components())
-        return SparseTensor(sp_input.indices, values, sp_input.dense_shape)
+    sp = as_sparse(sp_input)
+    with name_scope(name, "SparseSoftmax", [sp.indices, sp.values]):
+        values = sparse_softmax_op(*sp.components())
+        return SparseTensor(sp.indices, values, sp.dense_shape)

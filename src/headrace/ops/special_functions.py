@@ -19,7 +19,7 @@ from headrace.ops import special
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
-from headrace.ops.elementwise import unary_op
+from headrace.ops.elementwise import on_sparse_values, unary_op
 from headrace.ops.samples import pairs, r, unary
 
 __all__ = ["betainc", "digamma", "erf", "erfc", "igamma", "igammac", "lbeta", "lgamma"]
@@ -40,6 +40,7 @@ def _gaussian(b: Any, op: Any, dy: Any, scale: float) -> Any:
 
 
 @export("erf", "math.erf")
+@on_sparse_values("Erf")
 @unary_op(
     "Erf",
     "{floats}",
@@ -242,6 +243,7 @@ def _i0e_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("math.bessel_i0e")
+@on_sparse_values("BesselI0e")
 @unary_op("BesselI0e", "{floats}", special.bessel_i0e, _i0e_gradient)
 def bessel_i0e(x, name=None):
     """Return exp(-|x|) I0(x), I0 the modified Bessel function of order 0."""
@@ -260,6 +262,7 @@ def _i1e_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("math.bessel_i1e")
+@on_sparse_values("BesselI1e")
 @unary_op("BesselI1e", "{floats}", special.bessel_i1e, _i1e_gradient)
 def bessel_i1e(x, name=None):
     """Return exp(-|x|) I1(x), I1 the modified Bessel function of order 1."""

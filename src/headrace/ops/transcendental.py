@@ -16,7 +16,13 @@ from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
-from headrace.ops.elementwise import FLOAT_OR_COMPLEX, in_float32, slope_op, unary_op
+from headrace.ops.elementwise import (
+    FLOAT_OR_COMPLEX,
+    in_float32,
+    on_sparse_values,
+    slope_op,
+    unary_op,
+)
 from headrace.ops.samples import typed, unary
 
 __all__ = ["exp", "log", "sigmoid", "tanh"]
@@ -266,6 +272,7 @@ def cosh(x, name=None):
 
 
 @export("tanh", "math.tanh", "nn.tanh")
+@on_sparse_values("Tanh")
 @unary_op(
     "Tanh",
     FLOAT_OR_COMPLEX,
