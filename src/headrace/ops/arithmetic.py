@@ -297,11 +297,7 @@ def add_n(inputs: Any, name: str | None = None) -> Tensor:
         )
     tensors = [convert_to_tensor(x) for x in inputs]
     if len(tensors) == 1:
-        if isinstance(inputs[0], IndexedSlices):
-            values = tensors[0]
-        else:
-            values = inputs[0]
-        return b.identity(values, name=name) if name else values
+        return b.identity(tensors[0], name=name) if name else tensors[0]
     return add_n_op(tensors, name=name)
 
 

@@ -303,15 +303,15 @@ def _convert_list(
             )
     tensors: list[Tensor] = []
     for i, (value, wanted) in enumerate(zip(values, types, strict=True)):
-        if wanted is None and argument.number_attr and tensors:
-            wanted = tensors[0].dtype.base_dtype
         try:
             tensors.append(_convert(schema, argument, f"{argument.name}_{i}", value, wanted, None))
         except (TypeError, ValueError) as error:
             if isinstance(error, ShapeError) or not argument.number_attr or len(values) < 2:
                 raise
-            raise _list_mismatch(schema, argument, values, wanted) from None
+            raise _list_mismatch(schema, argument, values) from None
     found = [t.dtype.base_dtype for t in tensors]
+    if argument.number_attr and len(set(found)) > 1:
+        raise _list_mismatch(schema, argument, tensors)
     if argument.type_attr and found:
         attrs.setdefault(argument.type_attr, found[0])
     if argument.type_list_attr:
@@ -360,9 +360,7 @@ def _convert(
     return tensor
 
 
-def _list_mismatch(
-    schema: Schema, argument: Argument, values: Sequence[Any], wanted: DType | None
-) -> TypeError:
+def _list_mismatch(schema: Schema, argument: Argument, values: Sequence[Any]) -> TypeError:
     """The error for a list whose elements can't have one type; it shows the type of each."""
     names = []
     for value in values:

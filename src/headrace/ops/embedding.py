@@ -48,6 +48,10 @@ def embedding_lookup(
     if partition_strategy not in ("mod", "div"):
         raise ValueError(f"Unrecognized partition strategy: {partition_strategy}")
     with name_scope(name, "embedding_lookup", [*shards, ids]) as scope:
+        shards = [
+            p if hasattr(p, "graph") else convert_to_tensor(p, name=f"params_{i}")
+            for i, p in enumerate(shards)
+        ]
         ids = convert_to_tensor(ids, name="ids")
         if len(shards) == 1:
             with colocate_with(shards[0]):
@@ -161,6 +165,8 @@ def embedding_lookup_sparse(
         rows = embedding_lookup(
             shards, ids, partition_strategy=partition_strategy, max_norm=max_norm
         )
+        if rows.dtype.name in ("float16", "bfloat16"):
+            rows = b.cast(rows, "float32")
         if sp_weights is None:
             builders = {
                 "sum": b.sparse_segment_sum,

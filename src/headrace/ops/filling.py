@@ -357,14 +357,18 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
     if count == 1:
         return np.array([first], dtype)
     step = (last - first) / dtype.type(count - 1)
-    return (first + step * np.arange(count).astype(dtype)).astype(dtype)
+    result = (first + step * np.arange(count).astype(dtype)).astype(dtype)
+    result[-1] = last
+    return result
 
 
 def _linspace_lowered(e: Any, start: Any, stop: Any, *, site: Site) -> Any:
     (count,) = site.output_shapes[0]
     if count == 1:
         return start
-    return start + (stop - start) / (count - 1) * e.cast(e.index(0), start.dtype)
+    place = e.index(0)
+    between = start + (stop - start) / (count - 1) * e.cast(place, start.dtype)
+    return e.select(e.eq(place, count - 1), stop, between)
 
 
 @export("linspace", "lin_space")

@@ -193,11 +193,15 @@ def _svd_gradient(b, op, ds, du, dv):
     What full matrices add to U and V spans the complement of the other vectors, and turns with it.
     """
     (x,) = op.inputs
-    if x.dtype.is_complex:
-        raise NotImplementedError("SVD gradient is not implemented for complex matrices.")
     if not op._attrs["compute_uv"]:
         _, u, v = b.svd_op(x, compute_uv=True)
-        return b.matmul(u, b.matmul(b.matrix_diag(ds), v, adjoint_b=True))
+        scaled = b.matrix_diag(b.cast(ds, x.dtype.base_dtype))
+        return b.matmul(u, b.matmul(scaled, v, adjoint_b=True))
+    if x.dtype.is_complex:
+        raise NotImplementedError(
+            "SVD gradient is not implemented for complex types and compute_uv=True. That of the "
+            "singular values alone is, with compute_uv=False."
+        )
     s, u, v = op.outputs
     if op._attrs["full_matrices"]:
         count = b.shape(s)[-1]

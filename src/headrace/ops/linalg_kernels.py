@@ -205,30 +205,40 @@ def solve(matrix: Array, rhs: Array, *, adjoint: bool) -> Array:
         raise ValueError("Input matrix is not invertible.") from None
 
 
-# Diagonal blocks of this size are solved as general systems, the rest is matrix products: LAPACK's
-# triangular solver is not within NumPy's reach.
+# Rows of a diagonal block of this size are substituted one after the other, the rest is matrix
+# products: LAPACK's triangular solver is not within NumPy's reach.
 _BLOCK = 64
 
 
 @_widened
 def triangular_solve(matrix: Array, rhs: Array, *, lower: bool, adjoint: bool) -> Array:
-    """x with matrix x = rhs, where only the given triangle of the matrix is read."""
+    """x with matrix x = rhs, where only the given triangle of the matrix is read.
+
+    By substitution: a row of x depends on the rows before it alone, to the last bit.
+    """
     _check_system(matrix, rhs)
     if not np.all(np.diagonal(matrix, axis1=-2, axis2=-1)):
         raise ValueError("Input matrix is not invertible.")
-    triangle = _adjoint_if(adjoint, np.tril(matrix) if lower else np.triu(matrix))
-    size = matrix.shape[-1]
-    if size <= _BLOCK:
-        return np.linalg.solve(triangle, rhs)
-    out = np.array(rhs)
-    starts = range(0, size, _BLOCK)
-    forward = lower != adjoint
-    for start in starts if forward else reversed(starts):
+    triangle = _adjoint_if(adjoint, matrix)
+    if lower != adjoint:
+        return _substituted(triangle, rhs)
+    # From the last row back: the same system upside down.
+    return _substituted(triangle[..., ::-1, ::-1], rhs[..., ::-1, :])[..., ::-1, :]
+
+
+def _substituted(triangle: Array, rhs: Array) -> Array:
+    """The solution of a lower triangular system."""
+    triangle, out = np.ascontiguousarray(triangle), np.array(rhs, order="C")
+    size = triangle.shape[-1]
+    for start in range(0, size, _BLOCK):
         stop = min(start + _BLOCK, size)
-        block = np.linalg.solve(triangle[..., start:stop, start:stop], out[..., start:stop, :])
-        out[..., start:stop, :] = block
-        rest = slice(stop, size) if forward else slice(0, start)
-        out[..., rest, :] -= triangle[..., rest, start:stop] @ block
+        for row in range(start, stop):
+            if row > start:
+                known = triangle[..., row : row + 1, start:row] @ out[..., start:row, :]
+                out[..., row : row + 1, :] -= known
+            out[..., row, :] /= triangle[..., row, row, None]
+        if stop < size:
+            out[..., stop:, :] -= triangle[..., stop:, start:stop] @ out[..., start:stop, :]
     return out
 
 

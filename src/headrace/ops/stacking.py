@@ -138,7 +138,9 @@ def unpack(value, num, axis=None, name=None):
 @export("stack")
 def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
     """Join tensors of one shape along a new axis."""
-    if axis == 0:
+    # Arrays keep their types, which a constant of all of them would not.
+    arrays = isinstance(values, list | tuple) and values and isinstance(values[0], np.ndarray)
+    if axis == 0 and not (arrays and values[0].ndim):
         try:  # numbers become one constant, tensors (perhaps in nested lists) one Pack
             return convert_to_tensor(values, name=name)
         except (TypeError, ValueError):

@@ -164,3 +164,83 @@ def test_exponential_of_what_is_known():
     np.testing.assert_allclose(run(tf.linalg.expm, rotation), expected, atol=1e-12)
     nilpotent = np.array([[[0.0, 2.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     np.testing.assert_allclose(run(tf.linalg.expm, nilpotent), np.eye(2) + nilpotent, atol=1e-15)
+
+
+@pytest.mark.parametrize("adjoint", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("size", [10, 130])
+def test_triangular_solve_substitutes(size, dtype, lower, adjoint):
+    """Accurate to the last digits, and each row is free of those that come after it."""
+    random = np.random.RandomState(42)
+    matrix = random.uniform(-1, 1, (2, size, size)).astype(dtype)
+    matrix *= 1j if dtype == "complex128" else 1
+    matrix += 2 * np.eye(size)
+    rhs = random.uniform(-1, 1, (2, size, 3)).astype(dtype)
+    triangle = np.tril(matrix) if lower else np.triu(matrix)
+    triangle = np.conj(np.swapaxes(triangle, -1, -2)) if adjoint else triangle
+    forward = lower != adjoint
+    places = list(range(size) if forward else range(size - 1, -1, -1))
+    wide = np.clongdouble if dtype == "complex128" else np.longdouble
+    exact = np.zeros(rhs.shape, wide)
+    for n, i in np.ndindex(2, size):
+        row = places[i]
+        known = triangle[n, row].astype(wide) @ exact[n]
+        exact[n, row] = (rhs[n, row] - known) / triangle[n, row, row]
+    with tf.Graph().as_default(), tf.Session() as session:
+        b = tf.placeholder(dtype, rhs.shape)
+        solved = tf.linalg.triangular_solve(matrix, b, lower=lower, adjoint=adjoint)
+        found = session.run(solved, {b: rhs})
+        changed = rhs.copy()
+        changed[:, places[-1]] += 1
+        after = session.run(solved, {b: changed})
+    scale = np.abs(triangle).astype(float) @ np.abs(exact).astype(float) + np.abs(rhs)
+    residual = np.abs(triangle.astype(wide) @ found - rhs)
+    assert (residual <= 4 * size * np.finfo(float).eps * scale).all()
+    if size == 10:
+        assert (np.abs(found - exact) <= 1e-12 * np.abs(exact).max()).all()
+    np.testing.assert_array_equal(found[:, places[:-1]], after[:, places[:-1]])
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (2, 2), (2, 3, 2)])
+def test_singular_values_of_complex_matrices_have_gradients(shape):
+    random = np.random.RandomState(0)
+    value = random.randn(*shape) + 1j * random.randn(*shape)
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.complex128, shape)
+        s = tf.linalg.svd(x, compute_uv=False)
+        weights = np.arange(1.0, min(shape[-2:]) + 1)
+        (gradient,) = session.run(tf.gradients(s * weights, x), {x: value})
+        for place in np.ndindex(shape):
+            for direction in (1e-6, 1e-6j):
+                step = np.zeros(shape, complex)
+                step[place] = direction
+                ahead, behind = (
+                    (session.run(s, {x: value + sign * step}) * weights).sum() for sign in (1, -1)
+                )
+                slope = (ahead - behind) / 2e-6
+                expected = (np.conj(gradient[place]) * (direction / 1e-6)).real
+                assert abs(slope - expected) < 1e-6
+
+
+def test_singular_vectors_of_complex_matrices_have_no_gradient():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.complex64, [2, 2])
+        with pytest.raises(NotImplementedError, match="complex types and compute_uv=True"):
+            tf.gradients(tf.linalg.svd(x)[0], x)
+
+
+def test_eigenvectors_of_complex_matrices_have_gradients():
+    random = np.random.RandomState(0)
+    m = random.randn(3, 3) + 1j * random.randn(3, 3)
+    with tf.Graph().as_default(), tf.Session() as session:
+        a = tf.constant(m + m.conj().T)
+        e, v = tf.linalg.eigh(a)
+        found = session.run(tf.gradients(tf.abs(v), a)[0])
+    assert e.dtype == tf.complex128
+    expected = [  # TensorFlow 1.15.5's
+        [0.0034, 0, 0],
+        [0.0188 + 0.0059j, -0.0471, 0],
+        [0.0909 - 0.0549j, 0.0538 - 0.0536j, 0.0437],
+    ]
+    np.testing.assert_allclose(found, expected, atol=6e-5)

@@ -197,3 +197,41 @@ def test_cast_does_not_read_or_write_numbers(value, target):
     with pytest.raises(tf.errors.UnimplementedError, match="string") as error:
         run(tf.cast(tf.constant(value), target))
     assert "tf.string_to_number" in str(error.value)
+
+
+@pytest.mark.parametrize("jit", [-1, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_linspace_ends_at_its_stop(dtype, jit):
+    config = tf.ConfigProto()
+    config.graph_options.optimizer_options.global_jit_level = jit
+    stop = tf.placeholder(dtype, [])
+    with tf.Session(config=config) as session:
+        for count in (1, 2, 7, 42, 50):
+            line = tf.linspace(tf.constant(0, dtype), stop, count)
+            for end in (1.0, -0.3, 1e10):
+                found = session.run(line, {stop: end})
+                assert len(found) == count
+                assert found[-1] == np.dtype(dtype).type(end if count > 1 else 0)
+
+
+# Lists of arrays
+
+
+def test_add_n_of_one_array_is_a_tensor():
+    total = tf.add_n([np.ones((2, 2), np.int8)])
+    assert isinstance(total, tf.Tensor)
+    assert run(total).tolist() == [[1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int8"])
+def test_stack_keeps_the_type_of_arrays(dtype):
+    rows = [np.ones(2, dtype), np.zeros(2, dtype)]
+    for given in (rows, tuple(rows), rows[:1]):
+        stacked = tf.stack(given)
+        assert stacked.dtype == dtype
+        assert run(stacked).tolist() == np.stack(given).tolist()
+
+
+def test_stack_of_arrays_of_two_types_fails():
+    with pytest.raises(TypeError, match="match"):
+        tf.stack([np.ones(2, np.int32), np.ones(2)])

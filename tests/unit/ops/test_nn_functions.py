@@ -150,3 +150,51 @@ NATIVE = [
 @pytest.mark.parametrize("op_type", NATIVE)
 def test_native_kernels_are_used(op_type):
     assert agrees(lookup(op_type)) == onednn.available()
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+def test_embeddings_are_looked_up_in_lists_of_arrays(strategy):
+    table = np.arange(8, dtype=np.float32).reshape(4, 2)
+    shards = [table[::2], table[1::2]] if strategy == "mod" else [table[:2], table[2:]]
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.nn.embedding_lookup(shards, [0, 3, 1], partition_strategy=strategy)
+        one = tf.nn.embedding_lookup(table, [0, 3, 1])
+        ids = tf.SparseTensor([[0, 0], [0, 1]], tf.constant([0, 3], tf.int64), [1, 2])
+        sums = tf.nn.embedding_lookup_sparse(shards, ids, None, strategy, combiner="sum")
+        found, whole, total = session.run([rows, one, sums])
+    np.testing.assert_array_equal(found, table[[0, 3, 1]])
+    np.testing.assert_array_equal(whole, table[[0, 3, 1]])
+    np.testing.assert_array_equal(total, [table[0] + table[3]])
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_sampled_losses_take_arrays(split):
+    random = np.random.RandomState(0)
+    weights, biases = random.randn(4, 3).astype("f"), random.randn(4).astype("f")
+    inputs, labels = random.randn(2, 3).astype("f"), np.array([[0], [1]])
+    sampled = (np.array([1, 2]), np.full((2, 1), 0.4, "f"), np.full(2, 0.5, "f"))
+    if split:
+        given = [weights[:2], weights[2:]], [biases[:2], biases[2:]]
+    else:
+        given = weights, biases
+    with tf.Graph().as_default(), tf.Session() as session:
+        args = (*given, labels, inputs, 2, 4)
+        options = {"sampled_values": sampled, "partition_strategy": "div"}
+        found = session.run(tf.nn.nce_loss(*args, **options))
+        session.run(tf.nn.sampled_softmax_loss(*args, **options))
+    logits = (inputs * weights[:2]).sum(1) + biases[:2] - np.log(0.4)
+    others = inputs @ weights[1:3].T + biases[1:3] - np.log(0.5)
+    expected = np.log1p(np.exp(-logits)) + np.log1p(np.exp(others)).sum(1)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sparse_lookups_of_short_floats_sum_in_float32(dtype, weighted):
+    with tf.Graph().as_default(), tf.Session() as session:
+        ids = tf.SparseTensor([[0, 0], [0, 1]], tf.constant([0, 1], tf.int64), [1, 2])
+        weights = tf.SparseTensor(ids.indices, [1.0, 1.0], [1, 2]) if weighted else None
+        table = tf.cast([[2048.0, 1.0], [1.0, 4.0]], dtype)
+        total = tf.nn.embedding_lookup_sparse(table, ids, weights, combiner="sum")
+        assert total.dtype == tf.float32
+        assert session.run(total).tolist() == [[2049, 5]]
