@@ -14,6 +14,8 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NoReturn, overload
 
+from headrace.core.dtypes import DType
+
 Sizes = tuple[int | None, ...]
 
 
@@ -23,6 +25,8 @@ def _size(value: Any) -> int | None:
         return None
     if isinstance(value, Dimension):
         return value.value
+    if isinstance(value, DType):  # which reads as its number
+        raise TypeError(f"Cannot convert {value} to Dimension")
     try:
         size = int(value)
     except TypeError:

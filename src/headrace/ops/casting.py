@@ -29,17 +29,25 @@ _log = logging.getLogger("headrace")
 
 def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:
     target = DstT.numpy
+    if x.dtype == target:
+        return x
+    if x.dtype.names:  # quantized numbers are integers in a record
+        x = x.view(x.dtype[0])
+    if target.names:
+        return _cast_to(x, target[0], Truncate).view(target)
     if (target.kind in "OV" and target != ml_dtypes.bfloat16) or x.dtype == object:
         source = "string" if x.dtype == object else x.dtype
         hint = "tf.string_to_number reads numbers, tf.as_string writes them"
         raise UnimplementedError(
             None, None, f"Cast {source} to {DstT.name} is not supported", hint=hint
         )
-    if x.dtype == target:
-        return x
+    return _cast_to(x, target, Truncate)
+
+
+def _cast_to(x: Any, target: np.dtype, truncate: bool) -> Any:
     if x.dtype.kind == "c" and target.kind not in "cb":
         x = x.real
-    if Truncate:
+    if truncate:
         x = _without_lowest_bits(x, target)
     return x.astype(target)
 
@@ -68,7 +76,7 @@ def _cast_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 def _cast_lowered(e: Any, x: Any, *, DstT: DType, Truncate: bool) -> Any:
-    return None if Truncate else e.cast(x, DstT.name)
+    return None if Truncate or DstT.is_quantized else e.cast(x, DstT.name)
 
 
 _PAIRS = [

@@ -18,16 +18,26 @@ _ATTRIBUTES = "T: {index} = int32; src_format: string = 'NHWC'; dst_format: stri
 
 def _positions(letters: str, within: str) -> np.ndarray:
     """For each dimension of one format, its position in the other."""
-    if sorted(letters) != sorted(within):
-        raise ValueError(f"formats {letters!r} and {within!r} must have the same letters")
     return np.array([within.index(letter) for letter in letters])
 
 
+def _check_formats(source: str, target: str) -> None:
+    for role, letters in (("Source", source), ("Destination", target)):
+        if len(letters) not in (4, 5):
+            short = "src" if role == "Source" else "dst"
+            raise ValueError(
+                f"{role} format must be of length 4 or 5, received {short}_format = {letters}"
+            )
+    if sorted(source) != sorted(target) or len(set(source)) != len(source):
+        raise ValueError(
+            f"Destination and source format must determine a permutation, got {source} and {target}"
+        )
+
+
 def _dim_map(x, *, src_format, dst_format):
+    _check_formats(src_format, dst_format)
     places = _positions(src_format, dst_format).astype(x.dtype)
-    if np.any((x < -len(places)) | (x >= len(places))):
-        raise ValueError(f"dimensions must lie in [-{len(places)}, {len(places)}), got {x}")
-    return np.asarray(places[x])
+    return np.asarray(places[np.mod(x, len(places))])
 
 
 @define(
@@ -48,6 +58,7 @@ def data_format_dim_map(x, src_format="NHWC", dst_format="NCHW", name=None):
 
 
 def _vec_permute(x, *, src_format, dst_format):
+    _check_formats(src_format, dst_format)
     order = _positions(dst_format, src_format)
     if x.shape not in ((len(order),), (len(order), 2)):
         raise ValueError(f"x must be [{len(order)}] or [{len(order)}, 2], got {list(x.shape)}")

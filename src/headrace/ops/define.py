@@ -277,12 +277,9 @@ def _convert_list(
     schema: Schema, argument: Argument, values: Any, attrs: dict[str, Any]
 ) -> list[Tensor]:
     if not isinstance(values, list | tuple):
-        if not hasattr(values, "__iter__") or isinstance(values, str | bytes | Tensor):
-            raise TypeError(
-                f"Expected list for '{argument.name}' argument to '{schema.op_type}' Op, not "
-                f"{values}."
-            )
-        values = list(values)
+        raise TypeError(
+            f"Expected list for '{argument.name}' argument to '{schema.op_type}' Op, not {values}."
+        )
     if argument.number_attr:
         count = attrs.setdefault(argument.number_attr, len(values))
         if count != len(values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -318,12 +319,15 @@ def _assign_slice(
         raise ValueError("begin, end and strides must be vectors")
     begin, end, strides = (np.asarray(v).tolist() for v in ends)
     index, wanted = resolve_strided_slice(array.shape, begin, end, strides, masks)
+    if not math.prod(wanted):
+        return  # nothing is assigned, whatever the value's shape
     if np.shape(value) != wanted:
         raise UnimplementedError(
             None,
             None,
             f"sliced l-value shape {show_shape(wanted)} does not match r-value shape "
-            f"{show_shape(np.shape(value))}. Broadcast it to the slice first.",
+            f"{show_shape(np.shape(value))}. Automatic broadcasting not yet implemented: "
+            "broadcast it to the slice first.",
         )
     array[index] = value
 

@@ -421,6 +421,11 @@ def strided_slice_grad(
     """Return zeros of `shape` with `dy` where the slice was taken from."""
 
 
+def _assign_to_no_variable(value: Any, name: str | None = None) -> Any:
+    """`assign` of a slice that isn't one of a variable."""
+    raise ValueError("Sliced assignment is only supported for variables")
+
+
 @composed
 @export("strided_slice")
 def strided_slice(
@@ -450,7 +455,9 @@ def strided_slice(
         "shrink_axis_mask": shrink_axis_mask,
     }
     result = strided_slice_op(input_, begin, end, strides, **masks, name=name)
-    if var is not None:
+    if var is None:
+        result.assign = _assign_to_no_variable
+    else:
         scope = f"{name or result.op.name}_assign"
 
         def assign(value: Any, name: str | None = None) -> Any:

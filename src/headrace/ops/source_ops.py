@@ -14,6 +14,7 @@ from headrace.core.dtypes import show_type
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.devices.resources import ResourceHandle
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
 from headrace.graph.lowering import Pass
@@ -235,17 +236,23 @@ def prevent_gradient(input, message=None, name=None):
     """Return the same value; asking for a gradient through it is an error that says `message`."""
 
 
+def _guaranteed(x: Any) -> Any:
+    if isinstance(x, ResourceHandle):
+        raise ValueError("Input tensor cannot be a resource variable handle.")
+    return x
+
+
 @export("guarantee_const")
 @define(
     "GuaranteeConst",
     "input: T -> output: T",
     "T: type",
     infer=infer.same_as(0),
-    kernel=lambda x: x,
+    kernel=_guaranteed,
     gradient=lambda b, op, dy: dy,
     effect=Effect.READS,
     samples=unary(),
-    simplify=equals_input,
+    simplify=lambda node: None if node.attrs["T"].name == "resource" else equals_input(node),
 )
 def guarantee_const(input, name=None):
     """Return the same value, which the caller promises never changes from step to step."""

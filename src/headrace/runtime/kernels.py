@@ -333,6 +333,8 @@ def take(slots: list[Any], index: int) -> Any:
         return np.array(value) if value.ndim else value[()]
     if not isinstance(value, np.ndarray):
         return value
+    if value.dtype.names:  # quantized numbers, which leave as the integers that they hold
+        return np.array(value.view(value.dtype[0]))[()]
     if not value.ndim:
         return value[()]
     base = value.base
