@@ -399,7 +399,6 @@ if TYPE_CHECKING:
         Print as Print,
         add_check_numerics_ops as add_check_numerics_ops,
         group as group,
-        print_tensors as print,
         tuple_tensors as tuple,
         verify_tensor_all_finite as verify_tensor_all_finite,
     )
@@ -523,6 +522,9 @@ if TYPE_CHECKING:
     from headrace.ops.positions import (
         argmax as argmax,
         argmin as argmin,
+    )
+    from headrace.ops.printing import (
+        print_tensors as print,
     )
     from headrace.ops.python_functions import (
         numpy_function as numpy_function,
@@ -1769,7 +1771,7 @@ _HOMES = {
     "placeholder_with_default": "headrace.ops.source_ops:placeholder_with_default",
     "polygamma": "headrace.ops.special_functions:polygamma",
     "pow": "headrace.ops.arithmetic:pow",
-    "print": "headrace.ops.control:print_tensors",
+    "print": "headrace.ops.printing:print_tensors",
     "py_func": "headrace.ops.python_functions:py_func",
     "py_function": "headrace.eager.python_functions:py_function",
     "python": "headrace.api.python",

@@ -571,7 +571,7 @@ def shape_n(input: Any, out_type: Any = ..., name: str | None = None) -> list[Te
     ...
 
 def sign(x: Any, name: str | None = None) -> Tensor:
-    """Return -1, 0 or 1, or, for complex numbers, x / |x| (0 for 0)."""
+    """Return -1, 0 or 1 (0 for NaN), or, for complex numbers, x / |x| (0 for 0)."""
     ...
 
 def sin(x: Any, name: str | None = None) -> Tensor:
