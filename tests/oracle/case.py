@@ -48,15 +48,30 @@ def flatten(value):
     return [value]
 
 
+def static_shapes(graph):
+    """What `tensor.shape` says of every tensor, as text: a line per operation in the order of the
+    graph, its outputs' shapes separated by blanks ("[2,?]" for (2, ?), "*" for an unknown rank).
+    """
+    return "\n".join(" ".join(map(_show, op.outputs)) for op in graph.get_operations())
+
+
+def _show(tensor):
+    if tensor.shape.ndims is None:
+        return "*"
+    sizes = tensor.shape.as_list()
+    return "[%s]" % ",".join("?" if n is None else str(n) for n in sizes)
+
+
 def run(tf, entry):
     """Build and run one case; returns (names of the fetched tensors, their values, the GraphDef's
-    bytes).
+    bytes, the static shapes of the graph's tensors).
     """
     with tf.Graph().as_default() as g:
         leaves = flatten(entry["build"](tf))
         leaves = [leaf if hasattr(leaf, "op") else tf.convert_to_tensor(leaf) for leaf in leaves]
         leaves = [getattr(leaf, "_as_graph_element", lambda t=leaf: t)() for leaf in leaves]
         definition = g.as_graph_def().SerializeToString()
+        shapes = static_shapes(g)
         names = [leaf.name for leaf in leaves]
         with tf.Session(graph=g) as session:
             initializers = [v.initializer for v in tf.global_variables() + tf.local_variables()]
@@ -65,4 +80,4 @@ def run(tf, entry):
             if entry["tables"]:
                 session.run(tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS))
             values = session.run(leaves, entry["feeds"])
-    return names, values, definition
+    return names, values, definition, shapes

@@ -72,7 +72,7 @@ def _attr(value):
 def test_same_values_and_nodes(key):
     entry = CASES[key]
     names, expected, graph_def = recorded(key)
-    ours_names, ours, data = run(tf, entry)
+    ours_names, ours, data, _ = run(tf, entry)
     if entry["graph"]:
         assert summary(proto.GraphDef.FromString(data)) == summary(graph_def)
         assert ours_names == names

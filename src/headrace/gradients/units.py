@@ -33,7 +33,7 @@ from headrace.graph.contexts import (
 from headrace.graph.definition import Kind
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
-from headrace.graph.inference import constant_value, partial_value
+from headrace.graph.inference import known_value, partial_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.cond import open_branches, record_branches
 from headrace.ops.convert import convert_to_tensor, name_scope
@@ -452,7 +452,7 @@ class Backwards(WhileContext):
         op = value.op
         if op.definition.flow is Flow.ENTER and op._attrs["is_constant"]:
             return self.AddValue(op._inputs[0])
-        constant = constant_value(value)
+        constant = known_value(value)
         if constant is not None:
             with _inside(self.graph, self):
                 return b.constant(constant, value.dtype.base_dtype)

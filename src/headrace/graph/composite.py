@@ -12,7 +12,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
-from headrace.graph.inference import constant_value, partial_value
+from headrace.graph.inference import constant_value_as_shape
 from headrace.graph.operation import Operation, Tensor
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class IndexedSlices:
             return TensorShape(None)
         if not isinstance(self._dense_shape, Tensor):
             return TensorShape(self._dense_shape)
-        return _shape_of(self._dense_shape)
+        return constant_value_as_shape(self._dense_shape)
 
     @property
     def _type_spec(self) -> IndexedSlicesSpec:
@@ -180,7 +180,7 @@ class SparseTensor:
 
     @property
     def shape(self) -> TensorShape:
-        return _shape_of(self._dense_shape)
+        return constant_value_as_shape(self._dense_shape)
 
     def get_shape(self) -> TensorShape:
         return self.shape
@@ -207,14 +207,3 @@ class SparseTensor:
         )
 
     __repr__ = __str__
-
-
-def _shape_of(vector: Tensor) -> TensorShape:
-    value = constant_value(vector)
-    if value is not None:
-        return TensorShape([None if n < 0 else int(n) for n in value])
-    partial = partial_value(vector)
-    if partial is not None:
-        return TensorShape([None if n is None or n < 0 else int(n) for n in partial])
-    length = vector.shape.sizes
-    return TensorShape([None] * length[0] if length and length[0] is not None else None)

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
+from headrace.core.shapes import TensorShape
 from headrace.graph.flow import Flow
 from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
@@ -35,6 +36,7 @@ __all__ = [
     "expect",
     "lookup",
     "register",
+    "unfolded",
 ]
 
 
@@ -91,7 +93,10 @@ class Definition:
     kernel    (*inputs, **attributes it names) -> an array, or a tuple with one per output
     gradient  (b, op, *output gradients) -> one gradient (or None) per input
     fold      (op) -> the outputs' values, or None: what static shapes alone decide (Shape, Rank,
-              Size)
+              Size); `unfolded` if nothing is to be known
+    as_shape  (op, output index, value) -> the TensorShape that this output, a vector, stands for,
+              where value(tensor) is what is known of a tensor; None if it isn't more than usual
+    static    (op, value, partial) -> what tf.get_static_value says of the output
     native    a faster kernel of the same meaning, or None; where it is not for the inputs, it
               returns NotImplemented or raises `devices.onednn.Unsupported`
     lower     the same meaning as loops, for the compiler (see graph.lowering), or None
@@ -112,6 +117,8 @@ class Definition:
     effect: Effect = Effect.PURE
     kind: Kind = Kind.OTHER
     fold: Callable[..., Any] | None = None
+    as_shape: Callable[..., TensorShape | None] | None = None
+    static: Callable[..., Any] | None = None
     native: Callable[..., Any] | None = None
     lower: Lowering | None = None
     simplify: Callable[..., Any] | None = None
@@ -146,6 +153,10 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<Definition {self.schema}>"
+
+
+def unfolded(op: Any) -> None:
+    """The `fold` rule of an op whose output is never known before the step, because it may be fed."""
 
 
 _DEFINITIONS: dict[str, Definition] = {}

@@ -7,12 +7,21 @@ for a single output, a TensorShape, a tuple of sizes or None (unknown); for seve
 of these each.
 
 The same rules serve the nodes of a Dataflow, where more is known: the shapes of feeds, and which
-values are constants of the step.
+values are constants of the step. How much a rule sees of an input's value depends on who asks:
+
+- `known_value` and `known_shape`, for operations, see what TensorFlow's shape functions see, no
+  less and no more, because programs look at the result: a value is computed from constants as a
+  whole or not at all; of a shape, single sizes are known where it is put together by the ops that
+  have an `as_shape` rule (Shape, Pack, ConcatV2, StridedSlice).
+- `constant_value` and `constant_value_as_shape`, for functions that build graphs, see what
+  `tf.get_static_value` sees: through the few ops that have a `static` rule.
+- `partial_value`, for nodes, sees as much as it can: known elements next to unknown ones, through
+  whatever ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +29,25 @@ import numpy as np
 from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.dataflow import Feed, Node, Value
-from headrace.graph.definition import Effect, Kind, bind_kernel
+from headrace.graph.definition import Effect, Kind, bind_kernel, unfolded
+from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = [
     "InferenceContext",
     "constant_value",
+    "constant_value_as_shape",
     "infer_shapes",
     "inferred_shapes",
+    "known_shape",
+    "known_value",
     "partial_value",
     "run_kernel",
+    "static_by_kernel",
 ]
 
 _MOST_ELEMENTS = 4096  # Larger values are never shapes, axes or sizes.
+_MOST_COMPUTED = 1 << 20  # elements on the way from constants to a known value
 _MOST_OPERATIONS = 128  # Evaluating is for what leads to a shape, not for whole programs.
 _UNKNOWN = TensorShape(None)
 
@@ -52,30 +67,45 @@ class InferenceContext:
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of flat input `index`, if it is known now."""
-        return constant_value(self.op._inputs[index])
+        tensor = self.op._inputs[index]
+        return _whole_value(tensor) if self.settled else known_value(tensor)
 
     def ints(self, index: int) -> list[int | None] | None:
         """The known elements of an integer vector (or scalar); None if not even its length is
         known.
         """
-        value = partial_value(self.op._inputs[index])
-        if value is None:
-            shape = self.op._inputs[index]._shape.sizes
-            if shape is None or len(shape) > 1 or (shape and shape[0] is None):
-                return None
-            return [None] * (shape[0] if shape else 1)  # type: ignore[operator]
-        return [None if v is None else int(v) for v in value.ravel().tolist()]
+        tensor = self.op._inputs[index]
+        if self.settled:
+            value = partial_value(tensor)
+            if value is not None:
+                return [None if v is None else int(v) for v in value.ravel().tolist()]
+        else:
+            value = known_value(tensor)
+            if value is not None:
+                return [int(v) for v in value.ravel().tolist()]
+        shape = tensor._shape.sizes
+        if shape is None or len(shape) > 1 or (shape and shape[0] is None):
+            return None
+        return [None] * (shape[0] if shape else 1)  # type: ignore[operator]
 
     def shape_from(self, index: int) -> TensorShape:
         """The shape that an integer vector input stands for; -1 and unknown elements are unknown
         sizes.
         """
+        tensor = self.op._inputs[index]
+        if not self.settled:
+            if tensor._shape.rank not in (None, 1):
+                raise ValueError(f"Shape must be rank 1 but is rank {tensor._shape.rank}")
+            return known_shape(tensor)
         sizes = self.ints(index)
-        if sizes is None:
-            return _UNKNOWN
-        if any(n is not None and n < -1 for n in sizes):
-            raise ValueError(f"Dimension sizes must be at least -1, but are {sizes}")
-        return TensorShape.of(tuple(None if n == -1 else n for n in sizes))
+        return _UNKNOWN if sizes is None else _shape_of(sizes)
+
+
+def _shape_of(sizes: Sequence[int | None]) -> TensorShape:
+    for n in sizes:
+        if n is not None and n < -1:
+            raise ValueError(f"Invalid value in tensor used for shape: {n}")
+    return TensorShape.of(tuple(None if n == -1 else n for n in sizes))
 
 
 def infer_shapes(op: Operation) -> None:
@@ -134,8 +164,149 @@ def _shape_error(op: Operation | Node, error: Exception) -> ShapeError:
     return ShapeError(f"{words_of_op(error)} {where}", op=op)
 
 
-def constant_value(tensor: Tensor | Value) -> np.ndarray | None:
-    """Return the value of `tensor` if it follows from constants and static shapes, else None."""
+# -- What shape rules see of a tensor of the graph -------------------------------------------------
+
+
+def known_value(tensor: Tensor) -> np.ndarray | None:
+    """Return the value of `tensor` as TensorFlow's shape functions see it, else None.
+
+    The value is computed from constants, and from Shape, Size and Rank of tensors whose shapes are
+    known; what those ops give is not itself a constant. Nothing is computed through a Merge or out
+    of a loop; a value that enters a loop is known inside, unless more is computed from it.
+    """
+    return _compute(tensor, {}, asked=True)
+
+
+def _compute(
+    tensor: Tensor, known: dict[Tensor, np.ndarray | None], asked: bool = False
+) -> np.ndarray | None:
+    """The value of `tensor`; `known` has those found on the way. asked: it's not one on the way."""
+    if tensor.held is not None:
+        return tensor.held
+    if tensor in known:
+        return known[tensor]
+    if len(known) >= _MOST_OPERATIONS:
+        return None
+    known[tensor] = None  # counts, while its inputs are computed
+    value = known[tensor] = _compute_op(tensor, known, asked)
+    return value
+
+
+def _compute_op(
+    tensor: Tensor, known: dict[Tensor, np.ndarray | None], asked: bool
+) -> np.ndarray | None:
+    op = tensor.op
+    definition = op.definition
+    fold = definition.fold
+    if fold is unfolded or definition.effect is not Effect.PURE:
+        return None
+    if not op._inputs:
+        return None if fold is None else fold(op)[tensor.value_index]
+    if definition.static is not None and fold is not None and not asked:
+        value = definition.static(op, known_value, False)  # the shape alone may decide it
+        if value is not None:
+            return value
+    if definition.flow in (Flow.MERGE, Flow.EXIT, Flow.TRIGGER):
+        return None
+    if definition.flow is Flow.ENTER and not asked:
+        return None
+    inputs = []
+    for t in op._inputs:
+        value = None if t.dtype._is_ref_dtype else _compute(t, known)
+        if value is None or value.size > _MOST_COMPUTED:
+            return None
+        inputs.append(value)
+    if definition.flow is not None:
+        taken = int(inputs[1]) if definition.flow is Flow.SWITCH else 0
+        return inputs[0] if taken == tensor.value_index else None
+    if not _is_small(op, _MOST_COMPUTED):
+        return None
+    results = run_kernel(op, inputs)
+    return None if results is None else np.asarray(results[tensor.value_index])
+
+
+def known_shape(
+    tensor: Tensor, value: Callable[[Tensor], np.ndarray | None] = known_value
+) -> TensorShape:
+    """Return the shape that an integer vector stands for, as far as TensorFlow's shape functions
+    know it; a scalar has to be -1, which stands for any shape.
+
+    value: what is known of the tensors that the vector is made of.
+    """
+    sizes = tensor._shape.sizes
+    if sizes == ():
+        scalar = value(tensor)
+        if scalar is None or scalar != -1:
+            raise ValueError(
+                f"Received a scalar with {'unknown ' if scalar is None else ''}value "
+                f"{'' if scalar is None else scalar} as shape; require a statically known scalar "
+                "with value '-1' to describe an unknown shape."
+            )
+        return _UNKNOWN
+    if sizes is not None and len(sizes) != 1:
+        raise ValueError(f"Shape must be rank 1 but is rank {len(sizes)}")
+    if sizes == (0,):
+        return TensorShape.of(())
+    rule = tensor.op.definition.as_shape
+    found = None if rule is None else rule(tensor.op, tensor.value_index, value)
+    if found is not None:
+        return found
+    known = value(tensor)
+    if known is not None:
+        return _shape_of(known.ravel().tolist())
+    return _UNKNOWN if sizes is None or sizes[0] is None else TensorShape.of((None,) * sizes[0])
+
+
+# -- What functions that build graphs see ----------------------------------------------------------
+
+
+def constant_value(tensor: Tensor | Value, partial: bool = False) -> np.ndarray | None:
+    """Return the value of `tensor` as `tf.get_static_value` does, else None.
+
+    Who asks may build the graph accordingly, so that the tensor can't be fed any more.
+
+    partial: the elements of a Pack that aren't known are None.
+    """
+    if isinstance(tensor, Value):
+        return _whole_value(tensor)
+    value = _static(tensor, partial)
+    if value is not None:
+        tensor.graph.prevent_feeding(tensor)
+    return value
+
+
+def _static(tensor: Tensor, partial: bool) -> np.ndarray | None:
+    if tensor.held is not None:
+        return tensor.held
+    op = tensor.op
+    if not op._inputs and op.definition.fold is not None:
+        return op.definition.fold(op)[tensor.value_index]
+    rule = op.definition.static
+    return None if rule is None else rule(op, constant_value, partial)
+
+
+def constant_value_as_shape(tensor: Tensor) -> TensorShape:
+    """Return the shape that an integer vector stands for, as far as `constant_value` knows it."""
+    return known_shape(tensor, constant_value)
+
+
+def static_by_kernel(op: Operation, value: Callable[[Tensor], Any], partial: bool) -> Any:
+    """The `static` rule of an op whose only output is known if its inputs are."""
+    inputs = []
+    for t in op._inputs:
+        found = value(t)
+        if found is None:
+            return None
+        inputs.append(found)
+    results = run_kernel(op, inputs)
+    return None if results is None else np.asarray(results[0])
+
+
+# -- What is known of the values of a step ---------------------------------------------------------
+
+
+def _whole_value(tensor: Tensor | Value) -> np.ndarray | None:
+    """The value of `tensor`, if all of it is known."""
     value = _evaluate(tensor, {})
     if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
         return None
@@ -145,8 +316,8 @@ def constant_value(tensor: Tensor | Value) -> np.ndarray | None:
 
 
 def partial_value(tensor: Tensor | Value) -> np.ndarray | None:
-    """As `constant_value`, but with None for each element that isn't known: shapes are often known
-    in part.
+    """Return the value of `tensor` with None for each element that isn't known: shapes are often
+    known in part. None if nothing is known.
     """
     return _evaluate(tensor, {})
 
@@ -198,10 +369,10 @@ def _unknowns(tensor: Any) -> np.ndarray | None:
     return np.full(sizes, None, object)  # type: ignore[arg-type]
 
 
-def _is_small(op: Operation | Node) -> bool:
+def _is_small(op: Operation | Node, most: int = _MOST_ELEMENTS) -> bool:
     for t in (*op._inputs, *op._outputs):
         count = t._shape.num_elements()
-        if count is not None and count > _MOST_ELEMENTS:
+        if count is not None and count > most:
             return False
     return True
 

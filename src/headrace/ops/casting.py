@@ -14,6 +14,7 @@ from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
 from headrace.graph.composite import IndexedSlices, SparseTensor
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import static_by_kernel
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
@@ -103,6 +104,7 @@ _PAIRS = [
     infer=infer.same_as(0),
     kernel=_cast,
     gradient=_cast_gradient,
+    static=static_by_kernel,
     kind=Kind.ELEMENTWISE,
     samples=[
         *[Sample(r(2, 3), SrcT=s, DstT=d) for s, d in _PAIRS],

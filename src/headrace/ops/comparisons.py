@@ -10,6 +10,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.graph.inference import static_by_kernel
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
@@ -55,6 +56,7 @@ def _equality_op(op_type: str, kernel: Callable[..., Any], lower: Callable[..., 
         f"T: {_COMPARABLE}; incompatible_shape_error: bool = True",
         infer=_equality_infer,
         kernel=kernel,
+        static=static_by_kernel,
         kind=Kind.ELEMENTWISE,
         samples=[*pairs(), different],
         commutative=True,

@@ -15,7 +15,7 @@ from headrace.core import nest, source
 from headrace.core.export import export
 from headrace.graph.contexts import CondContext
 from headrace.graph.default import get_default_graph
-from headrace.graph.inference import constant_value
+from headrace.graph.inference import constant_value, known_value
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.control import with_dependencies
@@ -161,6 +161,8 @@ def smart_constant_value(pred: Any) -> bool | None:
     """
     if isinstance(pred, Tensor):
         value = constant_value(pred)
+        if value is None:
+            value = known_value(pred)
         return None if value is None else bool(value)
     if hasattr(pred, "_as_graph_element"):
         return None

@@ -12,7 +12,7 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import Dimension, TensorShape
 from headrace.graph.composite import IndexedSlices, SparseTensor, SparseTensorValue
-from headrace.graph.inference import constant_value, partial_value
+from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import convert
 from headrace.ops.convert import (
@@ -194,7 +194,10 @@ def is_tensor(x: Any) -> bool:
 def get_static_value(tensor: Any, partial: bool = False) -> Any:
     """Return the value of a tensor if it follows from constants and static shapes, else None.
 
-    partial: elements of a vector that aren't known are None.
+    A value that is no tensor is returned as it is; of a variable, nothing is known.
+
+    partial: elements of a stacked vector that aren't known are None.
     """
-    value = partial_value(tensor) if partial else constant_value(tensor)
-    return value
+    if isinstance(tensor, Tensor):
+        return constant_value(tensor, partial)
+    return None if is_tensor(tensor) else tensor

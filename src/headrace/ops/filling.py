@@ -18,8 +18,9 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace.graph.inference import static_by_kernel
 from headrace.graph.lowering import Elementwise, Site
-from headrace.graph.operation import Tensor
+from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -50,8 +51,8 @@ def zero_array(shape: Any, dtype: np.dtype) -> np.ndarray:
 def _fill_infer(c: Any, dims: TensorShape, value: TensorShape) -> TensorShape:
     dims.with_rank(1)
     value.with_rank(0)
-    sizes = c.ints(0)
-    if sizes is not None and any(n is not None and n < 0 for n in sizes):
+    known = c.value(0)
+    if known is not None and known.size and known.min() < 0:
         raise ValueError("Fill dimensions must be >= 0")
     return c.shape_from(0)
 
@@ -68,6 +69,13 @@ def _fill_kernel(dims: np.ndarray, value: np.ndarray) -> np.ndarray:
     return np.full(sizes, value, np.asarray(value).dtype)
 
 
+def _fill_static(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
+    shape, element = op._outputs[0]._shape, value(op._inputs[1])
+    if element is None or not shape.is_fully_defined():
+        return None
+    return np.full(shape.sizes, element, element.dtype)  # type: ignore[arg-type]
+
+
 @export("fill")
 @define(
     "Fill",
@@ -75,6 +83,7 @@ def _fill_kernel(dims: np.ndarray, value: np.ndarray) -> np.ndarray:
     "T: type; index_type: {index} = int32",
     infer=_fill_infer,
     kernel=_fill_kernel,
+    static=_fill_static,
     gradient=lambda b, op, dy: (None, b.reduce_sum(dy)),
     samples=[Sample([2, 3], r()), Sample(np.zeros(0), r()), Sample([0, 2], r())],
     lower=Elementwise(lambda e, value: value, operands=(1,)),
@@ -301,6 +310,7 @@ def _range_lowered(e: Any, start: Any, delta: Any) -> Any:
     "Tidx: {bfloat16|float32|float64|int32|int64} = int32",
     infer=_range_infer,
     kernel=_range_kernel,
+    static=static_by_kernel,
     gradient=NOT_DIFFERENTIABLE,
     samples=[Sample(0, 5, 1), Sample(9, 2, -3), Sample(3, 3, 1)],
     lower=Elementwise(_range_lowered, operands=(0, 2)),

@@ -15,7 +15,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape, all_known, show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.inference import constant_value
+from headrace.graph.inference import constant_value, known_shape, static_by_kernel
 from headrace.graph.lowering import Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.accumulation import widened
@@ -61,6 +61,14 @@ def _concat_shape(shapes: list[TensorShape], axis: Any) -> Any:
 def _concat_v2_infer(c: Any, shapes: list[TensorShape], axis: TensorShape) -> Any:
     axis.with_rank(0)
     return _concat_shape(shapes, c.value(len(shapes)))
+
+
+def _joined_shape(vectors: list[Tensor], value: Any) -> TensorShape:
+    """The shape that vectors stand for one after the other."""
+    shape = TensorShape(())
+    for vector in vectors:
+        shape = shape.concatenate(known_shape(vector, value))
+    return shape
 
 
 def _concat(values: Any, axis: Any) -> np.ndarray:
@@ -134,6 +142,8 @@ def _concat_old_pieces(site: Site) -> list[View | None] | None:
     infer=_concat_v2_infer,
     kernel=_concat,
     gradient=_concat_gradient,
+    as_shape=lambda op, index, value: _joined_shape(op._inputs[:-1], value),
+    static=static_by_kernel,
     kind=Kind.MOVEMENT,
     samples=[
         Sample([r(2, 3), r(1, 3)], 0),
@@ -163,6 +173,8 @@ def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "N: int >= 2; T: type",
     infer=_concat_old_infer,
     kernel=lambda axis, values: _concat(values, axis),
+    as_shape=lambda op, index, value: _joined_shape(op._inputs[1:], value),
+    static=static_by_kernel,
     gradient=_concat_old_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(0, [r(2, 3), r(1, 3)]), Sample(1, [r(2, 3), r(2, 2)])],

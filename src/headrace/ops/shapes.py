@@ -52,6 +52,12 @@ def _shape_fold(op: Operation) -> list[np.ndarray] | None:
     return None if sizes is None else [_sizes_array(sizes, op._attrs["out_type"])]
 
 
+def _static_fold(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
+    """What `fold` says of the only output, if it is the whole value."""
+    folded = op.definition.fold(op)  # type: ignore[misc]
+    return None if folded is None or folded[0].dtype == object else folded[0]
+
+
 def _shape_kernel(x: Any, *, out_type: Any) -> np.ndarray:
     return np.array(np.shape(x), out_type.numpy)
 
@@ -63,6 +69,8 @@ def _shape_kernel(x: Any, *, out_type: Any) -> np.ndarray:
     infer=lambda c, x: (x.rank,),
     kernel=_shape_kernel,
     fold=_shape_fold,
+    as_shape=lambda op, index, value: op._inputs[index]._shape,
+    static=_static_fold,
     samples=[Sample(r(2, 3)), Sample(r()), Sample(r(0, 2))],
 )
 def shape_op(input, out_type=None, name=None):
@@ -83,6 +91,7 @@ def _shape_n_fold(op: Operation) -> list[Any] | None:
     infer=lambda c, xs: [(x.rank,) for x in xs],
     kernel=lambda xs, *, out_type: [np.array(np.shape(x), out_type.numpy) for x in xs],
     fold=_shape_n_fold,
+    as_shape=lambda op, index, value: op._inputs[index]._shape,
     samples=[Sample([r(2, 3), r(4)])],
 )
 def shape_n(input, out_type=dtypes.int32, name=None):
@@ -101,6 +110,7 @@ def _rank_fold(op: Operation) -> list[np.ndarray] | None:
     infer=infer.scalar,
     kernel=lambda x: np.array(np.ndim(x), np.int32),
     fold=_rank_fold,
+    static=_static_fold,
     samples=unary(),
 )
 def rank_op(input, name=None):
@@ -119,6 +129,7 @@ def _size_fold(op: Operation) -> list[np.ndarray] | None:
     infer=infer.scalar,
     kernel=lambda x, *, out_type: np.array(np.size(x), out_type.numpy),
     fold=_size_fold,
+    static=_static_fold,
     samples=unary(),
 )
 def size_op(input, out_type=None, name=None):

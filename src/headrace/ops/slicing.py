@@ -16,11 +16,11 @@ from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.inference import partial_value
+from headrace.graph.inference import known_shape, partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
-from headrace.ops import convert
+from headrace.ops import convert, infer
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
@@ -39,18 +39,27 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 
 def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) -> Any:
-    begins, sizes = c.ints(1), c.ints(2)
-    length = next((len(v) for v in (begins, sizes, x.sizes) if v is not None), None)
-    if length is None:
-        return None
-    begins = [None] * length if begins is None else begins
-    sizes = [None] * length if sizes is None else sizes
-    whole = (None,) * length if x.sizes is None else x.sizes
-    if not len(begins) == len(sizes) == len(whole):
-        raise ValueError(f"Shape must be rank {len(begins)} but is rank {len(whole)}")
+    (length,) = infer.with_rank(begin, 1).merge_with(infer.with_rank(size, 1)).sizes
+    whole = x.sizes if length is None else infer.with_rank(x, length).sizes
+    sizes = c.value(2)
+    if sizes is None:
+        known = c.shape_from(2)
+        return known if whole is None or known.sizes is not None else (None,) * len(whole)
+    begins = infer.with_rank(c.shape_from(1), len(sizes)).sizes
+    whole = (None,) * len(sizes) if whole is None else whole
     return tuple(
-        _slice_size(i, *entry) for i, entry in enumerate(zip(whole, begins, sizes, strict=True))
+        int(n) if n != -1 else _rest(*entry)
+        for n, *entry in zip(sizes, whole, begins, strict=True)
     )
+
+
+def _rest(whole: int | None, begin: int | None) -> int | None:
+    """What is left of an axis from `begin` on."""
+    if whole is None or begin is None:
+        return None
+    if begin > whole:
+        raise ValueError(f"Negative dimension size caused by subtracting {begin} from {whole}")
+    return whole - begin
 
 
 def _slice_size(i: int, whole: int | None, begin: int | None, size: int | None) -> int | None:
@@ -223,8 +232,27 @@ def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
     if x.sizes is None or not lengths:
         return None
     (length,) = lengths
+    if not c.settled and c.value(3) is None:
+        return None
     begin, end, strides = (c.ints(i) or [None] * length for i in (1, 2, 3))
+    if not c.settled and (None in begin or None in end):
+        begin = end = [None] * length  # TensorFlow takes both or neither
     return resolve_strided_slice(x.sizes, begin, end, strides, _masks(c.attrs))[1]
+
+
+def _part_of_shape(op: Operation, index: int, value: Any) -> TensorShape | None:
+    """The shape that a slice of a vector stands for, if it's a plain `vector[begin:end:stride]`."""
+    vector, *ends = op._inputs
+    begin_mask, end_mask, *others = _masks(op._attrs)
+    if any(others) or begin_mask > 1 or end_mask > 1 or any(t._shape.sizes != (1,) for t in ends):
+        return None
+    begin, end, stride = (None if found is None else int(found[0]) for found in map(value, ends))
+    begin = 0 if begin_mask else begin
+    end = None if end_mask else end
+    if stride is None or stride <= 0 or begin is None or (end is None and not end_mask):
+        return None
+    sizes = known_shape(vector, value).sizes
+    return TensorShape(None) if sizes is None else TensorShape.of(sizes[begin:end:stride])
 
 
 def _strided_kernel(
@@ -313,6 +341,7 @@ _ATTRS = "; ".join(["T: type; Index: {index}", *[f"{name}: int = 0" for name in 
     _ATTRS,
     infer=_strided_infer,
     kernel=_strided_kernel,
+    as_shape=_part_of_shape,
     gradient=_strided_gradient,
     kind=Kind.MOVEMENT,
     samples=[

@@ -16,7 +16,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import ResourceHandle
 from headrace.graph.composite import SparseTensor
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample, unfolded
 from headrace.graph.lowering import Pass
 from headrace.graph.operation import Tensor
 from headrace.ops import convert, infer
@@ -156,7 +156,7 @@ def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     infer=_with_default_infer,
     kernel=lambda x: x,
     gradient=lambda b, op, dy: dy,
-    fold=lambda op: None,
+    fold=unfolded,
     samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(2), shape=[2])],
     lower=Pass(),
     simplify=equals_input,

@@ -63,6 +63,26 @@ def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
     return result
 
 
+def _packed_shape(op: Operation, index: int, value: Any) -> TensorShape:
+    """The shape whose sizes the inputs are; negative ones are unknown too."""
+    known = [value(t) for t in op._inputs]
+    return TensorShape([None if n is None or n < 0 else int(n) for n in known])
+
+
+def _pack_static(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
+    if op._attrs["axis"] != 0:
+        return None
+    rows = [value(t, partial) for t in op._inputs]
+    if all(row is not None for row in rows):
+        return np.stack(rows)
+    if not partial:
+        return None
+    known = np.empty(len(rows), object)
+    for i, row in enumerate(rows):
+        known[i] = row if row is None or np.ndim(row) else row[()]
+    return known
+
+
 def _pack_pieces(site: Site) -> list[View | None]:
     """Each input fills one place along the new axis."""
     to = site.output_shapes[0]
@@ -77,6 +97,8 @@ def _pack_pieces(site: Site) -> list[View | None]:
     "N: int >= 1; T: type; axis: int = 0",
     infer=_pack_infer,
     kernel=_pack_kernel,
+    as_shape=_packed_shape,
+    static=_pack_static,
     gradient=lambda b, op, dy: b.unstack(dy, len(op.inputs), op._attrs["axis"]),
     kind=Kind.MOVEMENT,
     samples=[
