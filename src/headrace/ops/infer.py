@@ -114,6 +114,7 @@ def reduced_sizes(sizes: Sizes, axes: list[int], keep: bool) -> Sizes:
 
 def reduction(c: InferenceContext, x: TensorShape, axes_shape: TensorShape) -> Any:
     """The input's shape without (or with 1 for) the reduced axes, which are input 1."""
+    axes_shape.with_rank_at_most(1)
     keep = c.attrs["keep_dims"]
     axes = c.value(1)
     if x.sizes is None:

@@ -5,6 +5,7 @@ Each op's gradient is its counterpart: what joined is cut again, what was cut is
 
 from __future__ import annotations
 
+import math
 from itertools import accumulate
 from typing import Any
 
@@ -279,17 +280,17 @@ def split_op(split_dim, value, num_split, name=None):
 
 def _split_v_infer(c: Any, value: TensorShape, _: TensorShape, axis: TensorShape) -> Any:
     count, sizes = c.attrs["num_split"], value.sizes
-    pieces, at = c.ints(1), c.value(2)
+    pieces, at = c.value(1), c.value(2)
     if sizes is None:
         return [None] * count
     if at is None:
         return [(None,) * len(sizes)] * count
     at = check_axis(at, len(sizes), "split_dim")
     if pieces is None:
-        pieces = [None] * count
-    elif None not in pieces:
-        pieces = _resolved_sizes(pieces, count, sizes[at])
-    found = [None if n is None or n < 0 else n for n in pieces]
+        found: list[int | None] = [None] * count
+    else:
+        resolved = _resolved_sizes(pieces.ravel().tolist(), count, sizes[at])
+        found = [None if n < 0 else n for n in resolved]
     return [(*sizes[:at], n, *sizes[at + 1 :]) for n in found]
 
 
@@ -364,15 +365,11 @@ def split(
 
 
 def _tile_infer(c: Any, x: TensorShape, multiples: TensorShape) -> Any:
-    times = c.ints(1)
-    if times is None:
-        return None if x.sizes is None else (None,) * len(x.sizes)
+    times = c.shape_from(1)
     if x.sizes is None:
-        return (None,) * len(times)
-    if len(times) != len(x.sizes):
-        raise ValueError(f"Shape must be rank {len(x.sizes)} but is rank {len(times)}")
-    _check_multiples(times)
-    return tuple(None if None in (n, m) else n * m for n, m in zip(x.sizes, times, strict=True))
+        return times if times.sizes is None else (None,) * len(times.sizes)
+    pairs = zip(x.sizes, times.with_rank(len(x.sizes)).as_list(), strict=True)
+    return tuple(0 if 0 in pair else None if None in pair else math.prod(pair) for pair in pairs)
 
 
 def _check_multiples(times: list[Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
-from headrace.graph.inference import partial_value
+from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
@@ -33,7 +33,8 @@ def _pad_infer(c: Any, x: TensorShape, paddings: TensorShape, *rest: TensorShape
     if x.sizes is None:
         return None if rank is None else (None,) * rank
     if amounts is None:
-        added = _shared(c.op._inputs[1]) or [None] * len(x.sizes)
+        shared = _shared(c.op._inputs[1]) if c.settled else None
+        added = shared or [None] * len(x.sizes)
     else:
         added = _checked(amounts, len(x.sizes)).sum(1).tolist()
     pairs = zip(x.sizes, added, strict=True)
@@ -270,4 +271,22 @@ def pad(
         result = mirror_pad(tensor, paddings, mode=kind, name=name)
     else:
         raise ValueError(f"Unknown padding mode: {mode}")
+    known, sizes = _known_paddings(paddings), result.op.inputs[0].shape.sizes
+    if known is not None and sizes is not None and not result.shape.is_fully_defined():
+        result.set_shape([_padded(*pair) for pair in zip(sizes, known, strict=False)])
     return result
+
+
+def _known_paddings(paddings: Any) -> Any:
+    """What is known of paddings: None for a tensor, a row or an amount that isn't."""
+    if isinstance(paddings, Tensor):
+        return constant_value(paddings, partial=True)
+    if isinstance(paddings, list | tuple):
+        return [_known_paddings(p) for p in paddings]
+    return paddings
+
+
+def _padded(size: int | None, amounts: Any) -> int | None:
+    if size is None or amounts is None or any(amount is None for amount in amounts):
+        return None
+    return size + sum(int(amount) for amount in amounts)

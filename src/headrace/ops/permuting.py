@@ -12,7 +12,6 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
-from headrace.ops import infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -46,13 +45,21 @@ def _permutation(perm: Any, rank: int) -> list[int]:
 
 
 def _transpose_infer(c: Any, x: TensorShape, perm: TensorShape) -> Any:
-    axes = c.value(1)
-    if axes is not None and x.sizes is not None:
-        if np.ndim(axes) == 1 and len(axes) != len(x.sizes):
-            raise ValueError(f"Dimension must be {len(x.sizes)} but is {len(axes)}")
-        return tuple(x.sizes[a] for a in _permutation(axes, len(x.sizes)))
-    rank = x.rank if x.rank is not None else perm.with_rank(1).as_list()[0]
-    return None if rank is None else (None,) * rank
+    axes, rank = c.value(1), x.rank
+    if rank is None:
+        rank = perm.num_elements() if axes is None else axes.size
+        if rank is None or rank < 2:
+            return None  # one element may be meant for a scalar too
+        x = x.with_rank(rank)
+    count = perm.with_rank(1).as_list()[0]
+    if count not in (None, rank):
+        raise ValueError(f"Dimension must be {rank} but is {count}")
+    if axes is None:
+        return (None,) * rank
+    for axis in axes.tolist():
+        if not -rank <= axis < rank:
+            raise ValueError(f"perm dim {axis} is out of range of input rank {rank}")
+    return tuple(x.as_list()[axis] for axis in axes.tolist())
 
 
 def _transpose_kernel(x: np.ndarray, perm: np.ndarray) -> np.ndarray:
@@ -228,6 +235,7 @@ def _flipped_axes(axis: Any, rank: int) -> list[int]:
 
 
 def _reverse_infer(c: Any, x: TensorShape, axis: TensorShape) -> TensorShape:
+    axis.with_rank(1)
     axes = c.value(1)
     if axes is not None and x.rank is not None:
         _flipped_axes(axes, x.rank)
@@ -335,6 +343,11 @@ def reverse_sequence(
 # -- Roll ------------------------------------------------------------------------------------------
 
 
+def _roll_infer(c: Any, x: TensorShape, shift: TensorShape, axis: TensorShape) -> TensorShape:
+    shift.with_rank_at_most(1).merge_with(axis.with_rank_at_most(1))
+    return x.with_rank_at_least(1)
+
+
 def _roll_kernel(x: np.ndarray, shift: np.ndarray, axis: np.ndarray) -> np.ndarray:
     if not np.ndim(x):
         raise ValueError("input must be 1-D or higher")
@@ -355,7 +368,7 @@ def _roll_kernel(x: np.ndarray, shift: np.ndarray, axis: np.ndarray) -> np.ndarr
     "Roll",
     "input: T, shift: Tshift, axis: Taxis -> output: T",
     "T: type; Tshift: {index}; Taxis: {index}",
-    infer=infer.same_as(0),
+    infer=_roll_infer,
     kernel=_roll_kernel,
     gradient=lambda b, op, dy: (b.roll(dy, b.negative(op.inputs[1]), op.inputs[2]), None, None),
     samples=[

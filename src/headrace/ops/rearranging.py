@@ -15,7 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
-from headrace.ops import convert
+from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -68,14 +68,8 @@ def _to_space_size(n: Any, block: int, before: int, after: int) -> Any:
     return n * block - before - after
 
 
-def _space_to_batch_shape(x: TensorShape, block_shape: Any, paddings: Any) -> Any:
-    if x.sizes is None or block_shape is None or paddings is None:
-        return None if x.sizes is None else (None,) * len(x.sizes)
-    blocks, ends = _blocks(block_shape, paddings, len(x.sizes))
-    batch = None if x.sizes[0] is None else x.sizes[0] * math.prod(blocks)
-    inner = zip(x.sizes[1:], blocks, ends)
-    space = [_to_batch_size(n, block, *pair) for n, block, pair in inner]
-    return (batch, *space, *x.sizes[len(blocks) + 1 :])
+def _space_to_batch_size(batch: int | None, blocks: list[int]) -> int | None:
+    return None if batch is None else batch * math.prod(blocks)
 
 
 def _space_to_batch(x: np.ndarray, block_shape: Any, paddings: Any) -> np.ndarray:
@@ -100,18 +94,9 @@ def _space_to_batch(x: np.ndarray, block_shape: Any, paddings: Any) -> np.ndarra
     return apart.transpose(order).reshape(len(x) * math.prod(blocks), *sizes, *rest)
 
 
-def _batch_to_space_shape(x: TensorShape, block_shape: Any, crops: Any) -> Any:
-    if x.sizes is None or block_shape is None or crops is None:
-        return None if x.sizes is None else (None,) * len(x.sizes)
-    blocks, ends = _blocks(block_shape, crops, len(x.sizes))
-    batch = x.sizes[0]
-    if batch is not None:
-        batch = _whole_batch(batch, blocks)
-    space = [_to_space_size(n, m, *pair) for n, m, pair in zip(x.sizes[1:], blocks, ends)]
-    return (batch, *space, *x.sizes[len(blocks) + 1 :])
-
-
-def _whole_batch(batch: int, blocks: list[int]) -> int:
+def _whole_batch(batch: int | None, blocks: list[int]) -> Any:
+    if batch is None:
+        return None
     if batch % math.prod(blocks):
         raise ValueError(
             f"Dimension size must be evenly divisible by {math.prod(blocks)} but is {batch}"
@@ -137,8 +122,42 @@ def _batch_to_space(x: np.ndarray, block_shape: Any, crops: Any) -> np.ndarray:
     return joined[(slice(None), *inside)]
 
 
-def _nd_infer(rule: Any) -> Any:
-    return lambda c, x, block_shape, edges: rule(x, c.value(1), c.value(2))
+def _dealt_shape(
+    x: TensorShape, count: int, blocks: Any, edges: Any, batch_size: Any, size: Any
+) -> Any:
+    """The shape of a batch whose elements, or blocks of whose `count` axes, are dealt out.
+
+    batch_size, size: (the batch's size, blocks) and (an axis's size, its block and ends) to the
+    new size. What depends on unknown blocks or ends is unknown; the other axes stay.
+    """
+    infer.with_rank_at_least(x, count + 1)
+    if blocks is not None and (blocks < 1).any():
+        raise ValueError(f"block_shape must be positive, got {blocks.tolist()}")
+    if edges is not None and (edges < 0).any():
+        raise ValueError(f"paddings and crops must not be negative, got {edges.tolist()}")
+    if x.sizes is None:
+        return None
+    batch: Any = None
+    space: list[Any] = [None] * count
+    if blocks is not None:
+        batch = batch_size(x.sizes[0], blocks.tolist())
+    if blocks is not None and edges is not None:
+        axes = zip(x.sizes[1:], blocks.tolist(), edges.tolist())
+        space = [size(n, block, *ends) for n, block, ends in axes]
+    return (batch if count else x.sizes[0], *space, *x.sizes[count + 1 :])
+
+
+def _nd_infer(batch_size: Any, size: Any) -> Any:
+    def rule(c: Any, x: TensorShape, block_shape: TensorShape, edges: TensorShape) -> Any:
+        if block_shape.rank != 1:
+            raise ValueError("block_shape must have rank 1.")
+        (count,) = block_shape.as_list()
+        if count is None:
+            raise ValueError("block_shape must have known size.")
+        edges.merge_with((count, 2))
+        return _dealt_shape(x, count, c.value(1), c.value(2), batch_size, size)
+
+    return rule
 
 
 @export("space_to_batch_nd", "manip.space_to_batch_nd")
@@ -146,7 +165,7 @@ def _nd_infer(rule: Any) -> Any:
     "SpaceToBatchND",
     "input: T, block_shape: Tblock_shape, paddings: Tpaddings -> output: T",
     "T: type; Tblock_shape: {index} = int32; Tpaddings: {index} = int32",
-    infer=_nd_infer(_space_to_batch_shape),
+    infer=_nd_infer(_space_to_batch_size, _to_batch_size),
     kernel=_space_to_batch,
     gradient=lambda b, op, dy: (b.batch_to_space_nd(dy, *op.inputs[1:]), None, None),
     samples=[
@@ -164,7 +183,7 @@ def space_to_batch_nd(input, block_shape, paddings, name=None):
     "BatchToSpaceND",
     "input: T, block_shape: Tblock_shape, crops: Tcrops -> output: T",
     "T: type; Tblock_shape: {index} = int32; Tcrops: {index} = int32",
-    infer=_nd_infer(_batch_to_space_shape),
+    infer=_nd_infer(_whole_batch, _to_space_size),
     kernel=_batch_to_space,
     gradient=lambda b, op, dy: (b.space_to_batch_nd(dy, *op.inputs[1:]), None, None),
     samples=[
@@ -192,8 +211,13 @@ def _old_to_space(x: np.ndarray, crops: Any, *, block_size: int) -> np.ndarray:
     return _batch_to_space(x, _pair(block_size), crops)
 
 
-def _old_infer(rule: Any) -> Any:
-    return lambda c, x, edges: rule(x.with_rank(4), _pair(c.attrs["block_size"]), c.value(1))
+def _old_infer(batch_size: Any, size: Any) -> Any:
+    def rule(c: Any, x: TensorShape, edges: TensorShape) -> Any:
+        edges.merge_with((2, 2))
+        blocks = _pair(c.attrs["block_size"])
+        return _dealt_shape(x.with_rank(4), 2, blocks, c.value(1), batch_size, size)
+
+    return rule
 
 
 def _old_to_batch_gradient(b: Any, op: Operation, dy: Any) -> Any:
@@ -208,7 +232,7 @@ def _old_to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "SpaceToBatch",
     "input: T, paddings: Tpaddings -> output: T",
     "T: type; Tpaddings: {index} = int32; block_size: int >= 2",
-    infer=_old_infer(_space_to_batch_shape),
+    infer=_old_infer(_space_to_batch_size, _to_batch_size),
     kernel=_old_to_batch,
     gradient=_old_to_batch_gradient,
     samples=[Sample(r(1, 3, 4, 2), [[1, 0], [0, 0]], block_size=2)],
@@ -221,7 +245,7 @@ def space_to_batch_old(input, paddings, block_size, name=None):
     "BatchToSpace",
     "input: T, crops: Tidx -> output: T",
     "T: type; block_size: int >= 2; Tidx: {index} = int32",
-    infer=_old_infer(_batch_to_space_shape),
+    infer=_old_infer(_whole_batch, _to_space_size),
     kernel=_old_to_space,
     gradient=_old_to_space_gradient,
     samples=[Sample(r(4, 2, 2, 1), [[1, 0], [0, 0]], block_size=2)],
@@ -326,9 +350,9 @@ def _image_axes(data_format: str) -> tuple[int, int, int]:
 
 
 def _to_depth_infer(c: Any, x: TensorShape) -> Any:
-    sizes = list(x.with_rank(4).sizes or ())
-    if x.sizes is None or c.attrs["data_format"] == "NCHW_VECT_C":
-        return None
+    if c.attrs["data_format"] == "NCHW_VECT_C":
+        return (None,) * 5
+    sizes = x.with_rank(4).as_list()
     block = c.attrs["block_size"]
     high, wide, deep = _image_axes(c.attrs["data_format"])
     for axis in (high, wide):
@@ -399,9 +423,9 @@ def space_to_depth(
 
 
 def _to_space_infer(c: Any, x: TensorShape) -> Any:
-    sizes = list(x.with_rank(4).sizes or ())
-    if x.sizes is None or c.attrs["data_format"] == "NCHW_VECT_C":
-        return None
+    if c.attrs["data_format"] == "NCHW_VECT_C":
+        return (None,) * 5
+    sizes = x.with_rank(4).as_list()
     block = c.attrs["block_size"]
     high, wide, deep = _image_axes(c.attrs["data_format"])
     for axis in (high, wide):

@@ -197,7 +197,7 @@ def size(
 def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
     shape.with_rank(1)
     wanted = c.shape_from(1)
-    count = x.num_elements()
+    count = 0 if x.sizes is not None and 0 in x.sizes else x.num_elements()
     if count is None or wanted.sizes is None:
         return wanted
     known = math.prod(n for n in wanted.sizes if n is not None)
@@ -282,10 +282,8 @@ def reshape(tensor, shape, name=None):
 
 def _expand_infer(c: Any, x: TensorShape, dim: TensorShape) -> Any:
     axis = c.value(1)
-    if x.sizes is None:
+    if x.sizes is None or axis is None:
         return None
-    if axis is None:
-        return (None,) * (len(x.sizes) + 1)
     position = _new_axis(len(x.sizes), axis)
     return (*x.sizes[:position], 1, *x.sizes[position:])
 
@@ -412,16 +410,13 @@ def squeeze(
 
 def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
     wanted = c.shape_from(1)
-    if x.sizes is not None and wanted.sizes is not None:
-        if len(x.sizes) > len(wanted.sizes):
-            raise ValueError(
-                f"Rank of input ({len(x.sizes)}) must be no greater than rank of output shape "
-                f"({len(wanted.sizes)})."
-            )
-        for m, n in zip(reversed(x.sizes), reversed(wanted.sizes), strict=False):
-            if m not in (1, None, n) and n is not None:
-                raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
-    return wanted
+    if x.sizes is None or wanted.sizes is None:
+        return wanted
+    x.with_rank_at_most(len(wanted.sizes))
+    for m, n in zip(reversed(x.sizes), reversed(wanted.sizes), strict=False):
+        if m not in (1, None, n) and n is not None:
+            raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
+    return broadcast_shapes(x, wanted)
 
 
 def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
