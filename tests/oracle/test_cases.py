@@ -1,5 +1,5 @@
-"""Every recorded case: Headrace builds the same nodes as TensorFlow 1.15.5, gets the same values,
-and runs TensorFlow's graph.
+"""Every recorded case: Headrace builds the same nodes as TensorFlow 1.15.5, with the same static
+shapes, gets the same values, and runs TensorFlow's graph.
 """
 
 import importlib
@@ -21,8 +21,12 @@ for family in FAMILIES:
     importlib.import_module(f"tests.oracle.cases_{family}")
 
 
+def archive_of(key):
+    return zipfile.ZipFile(FIXTURES / f"{key.split('.')[0].removeprefix('cases_')}.zip")
+
+
 def recorded(key):
-    with zipfile.ZipFile(FIXTURES / f"{key.split('.')[0].removeprefix('cases_')}.zip") as archive:
+    with archive_of(key) as archive:
         names = json.loads(archive.read(f"{key}/names.json"))
         data = [archive.read(f"{key}/{i}.pb") for i in range(len(names))]
         values = [to_array(proto.TensorProto.FromString(d)) if d else None for d in data]
@@ -68,14 +72,41 @@ def _attr(value):
     return str(value).replace("\n", " ").strip()
 
 
+# Op types whose static shapes are not TensorFlow's, and why.
+OTHER_SHAPES = {
+    "EagerPyFunc": "has an output more, which leads gradients to the call",
+    "FractionalAvgPool": "TensorFlow forgets the last cut of rows and columns",
+    "FractionalMaxPool": "TensorFlow forgets the last cut of rows and columns",
+    "HashTable": "a reference of a known shape would be a variable's",
+    "PartitionedCall": "what the body gives isn't inferred for each call",
+    "StatefulPartitionedCall": "what the body gives isn't inferred for each call",
+    "UniqueV2": "TensorFlow takes any input for a vector",
+    "UniqueWithCountsV2": "TensorFlow takes any input for a vector",
+    "While": "TensorFlow takes the results to be shaped as the inputs, whatever the body does",
+}
+
+
+def differing_shapes(key, graph_def, ours):
+    """The operations whose static shapes aren't those that TensorFlow gave: lines of text."""
+    with archive_of(key) as archive:
+        theirs = archive.read(f"{key}/shapes.txt").decode().split("\n")
+    lines = zip(graph_def.node, ours.split("\n"), theirs, strict=True)
+    return [
+        f"{node.op} {node.name}: {a}, not {b}"
+        for node, a, b in lines
+        if a != b and node.op not in OTHER_SHAPES
+    ]
+
+
 @pytest.mark.parametrize("key", sorted(CASES))
 def test_same_values_and_nodes(key):
     entry = CASES[key]
     names, expected, graph_def = recorded(key)
-    ours_names, ours, data, _ = run(tf, entry)
+    ours_names, ours, data, shapes = run(tf, entry)
     if entry["graph"]:
         assert summary(proto.GraphDef.FromString(data)) == summary(graph_def)
         assert ours_names == names
+        assert differing_shapes(key, graph_def, shapes) == []
     assert_equal(ours, expected, entry)
 
 

@@ -156,7 +156,7 @@ class Definition:
 
 
 def unfolded(op: Any) -> None:
-    """The `fold` rule of an op whose output is never known before the step, because it may be fed."""
+    """The `fold` rule of an op whose output may be fed, and is known in no step before it runs."""
 
 
 _DEFINITIONS: dict[str, Definition] = {}

@@ -264,8 +264,8 @@ class Function:
                     f"{len(self.output_types)} results"
                 )
             return [TensorShape(s) for s in found]
-        if self._body is None:
-            return [None] * len(self.output_types)
+        if self._body is None or not context.settled:
+            return [None] * len(self.output_types)  # TensorFlow doesn't look into the body
         return [t._shape for t in self.outputs]
 
     def _kernel(self) -> Callable[..., Any]:

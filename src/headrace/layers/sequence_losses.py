@@ -69,7 +69,7 @@ def sequence_loss(
         losses = b.reshape(flat, b.shape(logits)[0:2])
         if not over_time and not over_batch:
             return losses
-        axis = 1 if over_time else 0
+        axis = [1 if over_time else 0]
         return b.div_no_nan(b.reduce_sum(losses, axis=axis), size(axis))
 
 

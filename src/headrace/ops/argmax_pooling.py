@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
-from headrace.ops import infer, pool_kernels
+from headrace.ops import pool_kernels
 from headrace.ops.define import define
 from headrace.ops.pooling import pool_infer, pool_options
 from headrace.ops.samples import r
@@ -32,6 +32,13 @@ def _max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_
 
 def _with_argmax_infer(c: Any, x: TensorShape) -> Any:
     return [pool_infer(c, x)] * 2
+
+
+def _grad_grad_infer(c: Any, x: TensorShape, grad: TensorShape, argmax: TensorShape) -> Any:
+    x.merge_with(grad)
+    pooled = pool_infer(c, x)
+    TensorShape(pooled).merge_with(argmax)
+    return pooled
 
 
 _WAYS = [
@@ -84,7 +91,7 @@ _AT_ARGMAX = f"{_WINDOW}; include_batch_in_index: bool = False; Targmax: {{index
     "MaxPoolGradWithArgmax",
     "input: T, grad: T, argmax: Targmax -> output: T",
     _AT_ARGMAX,
-    infer=infer.same_as(0),
+    infer=lambda c, x, *_: x.with_rank(4),
     kernel=pool_kernels.max_pool_grad_with_argmax,
     gradient=_at_argmax_gradient("max_pool_grad_grad_with_argmax"),
     samples=[
@@ -109,7 +116,7 @@ def max_pool_grad_with_argmax(
     "MaxPoolGradGradWithArgmax",
     "input: T, grad: T, argmax: Targmax -> output: T",
     _AT_ARGMAX,
-    infer=lambda c, x, grad, argmax: pool_infer(c, x.merge_with(grad)),
+    infer=_grad_grad_infer,
     kernel=pool_kernels.max_pool_grad_grad_with_argmax,
     gradient=_at_argmax_gradient("max_pool_grad_with_argmax"),
     samples=[Sample(r(1, 4, 4, 1), r(1, 4, 4, 1), _ARGMAX, **_TILES)],

@@ -38,9 +38,11 @@ def _sizes(shape: TensorShape, rank: int) -> tuple[int | None, ...]:
 def _forward_infer(depthwise: bool = False) -> Any:
     def rule(c: Any, x: TensorShape, w: TensorShape) -> Any:
         rank = len(c.attrs["data_format"])
+        taken = _sizes(w, rank)
+        data = _sizes(x, rank)
         geometry = conv_geometry(
-            _sizes(x, rank),
-            _sizes(w, rank),
+            data if depthwise else _grouped(data, taken, c.attrs["data_format"].index("C")),
+            taken,
             strides=c.attrs["strides"],
             padding=c.attrs["padding"],
             explicit_paddings=c.attrs.get("explicit_paddings", ()),
@@ -53,14 +55,27 @@ def _forward_infer(depthwise: bool = False) -> Any:
     return rule
 
 
+def _grouped(
+    data: tuple[int | None, ...], taken: tuple[int | None, ...], channel: int
+) -> tuple[int | None, ...]:
+    """The data's sizes with as many channels as the filter takes, if they are whole groups of
+    these. No kernel has groups, and says so; shape rules let them pass.
+    """
+    whole, each = data[channel], taken[-2]
+    if not whole or not each or whole == each:
+        return data
+    if whole % each:
+        raise ValueError(
+            f"Depth of input ({whole}) is not a multiple of input depth of filter ({each})"
+        )
+    return (*data[:channel], each, *data[channel + 1 :])
+
+
 def _backprop_infer(index: int) -> Any:
     """The shape is what the integer input `index` says."""
 
     def rule(c: Any, *shapes: TensorShape) -> Any:
-        rank = len(c.attrs["data_format"])
-        for shape in (s for i, s in enumerate(shapes) if i != index):
-            shape.with_rank(rank)
-        return c.shape_from(index).with_rank(rank)
+        return c.shape_from(index).with_rank(len(c.attrs["data_format"]))
 
     return rule
 

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.ops import fractional_pool_kernels, infer
+from headrace.ops import fractional_pool_kernels
 from headrace.ops.define import define
 from headrace.ops.fractional_pool_kernels import fractional_size, pooling_sequence
 from headrace.ops.philox import PhiloxState
@@ -42,6 +42,11 @@ def _infer(c: Any, value: TensorShape) -> list[Any]:
     columns = None if width is None else fractional_size(width, ratio[2])
     cuts = [(None if n is None else n + 1,) for n in (rows, columns)]
     return [(batch, rows, columns, depth), *cuts]
+
+
+def _avg_grad_infer(c: Any, *_: Any) -> Any:
+    known = c.value(0)
+    return (None,) * 4 if known is None else c.shape_from(0).with_rank(4)
 
 
 def _generator(ctx: Any, deterministic: bool, seed: int, seed2: int) -> PhiloxState:
@@ -160,7 +165,7 @@ _ROWS, _COLUMNS = [0, 2, 3, 5], [0, 1, 2, 4, 6]
     "orig_input: T, orig_output: T, out_backprop: T, row_pooling_sequence: int64, "
     "col_pooling_sequence: int64 -> output: T",
     f"overlapping: bool = False; {_TYPES}",
-    infer=infer.same_as(0),
+    infer=lambda c, x, *_: x.with_rank(4),
     kernel=fractional_pool_kernels.fractional_max_pool_grad,
     gradient=NOT_DIFFERENTIABLE,
     samples=[
@@ -187,7 +192,7 @@ def fractional_max_pool_grad(
     "orig_input_tensor_shape: int64, out_backprop: T, row_pooling_sequence: int64, "
     "col_pooling_sequence: int64 -> output: T",
     f"overlapping: bool = False; {_TYPES}",
-    infer=lambda c, *shapes: c.shape_from(0).with_rank(4),
+    infer=_avg_grad_infer,
     kernel=fractional_pool_kernels.fractional_avg_pool_grad,
     gradient=NOT_DIFFERENTIABLE,
     samples=[

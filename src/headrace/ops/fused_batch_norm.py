@@ -50,8 +50,10 @@ def _infer(
     given = () if c.attrs["is_training"] else (mean, variance)
     x, channel = _channels(c, x, scale, offset, *given)
     outputs = [x, channel, channel, channel, channel]
+    if len(c.op._outputs) < 6:
+        return outputs
     # The last one is the scalar 0 here; TensorFlow leaves its shape open for the sake of GPUs.
-    return [*outputs, ()] if len(c.op._outputs) == 6 else outputs
+    return [*outputs, () if c.settled else None]
 
 
 def _grad_infer(

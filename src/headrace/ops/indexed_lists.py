@@ -18,7 +18,17 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
-from headrace.ops.tensor_lists import Sizes, TensorList, as_list, carries, element_sizes, known
+from headrace.ops.tensor_lists import (
+    Sizes,
+    TensorList,
+    as_list,
+    carries,
+    element_sizes,
+    elements_behind,
+    known,
+    shape_of_elements,
+    with_elements,
+)
 
 __all__: list[str] = []
 
@@ -36,12 +46,8 @@ def _invalid(message: str) -> InvalidArgumentError:
 
 
 def _shape_of_elements(c: Any, index: int) -> TensorShape:
-    """What the tensor at input `index` says of the elements' shape."""
-    value = c.value(index)
-    if value is not None:
-        return TensorShape(element_sizes(value))
-    ints = c.ints(index)
-    return TensorShape(None if ints is None else [None if n in (None, _ANY) else n for n in ints])
+    """What is known of the elements of the list that is input 0; input `index` says it too."""
+    return elements_behind(c).merge_with(shape_of_elements(c, index))
 
 
 def _rows_of(count: int | None, element: TensorShape) -> TensorShape:
@@ -85,7 +91,7 @@ def _reserve_kernel(element_shape, num_elements, *, element_dtype):
     "TensorListReserve",
     "element_shape: shape_type, num_elements: int32 -> handle: variant",
     _SHAPE_TYPES,
-    infer=infer.scalar,
+    infer=with_elements(lambda c, *_: shape_of_elements(c, 0)),
     kernel=_reserve_kernel,
     gradient=NOT_DIFFERENTIABLE,
 )
@@ -111,7 +117,7 @@ def _from_tensor_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
     "TensorListFromTensor",
     "tensor: element_dtype, element_shape: shape_type -> output_handle: variant",
     _SHAPE_TYPES,
-    infer=infer.scalar,
+    infer=with_elements(lambda c, x, _: x[1:].merge_with(shape_of_elements(c, 1))),
     kernel=_from_tensor_kernel,
     gradient=_from_tensor_gradient,
 )
@@ -429,6 +435,11 @@ def tensor_list_concat_v2(input_handle, element_shape, leading_dims, element_dty
 # -- What is known of a list -----------------------------------------------------------------------
 
 
+def _element_shape_infer(c: Any, values: TensorShape) -> Any:
+    rank = elements_behind(c).rank
+    return None if rank is None else (rank,)
+
+
 def _element_shape_kernel(input_handle, *, shape_type: DType):
     sizes = as_list(input_handle).sizes
     if sizes is None:
@@ -440,7 +451,7 @@ def _element_shape_kernel(input_handle, *, shape_type: DType):
     "TensorListElementShape",
     "input_handle: variant -> element_shape: shape_type",
     "shape_type: {int32|int64}",
-    infer=infer.unknown,
+    infer=_element_shape_infer,
     kernel=_element_shape_kernel,
     gradient=NOT_DIFFERENTIABLE,
 )

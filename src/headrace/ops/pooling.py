@@ -39,6 +39,7 @@ def _pooled(c: Any, x: TensorShape, ksize: Any, strides: Any) -> Any:
         strides=strides,
         padding=c.attrs["padding"],
         data_format=data_format,
+        checked=False,
     ).output_shape
 
 
@@ -131,7 +132,9 @@ def _grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_: Any
 
 def _grad_grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_: Any) -> Any:
     x.merge_with(dy)
-    return y.with_rank(len(c.attrs["data_format"]))
+    pooled = pool_infer(c, x) if "ksize" in c.attrs else _max_pool_v2_infer(c, x, *_, first=3)
+    TensorShape(pooled).merge_with(y)
+    return pooled
 
 
 def _undone_by(name: str) -> Any:
@@ -205,10 +208,13 @@ def _windows_as_inputs(kernel: Any) -> Any:
     return run
 
 
-def _max_pool_v2_infer(c: Any, x: TensorShape, k: TensorShape, s: TensorShape) -> Any:
-    ksize, strides = c.value(1), c.value(2)
+def _max_pool_v2_infer(
+    c: Any, x: TensorShape, k: TensorShape, s: TensorShape, first: int = 1
+) -> Any:
+    """first: which input the window's sizes are; its strides are the next one."""
+    ksize, strides = c.value(first), c.value(first + 1)
     if ksize is None or strides is None:
-        return (None,) * 4
+        return None
     return _pooled(c, x, _vector(ksize), _vector(strides))
 
 

@@ -103,7 +103,7 @@ def stack_v2(max_size, elem_type, stack_name="", name=None):
     "Stack",
     "-> handle: Ref(string)",
     "elem_type: type; stack_name: string = ''",
-    infer=infer.unknown,
+    infer=lambda c: (2,),
     kernel=lambda *, ctx, elem_type, stack_name: StackState(stack_name or ctx.name, elem_type),
     effect=Effect.LOCAL,
 )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
-from headrace.core.shapes import TensorShape, show_shape
+from headrace.core.shapes import TensorShape, show_shape, unknown_shape
 from headrace.devices.tensor_arrays import TensorArrayState
 from headrace.graph import lists
 from headrace.graph.dataflow import Node
@@ -213,7 +213,7 @@ def _gather_infer(
     indices = infer.with_rank(indices, 1)
     infer.with_rank(flow, 0)
     rows = _element_shape(c).merge_with(c.attrs["element_shape"])
-    return indices.concatenate(rows)
+    return (indices if c.settled else TensorShape.of((None,))).concatenate(rows)
 
 
 def _gather_gradient(b: Any, op: Any, dvalue: Any) -> Any:
@@ -344,7 +344,10 @@ def _grad_infer(c: Any, handle: TensorShape, flow: TensorShape, *more: Any) -> l
     infer.with_rank(flow, 0)
     found = handle_data(c.op._inputs[0])
     if found is not None and not c.settled:
-        shape = infer.UNKNOWN if more else found.shape
+        shape = found.shape
+        if more:
+            count = infer.with_rank(more[0], 1).as_list()[0]
+            shape = unknown_shape(count).concatenate(shape)
         c.op._outputs[0]._handle_data = HandleData(found.dtype, shape)
     return [HANDLE, infer.SCALAR]
 

@@ -212,6 +212,44 @@ def carries(dtype: DType) -> bool:
     return dtype.is_floating or dtype.is_complex or dtype is dtypes.variant
 
 
+def with_elements(shape: Callable[..., TensorShape]) -> Callable[..., Any]:
+    """The shape rule of an op that makes a list: it notes the shape of the elements, as far as
+    `shape`, another rule, knows it.
+    """
+
+    def rule(c: Any, *shapes: TensorShape) -> TensorShape:
+        if not c.settled:
+            c.op._outputs[0]._element_shape = shape(c, *shapes)
+        return _SCALAR
+
+    return rule
+
+
+def elements_behind(c: Any) -> TensorShape:
+    """What the op that made the list which is input 0 has noted of its elements; ops that pass a
+    list on change its length alone. For nodes, `specialise` follows lists in its own way.
+    """
+    values = c.op._inputs[0]
+    while not c.settled:
+        found = getattr(values, "_element_shape", None)
+        if found is not None:
+            return found
+        passed = [t for t in values.op._inputs if t.dtype is dtypes.variant]
+        if len(passed) != 1:
+            break
+        values = passed[0]
+    return TensorShape(None)
+
+
+def shape_of_elements(c: Any, index: int) -> TensorShape:
+    """What the tensor at input `index` says of the elements' shape."""
+    value = c.value(index)
+    if value is not None:
+        return TensorShape(element_sizes(value))
+    ints = c.ints(index)
+    return TensorShape(None if ints is None else [None if n in (None, _ANY) else n for n in ints])
+
+
 def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
     return TensorList(element_dtype, element_sizes(element_shape), int(max_num_elements))
 
@@ -220,7 +258,7 @@ def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
     "EmptyTensorList",
     "element_shape: shape_type, max_num_elements: int32 -> handle: variant",
     "element_dtype: type; shape_type: {int32|int64}",
-    infer=infer.scalar,
+    infer=with_elements(lambda c, *_: shape_of_elements(c, 0)),
     kernel=_empty_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
@@ -273,7 +311,7 @@ def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
     "TensorListPopBack",
     "input_handle: variant, element_shape: int32 -> output_handle: variant, tensor: element_dtype",
     "element_dtype: type",
-    infer=lambda c, values, shape: [_SCALAR, TensorShape(None)],
+    infer=lambda c, *_: [_SCALAR, elements_behind(c)],
     kernel=_pop_kernel,
     gradient=_pop_gradient,
     effect=Effect.LOCAL,

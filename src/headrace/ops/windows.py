@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import mismatch
 
 Size = int | None
@@ -37,6 +38,8 @@ def out_size(
     if padding == "SAME":
         return None if n is None else -(-n // stride)
     before, after = _fixed_pads(padding, explicit)
+    if k == 1 and stride == 1 and not before + after:
+        return n  # each element is a window, also where there is none
     if n is None or k is None:
         return None
     extent = _extent(k, dilation)
@@ -218,8 +221,11 @@ def pool_geometry(
     strides: Sequence[int],
     padding: str,
     data_format: str = "NHWC",
+    checked: bool = True,
 ) -> PoolGeometry:
-    """Sizes of a 2-D or 3-D pooling. Depth may be pooled alone, by windows that tile it."""
+    """Sizes of a 2-D or 3-D pooling. Depth may be pooled alone, by windows that tile it; kernels
+    check that, shape rules don't.
+    """
     channel_axis = _channel_axis(data_format)
     rank = len(data_format)
     _check_rank("pooling input", input_shape, rank)
@@ -227,14 +233,11 @@ def pool_geometry(
     _check_rank("strides", strides, rank)
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"pooling takes padding SAME or VALID, got {padding!r}")
-    if ksize[0] != 1 or strides[0] != 1:
-        raise ValueError(
-            f"pooling over the batch is not defined: ksize[0]={ksize[0]}, strides[0]={strides[0]}"
-        )
-    _check_depth_window(input_shape, ksize, strides, channel_axis)
+    if checked:
+        _check_pooled_axes(input_shape, ksize, strides, channel_axis)
     axes = tuple(
-        WindowAxis.of(n, k, s, 1, padding)
-        for n, k, s in zip(input_shape, ksize, strides, strict=True)
+        WindowAxis.of(n, k, s, 1, "VALID" if axis == channel_axis else padding)
+        for axis, (n, k, s) in enumerate(zip(input_shape, ksize, strides, strict=True))
     )
     return PoolGeometry(axes)
 
@@ -327,15 +330,30 @@ def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Siz
     return channels, None if channels is None or made is None else channels * made
 
 
-def _check_depth_window(
+def _check_pooled_axes(
     shape: Sequence[Size], ksize: Sequence[int], strides: Sequence[int], channel_axis: int
 ) -> None:
+    if ksize[0] != 1 or strides[0] != 1:
+        raise UnimplementedError(
+            None,
+            None,
+            "Pooling is not yet supported on the batch dimension: "
+            f"ksize[0]={ksize[0]}, strides[0]={strides[0]}",
+        )
     window, stride, depth = ksize[channel_axis], strides[channel_axis], shape[channel_axis]
     if window == 1 and stride == 1:
         return
     if math.prod(ksize) != window:
-        raise ValueError(f"pool over depth or over space, not both: ksize={list(ksize)}")
+        raise UnimplementedError(
+            None,
+            None,
+            "pooling supports exactly one of pooling across depth or pooling across "
+            f"width/height: ksize={list(ksize)}",
+        )
     if window != stride or (depth is not None and depth % window):
-        raise ValueError(
-            f"depth windows must tile the depth: window {window}, stride {stride}, depth {depth}"
+        raise UnimplementedError(
+            None,
+            None,
+            "depth windows must tile the depth: "
+            f"window {window}, stride {stride}, depth {depth}",
         )
