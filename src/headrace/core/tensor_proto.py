@@ -384,7 +384,7 @@ def _from_python(value: Any, dtype: DType | None) -> np.ndarray:
         return natural
     if _rank(source) > _rank(dtype):
         raise _misfit(value, dtype)
-    return _checked_cast(natural, dtype)
+    return _wrapping_cast(natural, dtype)
 
 
 def _default_type(natural: np.ndarray) -> np.ndarray:
@@ -397,12 +397,13 @@ def _default_type(natural: np.ndarray) -> np.ndarray:
     return natural
 
 
-def _checked_cast(natural: np.ndarray, dtype: DType) -> np.ndarray:
-    result = _cast(natural, dtype)
-    if dtype.is_integer and not np.array_equal(result, natural):
-        outside = natural[result != natural].flat[0]
-        raise ValueError(f"{outside} is out of the range of {dtype.name}")
-    return result
+def _wrapping_cast(natural: np.ndarray, dtype: DType) -> np.ndarray:
+    """As TensorFlow's NumPy converts Python's numbers: an integer that has no room in `dtype` is
+    taken modulo its range, unless it has none in 64 bits either.
+    """
+    if natural.dtype == np.uint64 and dtype.is_integer and dtype is not dtypes.uint64:
+        raise OverflowError(f"{natural.max()} is out of the range of {dtype.name}")
+    return _cast(natural, dtype)
 
 
 def _misfit(value: Any, dtype: DType) -> TypeError:

@@ -288,12 +288,13 @@ class TensorArrayState:
         return count == len(self._rows) and bool((indices == np.arange(count)).all())
 
     def _expect(self, element_shape: TensorShape) -> None:
-        """Refuse a caller who expects other rows than there are."""
+        """Take over what a caller knows of the rows; refuse one who expects others."""
         if not self.element_shape.is_compatible_with(element_shape):
             raise _invalid(
                 f"the TensorArray's element shape is {show_shape(self.element_shape)}, but the op "
                 f"expects {show_shape(element_shape)}: Incompatible shapes during merge"
             )
+        self.element_shape = self.element_shape.merge_with(element_shape)
 
     def _read(self, index: int) -> Any:
         rows = self._rows

@@ -118,7 +118,9 @@ def hessians(
 
             def row(i: Any, flat: Any = flat, x: Any = x) -> Any:
                 derivative = gradients(flat[i], x, None, "gradients", *options)[0]
-                return _zeros_like(x) if derivative is None else derivative
+                if derivative is None:
+                    raise ValueError("None values not supported: the gradient doesn't depend on x.")
+                return derivative
 
             rows = _rows(row, flat.shape.sizes, b.size(x), x.dtype)
             shape = b.shape(x)
@@ -371,10 +373,7 @@ def _carries_gradient(t: Tensor) -> bool:
 def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:
     if isinstance(grad_y, IndexedSlices):
         return grad_y
-    grad_y = convert_to_tensor(grad_y, y.dtype.base_dtype, name=f"grad_y_{index}")
-    if not grad_y.shape.is_compatible_with(y.shape):
-        raise ValueError(f"grad_ys[{index}] has shape {grad_y.shape}, but {y.name} has {y.shape}")
-    return grad_y
+    return convert_to_tensor(grad_y, y.dtype.base_dtype, name=f"grad_y_{index}")
 
 
 def _zeros_for(t: Tensor) -> Any:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from headrace.core import dtypes
-from headrace.core.shapes import as_shape
+from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.contexts import (
     CondContext,
@@ -364,12 +364,12 @@ def _sum_up(backward: Backwards, invariant: Tensor, gradient: Any) -> _Sum:
         total = add_variable(backward, zeros, lambda t: t + dense, dense.shape)
         return _Sum(outer, [total.exit], None)
     values, indices = gradient.values, gradient.indices
-    row = values.shape[1:].as_list()
+    rows_of = TensorShape((None,)).concatenate(values.shape[1:])
     with _inside(outer.graph, around):
         no_rows = _no_rows(outer, values)
         no_indices = b.zeros([0], indices.dtype)
         shape = None if gradient.dense_shape is None else _shape_of(outer)
-    rows = add_variable(backward, no_rows, lambda t: b.concat([t, values], 0), [None, *row])
+    rows = add_variable(backward, no_rows, lambda t: b.concat([t, values], 0), rows_of)
     places = add_variable(backward, no_indices, lambda t: b.concat([t, indices], 0), [None])
     return _Sum(outer, [rows.exit, places.exit], shape)
 

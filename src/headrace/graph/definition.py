@@ -156,7 +156,7 @@ class Definition:
 
 
 def unfolded(op: Any) -> None:
-    """The `fold` rule of an op whose output may be fed, and is known in no step before it runs."""
+    """The `fold` rule of an op whose output isn't known before the step: it may be fed."""
 
 
 _DEFINITIONS: dict[str, Definition] = {}

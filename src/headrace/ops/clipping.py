@@ -9,11 +9,11 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
+from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, typed
@@ -43,18 +43,11 @@ def _clip_gradient(b: Any, op: Any, dy: Any) -> Any:
     )
 
 
-def _clip_infer(c: Any, t: TensorShape, low: TensorShape, high: TensorShape) -> TensorShape:
-    for end in (low, high):
-        if end.ndims:
-            t = t.merge_with(end)
-    return t
-
-
 @define(
     "ClipByValue",
     "t: T, clip_value_min: T, clip_value_max: T -> output: T",
     "T: {numbers}",
-    infer=_clip_infer,
+    infer=infer.same_as(0),
     kernel=_clip,
     gradient=_clip_gradient,
     kind=Kind.ELEMENTWISE,

@@ -124,11 +124,16 @@ def _approximate_equal_lowered(e: Any, x: Any, y: Any, *, tolerance: float) -> A
     return e.wide(e.abs(x - y)) < tolerance if x.is_floating else None
 
 
+def _approximate_infer(c: Any, x: TensorShape, y: TensorShape) -> TensorShape:
+    x.merge_with(y)
+    return x
+
+
 @define(
     "ApproximateEqual",
     "x: T, y: T -> z: bool",
     "T: {numbers}; tolerance: float = 1e-05",
-    infer=infer.same_as_all,
+    infer=_approximate_infer,
     kernel=_approximate_equal,
     kind=Kind.ELEMENTWISE,
     samples=[Sample(r(2, 3), r(2, 3), tolerance=0.7), Sample(r(), r()), Sample(r(0), r(0))],

@@ -145,7 +145,8 @@ def einsum(equation: str, *inputs: Any, **kwargs: Any) -> Tensor:
         terms, result = _parse(equation, len(inputs))
         operands = [convert_to_tensor(x) for x in inputs]
         terms, result = _without_ellipsis(terms, result, operands)
-        if result == "" and len(terms) == 1 and len(terms[0]) == 2 and terms[0][0] == terms[0][1]:
+        is_square = len(terms) == 1 and len(terms[0]) == 2 and terms[0][0] == terms[0][1]
+        if is_square and "->" not in equation:
             return ops.trace(operands[0])
         for term in terms:
             if len(set(term)) != len(term):

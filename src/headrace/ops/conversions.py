@@ -190,7 +190,7 @@ def is_tensor(x: Any) -> bool:
     return _is_dense(x) or isinstance(x, SparseTensor | IndexedSlices)
 
 
-@export("get_static_value")
+@export("get_static_value", "contrib.util.constant_value")
 def get_static_value(tensor: Any, partial: bool = False) -> Any:
     """Return the value of a tensor if it follows from constants and static shapes, else None.
 

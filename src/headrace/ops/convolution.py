@@ -49,6 +49,7 @@ def _forward_infer(depthwise: bool = False) -> Any:
             data_format=c.attrs["data_format"],
             dilations=c.attrs["dilations"],
             depthwise=depthwise,
+            checked=False,
         )
         return geometry.output_shape
 
@@ -67,6 +68,11 @@ def _grouped(
     if whole % each:
         raise ValueError(
             f"Depth of input ({whole}) is not a multiple of input depth of filter ({each})"
+        )
+    groups, made = whole // each, taken[-1]
+    if made is not None and made % groups:
+        raise ValueError(
+            f"Depth of output ({made}) is not a multiple of the number of groups ({groups})"
         )
     return (*data[:channel], each, *data[channel + 1 :])
 

@@ -194,18 +194,12 @@ def _band_part_lowered(e: Any, x: Any, *, site: Site) -> Any:
     return x
 
 
-def _band_part_infer(c: Any, x: TensorShape, lower: TensorShape, upper: TensorShape) -> Any:
-    infer.with_rank(lower, 0)
-    infer.with_rank(upper, 0)
-    return infer.with_rank_at_least(x, 2)
-
-
 @export("matrix_band_part", "linalg.band_part")
 @define(
     "MatrixBandPart",
     "input: T, num_lower: Tindex, num_upper: Tindex -> band: T",
     "T: type; Tindex: {index} = int64",
-    infer=_band_part_infer,
+    infer=infer.same_as(0),
     kernel=_band_part,
     gradient=lambda b, op, grad: (b.matrix_band_part(grad, *op.inputs[1:]), None, None),
     samples=[Sample(r(3, 3), 0, 1), Sample(r(2, 3, 4), -1, 0), Sample(r(0, 2), 0, -1)],

@@ -272,7 +272,7 @@ def slope_op(
         op_type,
         "y: T, dy: T -> z: T",
         f"T: {FLOAT_OR_COMPLEX}",
-        infer=infer.same_as_all,
+        infer=infer.same_as(0),
         kernel=in_float32(checked),
         gradient=gradient,
         kind=Kind.ELEMENTWISE,

@@ -64,6 +64,11 @@ def _cut(x: np.ndarray, sizes: list[int]) -> np.ndarray:
     return x[(..., *(slice(n) for n in sizes))]
 
 
+def _half(length: int) -> int:
+    """How many frequencies a real signal of this length has; the others mirror them."""
+    return length // 2 + 1 if length else 0
+
+
 def _real_transform(rank: int) -> Callable[..., np.ndarray]:
     axes = tuple(range(-rank, 0))
 
@@ -71,7 +76,7 @@ def _real_transform(rank: int) -> Callable[..., np.ndarray]:
         lengths = _lengths(x, fft_length, rank)
         signal = _cut(x, lengths)
         if not signal.size:
-            return np.zeros((*signal.shape[:-1], lengths[-1] // 2 + 1), np.complex64)
+            return np.zeros((*signal.shape[:-1], _half(lengths[-1])), np.complex64)
         return np.fft.rfftn(signal, axes=axes).astype(np.complex64, copy=False)
 
     return kernel
@@ -166,7 +171,7 @@ def _real_infer(rank: int, halve: bool) -> Any:
         lengths = c.ints(1) or [None] * rank
         last = lengths[-1]
         if halve and last is not None:
-            last = last // 2 + 1
+            last = _half(last)
         return (*x.sizes[: len(x.sizes) - rank], *lengths[:-1], last)
 
     return rule

@@ -7,6 +7,7 @@ and rounded back. Out: arrays of the same dtype. Bad input raises ValueError.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -149,7 +150,7 @@ def lu(x: Array) -> tuple[Array, Array]:
     """
     check_square(x)
     size = x.shape[-1]
-    factors = x.reshape(-1, size, size).copy()
+    factors = x.reshape(math.prod(x.shape[:-2]), size, size).copy()
     order = np.tile(np.arange(size), (len(factors), 1))
     every = np.arange(len(factors))
     for k in range(size):

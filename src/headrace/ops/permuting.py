@@ -33,10 +33,9 @@ def _permutation(perm: Any, rank: int) -> list[int]:
             f"transpose expects a vector of size {rank}. But input(1) is a vector of size "
             f"{np.size(perm)}"
         )
-    axes = [a + rank if a < 0 else a for a in axes]
     for axis in axes:
         if not 0 <= axis < rank:
-            raise ValueError(f"perm dim {axis} is out of range of input rank {rank}")
+            raise ValueError(f"{axis} is out of range [0 .. {rank})")
     missing = sorted(set(range(rank)) - set(axes))
     if missing:
         listed = ",".join(map(str, axes))
@@ -267,6 +266,8 @@ def _sequence_kernel(
     x: np.ndarray, seq_lengths: np.ndarray, *, seq_dim: int, batch_dim: int
 ) -> np.ndarray:
     _check_sequence_axes(np.ndim(x), seq_dim, batch_dim)
+    if batch_dim == seq_dim:
+        raise ValueError(f"batch_dim == seq_dim == {seq_dim}")
     count = x.shape[seq_dim]
     if np.shape(seq_lengths) != (x.shape[batch_dim],):
         raise ValueError(
@@ -287,8 +288,6 @@ def _check_sequence_axes(rank: int, seq_dim: int, batch_dim: int) -> None:
     for what, axis in (("batch_dim", batch_dim), ("seq_dim", seq_dim)):
         if not 0 <= axis < rank:
             raise ValueError(f"{what} must be < input rank: {axis} vs. {rank}")
-    if batch_dim == seq_dim:
-        raise ValueError(f"batch_dim == seq_dim == {seq_dim}")
 
 
 def _sequence_infer(c: Any, x: TensorShape, lengths: TensorShape) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.errors import UnimplementedError
 from headrace.ops.accumulation import lowest, require_float, widened
 from headrace.ops.windows import PoolGeometry, known, pool_geometry, taps
 
@@ -183,7 +184,7 @@ def avg_pool(
     data_format: str = "NHWC",
 ) -> np.ndarray:
     """Mean of each window's real elements: padding is not counted."""
-    return _average(value, _geometry(value.shape, ksize, strides, padding, data_format, rank=4))
+    return _average(value, _plane(value.shape, ksize, strides, padding, data_format, rank=4))
 
 
 def avg_pool_grad(
@@ -197,7 +198,7 @@ def avg_pool_grad(
 ) -> np.ndarray:
     """Spread each window's gradient evenly over its real elements."""
     shape = tuple(np.asarray(orig_input_shape).tolist())
-    return _spread(grad, shape, _geometry(shape, ksize, strides, padding, data_format, rank=4))
+    return _spread(grad, shape, _plane(shape, ksize, strides, padding, data_format, rank=4))
 
 
 def avg_pool3d(
@@ -209,7 +210,7 @@ def avg_pool3d(
     data_format: str = "NDHWC",
 ) -> np.ndarray:
     """Mean of each window's real elements: padding is not counted."""
-    return _average(value, _geometry(value.shape, ksize, strides, padding, data_format, rank=5))
+    return _average(value, _plane(value.shape, ksize, strides, padding, data_format, rank=5))
 
 
 def avg_pool3d_grad(
@@ -223,7 +224,7 @@ def avg_pool3d_grad(
 ) -> np.ndarray:
     """Spread each window's gradient evenly over its real elements."""
     shape = tuple(np.asarray(orig_input_shape).tolist())
-    return _spread(grad, shape, _geometry(shape, ksize, strides, padding, data_format, rank=5))
+    return _spread(grad, shape, _plane(shape, ksize, strides, padding, data_format, rank=5))
 
 
 def _geometry(
@@ -240,6 +241,22 @@ def _geometry(
     return pool_geometry(
         shape, ksize=ksize, strides=strides, padding=padding, data_format=data_format
     )
+
+
+def _plane(
+    shape: tuple[int, ...],
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    data_format: str,
+    *,
+    rank: int,
+) -> PoolGeometry:
+    """The geometry of a pooling that doesn't take depth."""
+    geometry = _geometry(shape, ksize, strides, padding, data_format, rank=rank)
+    if ksize[data_format.index("C")] != 1:
+        raise UnimplementedError(None, None, "Non-spatial pooling is not yet supported.")
+    return geometry
 
 
 def _outputs(geometry: PoolGeometry) -> tuple[int, ...]:

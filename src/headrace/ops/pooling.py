@@ -362,6 +362,14 @@ def _avg_grad_gradient(name: str) -> Any:
     return gradient
 
 
+def _avg_infer(c: Any, x: TensorShape) -> Any:
+    """Of means there are none over depth, whatever the window says."""
+    channel = c.attrs["data_format"].index("C")
+    ksize, strides = ([*c.attrs[name]] for name in ("ksize", "strides"))
+    ksize[channel] = strides[channel] = 1
+    return _pooled(c, x, ksize, strides)
+
+
 def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     return c.shape_from(0).with_rank(len(c.attrs["data_format"]))
 
@@ -370,7 +378,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     "AvgPool",
     "value: T -> output: T",
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
-    infer=pool_infer,
+    infer=_avg_infer,
     kernel=pool_kernels.avg_pool,
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool_grad"),
@@ -400,7 +408,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     "AvgPool3D",
     "input: T -> output: T",
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
-    infer=pool_infer,
+    infer=_avg_infer,
     kernel=pool_kernels.avg_pool3d,
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool3d_grad"),

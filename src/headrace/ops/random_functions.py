@@ -10,6 +10,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
+from headrace.core.shapes import dimension_value
 from headrace.graph.default import get_default_graph
 from headrace.graph.operation import Tensor
 from headrace.ops import random_ops as ops
@@ -49,8 +50,11 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
 
 def _shape_tensor(shape: Any) -> Any:
     """`shape` as an integer tensor; an empty list is int32, not float32."""
-    empty = isinstance(shape, list | tuple) and not shape
-    return convert_to_tensor(shape, dtypes.int32 if empty else None, "shape")
+    dtype = None
+    if isinstance(shape, list | tuple):
+        dtype = None if shape else dtypes.int32
+        shape = [dimension_value(n) for n in shape]
+    return convert_to_tensor(shape, dtype, "shape")
 
 
 def _scaled(numbers: Any, mean: Any, stddev: Any, scope: str) -> Any:

@@ -33,14 +33,22 @@ _NOTHING = (np.zeros((0, 2), np.int64), r(0), [2, 2])
 
 
 def _operation_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
-    rank = None
+    """The result has as many dimensions as each of the two sets, dense or sparse."""
+    rank = TensorShape((None,))
+    groups = TensorShape(None)  # all but the last dimension of dense sets
     for position, argument in enumerate(c.op.definition.schema.inputs):
         if argument.name.endswith("_values"):
-            group = shapes[position - 1 : position + 2]
-            rank = rank or check_sparse(*group)[1]
+            check_sparse(*shapes[position - 1 : position + 2])
+            rank = rank.merge_with(shapes[position + 1])
         elif argument.name in ("set1", "set2"):
-            rank = rank or shapes[position].with_rank_at_least(2).ndims
-    return [(None, rank), (None,), (rank,)]
+            dense = shapes[position].with_rank_at_least(2)
+            if dense.sizes is not None:
+                groups = groups.merge_with(dense[:-1])
+                rank = rank.merge_with((dense.rank,))
+    (count,) = rank.as_list()
+    if count is not None and count < 2:
+        raise ValueError(f"Input 0, expected rank >= 2, got {count}.")
+    return [(None, count), (None,), (count,)]
 
 
 _OPERATIONS = ("a-b", "b-a", "intersection", "union")
@@ -201,7 +209,7 @@ def _distance_infer(c: InferenceContext, *shapes: TensorShape) -> Any:
     check_sparse(*shapes[:3])
     check_sparse(*shapes[3:])
     given, truth = c.shape_from(2).sizes, c.shape_from(5).sizes
-    if given is None or truth is None:
+    if given is None or truth is None or c.value(2) is None or c.value(5) is None:
         return None
     if len(given) != len(truth):
         raise ValueError(f"Ranks of hypothesis and truth differ: {len(given)} and {len(truth)}")

@@ -214,23 +214,40 @@ def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
 
 
 def _reshape_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    sizes = shape.tolist()
     try:
-        return x.reshape(tuple(shape.tolist()))
+        if x.size and min(sizes, default=0) >= -1:
+            return x.reshape(sizes)
+        return x.reshape(_completed(x.shape, sizes))
     except (ValueError, TypeError):
         raise ValueError(_reshape_problem(x, np.asarray(shape))) from None
+
+
+def _completed(sizes: tuple[int, ...], wanted: list[int]) -> list[int]:
+    """The wanted sizes of an empty tensor, with a size in place of -1: what is missing between the
+    sizes of both that aren't 0.
+    """
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
+        raise ValueError
+    whole = math.prod(n for n in sizes if n)
+    known = math.prod(n for n in wanted if n > 0)
+    if -1 in wanted and (0 in wanted or 0 not in sizes) and whole % known:
+        raise ValueError
+    missing = whole // known if 0 in wanted else 0
+    return [missing if n == -1 else n for n in wanted]
 
 
 def _reshape_problem(x: np.ndarray, shape: np.ndarray) -> str:
     if shape.ndim != 1:
         return f"the new shape must be a vector, not of shape {list(shape.shape)}"
     sizes = shape.tolist()
+    for i, n in enumerate(sizes):
+        if n < -1:
+            return f"Size {i} must be non-negative, not {n}"
     if sizes.count(-1) > 1:
         first = sizes.index(-1)
         second = sizes.index(-1, first + 1)
         return f"Only one input size may be -1, not both {first} and {second}"
-    if any(n < -1 for n in sizes):
-        i = next(i for i, n in enumerate(sizes) if n < -1)
-        return f"Size {i} must be non-negative, not {sizes[i]}"
     count = math.prod(n for n in sizes if n != -1)
     if -1 not in sizes:
         return (
@@ -416,10 +433,13 @@ def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
     for m, n in zip(reversed(x.sizes), reversed(wanted.sizes), strict=False):
         if m not in (1, None, n) and n is not None:
             raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
-    return broadcast_shapes(x, wanted)
+    # An unknown size may be 0, to which anything broadcasts; TensorFlow overlooks that.
+    return wanted if c.settled else broadcast_shapes(x, wanted)
 
 
 def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    if 0 in shape.tolist() and np.ndim(x) <= len(shape):
+        return np.empty(shape.tolist(), x.dtype)  # whatever there was, there is no place for it
     try:
         return np.broadcast_to(x, tuple(shape.tolist()))
     except (ValueError, TypeError):

@@ -48,8 +48,7 @@ def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) 
     begins = infer.with_rank(c.shape_from(1), len(sizes)).sizes
     whole = (None,) * len(sizes) if whole is None else whole
     return tuple(
-        int(n) if n != -1 else _rest(*entry)
-        for n, *entry in zip(sizes, whole, begins, strict=True)
+        int(n) if n != -1 else _rest(*entry) for n, *entry in zip(sizes, whole, begins, strict=True)
     )
 
 

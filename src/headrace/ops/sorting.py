@@ -5,6 +5,7 @@ Equal elements keep their order: of two, the one with the lower index comes firs
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"Need k >= 0, got {count}")
     if x.shape[-1] < count:
         raise ValueError(f"input must have at least k columns. Had {x.shape[-1]}, needed {count}")
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     found = _places(widened(rows), count)
     shape = (*x.shape[:-1], count)
     return _taken(rows, found).reshape(shape), found.astype(np.int32, copy=False).reshape(shape)

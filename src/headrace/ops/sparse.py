@@ -24,7 +24,6 @@ __all__ = [
     "as_sparse",
     "check_sparse",
     "dense_to_sparse",
-    "is_followed",
     "known_shape",
     "sparse_eye",
     "sparse_mask",
@@ -54,26 +53,10 @@ def check_sparse(
     return counts.as_list()[0], ranks.as_list()[0]
 
 
-# The ops through which TensorFlow follows a constant while a graph is built. Headrace can follow
-# any, but which nodes a function adds must not depend on that.
-_FOLLOWED = {"Const", "Shape", "Size", "Rank", "Pack", "ConcatV2", "Cast", "Range"}
-
-
-def is_followed(tensor: Tensor, as_shape: bool = False) -> bool:
-    """Tell whether TensorFlow would know the value, too; `as_shape` it sees through slices."""
-    op = tensor.op
-    if op.type in ("Shape", "Size", "Rank"):
-        return True
-    known = op.type in _FOLLOWED or (as_shape and op.type == "StridedSlice")
-    return known and all(is_followed(t, as_shape) for t in op.inputs)
-
-
 def known_shape(sp: SparseTensor) -> list[int] | None:
-    """The dense shape, if it is known in full where TensorFlow would know it too."""
+    """The dense shape, if it is known in full."""
     sizes = sp.shape.sizes
-    if sizes is None or not is_followed(sp.dense_shape, as_shape=True):
-        return None
-    return all_known(sizes)
+    return None if sizes is None else all_known(sizes)
 
 
 # -- Dense from sparse
@@ -86,9 +69,6 @@ def _to_dense_infer(
     values: TensorShape,
     default: TensorShape,
 ) -> TensorShape:
-    indices.with_rank_at_most(2)
-    shape.with_rank(1)
-    values.with_rank_at_most(1)
     return c.shape_from(1)
 
 

@@ -11,14 +11,18 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
-from headrace.graph.inference import InferenceContext, constant_value
+from headrace.graph.inference import (
+    InferenceContext,
+    constant_value,
+    constant_value_as_shape,
+)
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse, is_followed, known_shape
+from headrace.ops.sparse import as_sparse, check_sparse, known_shape
 
 __all__ = [
     "sparse_concat",
@@ -44,8 +48,8 @@ _NOTHING = (np.zeros((0, 2), np.int64), r(0), [2, 3])
 def _reorder_infer(
     c: InferenceContext, indices: TensorShape, values: TensorShape, shape: TensorShape
 ) -> list[Any]:
-    count, rank = check_sparse(indices, values, shape)
-    return [(count, rank), (count,)]
+    check_sparse(indices, values, shape)
+    return [indices.with_rank(2), values.with_rank(1)]
 
 
 def _reorder_gradient(b: Any, op: Any, _: Any, grad: Tensor) -> Any:
@@ -108,12 +112,15 @@ def sparse_reshape_op(input_indices, input_shape, new_shape, name=None):
 
 def _reshaped(sp: SparseTensor, shape: Tensor) -> list[int] | None:
     """The new shape, if it is known; ValueError if it holds another number of elements."""
-    sizes, old = constant_value(shape), known_shape(sp)
-    if sizes is None or old is None or not is_followed(shape):
+    sizes, old = constant_value_as_shape(shape).sizes, known_shape(sp)
+    if sizes is None or old is None:
         return None
-    wanted = sizes.tolist()
+    wanted = [-1 if n is None else n for n in sizes]
     if wanted.count(-1) > 1:
-        raise ValueError(f"At most one dimension can be inferred (-1). Found: {wanted}")
+        known = constant_value(shape)
+        if known is not None and known.tolist().count(-1) > 1:
+            raise ValueError(f"At most one dimension can be inferred (-1). Found: {wanted}")
+        return None
     total = int(np.prod(old, dtype=np.int64))
     try:
         return kernels.complete_shape(wanted, total)
@@ -223,13 +230,13 @@ def _concat_infer(
     shapes: list[TensorShape],
 ) -> list[Any]:
     total: int | None = 0
-    ranks = TensorShape((None,))
-    for triple in zip(indices, values, shapes, strict=True):
-        count, rank = check_sparse(*triple)
+    rank, shape = TensorShape((None,)), TensorShape((None,))
+    for rows, elements, box in zip(indices, values, shapes, strict=True):
+        count, _ = check_sparse(rows, elements, box)
         total = None if total is None or count is None else total + count
-        ranks = ranks.merge_with((rank,))
-    rank = ranks.as_list()[0]
-    return [(total, rank), (total,), (rank,)]
+        rank = rank.merge_with(rows.with_rank(2)[1:])
+        shape = shape.merge_with(box)
+    return [TensorShape((total,)).concatenate(rank), (total,), shape]
 
 
 @define(
@@ -303,9 +310,8 @@ def _split_infer(
     values: TensorShape,
     shape: TensorShape,
 ) -> list[Any]:
-    _, rank = check_sparse(indices, values, shape)
-    count = c.attrs["num_split"]
-    return [(None, rank)] * count + [(None,)] * count + [(rank,)] * count
+    count, rank = c.attrs["num_split"], shape.num_elements()
+    return [(None, rank)] * count + [(None,)] * count + [shape] * count
 
 
 @define(
@@ -355,10 +361,7 @@ def _slice_infer(
     start: TensorShape,
     size: TensorShape,
 ) -> list[Any]:
-    _, rank = check_sparse(indices, values, shape)
-    for vector in (start, size):
-        vector.merge_with((rank,))
-    return [(None, rank), (None,), (rank,)]
+    return [(None, shape.num_elements()), (None,), shape]
 
 
 def _slice_gradient(b: Any, op: Any, _: Any, grad: Tensor, __: Any) -> Any:
@@ -432,9 +435,10 @@ def _fill_infer(
     shape: TensorShape,
     default: TensorShape,
 ) -> list[Any]:
-    count, rank = check_sparse(indices, values, shape)
+    count, _ = check_sparse(indices, values, shape)
     default.with_rank(0)
     sizes = c.shape_from(2).sizes
+    rank = shape.with_rank(1).as_list()[0]
     return [(None, rank), (None,), (sizes[0] if sizes else None,), (count,)]
 
 

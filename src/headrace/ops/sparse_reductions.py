@@ -18,7 +18,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse
+from headrace.ops.sparse import as_sparse
 
 __all__ = [
     "sparse_reduce_max",
@@ -36,7 +36,6 @@ _CUBE = ([[0, 0, 1], [1, 1, 0], [1, 1, 2]], r(3), [2, 2, 3])
 def _reduce_infer(
     c: InferenceContext, i: TensorShape, v: TensorShape, s: TensorShape, axes_shape: TensorShape
 ) -> Any:
-    check_sparse(i, v, s)
     shape, axes = c.shape_from(2), c.value(3)
     if shape.sizes is None or axes is None:
         return None
@@ -196,6 +195,12 @@ def sparse_reduce_max_sparse(
     return SparseTensor(*sparse_reduce_max_sparse_op(*sp.components(), axes, keep))
 
 
+def _softmax_infer(c: InferenceContext, i: TensorShape, v: TensorShape, s: TensorShape) -> Any:
+    i.with_rank(2)
+    s.with_rank(1)
+    return v.with_rank(1)
+
+
 def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     indices, _, shape = op.inputs
     out = op.outputs[0]
@@ -207,7 +212,7 @@ def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     "SparseSoftmax",
     "sp_indices: int64, sp_values: T, sp_shape: int64 -> output: T",
     "T: {float32|float64}",
-    infer=lambda c, i, v, s: (check_sparse(i, v, s)[0],),
+    infer=_softmax_infer,
     kernel=sparse_kernels.sparse_softmax,
     gradient=_softmax_gradient,
     samples=[Sample(*_A), Sample(*_CUBE), Sample(*_NOTHING)],

@@ -18,20 +18,26 @@ from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
-from headrace.ops.sparse import as_sparse, check_sparse
+from headrace.ops.sparse import as_sparse
 
 __all__ = ["deserialize_many_sparse", "serialize_many_sparse", "serialize_sparse"]
 
 _A = ([[0, 0], [0, 2], [1, 1]], r(3), [2, 3])
 
 
+def _check_ranks(indices: TensorShape, values: TensorShape, shape: TensorShape) -> None:
+    indices.with_rank(2)
+    values.with_rank(1)
+    shape.with_rank(1)
+
+
 def _one_infer(c: InferenceContext, *shapes: TensorShape) -> Any:
-    check_sparse(*shapes)
+    _check_ranks(*shapes)
     return (3,)
 
 
 def _many_infer(c: InferenceContext, *shapes: TensorShape) -> Any:
-    check_sparse(*shapes)
+    _check_ranks(*shapes)
     return (None, 3)
 
 

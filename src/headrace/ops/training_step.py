@@ -147,19 +147,18 @@ def _checked_shapes(o: Optimizer, shapes: Sequence[TensorShape], operands: Any) 
             operand.with_rank(0)
         elif name in _ARRAYS_BY_NAME and not o.is_of_rows:
             shape = equal_shapes(shape, operand)
-    if o.is_of_rows:
-        _check_row_shapes(shape, named["grad"], named[_INDICES])
-    return shape
+    return _with_rows(shape, named["grad"], named[_INDICES]) if o.is_of_rows else shape
 
 
-def _check_row_shapes(shape: TensorShape, grad: TensorShape, indices: TensorShape) -> None:
+def _with_rows(shape: TensorShape, grad: TensorShape, indices: TensorShape) -> TensorShape:
+    """What the gradient of some rows says of the variable's shape."""
     indices = indices.with_rank(1)
     shape.with_rank_at_least(1)
-    if shape.sizes is None or grad.sizes is None:
-        return
+    if grad.sizes is None:
+        return shape
     grad.with_rank_at_least(1)
     equal_shapes(grad[:1], indices)
-    equal_shapes(grad[1:], shape[1:])
+    return equal_shapes(shape, TensorShape((None,)).concatenate(grad[1:]))
 
 
 # -- Definitions -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from headrace.core.errors import UnimplementedError
 from headrace.graph.anchors import Convolution, Pooling, Window
 from headrace.graph.lowering import Anchor, Site
 from headrace.graph.pointwise import FLOATS
@@ -28,16 +29,19 @@ def convolution(direction: str, depthwise: bool = False) -> Anchor:
 def _describe_convolution(site: Site, direction: str, depthwise: bool) -> Convolution | None:
     attrs = site.attrs
     x, w = _image_and_filter(site, direction)
-    geometry = conv_geometry(
-        x,
-        w,
-        strides=attrs["strides"],
-        padding=attrs["padding"],
-        explicit_paddings=attrs.get("explicit_paddings", ()),
-        data_format=attrs["data_format"],
-        dilations=attrs["dilations"],
-        depthwise=depthwise,
-    )
+    try:
+        geometry = conv_geometry(
+            x,
+            w,
+            strides=attrs["strides"],
+            padding=attrs["padding"],
+            explicit_paddings=attrs.get("explicit_paddings", ()),
+            data_format=attrs["data_format"],
+            dilations=attrs["dilations"],
+            depthwise=depthwise,
+        )
+    except (UnimplementedError, ValueError):
+        return None  # the kernel says why
     if not prod(x) or not prod(w) or not prod(map(known, geometry.output_shape)):
         return None
     height, width = map(_window, geometry.axes)
@@ -83,9 +87,12 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
     if dtype not in FLOATS or data_format not in ("NHWC", "NCHW") or found is None or not prod(x):
         return None
     ksize, strides = found
-    geometry = pool_geometry(
-        x, ksize=ksize, strides=strides, padding=attrs["padding"], data_format=data_format
-    )
+    try:
+        geometry = pool_geometry(
+            x, ksize=ksize, strides=strides, padding=attrs["padding"], data_format=data_format
+        )
+    except UnimplementedError:
+        return None  # the kernel says why
     channel = 1 if data_format == "NCHW" else 3
     if geometry.axes[channel].window != 1 or not prod(map(known, geometry.output_shape)):
         return None

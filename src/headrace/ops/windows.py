@@ -180,18 +180,23 @@ def conv_geometry(
     data_format: str = "NHWC",
     dilations: Sequence[int] | None = None,
     depthwise: bool = False,
+    checked: bool = True,
 ) -> ConvGeometry:
     """Sizes of a 2-D or 3-D convolution.
 
     The filter is [*window, in, out], or [*window, in, multiplier] when `depthwise`: each input
-    channel then makes `multiplier` output channels of its own.
+    channel then makes `multiplier` output channels of its own. Kernels check strides and dilations,
+    shape rules don't.
     """
     channel_axis = _channel_axis(data_format)
     rank = len(data_format)
     _check_rank("convolution input", input_shape, rank)
     _check_rank("convolution filter", filter_shape, rank)
     dilations = [1] * rank if dilations is None else dilations
-    _check_step_attributes(strides, dilations, rank, channel_axis)
+    _check_rank("strides", strides, rank)
+    _check_rank("dilations", dilations, rank)
+    if checked:
+        _check_steps(strides, dilations, channel_axis)
     explicit = _explicit_pairs(explicit_paddings, padding, rank, channel_axis)
     in_channels, out_channels = _channels(
         input_shape[channel_axis], filter_shape[-2], filter_shape[-1], depthwise
@@ -287,11 +292,8 @@ def _check_rank(what: str, values: Sequence[Size], rank: int) -> None:
         raise ValueError(f"{what} must have {rank} dimensions, got {len(values)}: {list(values)}")
 
 
-def _check_step_attributes(
-    strides: Sequence[int], dilations: Sequence[int], rank: int, channel_axis: int
-) -> None:
+def _check_steps(strides: Sequence[int], dilations: Sequence[int], channel_axis: int) -> None:
     for name, values in (("strides", strides), ("dilations", dilations)):
-        _check_rank(name, values, rank)
         if values[0] != 1 or values[channel_axis] != 1:
             raise ValueError(
                 f"{name} must be 1 in the batch and depth dimensions, got {list(values)}"
@@ -319,9 +321,11 @@ def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Siz
         if depthwise:
             message = f"input and filter must have the same depth: {data} vs {taken}"
             raise mismatch(message, f"Dimensions must be equal, but are {data} and {taken}")
+        message = f"input has {data} channels, but the filter takes {taken}"
+        if taken and not data % taken:
+            raise UnimplementedError(None, None, f"{message}: there are no grouped convolutions")
         raise mismatch(
-            f"input depth must be evenly divisible by filter depth: {data} vs {taken} (input has "
-            f"{data} channels, but the filter takes {taken})",
+            f"input depth must be evenly divisible by filter depth: {data} vs {taken} ({message})",
             f"Depth of input ({data}) is not a multiple of input depth of filter ({taken})",
         )
     channels = taken if data is None else data
@@ -354,6 +358,5 @@ def _check_pooled_axes(
         raise UnimplementedError(
             None,
             None,
-            "depth windows must tile the depth: "
-            f"window {window}, stride {stride}, depth {depth}",
+            f"depth windows must tile the depth: window {window}, stride {stride}, depth {depth}",
         )

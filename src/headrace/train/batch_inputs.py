@@ -186,6 +186,7 @@ def _sparse_rows(tensor: SparseTensor, keep: Tensor) -> SparseTensor:
     chosen = b.cast(keep, dtypes.int64)
     rows = tensor.indices[:, 0]
     mask = b.gather(keep, rows)
+    mask.set_shape([None])  # a sparse tensor of unknown shape has a vector of rows, too
     places = b.gather(b.cumsum(chosen) - 1, b.boolean_mask(rows, mask))
     inner = b.boolean_mask(tensor.indices, mask)[:, 1:]
     indices = b.concat([b.expand_dims(places, 1), inner], 1)

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
         make_ndarray as make_ndarray,
         make_tensor_proto as make_tensor_proto,
     )
+    from headrace.ops.conversions import (
+        get_static_value as constant_value,
+    )
 
 __all__ = [
+    "constant_value",
     "make_ndarray",
     "make_tensor_proto",
 ]
 
 _HOMES = {
+    "constant_value": "headrace.ops.conversions:get_static_value",
     "make_ndarray": "headrace.core.tensor_proto:make_ndarray",
     "make_tensor_proto": "headrace.core.tensor_proto:make_tensor_proto",
 }
