@@ -1,0 +1,11 @@
+"""What a program sees of shapes before a step is what TensorFlow 1.15.5 infers, no more, no less."""
+
+import pytest
+
+import headrace as tf
+from tests.oracle.static_shapes import evaluate, recorded
+
+
+@pytest.mark.parametrize(("expression", "expected"), recorded())
+def test_is_what_tensorflow_infers(expression, expected):
+    assert evaluate(tf, expression) == expected
