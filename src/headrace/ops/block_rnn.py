@@ -25,19 +25,17 @@ _LSTM_TYPES = "T: {float16|float32}"
 _FORGET_AND_CLIP = "forget_bias: float = 1.0; cell_clip: float = 3.0; use_peephole: bool = False"
 
 
-def _state_shape(c: Any, cs_prev: TensorShape, b: TensorShape) -> TensorShape:
-    """[batch, units], from a state and from the bias of all four gates."""
-    columns = b.with_rank(1).as_list()[0]
-    if columns is not None and columns % 4:
-        raise ValueError(f"the bias of four gates has {columns} elements")
-    return cs_prev.with_rank(2).merge_with([None, None if columns is None else columns // 4])
+def _state_shape(batch: TensorShape, state: TensorShape) -> TensorShape:
+    """[batch, units]: the input says how large the batch is, a state how many units there are."""
+    return batch.concatenate(state.with_rank(2)[1:])
+
+
+def _times(size: TensorShape, count: int) -> TensorShape:
+    return TensorShape([None if n is None else n * count for n in size.as_list()])
 
 
 def _lstm_cell_infer(c: Any, x: TensorShape, cs_prev: TensorShape, *rest: TensorShape) -> list[Any]:
-    h_prev, *_, b = rest
-    state = _state_shape(c, cs_prev.merge_with(h_prev), b)
-    state = state.merge_with(x.with_rank(2)[:1].concatenate([None]))
-    return [state] * 7
+    return [_state_shape(x.with_rank(2)[:1], cs_prev)] * 7
 
 
 def _lstm_cell_kernel(
@@ -113,8 +111,8 @@ def lstm_block_cell(
 def _lstm_cell_grad_infer(
     c: Any, x: TensorShape, cs_prev: TensorShape, *rest: TensorShape
 ) -> list[Any]:
-    state = _state_shape(c, cs_prev, rest[5])
-    gates = state[:1].concatenate(rest[5])
+    state = _state_shape(x.with_rank(2)[:1], cs_prev)
+    gates = state[:1].concatenate(_times(state[1:], 4))
     return [state, gates, state[1:], state[1:], state[1:]]
 
 
@@ -192,9 +190,10 @@ def lstm_block_cell_grad(
 
 
 def _block_infer(c: Any, seq_len_max: TensorShape, x: TensorShape, *rest: TensorShape) -> list[Any]:
-    cs_prev, *_, b = rest
-    seq_len_max.with_rank(0)
-    return [x.with_rank(3)[:1].concatenate(_state_shape(c, cs_prev, b))] * 7
+    (gates,) = rest[-1].with_rank(1).as_list()
+    if gates is not None and gates % 4:
+        raise ValueError(f"Dimension size must be evenly divisible by 4 but is {gates}")
+    return [(*x.with_rank(3).as_list()[:2], None if gates is None else gates // 4)] * 7
 
 
 def _steps(seq_len_max: Any, x: np.ndarray) -> int:
@@ -243,8 +242,8 @@ def _block_gradient(builder: str) -> Any:
 def _block_grad_infer(
     c: Any, seq_len_max: TensorShape, x: TensorShape, *rest: TensorShape
 ) -> list[Any]:
-    cs_prev, h_prev, w, wci, wcf, wco, b = rest[:7]
-    return [x, cs_prev, h_prev, w, wci, wcf, wco, b]
+    ranks = (3, 2, 2, 2, 1, 1, 1, 1)
+    return [shape.with_rank(rank) for shape, rank in zip((x, *rest), ranks, strict=False)]
 
 
 def _block_grad_kernel(order: str) -> Any:
@@ -438,8 +437,7 @@ _GRU_INPUTS = "x: T, h_prev: T, w_ru: T, w_c: T, b_ru: T, b_c: T"
 
 
 def _gru_infer(c: Any, x: TensorShape, h_prev: TensorShape, *rest: TensorShape) -> list[Any]:
-    state = h_prev.with_rank(2).merge_with(x.with_rank(2)[:1].concatenate([None]))
-    return [state] * 4
+    return [_state_shape(x.with_rank(2)[:1], h_prev)] * 4
 
 
 def _gru_gradient(b: Any, op: Any, *grads: Any) -> tuple[Any, ...]:
@@ -468,9 +466,8 @@ def gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c, name=None):
 
 
 def _gru_grad_infer(c: Any, x: TensorShape, h_prev: TensorShape, *rest: TensorShape) -> list[Any]:
-    units = h_prev.with_rank(2).as_list()[1]
-    gates = h_prev[:1].concatenate([None if units is None else 2 * units])
-    return [x, h_prev, h_prev, gates]
+    state = _state_shape(x.with_rank(2)[:1], h_prev)
+    return [x.with_rank(2), state, state, state[:1].concatenate(rest[0].with_rank(2)[1:])]
 
 
 @define(

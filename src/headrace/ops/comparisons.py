@@ -30,10 +30,12 @@ _COMPARABLE = (
 def _equality_infer(c: Any, x: TensorShape, y: TensorShape) -> Any:
     if c.attrs["incompatible_shape_error"]:
         return infer.broadcasting(c, x, y)
+    if not x.is_fully_defined() or not y.is_fully_defined():
+        return None
     try:
         return infer.broadcasting(c, x, y)
     except ValueError:
-        return None
+        return ()
 
 
 def _equality(ufunc: Callable[..., Any], if_incompatible: bool) -> Callable[..., Any]:

@@ -138,8 +138,9 @@ def ref_merge_op(inputs, name=None):
 # -- Loops -----------------------------------------------------------------------------------------
 
 
-def _enter_shapes(context: Any, data: TensorShape) -> TensorShape:
-    return data
+def _enter_shapes(context: Any, data: TensorShape) -> TensorShape | None:
+    """An invariant's shape; a variable may get another one in the next iteration."""
+    return data if context.settled or context.attrs["is_constant"] else None
 
 
 _FRAME = "T: type; frame_name: string; is_constant: bool = False; parallel_iterations: int = 10"

@@ -143,7 +143,9 @@ def _matrix_set_diag_infer(c: Any, x: TensorShape, diagonal: TensorShape) -> Any
         for m, n in zip(wanted, diagonal.sizes, strict=True):
             if None not in (m, n) and m != n:
                 raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
-    return x
+    if diagonal.sizes is None:
+        return x
+    return x.merge_with((*diagonal.sizes[:-1], None, None))
 
 
 def _matrix_set_diag_gradient(b, op, grad):

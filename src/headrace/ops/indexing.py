@@ -27,22 +27,21 @@ __all__ = ["batch_gather", "gather", "gather_nd"]
 
 
 def _gather_shape(
-    params: TensorShape, indices: TensorShape, axis: int | None, batch_dims: int
+    params: TensorShape,
+    indices: TensorShape,
+    axis: int | None,
+    batch_dims: int,
+    settled: bool = False,
 ) -> Any:
+    params.with_rank_at_least(1)
     if params.sizes is None or indices.sizes is None:
         return None
     rank = len(params.sizes)
     batch = batch_dims + len(indices.sizes) if batch_dims < 0 else batch_dims
-    if axis is None:
-        return (None,) * (rank - 1 + len(indices.sizes) - batch)
+    if axis is None:  # TensorFlow forgets the batch here
+        return (None,) * (rank - 1 + len(indices.sizes) - (batch if settled else 0))
     at = _gather_axis(rank, axis, batch)
-    for m, n in zip(params.sizes[:batch], indices.sizes[:batch], strict=True):
-        if m != n and None not in (m, n):
-            raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
-    front = tuple(
-        n if m is None else m for m, n in zip(params.sizes[:batch], indices.sizes[:batch])
-    )
-    return front + params.sizes[batch:at] + indices.sizes[batch:] + params.sizes[at + 1 :]
+    return params.sizes[:at] + indices.sizes[batch:] + params.sizes[at + 1 :]
 
 
 def _gather_axis(rank: int, axis: int, batch: int) -> int:
@@ -58,7 +57,8 @@ def _gather_axis(rank: int, axis: int, batch: int) -> int:
 def _gather_infer(c: Any, params: TensorShape, indices: TensorShape, axis: TensorShape) -> Any:
     axis.with_rank(0)
     at = c.value(2)
-    return _gather_shape(params, indices, None if at is None else int(at), c.attrs["batch_dims"])
+    at = None if at is None else int(at)
+    return _gather_shape(params, indices, at, c.attrs["batch_dims"], c.settled)
 
 
 def _gather_kernel(

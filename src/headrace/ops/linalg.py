@@ -28,8 +28,15 @@ _BATCH = [_POSITIVE, [[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]]]
 
 def _matrices(x: TensorShape) -> tuple[TensorShape, Any, Any] | None:
     """The batch shape, rows and columns; None if the rank is unknown."""
+    return None if infer.with_rank_at_least(x, 2).sizes is None else _parts(x)
+
+
+def _parts(x: TensorShape) -> tuple[TensorShape, Any, Any]:
+    """The batch shape, rows and columns, which are unknown if the rank is."""
     sizes = infer.with_rank_at_least(x, 2).sizes
-    return None if sizes is None else (TensorShape.of(sizes[:-2]), sizes[-2], sizes[-1])
+    if sizes is None:
+        return infer.UNKNOWN, None, None
+    return TensorShape.of(sizes[:-2]), sizes[-2], sizes[-1]
 
 
 def equal_sizes(m: Any, n: Any) -> Any:
@@ -55,13 +62,10 @@ def _batch_infer(c: Any, x: TensorShape) -> TensorShape | None:
 
 
 def _system_infer(c: Any, matrix: TensorShape, rhs: TensorShape) -> TensorShape | None:
-    square = square_infer(c, matrix)
-    right = _matrices(rhs)
-    if square is None or right is None:
-        return None
-    batch, rows, columns = right
-    size = equal_sizes(square.as_list()[-1], rows)
-    return square[:-2].merge_with(batch).concatenate((size, columns))
+    left, height, width = _parts(matrix)
+    right, rows, columns = _parts(rhs)
+    size = equal_sizes(equal_sizes(height, width), rows)
+    return left.merge_with(right).concatenate((size, columns))
 
 
 # Decompositions --------------------------------------------------------------------------------
@@ -458,9 +462,7 @@ def matrix_triangular_solve(matrix, rhs, lower=True, adjoint=False, name=None):
 
 def _solve_ls_infer(c: Any, matrix: TensorShape, rhs: TensorShape, regularizer: TensorShape) -> Any:
     infer.with_rank(regularizer, 0)
-    left, right = _matrices(matrix), _matrices(rhs)
-    if left is None or right is None:
-        return None
+    left, right = _parts(matrix), _parts(rhs)
     equal_sizes(left[1], right[1])
     return left[0].merge_with(right[0]).concatenate((left[2], right[2]))
 

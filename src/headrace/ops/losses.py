@@ -65,12 +65,12 @@ def _cross_entropy(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
 
 
 def _cross_entropy_infer(c: Any, features: TensorShape, labels: TensorShape) -> list[Any]:
-    merged = infer.broadcasting(c, features, labels)
-    if merged.sizes is None:
-        return [(None,), (None, None)]
-    if len(merged.sizes) != 2:
-        raise ValueError(f"Shape must be rank 2 but is rank {len(merged.sizes)}")
-    return [merged.sizes[:1], merged]
+    if features.sizes is None or labels.sizes is None:
+        merged = features.merge_with(labels)
+    else:
+        merged = infer.broadcasting(c, features, labels)
+    merged = infer.with_rank(merged, 2)
+    return [merged[:1], merged]
 
 
 def is_zero(gradient: Tensor) -> bool:

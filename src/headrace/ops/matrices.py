@@ -268,14 +268,16 @@ def sparse_matmul(
 
 
 def _batch_infer(c: Any, x: TensorShape, y: TensorShape, join: Any) -> Any:
-    infer.with_rank_at_least(x, 2)
-    infer.with_rank_at_least(y, 2)
-    if x.sizes is None or y.sizes is None:
-        return None
-    rows, depth = _matrix_sizes(x, c.attrs["adj_x"])
-    depth_of_y, columns = _matrix_sizes(y, c.attrs["adj_y"])
+    batch_of_x, rows, depth = _batch_and_sizes(x, c.attrs["adj_x"])
+    batch_of_y, depth_of_y, columns = _batch_and_sizes(y, c.attrs["adj_y"])
     _inner(depth, depth_of_y)
-    return join(x[:-2], y[:-2]).concatenate((rows, columns))
+    return join(batch_of_x, batch_of_y).concatenate((rows, columns))
+
+
+def _batch_and_sizes(x: TensorShape, transposed: bool) -> tuple[TensorShape, Any, Any]:
+    if infer.with_rank_at_least(x, 2).sizes is None:
+        return x, None, None
+    return x[:-2], *_matrix_sizes(x, transposed)
 
 
 def _adjoint_gradients(op: Any, grad: Any) -> Any:

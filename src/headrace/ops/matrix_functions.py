@@ -98,12 +98,12 @@ def expm(input: Any, name: str | None = None) -> Tensor:
 def _tridiagonal_solve_infer(c: Any, diagonals: TensorShape, rhs: TensorShape) -> Any:
     infer.with_rank_at_least(diagonals, 2)
     infer.with_rank_at_least(rhs, 2)
-    if diagonals.sizes is None or rhs.sizes is None:
-        return rhs
-    if diagonals.sizes[-2] not in (None, 3):
+    if diagonals.sizes is not None and diagonals.sizes[-2] not in (None, 3):
         raise ValueError(f"Dimension must be 3 but is {diagonals.sizes[-2]}")
-    size = equal_sizes(diagonals.sizes[-1], rhs.sizes[-2])
-    return diagonals[:-2].merge_with(rhs[:-2]).concatenate((size, rhs.sizes[-1]))
+    if diagonals.sizes is not None and rhs.sizes is not None:
+        equal_sizes(diagonals.sizes[-1], rhs.sizes[-2])
+        diagonals[:-2].merge_with(rhs[:-2])
+    return rhs
 
 
 def _later(b: Any, x: Any) -> Any:
@@ -148,9 +148,15 @@ def tridiagonal_solve_op(diagonals, rhs, partial_pivoting=True, name=None):
 
 
 def _tridiagonal_mat_mul_infer(c: Any, *shapes: TensorShape) -> Any:
-    for shape in shapes:
-        infer.with_rank_at_least(shape, 2)
-    return shapes[-1]
+    *diagonals, rhs = [infer.with_rank_at_least(shape, 2) for shape in shapes]
+    rows = infer.same_as_all(c, *diagonals)
+    if rows.sizes is not None:
+        if rows.sizes[-2] not in (None, 1):
+            raise ValueError(f"Dimension must be 1 but is {rows.sizes[-2]}")
+        if rhs.sizes is not None:
+            equal_sizes(rows.sizes[-1], rhs.sizes[-2])
+            rows[:-2].merge_with(rhs[:-2])
+    return rhs
 
 
 def _tridiagonal_mat_mul_gradient(b, op, grad):

@@ -23,9 +23,12 @@ _ATTRIBUTES = (
 
 
 def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
-    filter_sizes = w.with_rank(3).as_list()
+    filter_sizes, sizes = w.with_rank(3).as_list(), x.with_rank(4).as_list()
+    if None in filter_sizes[:2] or None in sizes[1:3]:
+        TensorShape(sizes[3:]).merge_with(filter_sizes[2:])
+        return (sizes[0], None, None, filter_sizes[2])
     return conv_geometry(
-        x.with_rank(4).as_list(),
+        sizes,
         [*filter_sizes, 1],
         strides=c.attrs["strides"],
         padding=c.attrs["padding"],

@@ -14,6 +14,7 @@ from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
+from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.define import composed, define
 from headrace.ops.filling import zero_array
@@ -203,11 +204,17 @@ def mirror_pad(input, paddings, mode, name=None):
 
 
 def _mirror_grad_infer(c: Any, y: TensorShape, paddings: TensorShape) -> Any:
-    amounts = c.value(1)
-    if y.sizes is None or amounts is None:
-        return None if y.sizes is None else (None,) * len(y.sizes)
-    taken = _checked(amounts, len(y.sizes)).sum(1).tolist()
-    return tuple(None if n is None else n - k for n, k in zip(y.sizes, taken, strict=True))
+    amounts, (rank, _) = c.value(1), paddings.with_rank(2).as_list()
+    if rank is None:
+        return None
+    y = infer.with_rank(y, rank)
+    if amounts is None:
+        return (None,) * rank
+    taken = _checked(amounts, rank).sum(1).tolist()
+    for n, k in zip(y.as_list(), taken, strict=True):
+        if n is not None and n < k:
+            raise ValueError(f"Negative dimension size caused by subtracting {k} from {n}")
+    return tuple(None if n is None else n - k for n, k in zip(y.as_list(), taken, strict=True))
 
 
 def _mirror_grad_kernel(y: np.ndarray, paddings: np.ndarray, *, mode: str) -> np.ndarray:

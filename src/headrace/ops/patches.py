@@ -62,6 +62,8 @@ def _patches_infer(c: Any, x: TensorShape) -> Any:
     ksizes = c.attrs["ksizes"]
     rates = c.attrs.get("rates", (1,) * len(ksizes))
     sizes = x.with_rank(len(ksizes)).as_list()
+    if not c.settled and None in sizes[1:-1]:
+        sizes[1:-1] = [None] * (len(sizes) - 2)  # TensorFlow knows all of them or none
     axes = _axes(sizes, ksizes, c.attrs["strides"], rates, c.attrs["padding"])
     depth = None if sizes[-1] is None else sizes[-1] * int(np.prod(ksizes))
     return (sizes[0], *(axis.out for axis in axes), depth)

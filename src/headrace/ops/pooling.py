@@ -212,6 +212,9 @@ def _max_pool_v2_infer(
     c: Any, x: TensorShape, k: TensorShape, s: TensorShape, first: int = 1
 ) -> Any:
     """first: which input the window's sizes are; its strides are the next one."""
+    x.with_rank(4)
+    k.merge_with((4,))
+    s.merge_with((4,))
     ksize, strides = c.value(first), c.value(first + 1)
     if ksize is None or strides is None:
         return None

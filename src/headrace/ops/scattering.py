@@ -47,16 +47,16 @@ def _scatter(
 
 
 def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
-    if None in (shape.sizes, indices.sizes, updates.sizes):
+    indices.with_rank_at_least(1)
+    updates.with_rank_at_least(1)
+    if shape.sizes is None or indices.sizes is None or updates.sizes is None:
         return
-    assert shape.sizes is not None and indices.sizes is not None
-    if not indices.sizes:
-        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    given = (indices.num_elements(), updates.num_elements())
+    if shape.num_elements() == 0 and all(given):
+        raise ValueError("Indices and updates specified for empty output shape")
     depth = indices.sizes[-1]
-    if depth is None:
+    if depth is None or depth > len(shape.sizes):
         return
-    if depth > len(shape.sizes):
-        raise ValueError(f"indices have {depth} coordinates, the shape {shape} fewer dimensions")
     wanted = TensorShape.of(indices.sizes[:-1] + shape.sizes[depth:])
     if not wanted.is_compatible_with(updates):
         raise ValueError(f"updates of shape {updates} must have shape {wanted}")

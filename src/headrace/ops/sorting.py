@@ -46,9 +46,8 @@ def _top_k_shape(x: TensorShape, k: int | None) -> Any:
 
 
 def _top_k_infer(c: Any, x: TensorShape, k: TensorShape) -> Any:
-    k.with_rank(0)
     count = c.value(1)
-    return _top_k_shape(x, None if count is None else int(count))
+    return _top_k_shape(x, None if count is None or count.ndim else int(count))
 
 
 def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -363,8 +362,9 @@ def _last_axis_order(axis: int, rank: int | None, dynamic_rank: Tensor) -> Any:
 
 
 def _bound_infer(c: Any, rows: TensorShape, values: TensorShape) -> TensorShape:
-    count = rows.with_rank(2)[:1].merge_with(values.with_rank(2)[:1])
-    return count.concatenate(values.with_rank(2)[1:])
+    rows.with_rank(2)
+    values.with_rank(2)
+    return values
 
 
 def _bounds(rows: np.ndarray, values: np.ndarray, side: Any, dtype: Any) -> np.ndarray:

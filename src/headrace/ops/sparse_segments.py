@@ -68,8 +68,7 @@ def _grad_kernel(scale: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _infer(c: Any, data: TensorShape, indices: TensorShape, ids: TensorShape) -> Any:
-    indices.assert_has_rank(1)
-    indices.assert_is_compatible_with(ids)
+    indices.with_rank(1).merge_with(ids.with_rank(1))
     return TensorShape((None,)).concatenate(data.with_rank_at_least(1)[1:])
 
 

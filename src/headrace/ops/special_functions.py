@@ -15,7 +15,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
-from headrace.ops import special
+from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
@@ -186,13 +186,8 @@ def igamma_grad_a(a, x, name=None):
 
 
 def _betainc_infer(c: Any, *shapes: TensorShape) -> Any:
-    if any(s.sizes is None for s in shapes):
-        return None
-    merged = TensorShape(())
-    for shape in shapes:
-        if shape.ndims:
-            merged = merged.merge_with(shape) if merged.ndims else shape
-    return merged
+    arrays = [shape for shape in shapes if shape.ndims != 0]
+    return infer.same_as_all(c, *arrays) if arrays else TensorShape(())
 
 
 def _betainc(a: Any, b: Any, x: Any) -> Any:

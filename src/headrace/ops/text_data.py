@@ -368,7 +368,8 @@ def string_to_hash_bucket_strong(input, num_buckets, key, name=None):
 def _fingerprint_infer(c: InferenceContext, data: TensorShape, method: TensorShape) -> Any:
     method.with_rank(0)
     sizes = data.with_rank_at_least(1).sizes
-    return (None if sizes is None else sizes[0], 8)
+    known = c.value(1)  # there is one method, farmhash64; the result of another may be larger
+    return (None if sizes is None else sizes[0], None if known is None else 8)
 
 
 @define(

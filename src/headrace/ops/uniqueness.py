@@ -86,8 +86,9 @@ def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarr
 
 
 def _vector_infer(c: Any, x: TensorShape) -> Any:
-    (size,) = x.with_rank(1).as_list()
-    return [(None,), (size,), (None,)][: len(c.op._outputs)]
+    if len(c.op._outputs) == 2:
+        x.with_rank(1)
+    return [(None,), x, (None,)][: len(c.op._outputs)]
 
 
 def _axis_infer(c: Any, x: TensorShape, axis: TensorShape) -> Any:
@@ -100,6 +101,12 @@ def _axis_infer(c: Any, x: TensorShape, axis: TensorShape) -> Any:
             size = x.sizes[at]
             values = (*x.sizes[:at], None, *x.sizes[at + 1 :])
     return [values, (size,), (None,)][: len(c.op._outputs)]
+
+
+def _list_diff_infer(c: Any, x: TensorShape, y: TensorShape) -> Any:
+    x.with_rank(1)
+    y.with_rank(1)
+    return [(None,), (None,)]
 
 
 _VECTORS = [Sample([3, 1, 3, 2, 1], T=t) for t in ("int32", "float64", "bfloat16")] + [
@@ -184,7 +191,7 @@ def _difference_kernel(x: np.ndarray, y: np.ndarray, *, out_idx: Any) -> tuple[n
     "ListDiff",
     "x: T, y: T -> out: T, idx: out_idx",
     "T: type; out_idx: {index} = int32",
-    infer=lambda c, x, y: [(None,), (None,)],
+    infer=_list_diff_infer,
     kernel=_difference_kernel,
     gradient=NOT_DIFFERENTIABLE,
     samples=[
