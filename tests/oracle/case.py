@@ -58,8 +58,8 @@ def static_shapes(graph):
 def _show(tensor):
     if tensor.shape.ndims is None:
         return "*"
-    sizes = tensor.shape.as_list()
-    return "[%s]" % ",".join("?" if n is None else str(n) for n in sizes)
+    sizes = ",".join("?" if n is None else str(n) for n in tensor.shape.as_list())
+    return f"[{sizes}]"
 
 
 def run(tf, entry):

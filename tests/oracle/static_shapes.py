@@ -38,7 +38,7 @@ def evaluate(tf, expression):
 
 def record(tf):
     """Write what TensorFlow says."""
-    lines = ["%s => %s\n" % (e, evaluate(tf, e)) for e, _ in recorded()]
+    lines = [f"{e} => {evaluate(tf, e)}\n" for e, _ in recorded()]
     with open(PATH, "w") as out:
         out.writelines(lines)
-    print("static_shapes: %d expressions" % len(lines))
+    print(f"static_shapes: {len(lines)} expressions")

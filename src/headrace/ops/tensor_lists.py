@@ -19,6 +19,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace.graph.inference import known_shape, known_value
 from headrace.graph.schema import Schema
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -242,7 +243,12 @@ def elements_behind(c: Any) -> TensorShape:
 
 
 def shape_of_elements(c: Any, index: int) -> TensorShape:
-    """What the tensor at input `index` says of the elements' shape."""
+    """What the tensor at input `index` says of the elements' shape; a scalar says nothing."""
+    if not c.settled:
+        tensor = c.op._inputs[index]
+        tensor._shape.with_rank_at_most(1)
+        is_open = tensor._shape.ndims == 0 and known_value(tensor) is None
+        return TensorShape(None) if is_open else known_shape(tensor)
     value = c.value(index)
     if value is not None:
         return TensorShape(element_sizes(value))

@@ -240,11 +240,13 @@ def pool_geometry(
         raise ValueError(f"pooling takes padding SAME or VALID, got {padding!r}")
     if checked:
         _check_pooled_axes(input_shape, ksize, strides, channel_axis)
-    axes = tuple(
+    batch = WindowAxis.of(input_shape[0], 1, 1, 1, padding)
+    axes = [
         WindowAxis.of(n, k, s, 1, "VALID" if axis == channel_axis else padding)
         for axis, (n, k, s) in enumerate(zip(input_shape, ksize, strides, strict=True))
-    )
-    return PoolGeometry(axes)
+        if axis
+    ]
+    return PoolGeometry((batch, *axes))
 
 
 def known(size: Size) -> int:

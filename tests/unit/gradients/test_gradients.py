@@ -45,8 +45,13 @@ def test_grad_ys():
     np.testing.assert_array_equal(run(g), [20, 4])
     with pytest.raises(ValueError, match="grad_ys"):
         tf.gradients(x, x, grad_ys=[1.0, 2.0])
-    with pytest.raises(ValueError, match="shape"):
-        tf.gradients(x, x, grad_ys=[tf.constant([1.0, 2.0, 3.0])])
+    # Whatever fits the ops on the way passes.
+    (g,) = tf.gradients(tf.reduce_sum(x), x, grad_ys=tf.ones([1]))
+    np.testing.assert_array_equal(run(g), [1, 1])
+    (g,) = tf.gradients(tf.reshape(x, [2, 1]), x, grad_ys=[[3.0, 4.0]])
+    np.testing.assert_array_equal(run(g), [3, 4])
+    with pytest.raises(ValueError, match="2 and 3"):
+        tf.gradients(x * 2, x, grad_ys=[tf.constant([1.0, 2.0, 3.0])])
 
 
 def test_stop_gradients_are_constants():

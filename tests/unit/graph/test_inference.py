@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.inference import constant_value
+from headrace.graph.inference import constant_value, known_value
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +29,12 @@ def test_shapes_that_follow_from_parts_of_shapes():
     assert shape(tf.reshape(x, tf.stack([batch, 12]))) == [None, 12]
     assert shape(tf.reshape(x, tf.concat([tf.shape(x)[:1], [12]], 0))) == [None, 12]
     assert shape(tf.zeros(tf.shape(x))) == [None, 3, 4]
-    assert shape(tf.fill([batch, tf.shape(x)[1] * 2], 1.0)) == [None, 6]
+    # As in TensorFlow, a number is known if the whole of what it's computed from is.
+    assert shape(tf.fill([batch, tf.shape(x)[1] * 2], 1.0)) == [None, None]
     assert shape(tf.tile(x, [2, 1, 3])) == [None, 3, 12]
-    assert shape(tf.zeros([tf.shape(x)[2] // 2])) == [2]
+    assert shape(tf.zeros([tf.shape(x)[2] // 2])) == [None]
     whole = placeholder(2, 3, 4)
+    assert shape(tf.zeros([tf.shape(whole)[2] // 2])) == [2]
     assert shape(tf.reshape(whole, [tf.shape(whole)[0], -1])) == [2, 12]
     assert shape(tf.reshape(whole, [tf.size(whole)])) == [24]
 
@@ -49,12 +51,11 @@ def test_what_may_change_is_not_folded():
 
 
 def test_folding_never_fails_nor_warns():
-    x = placeholder(None, 3)
-    size = tf.shape(x)[1]
+    size = tf.constant(3)
     assert shape(tf.zeros([size // (size - 3)])) == [None]
-    assert constant_value(tf.constant(1.0) / 0.0) == np.inf
-    assert constant_value(tf.gather(tf.constant([1, 2]), 7)) is None
-    assert constant_value(tf.check_numerics(tf.constant([np.nan]), "bad")) is None
+    assert known_value(tf.constant(1.0) / 0.0) == np.inf
+    assert known_value(tf.gather(tf.constant([1, 2]), 7)) is None
+    assert known_value(tf.check_numerics(tf.constant([np.nan]), "bad")) is None
 
 
 @pytest.mark.timeout(60)
@@ -80,3 +81,21 @@ def test_values_of_constants_are_not_aliased():
     value = constant_value(c)
     with pytest.raises(ValueError, match="read-only"):
         value[0] = 7
+
+
+def test_a_value_that_was_asked_for_cannot_be_fed():
+    size = tf.constant(3)
+    assert tf.get_static_value(size) == 3
+    with tf.Session() as session, pytest.raises(ValueError, match="may not be fed"):
+        session.run(size + 1, {size: 4})
+
+
+def test_loop_variables_start_with_the_shape_that_programs_see():
+    t = tf.placeholder(tf.int32, [1, None])
+    rows = tf.zeros([tf.shape(t)[0], 2])
+    assert rows.shape.as_list() == [None, 2]
+    _, doubled = tf.while_loop(
+        lambda i, a: i < 3, lambda i, a: (i + 1, tf.concat([a, a], 0)), [0, rows]
+    )
+    with tf.Session() as session:
+        assert session.run(doubled, {t: [[1, 2]]}).shape == (8, 2)

@@ -92,5 +92,7 @@ def test_refuses_in_the_step(build, message):
 
 
 def test_refuses_another_number_of_true_classes():
-    with pytest.raises(ValueError):
-        tf.nn.uniform_candidate_sampler([[1, 2]], 1, 2, True, 5)
+    drawn = tf.nn.uniform_candidate_sampler([[1, 2]], 1, 2, True, 5)
+    assert drawn.true_expected_count.shape.as_list() == [1, 1]
+    with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match="num_true"):
+        session.run(drawn)

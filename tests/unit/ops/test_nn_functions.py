@@ -42,9 +42,6 @@ REFUSED = {
         X, [1, 2, 2], 2, "SAME"
     ),
     "ksize cannot be zero": lambda: tf.nn.avg_pool(X, 0, 1, "SAME"),
-    "pooling over the batch is not defined": lambda: tf.nn.max_pool(
-        X, [2, 1, 1, 1], [1, 1, 1, 1], "SAME"
-    ),
     "takes data_format 'NHWC'": lambda: tf.nn.max_pool_with_argmax(
         X, [1, 2, 2, 1], [1, 1, 1, 1], "SAME", data_format="NCHW"
     ),

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from headrace.core.errors import UnimplementedError
 from headrace.ops.windows import WindowAxis, conv_geometry, out_size, pad_amounts, pool_geometry
 
 AXES = list(itertools.product(range(1, 9), (1, 2, 3), (1, 2, 3), (1, 2)))
@@ -124,9 +125,21 @@ def test_bad_convolutions_are_refused(shape, filters, attrs, message):
     ("ksize", "strides", "message"),
     [
         ([2, 1, 1, 1], [1, 1, 1, 1], r"ksize\[0\]=2"),
-        ([1, 2, 1, 2], [1, 1, 1, 2], "over depth or over space"),
+        ([1, 2, 1, 2], [1, 1, 1, 2], "exactly one of pooling across depth"),
         ([1, 1, 1, 2], [1, 1, 1, 1], "window 2, stride 1, depth 6"),
         ([1, 1, 1, 4], [1, 1, 1, 4], "window 4, stride 4, depth 6"),
+    ],
+)
+def test_kernels_refuse_poolings_that_nobody_implements(ksize, strides, message):
+    window = {"ksize": ksize, "strides": strides, "padding": "VALID"}
+    with pytest.raises(UnimplementedError, match=message):
+        pool_geometry((1, 4, 4, 6), **window)
+    assert pool_geometry((1, 4, 4, 6), **window, checked=False).output_shape
+
+
+@pytest.mark.parametrize(
+    ("ksize", "strides", "message"),
+    [
         ([1, 2, 1], [1, 1, 1, 1], "ksize must have 4 dimensions"),
         ([1, 9, 1, 1], [1, 1, 1, 1], "the axis has only 4"),
     ],
