@@ -37,6 +37,7 @@ from headrace.devices.resources import ResourceHandle, VariableState, in_order
 from headrace.devices.target import Target, host
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import bind_kernel
+from headrace.graph.flow import DEAD
 from headrace.graph.lowering import Update
 from headrace.graph.structured import Structure
 
@@ -238,6 +239,10 @@ def _allocation(shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, tuple[int
 
 
 def _checked(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if value is DEAD:
+        # An earlier branch on the same predicate did not make it, so no branch here reads it. The
+        # native code still needs memory that is as large as it says.
+        return np.zeros(shape, dtype)
     array = np.ascontiguousarray(value)
     array = array.reshape(shape) if array.size == 1 and not shape else array
     if array.shape != shape or array.dtype != dtype:
