@@ -25,7 +25,9 @@ class StepGraph:
     """A step before it's scheduled. `placement` names the device of each operation once placement
     has run. `inner`: it's part of a structured operation (see graph.structured), and may be fed
     references. `rereads` has the inputs of operations that take a reference in place of what was
-    read through it.
+    read through it, `read_last` the tensors that are fetched in place of `fetches` if some of those
+    are read when the step is over, `carriers` the tensors that hold a reference in this step though
+    they have a value's type.
     """
 
     operations: tuple[Operation, ...]
@@ -35,10 +37,21 @@ class StepGraph:
     placement: Mapping[Operation, str] = field(default_factory=dict)
     inner: bool = False
     rereads: Mapping[Operation, tuple[Tensor, ...]] = field(default_factory=dict)
+    carriers: frozenset[Tensor] = frozenset()
+    read_last: tuple[Tensor, ...] = ()
 
     def inputs_of(self, op: Operation) -> Sequence[Tensor]:
         """What an operation takes in this step."""
         return self.rereads.get(op, op._inputs)
+
+    @property
+    def rereads_any(self) -> bool:
+        """Whether anything is taken through a reference in place of what was read."""
+        return bool(self.rereads or self.carriers)
+
+    def is_reference(self, t: Tensor) -> bool:
+        """Whether a tensor holds a reference in this step, if it isn't fed."""
+        return t.dtype._is_ref_dtype or t in self.carriers
 
     @cached_property
     def steers(self) -> bool:

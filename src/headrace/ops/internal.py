@@ -1,8 +1,9 @@
 """Ops that only the pipeline makes: definitions without a builder, in no registry and no GraphDef.
 
 READ gives the value that a reference's variable holds when it runs. Operations that want a plain
-value do this by themselves; in a Dataflow each such reading is a node. ENSURE_SHAPE is the client's
-op, which checks what `set_shape` promised.
+value do this by themselves; in a Dataflow each such reading is a node. HOLD makes a reference of a
+value, for a Merge of one that may be a variable's. ENSURE_SHAPE is the client's op, which checks
+what `set_shape` promised.
 
 A random op that is compiled is parted: RESERVE moves its generator, NUMBERS draws. In a loop whose
 iterations don't return to Python, GENERATOR finds the generator before it begins, as a reference to
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.shapes import TensorShape
+from headrace.devices.resources import VariableState
 from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.lowering import Anchor, Read
@@ -22,7 +25,7 @@ from headrace.graph.schema import Schema
 from headrace.ops import infer, philox
 from headrace.ops.source_ops import ensure_shape_op
 
-__all__ = ["ADVANCE", "ENSURE_SHAPE", "GENERATOR", "NUMBERS", "READ", "RESERVE"]
+__all__ = ["ADVANCE", "ENSURE_SHAPE", "GENERATOR", "HOLD", "NUMBERS", "READ", "RESERVE"]
 
 READ = Definition(
     schema=Schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
@@ -32,6 +35,21 @@ READ = Definition(
     effect=Effect.READS,
     lower=Read(),
     doc="Return the value of the variable that a reference leads to.",
+)
+
+
+def _hold(value: Any, *, T: Any, ctx: Any) -> VariableState:
+    state = VariableState(ctx.name, T, TensorShape.of(np.shape(value)))
+    state.value = np.asarray(value)
+    return state
+
+
+HOLD = Definition(
+    schema=Schema("_Hold", "value: T -> ref: Ref(T)", "T: type"),
+    infer=infer.same_as(0),
+    kernel=_hold,
+    gradient=NOT_DIFFERENTIABLE,
+    doc="Return a reference to a value, where a variable could stand as well.",
 )
 
 ENSURE_SHAPE: Definition = ensure_shape_op.definition

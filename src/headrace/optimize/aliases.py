@@ -1,73 +1,273 @@
-"""Read again what is an alias of a variable. In: a StepGraph. Out: the same, with `rereads`.
+"""Read again what is an alias of a variable. In: a StepGraph. Out: the same, with `rereads` and
+`carriers`.
 
-In TensorFlow the Identity of a reference has the variable's own memory, so what uses it after a
-write sees the write. Graphs rely on that: a constraint's function or a moving average takes
-`w/read`, which was made with the variable, under a control dependency on the update. Here an array
-that was read doesn't change any more; so an operation that must run after a write, by a path in the
-graph, gets the reference in place of such a copy, and reads when it runs.
+In TensorFlow the Identity of a reference has the variable's own memory, so whatever uses it after
+a write sees the write. Graphs rely on that: a constraint's function or a moving average takes
+`w/read`, which was made with the variable, under a control dependency on the update; a loop reads
+in each iteration what the last one has written; a branch reads what was written before it. Here an
+array that was read does not change any more. So an operation that uses an alias after a write gets
+the reference in place of the alias, and reads when it runs. Where the alias comes through a Switch,
+a Merge or the border of a loop, these carry the reference.
 
-What goes into a branch or loop is the value as it was when the copy was made. Without a path, what
-a user of the copy sees is a race in TensorFlow, and here the same value.
+What a step fetches is read when the step is over. Without a path from a write, what a user of an
+alias sees is a race in TensorFlow, and here the value that was read first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from headrace.graph.definition import Effect
+from headrace.graph.flow import Flow
 from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 
 __all__ = ["reread"]
 
+Variable = tuple[str, str]  # the container and the name of a variable
+Aliases = dict[Variable, int]  # of a tensor: the variables whose memory it may have, see _Aliases
+
+_NOW = 1  # the bit that every operation comes after, and that an outdated alias lacks
+
 
 def reread(step: StepGraph) -> StepGraph:
     """Find the operations that use an alias of a variable after a write to it."""
-    aliases = _aliases(step)
-    if not aliases:
+    writers = [op for op in step.operations if _targets(op)]
+    if not writers or not any(map(_reads_reference, step.operations)):
         return step
-    bits: dict[Operation, int] = {}  # by which masks tell variables, by their sources
-    written: dict[Operation, int] = {}  # which variables are written when an operation is over
-    rereads: dict[Operation, tuple[Tensor, ...]] = {}
-    for op in step.operations:
-        before = [written.get(t.op, 0) for t in op._inputs]
-        before += [written.get(c, 0) for c in op._control_inputs]
-        known = 0
-        for mask in before:
-            known |= mask
-        if known and any(t in aliases for t in op._inputs) and _reads(op):
-            rereads[op] = tuple(
-                aliases[t]
-                if t in aliases and known & bits.get(_source(aliases[t]), 0) & ~written[t.op]
-                else t
-                for t in op._inputs
-            )
-        for t in _targets(op):
-            known |= bits.setdefault(_source(t), 1 << len(bits))
-        written[op] = known
-    rereads = {op: inputs for op, inputs in rereads.items() if inputs != tuple(op._inputs)}
-    return replace(step, rereads=rereads) if rereads else step
+    found = _Aliases(step, writers)
+    found.follow()
+    return found.rewritten()
 
 
-def _aliases(step: StepGraph) -> dict[Tensor, Tensor]:
-    """The references that tensors are copies of."""
-    fed = set(step.feeds)
-    found: dict[Tensor, Tensor] = {}
-    for op in step.operations:
-        if isinstance(op.definition.lower, Pass) and len(op._inputs) == len(op._outputs) == 1:
-            (t,), (out,) = op._inputs, op._outputs
-            if t not in fed and out not in fed:
-                if t.dtype._is_ref_dtype and not out.dtype._is_ref_dtype:
-                    found[out] = t
-                elif t in found:
-                    found[out] = found[t]
-    return found
+class _Aliases:
+    """Which tensors are aliases of variables, and what has been written since they were made.
+
+    Every write has a bit. `_before[op]`: the writes that an operation runs after, by a path in its
+    own iteration; `_born[t]`: for each variable that a tensor may be an alias of, the writes that
+    came before the alias. A write in the first and not in the second has changed what the alias
+    shows. An alias that enters or goes round a loop which writes its variable lacks `_NOW` too: all
+    that use it read again, in each iteration.
+    """
+
+    def __init__(self, step: StepGraph, writers: list[Operation]) -> None:
+        self._step = step
+        self._fed = set(step.feeds)
+        self._bit = {op: 2 << i for i, op in enumerate(writers)}
+        self._frames = _frames(step)
+        self._writes: dict[Variable, int] = {}
+        self._frame_writes: dict[_Frame, int] = {}
+        for op in writers:
+            for t in _targets(op):
+                for variable in self._variables(t):
+                    self._writes[variable] = self._writes.get(variable, 0) | self._bit[op]
+            frame: Any = self._frames[op]
+            while frame is not None:
+                self._frame_writes[frame] = self._frame_writes.get(frame, 0) | self._bit[op]
+                frame = frame[0]
+        self._before: dict[Operation, int] = {}
+        self._born: dict[Tensor, Aliases] = {}
+        self._switches: dict[Tensor, int] = {}  # how many ask a predicate
+        self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
+        self._carriers: set[Tensor] = set()
+
+    # -- What is an alias of what ------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Go through the operations in order, until what loops pass on is known."""
+        for op in self._step.operations:
+            self._before[op] = self._writes_before(op)
+            if op.definition.flow is Flow.SWITCH:
+                pred = op._inputs[1]
+                self._switches[pred] = self._switches.get(pred, 0) + 1
+        changed = True
+        while changed:
+            changed = False
+            for op in self._step.operations:
+                born = self._aliases_made(op)
+                if born:
+                    for t in op._outputs:
+                        if not t.dtype._is_ref_dtype and self._born.get(t) != born:
+                            if t not in self._fed and _holds_data(op, t):
+                                self._born[t] = born
+                                changed = True
+
+    def _writes_before(self, op: Operation) -> int:
+        before = _NOW
+        for source in _sources(op):
+            before |= self._before.get(source, 0) | self._bit.get(source, 0)
+            if source.definition.flow is Flow.EXIT:
+                before |= self._frame_writes.get(self._frames[source], 0)
+        return before
+
+    def _aliases_made(self, op: Operation) -> Aliases:
+        """The variables that the outputs of an operation are aliases of."""
+        flow = op.definition.flow
+        if flow is None and not _passes(op):
+            return {}
+        before = self._before[op]
+        joined: Aliases = {}
+        for t in _data(op):
+            aliases = self._aliases(t, before)
+            if flow is None:  # it reads again what is outdated
+                aliases = dict.fromkeys(aliases, before)
+            elif flow is Flow.ENTER and op._attrs["is_constant"]:
+                aliases = self._outdated(aliases, _entered(op, self._frames[op]))
+            elif t.op.definition.flow is Flow.NEXT:
+                aliases = self._outdated(aliases, self._frames[op])
+            for variable, born in aliases.items():
+                joined[variable] = joined.get(variable, -1) & born
+        return joined
+
+    def _aliases(self, t: Tensor, now: int) -> Aliases:
+        if t in self._fed:
+            return {}
+        if t.dtype._is_ref_dtype:
+            return dict.fromkeys(self._variables(t), now)
+        return self._born.get(t, {})
+
+    def _outdated(self, aliases: Aliases, frame: _Frame) -> Aliases:
+        """Aliases inside of a loop that may write their variables."""
+        written = self._frame_writes.get(frame, 0)
+        return {v: b & ~_NOW if self._writes.get(v, 0) & written else b for v, b in aliases.items()}
+
+    def _variables(self, t: Tensor) -> set[Variable]:
+        """The variables that a reference may lead to: a write passes on what it was given."""
+        found: set[Variable] = set()
+        seen: set[Operation] = set()
+        stack = [t.op]
+        while stack:
+            op = stack.pop()
+            if op in seen:
+                continue
+            seen.add(op)
+            given = [i.op for i in op._inputs if i.dtype._is_ref_dtype]
+            if not given:
+                attrs = op._attrs
+                found.add((attrs.get("container", ""), attrs.get("shared_name") or op.name))
+            stack += given
+        return found
+
+    def _is_outdated(self, t: Tensor, before: int) -> bool:
+        """Whether an alias may not show what its variable holds after these writes."""
+        if t.dtype._is_ref_dtype:
+            return False
+        aliases = self._born.get(t, {})
+        return any(before & (self._writes.get(v, 0) | _NOW) & ~b for v, b in aliases.items())
+
+    # -- Who reads again ---------------------------------------------------------------------------
+
+    def rewritten(self) -> StepGraph:
+        for op in self._step.operations:
+            if op.definition.flow is None:
+                before = self._before[op]
+                inputs = [self._current(t, before) for t in op._inputs]
+                self._take(op, inputs)
+        for op in self._step.operations:
+            if op.definition.flow is Flow.SWITCH:
+                self._take(op, [self._step_input(op, 0), self._predicate(op)])
+        everything = _NOW
+        for bit in self._bit.values():
+            everything |= bit
+        fetches = tuple(self._current(t, everything) for t in self._step.fetches)
+        if not (self._rereads or self._carriers) and fetches == self._step.fetches:
+            return self._step
+        return replace(
+            self._step,
+            rereads=self._rereads,
+            carriers=frozenset(self._carriers),
+            read_last=fetches if fetches != self._step.fetches else (),
+        )
+
+    def _step_input(self, op: Operation, i: int) -> Tensor:
+        return self._rereads[op][i] if op in self._rereads else op._inputs[i]
+
+    def _take(self, op: Operation, inputs: list[Tensor]) -> None:
+        if inputs != op._inputs:
+            self._rereads[op] = tuple(inputs)
+
+    def _current(self, t: Tensor, before: int) -> Tensor:
+        """What to take in place of a tensor after these writes: it, or what leads to the variable
+        that it's an outdated alias of.
+        """
+        return self._root(t) if self._is_outdated(t, before) else t
+
+    def _root(self, t: Tensor) -> Tensor:
+        """The reference, or what carries it, that an alias was made of."""
+        while not t.dtype._is_ref_dtype and t in self._born and t.op.definition.flow is None:
+            t = t.op._inputs[0]
+        if not t.dtype._is_ref_dtype and t in self._born:
+            self._carry(t)
+        return t
+
+    def _carry(self, t: Tensor) -> None:
+        """Let what steers pass on the reference in place of its alias."""
+        stack = [t]
+        while stack:
+            op = stack.pop().op
+            carried = [t for t in op._outputs if _holds_data(op, t)]
+            if self._carriers.issuperset(carried):
+                continue
+            self._carriers.update(carried)
+            inputs = list(self._rereads.get(op, op._inputs))
+            for i, given in enumerate(_data(op)):
+                while given in self._born and given.op.definition.flow is None:
+                    given = given.op._inputs[0]
+                if given in self._born:
+                    stack.append(given)
+                inputs[i] = given
+            self._take(op, inputs)
+
+    def _predicate(self, switch: Operation) -> Tensor:
+        """What a Switch asks. All of one branch must see the same: a predicate that another
+        operation reads at the same time is read by that one only. What the data went through does
+        not count, unless nobody else asks.
+        """
+        t = switch._inputs[1]
+        before = self._before[switch]
+        if self._switches[t] > 1:
+            sources = [t.op, *switch._control_inputs]
+            before = _NOW
+            for source in sources:
+                before |= self._before.get(source, 0) | self._bit.get(source, 0)
+        outdated = self._is_outdated(t, before)
+        if not outdated and not t.dtype._is_ref_dtype:
+            return t
+        for op in t._consumers:
+            if op in self._before and _passes(op) and self._same_writes(op, before, t):
+                if set(op._control_inputs) <= set(switch._control_inputs):
+                    return op._outputs[0]
+        return self._root(t) if outdated else t
+
+    def _same_writes(self, op: Operation, before: int, t: Tensor) -> bool:
+        variables = self._variables(t) if t.dtype._is_ref_dtype else self._born.get(t, {})
+        return all(not (self._before[op] ^ before) & self._writes.get(v, 0) for v in variables)
 
 
-def _reads(op: Operation) -> bool:
-    """Whether an operation uses its inputs' values, in this very step."""
-    return op.definition.flow is None and op.definition.calls is None
+def _passes(op: Operation) -> bool:
+    """Whether an operation gives its only input as it is."""
+    return isinstance(op.definition.lower, Pass) and len(op._inputs) == len(op._outputs) == 1
+
+
+def _reads_reference(op: Operation) -> bool:
+    """Whether an operation makes an alias of a variable."""
+    if op.definition.flow is None and not _passes(op):
+        return False
+    given = any(t.dtype._is_ref_dtype for t in _data(op))
+    return given and not op._outputs[0].dtype._is_ref_dtype
+
+
+def _data(op: Operation) -> list[Tensor]:
+    """The inputs that an operation which steers or passes its input may give."""
+    return op._inputs[:1] if op.definition.flow is Flow.SWITCH else op._inputs
+
+
+def _holds_data(op: Operation, t: Tensor) -> bool:
+    """Whether an output is one of the inputs: a Merge also says which one."""
+    return op.definition.flow is not Flow.MERGE or t.value_index == 0
 
 
 def _targets(op: Operation) -> list[Tensor]:
@@ -82,9 +282,38 @@ def _targets(op: Operation) -> list[Tensor]:
     return [t for t in op._inputs if t.dtype._is_ref_dtype]
 
 
-def _source(t: Tensor) -> Operation:
-    """The operation that a reference comes from: a write passes on what it was given."""
-    op = t.op
-    while given := [i for i in op._inputs if i.dtype._is_ref_dtype]:
-        op = given[0].op
-    return op
+# A loop: the one around it, and the name of its frame. None outside of all.
+_Frame = Any
+
+
+def _frames(step: StepGraph) -> dict[Operation, _Frame]:
+    """The loop that each operation is in: an Enter is outside of its own, an Exit inside."""
+    fed = set(step.feeds)
+    found: dict[Operation, _Frame] = {}
+    for op in step.operations:
+        inside: Iterable[Operation] = (t.op for t in op._inputs if t not in fed)
+        frames = (_given_in(s, found[s]) for s in (*inside, *op._control_inputs) if s in found)
+        found[op] = max(frames, key=_depth, default=None)
+    return found
+
+
+def _given_in(op: Operation, frame: _Frame) -> _Frame:
+    """The loop in which the results of an operation of a loop are."""
+    if op.definition.flow is Flow.ENTER:
+        return _entered(op, frame)
+    if op.definition.flow is Flow.EXIT and frame is not None:
+        return frame[0]
+    return frame
+
+
+def _entered(enter: Operation, frame: _Frame) -> _Frame:
+    return frame, enter._attrs["frame_name"]
+
+
+def _depth(frame: _Frame) -> int:
+    return 0 if frame is None else 1 + _depth(frame[0])
+
+
+def _sources(op: Operation) -> list[Operation]:
+    """What an operation runs after."""
+    return [*(t.op for t in op._inputs), *op._control_inputs]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from headrace.graph.flow import Flow
 from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
+from headrace.graph.program import StepGraph
 from headrace.graph.structured import IF, PASS, UNDEFINED, Structured
 from headrace.optimize.raised import Op, Stand, Unraisable, holders, in_order, part
 
@@ -23,13 +24,16 @@ Path = tuple[Literal, ...]
 
 
 def raise_branches(
-    operations: list[Op], fetches: Sequence[Tensor], targets: Sequence[Operation]
+    operations: list[Op],
+    step: StepGraph,
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation],
 ) -> list[Op]:
-    """The operations, in order and without loops, with every branch as one."""
+    """The operations of a step, in order and without loops, with every branch as one."""
     if not any(op.definition.flow is not None for op in operations):
         return operations
-    paths = _Paths(operations, fetches, targets)
-    return _Branches(operations, paths, fetches).build(operations, ())
+    paths = _Paths(operations, step, fetches, targets)
+    return _Branches(operations, step, paths, fetches).build(operations, ())
 
 
 class _Paths:
@@ -38,8 +42,13 @@ class _Paths:
     """
 
     def __init__(
-        self, operations: list[Op], fetches: Sequence[Tensor], targets: Sequence[Operation]
+        self,
+        operations: list[Op],
+        step: StepGraph,
+        fetches: Sequence[Tensor],
+        targets: Sequence[Operation],
     ) -> None:
+        self._step = step
         self.operations: dict[Op, Path] = {}
         self._tensors: dict[Tensor, Path | None] = {}
         self._holder = holders(operations)
@@ -82,11 +91,14 @@ class _Paths:
 
     def predicate(self, switch: Op) -> Tensor:
         """What decides a Switch: a predicate goes by many names here, each the identity of another,
-        or the same in a branch.
+        or the same in a branch. What was read from a variable is decided then.
         """
-        t = switch._inputs[1]
+        t = self._step.inputs_of(switch)[1]
         while t.op in self._here and _passes(t.op):
-            t = t.op._inputs[0]
+            given = self._step.inputs_of(t.op)[0]
+            if self._step.is_reference(given):
+                break
+            t = given
         return t
 
     def _check_trigger(self, op: Op) -> None:
@@ -98,7 +110,7 @@ class _Paths:
     def _together(self, op: Op) -> Path | None:
         """The path of an operation that needs all its inputs alive."""
         controls = [self._holder.get(c, c) for c in op._control_inputs]
-        found = [self._tensors.get(t, ()) for t in op._inputs]
+        found = [self._tensors.get(t, ()) for t in self._step.inputs_of(op)]
         found += [None if c in self._dead else self.operations.get(c, ()) for c in controls]
         result: Path = ()
         for path in found:
@@ -115,7 +127,7 @@ class _Paths:
 
     def _merged(self, op: Op) -> Path:
         """The path of what a Merge gives: its inputs' without the predicate that they differ in."""
-        paths = [self._tensors.get(t, ()) for t in op._inputs]
+        paths = [self._tensors.get(t, ()) for t in self._step.inputs_of(op)]
         if len(paths) == 2 and paths[0] and paths[1] and paths[0][:-1] == paths[1][:-1]:
             (p, one), (q, other) = paths[0][-1], paths[1][-1]
             if p is q and one != other:
@@ -141,7 +153,10 @@ def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
 class _Branches:
     """The making of IFs. A Switch is no more than another name of its data, under its predicate."""
 
-    def __init__(self, operations: list[Op], paths: _Paths, fetches: Sequence[Tensor]) -> None:
+    def __init__(
+        self, operations: list[Op], step: StepGraph, paths: _Paths, fetches: Sequence[Tensor]
+    ) -> None:
+        self._step = step
         self._paths = paths
         self._fetches = set(fetches)
         self._made = {t: op for op in operations for t in op._outputs}
@@ -149,7 +164,7 @@ class _Branches:
         self._readers: dict[Tensor, list[Op]] = {}
         for op in operations:
             if op in paths.operations:
-                for t in (*op._inputs, *self._conditions(op)):
+                for t in (*step.inputs_of(op), *self._conditions(op)):
                     self._readers.setdefault(t, []).append(op)
 
     def build(self, operations: list[Op], prefix: Path) -> list[Op]:
@@ -169,7 +184,10 @@ class _Branches:
             else:
                 made.append(op)
         for predicate, group in groups.items():
-            for level in self._levels(alive, set(group), len(prefix)):
+            levels = self._levels(alive, set(group), len(prefix))
+            if len(levels) > 1 and self._step.is_reference(predicate):
+                raise Unraisable(f"'{predicate.name}' may change between branches on it")
+            for level in levels:
                 made.append(self._branch(level, predicate, prefix))
         return in_order(made)
 
@@ -177,14 +195,14 @@ class _Branches:
         """The predicate below `prefix` under which an operation stands, or whose sides it joins."""
         path, depth = self._paths.operations[op], len(prefix)
         if op.definition.flow is Flow.MERGE and len(path) == depth:
-            path = self._paths.of(op._inputs[0])
+            path = self._paths.of(self._step.inputs_of(op)[0])
         return path[depth][0] if len(path) > depth else None
 
     def _conditions(self, op: Op) -> list[Tensor]:
         """The predicates that must be known where an operation stands, outermost first."""
         path = self._paths.operations[op]
         if op.definition.flow is Flow.MERGE:
-            path = self._paths.of(op._inputs[0])
+            path = self._paths.of(self._step.inputs_of(op)[0])
         return [p for p, _ in path]
 
     def _is_settled(self, switch: Op) -> bool:
@@ -193,7 +211,8 @@ class _Branches:
 
     def _passed(self, switch: Op) -> Structured:
         alive = [t for t in switch._outputs if self._paths.is_alive(t)]
-        return Structured(PASS, switch, switch._inputs[:1], alive, switch._control_inputs, [switch])
+        given = self._step.inputs_of(switch)[:1]
+        return Structured(PASS, switch, given, alive, switch._control_inputs, [switch])
 
     def _levels(self, operations: list[Op], group: set[Op], depth: int) -> list[list[Op]]:
         """The group in runs, of which none needs what comes out of a later one."""
@@ -240,7 +259,7 @@ class _Branches:
         return Structured(
             IF,
             getattr(origin, "origin", origin),
-            [predicate, *(s._inputs[0] for s in switches), *given],
+            [predicate, *(self._step.inputs_of(s)[0] for s in switches), *given],
             [*(m._outputs[0] for m in merges), *leaving],
             [c for c in controls if self._holder.get(c, c) not in own],
             own,
@@ -253,7 +272,7 @@ class _Branches:
         found = dict.fromkeys(inner)
         stack = list(inner)
         while stack:
-            for t in stack.pop()._inputs:
+            for t in self._step.inputs_of(stack.pop()):
                 maker = self._made.get(t)
                 if maker is None or maker in found or maker.definition.flow is not Flow.SWITCH:
                     continue
@@ -267,7 +286,7 @@ class _Branches:
         switches: dict[Op, None] = {}
         given: dict[Tensor, None] = {}
         for op in sorted(own, key=lambda op: op.name):
-            for t in (*op._inputs, *self._conditions(op)[depth + 1 :]):
+            for t in (*self._step.inputs_of(op), *self._conditions(op)[depth + 1 :]):
                 maker = self._made.get(t)
                 if maker in own:
                     continue
@@ -301,4 +320,5 @@ class _Branches:
     def _side(self, merge: Op, side: bool, depth: int) -> Tensor:
         if merge._outputs[1] in self._readers or merge._outputs[1] in self._fetches:
             raise Unraisable(f"someone asks which way '{merge.name}' was reached")
-        return next(t for t in merge._inputs if self._paths.of(t)[depth][1] == side)
+        given = self._step.inputs_of(merge)
+        return next(t for t in given if self._paths.of(t)[depth][1] == side)

@@ -15,6 +15,7 @@ from headrace.graph.definition import Effect
 from headrace.graph.functions import Function
 from headrace.graph.program import StepGraph
 from headrace.graph.structured import Structured
+from headrace.optimize.aliases import reread
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import Unraisable, raise_structure
 
@@ -29,11 +30,11 @@ def inline(step: StepGraph) -> StepGraph:
 def _inlined(step: StepGraph, within: tuple[Function, ...]) -> StepGraph:
     if not step.calls:
         return step
-    operations = tuple(_structured(op, within) or op for op in step.operations)
+    operations = tuple(_structured(op, step, within) or op for op in step.operations)
     return replace(step, operations=operations)
 
 
-def _structured(op: Any, within: tuple[Function, ...]) -> Structured | None:
+def _structured(op: Any, step: StepGraph, within: tuple[Function, ...]) -> Structured | None:
     rule = op.definition.calls
     if rule is None or any(t.dtype._is_ref_dtype for t in op._inputs):
         return None
@@ -45,8 +46,9 @@ def _structured(op: Any, within: tuple[Function, ...]) -> Structured | None:
     except Unraisable:
         return None
     controls = op._control_inputs
+    inputs = step.inputs_of(op)
     return Structured(
-        called.kind, op, op._inputs, op._outputs, controls, [op], **called.attrs, **parts
+        called.kind, op, inputs, op._outputs, controls, [op], **called.attrs, **parts
     )
 
 
@@ -56,5 +58,5 @@ def _part(function: Function, within: tuple[Function, ...]) -> StepGraph:
     step = prune(function.outputs, function.targets, function.inputs)
     if any(op.definition.effect is Effect.BLOCKS for op in step.operations):
         raise Unraisable(f"function '{function.name}' may wait")
-    step = raise_structure(_inlined(step, (*within, function)))
+    step = raise_structure(_inlined(reread(step), (*within, function)))
     return replace(step, targets=(), inner=True)

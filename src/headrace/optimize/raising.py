@@ -30,7 +30,7 @@ def raise_structure(step: StepGraph) -> StepGraph:
     """The step in structured form; Unraisable if it has none."""
     if not step.steers:
         return step
-    operations = raise_branches(_raise_loops(step), step.fetches, step.targets)
+    operations = raise_branches(_raise_loops(step), step, step.fetches, step.targets)
     return replace(step, operations=tuple(operations))
 
 
@@ -48,7 +48,7 @@ def _raise_loops(step: StepGraph) -> list[Op]:
     """The operations of a step with every loop as one."""
     members = _frames(step)
     for frame in sorted(filter(None, members), key=lambda f: -f.depth):
-        loop = _loop(frame, members.pop(frame))
+        loop = _loop(frame, members.pop(frame), step)
         around, enters = members[frame.within], set(frame.enters)
         members[frame.within] = [*(op for op in around if op not in enters), loop]
     return in_order(members[None])
@@ -97,11 +97,11 @@ class _Variable(NamedTuple):
     following: Operation
 
 
-def _loop(frame: _Frame, members: list[Op]) -> Structured:
+def _loop(frame: _Frame, members: list[Op], step: StepGraph) -> Structured:
     """The WHILE that a frame is."""
     exits = {op._inputs[0]: op._outputs[0] for op in members if op.definition.flow is Flow.EXIT}
-    goes_on = _predicate(frame, exits)
-    variables = _variables(members, goes_on)
+    goes_on = _predicate(frame, exits, step)
+    variables = _variables(members, goes_on, step)
     constants = [e for e in frame.enters if e._attrs["is_constant"]]
     if len(constants) + len(variables) != len(frame.enters):
         raise Unraisable(f"loop '{frame.name}' takes values that do not go around")
@@ -110,21 +110,24 @@ def _loop(frame: _Frame, members: list[Op]) -> Structured:
         raise Unraisable(f"loop '{frame.name}' has an exit that is none of its variables'")
 
     steering = {op for v in variables for op in v}
+    deciding = {v.switch for v in variables}
+    if any(c in deciding for op in members for c in op._control_inputs):
+        raise Unraisable(f"loop '{frame.name}' runs something whether it goes on or not")
     inside = [op for op in members if op not in steering and op.definition.flow is not Flow.EXIT]
     invariants = [e._outputs[0] for e in constants]
     around = [v.merge._outputs[0] for v in variables]
     stay = [v.switch._outputs[1] if v.switch else Stand(v.merge._outputs[0]) for v in variables]
-    passed = [v.following._inputs[0] for v in variables]
+    passed = [step.inputs_of(v.following)[0] for v in variables]
     # What the next iteration waits for without needing its result, as for a push on a stack.
     waited = list(dict.fromkeys(c for v in variables for c in v.following._control_inputs))
     ahead = _ancestors([goes_on], inside)
     rest = _ancestors(passed, inside, waited) - ahead
-    cond = _closed_part(ahead, inside, [*around, *invariants], [goes_on], frame)
-    body = _closed_part(rest, inside, [*stay, *invariants], passed, frame, waited)
+    cond = _closed_part(ahead, inside, [*around, *invariants], [goes_on], frame, step)
+    body = _closed_part(rest, inside, [*stay, *invariants], passed, frame, step, waited)
     return Structured(
         WHILE,
         variables[0].merge,
-        [e._inputs[0] for e in (*(v.enter for v in variables), *constants)],
+        [step.inputs_of(e)[0] for e in (*(v.enter for v in variables), *constants)],
         [exits[variables[i].switch._outputs[0]] for i in results],  # type: ignore[union-attr]
         list(dict.fromkeys(c for e in frame.enters for c in e._control_inputs)),
         [*members, *frame.enters],
@@ -134,20 +137,20 @@ def _loop(frame: _Frame, members: list[Op]) -> Structured:
     )
 
 
-def _predicate(frame: _Frame, exits: Iterable[Tensor]) -> Tensor:
+def _predicate(frame: _Frame, exits: Iterable[Tensor], step: StepGraph) -> Tensor:
     """What decides whether a loop goes on: the predicate of the Switches that lead out of it."""
-    found = {t.op._inputs[1] for t in exits if t.op.definition.flow is Flow.SWITCH}
+    found = {step.inputs_of(t.op)[1] for t in exits if t.op.definition.flow is Flow.SWITCH}
     if len(found) != 1:
         raise Unraisable(f"loop '{frame.name}' has {len(found)} conditions")
     return found.pop()
 
 
-def _variables(members: list[Op], goes_on: Tensor) -> list[_Variable]:
+def _variables(members: list[Op], goes_on: Tensor, step: StepGraph) -> list[_Variable]:
     """The variables of a loop; Merges of branches are none."""
     switches = {
         op._inputs[0].op: op
         for op in members
-        if op.definition.flow is Flow.SWITCH and op._inputs[1] is goes_on
+        if op.definition.flow is Flow.SWITCH and step.inputs_of(op)[1] is goes_on
     }
     found = []
     for op in members:
@@ -186,14 +189,15 @@ def _closed_part(
     feeds: Sequence[Tensor],
     fetches: Sequence[Tensor],
     frame: _Frame,
+    step: StepGraph,
     targets: Sequence[Operation] = (),
 ) -> StepGraph:
     """A part of a loop, which may read only what it makes and what it's given."""
     made = {t for op in own for t in op._outputs} | set(feeds)
-    for t in (*(t for op in own for t in op._inputs), *fetches):
+    for t in (*(t for op in own for t in step.inputs_of(op)), *fetches):
         if t not in made:
             raise Unraisable(f"the parts of loop '{frame.name}' share '{t.name}'")
     operations = in_order([op for op in inside if op in own])
     holder = holders(operations)
     targets = [c for c in targets if c in holder]
-    return part(raise_branches(operations, fetches, targets), feeds, fetches, targets)
+    return part(raise_branches(operations, step, fetches, targets), feeds, fetches, targets)

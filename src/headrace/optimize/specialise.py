@@ -37,7 +37,7 @@ from headrace.graph.structured import (
     parts_of,
     with_effect,
 )
-from headrace.ops.internal import ENSURE_SHAPE, READ
+from headrace.ops.internal import ENSURE_SHAPE, HOLD, READ
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source
 
@@ -116,9 +116,13 @@ class _Specialiser:
         rows: _Rows,
         known: Mapping[Tensor, Value] | None = None,
         makers: Mapping[Value, Any] | None = None,
+        around: StepGraph | None = None,
     ) -> None:
-        """known: constants of the step around it; makers: who made the lists that it's fed."""
+        """known: constants of the step around it; makers: who made the lists that it's fed; around:
+        the step that says who reads again, if this is a part of it.
+        """
         self._step = step
+        self._rules = around or step
         self._rows = rows
         self._makers: dict[Value, Any] = dict(makers or {})
         self._feeds = tuple(feeds)
@@ -138,9 +142,14 @@ class _Specialiser:
             self._values[tensor] = value
             self._made.append(value.op)
 
-    def flow(self) -> Dataflow:
+    def flow(self, references: Sequence[bool] | None = None) -> Dataflow:
+        """The step, whose results are references where that is asked for, and values elsewhere."""
         self._add_all(self._step)
-        fetches = tuple(self._values[t] for t in self._step.fetches)
+        wanted = self._step.read_last or self._step.fetches
+        fetches = tuple(self._values[t] for t in wanted)
+        if references is not None:
+            settled = zip(wanted, fetches, references, strict=True)
+            fetches = tuple(self._as_reference_or_value(*each) for each in settled)
         targets = [n for op in self._step.targets for n in self._waited(op)]
         if not self._step.inner:
             known = [v.op for v in fetches if v.constant is not None]
@@ -239,12 +248,14 @@ class _Specialiser:
     def _add_structured(self, op: Structured) -> None:
         inputs = [self._values[t] for t in op._inputs]
         if op.definition is PASS:
-            self._values.update(zip(op._outputs, inputs, strict=True))
+            self._give(op, inputs * len(op._outputs))
             self._waits.update(dict.fromkeys(op.members, self._controls(op)))
             return
         if op.definition is CALL:
             self._inline(op, op._attrs["callee"], inputs)
             return
+        if op.definition is IF:
+            inputs[0] = self._as_reference_or_value(op._inputs[0], inputs[0], False)
         if op.definition is IF and inputs[0].constant is not None:
             taken = op._attrs["then" if inputs[0].constant else "otherwise"]
             self._inline(op, taken, inputs[1:])
@@ -257,10 +268,16 @@ class _Specialiser:
             node = self._branch(op, inputs)
         node = self._add(node)
         self._waits.update(dict.fromkeys(op.members, (node,)))
-        self._values.update(zip(op._outputs, node.outputs, strict=True))
+        self._give(op, node.outputs)
+
+    def _give(self, op: Structured, values: Sequence[Value]) -> None:
+        """Let the outputs of an operation have these values, or what they lead to."""
+        for t, value in zip(op._outputs, values, strict=True):
+            self._values[t] = self._as_reference_or_value(t, value, self._is_reference(t))
 
     def _inline(self, op: Structured, part: StepGraph, inputs: list[Value]) -> None:
         """Do what a part does that is done in any case: a function's body, the branch taken."""
+        inputs = self._taken(part.feeds, inputs)
         for inner in part.operations:  # the body may have been added before, for another call
             for t in inner._outputs:
                 self._values.pop(t, None)
@@ -268,33 +285,44 @@ class _Specialiser:
         before = self._controls(op)
         outer, self._around = self._around, (*self._around, *before)
         start = len(self._made)
+        rules = self._rules
+        self._rules = part if part.rereads_any else rules
         self._add_all(part)
-        self._around = outer
+        self._around, self._rules = outer, rules
         made = tuple(n for n in self._made[start:] if n.constant is None)
         self._waits.update(dict.fromkeys(op.members, (*before, *made)))
-        self._values.update(
-            {t: self._values[f] for t, f in zip(op._outputs, part.fetches, strict=True)}
-        )
+        self._give(op, [self._values[f] for f in part.fetches])
 
     def _loop(self, op: Structured, inputs: list[Value]) -> Node:
         """A loop, whose variables have the types that they keep from one iteration to the next."""
         cond, body = op._attrs["cond"], op._attrs["body"]
         count = len(body.fetches)
+        references = [self._is_reference(t) for t in cond.feeds[:count]]
+        inputs = self._taken(cond.feeds, inputs)
         variables, invariants = inputs[:count], inputs[count:]
         types = [v.type for v in variables]
         while True:
-            flow = self._part(body, [*variables, *invariants], types)
+            flow = self._part(body, [*variables, *invariants], types, references)
             kept = [_joined(t, v.type) for t, v in zip(types, flow.fetches, strict=True)]
             if kept == types:
                 break
             types = kept
-        parts = {"cond": self._part(cond, [*variables, *invariants], types), "body": flow}
+        goes_on = self._part(cond, [*variables, *invariants], types, [False])
+        parts = {"cond": goes_on, "body": flow}
         given = [*variables, *(v for v in invariants if v.constant is None)]
         results = op._attrs["results"]
         return self._structured(op, given, [types[i] for i in results], parts, results=results)
 
     def _branch(self, op: Structured, inputs: list[Value]) -> Node:
-        parts = {k: self._part(step, inputs[1:]) for k, step in parts_of(op).items()}
+        references = [self._is_reference(t) for t in op._outputs]
+        sides = zip(*(part.feeds for part in parts_of(op).values()), strict=True)
+        carried = [any(map(self._is_reference, feeds)) for feeds in sides]
+        given = zip(op._inputs[1:], inputs[1:], carried, strict=True)
+        inputs = [inputs[0], *(self._as_reference_or_value(*each) for each in given)]
+        parts = {
+            name: self._part(step, inputs[1:], references=references)
+            for name, step in parts_of(op).items()
+        }
         outcomes = zip(parts["then"].fetches, parts["otherwise"].fetches, strict=True)
         types = [
             b.type
@@ -308,7 +336,11 @@ class _Specialiser:
         return self._structured(op, given, types, parts)
 
     def _part(
-        self, step: StepGraph, values: Sequence[Value], types: Sequence[ValueType] = ()
+        self,
+        step: StepGraph,
+        values: Sequence[Value],
+        types: Sequence[ValueType] = (),
+        references: Sequence[bool] = (),
     ) -> Dataflow:
         """A part of a structured operation for these values, which have other types where `types`
         says so; it holds those that are constant.
@@ -322,7 +354,8 @@ class _Specialiser:
                 feeds.append(Feed(tensor, type, handle_data(value), is_local(value)))
                 if value in self._makers:
                     makers[feeds[-1].value] = self._makers[value]
-        return _Specialiser(step, feeds, self._rows, known, makers).flow()
+        around = step if step.rereads_any else self._rules
+        return _Specialiser(step, feeds, self._rows, known, makers, around).flow(references)
 
     def _structured(
         self,
@@ -353,7 +386,7 @@ class _Specialiser:
         """The op's inputs, with a reading of the variable wherever it wants a value and is given a
         reference.
         """
-        inputs = [self._values[t] for t in self._step.inputs_of(op)]
+        inputs = [self._values[t] for t in self._rules.inputs_of(op)]
         if any(v.dtype._is_ref_dtype for v in inputs):
             schema = op.definition.schema
             wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]
@@ -366,6 +399,26 @@ class _Specialiser:
         dtype = ref.dtype.base_dtype
         shape = _UNKNOWN if self._is_reshaped(ref) else ref.shape
         node = Node(READ, name, {"T": dtype}, (ref,), controls, (ValueType.of(dtype, shape),), op)
+        return self._add(node).outputs[0]
+
+    def _is_reference(self, t: Tensor) -> bool:
+        return self._rules.is_reference(t)
+
+    def _taken(self, tensors: Sequence[Tensor], values: Sequence[Value]) -> list[Value]:
+        """Values for tensors of a part, of which few hold references."""
+        settled = zip(tensors, values, strict=True)
+        return [self._as_reference_or_value(t, v, self._is_reference(t)) for t, v in settled]
+
+    def _as_reference_or_value(self, t: Tensor, value: Value, reference: bool) -> Value:
+        """What a reference leads to, or a reference to a value, if the other is wanted of `t`."""
+        if value.dtype._is_ref_dtype == reference or is_undefined(value.producer):
+            return value
+        if not reference:
+            return self._read(value, f"{t.op.name}/read", t.op, ())
+        dtype = value.dtype._as_ref
+        attrs = {"T": value.dtype}
+        types = (ValueType.of(dtype, value.shape),)
+        node = Node(HOLD, f"{t.op.name}/hold", attrs, (value,), (), types, t.op)
         return self._add(node).outputs[0]
 
     def _is_reshaped(self, value: Value) -> bool:

@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from headrace.graph.dataflow import Dataflow, Node
+from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program, StepGraph
 from headrace.graph.structured import parts_of
 from headrace.optimize.states import is_source
 
 __all__ = ["dereferences", "schedule", "schedule_as_is"]
+
+_NO_STEP = StepGraph((), (), (), ())
 
 
 def schedule(flow: Dataflow) -> Program:
@@ -48,9 +51,9 @@ def schedule_as_is(step: StepGraph) -> Program:
             layout.hold(op._outputs, op.definition.fold(op))
         else:
             inputs = step.inputs_of(op)
-            read = dereferences(op, inputs, step.feeds)
+            read = dereferences(op, inputs, step)
             layout.run(op, inputs, op._control_inputs, op._outputs, read)
-    return layout.program(step.feeds, step.fetches, step.fetches)
+    return layout.program(step.feeds, step.fetches, step.read_last or step.fetches)
 
 
 class _Layout:
@@ -137,15 +140,20 @@ class _Layout:
 
 
 def dereferences(
-    op: Operation, inputs: Sequence[Tensor], feeds: Iterable[Tensor] = ()
+    op: Operation, inputs: Sequence[Tensor], step: StepGraph = _NO_STEP
 ) -> tuple[int, ...]:
-    """The inputs that are references to variables, where the op's schema asks for plain values."""
-    if not any(t.dtype._is_ref_dtype for t in inputs):
+    """The inputs that are references to variables, where the op's schema asks for plain values and
+    the op isn't to carry them.
+    """
+    if not any(map(step.is_reference, inputs)):
         return ()
     wants_ref = op.definition.schema.references(op._attrs)
-    fed = set(feeds)
+    if op._outputs and op._outputs[0] in step.carriers:
+        predicate = 1 if op.definition.flow is Flow.SWITCH else None
+        wants_ref = [i != predicate for i in range(len(wants_ref))]
+    fed = set(step.feeds)
     return tuple(
         i
         for i, (t, wanted) in enumerate(zip(inputs, wants_ref, strict=True))
-        if t.dtype._is_ref_dtype and not wanted and t not in fed
+        if step.is_reference(t) and not wanted and t not in fed
     )

@@ -28,7 +28,6 @@ from headrace.devices.pending import Pending
 from headrace.devices.resources import OPERATION_STATE, Resources, VariableState, removals
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, Effect, bind_kernel
-from headrace.graph.flow import DEAD
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program
 
@@ -190,13 +189,16 @@ def _fits(value: Any, expected: ValueType) -> bool:
 def _dereferencing(
     run: Callable[..., Any], which: tuple[int, ...], count: int
 ) -> Callable[..., Any]:
-    if count == 1:
-        return lambda variable: run(variable.read())
+    """A kernel that reads the variables behind the marked inputs: what went through a Merge may be
+    a value already, or dead.
+    """
     marked = frozenset(which)
 
     def read(i: int, value: Any) -> Any:
-        return value.read() if i in marked and value is not DEAD else value
+        return value.read() if i in marked and isinstance(value, VariableState) else value
 
+    if count == 1:
+        return lambda value: run(read(0, value))
     return lambda *values: run(*[read(i, v) for i, v in enumerate(values)])
 
 
