@@ -83,13 +83,23 @@ def steering_gradient(op: Operation, grads: Sequence[Any]) -> list[Any]:
             return [grads[context.branch], None]
         if context is not None:
             return [None, None]  # a loop's own: the last iteration is none of this walk's
-        sides = [g for g in grads if g is not None]
-        return [b.merge_op(sides)[0] if len(sides) == 2 else sides[0] if sides else None, None]
+        return [_switched_back(op, grads), None]
     if flow is Flow.MERGE and not isinstance(context, WhileContext):
         (gradient, _), index = grads, op._outputs[1]
         if len(op._inputs) == 2 and gradient is not None:
             return list(switch(convert_to_tensor(gradient), b.equal(index, 1)))
     return [None] * len(op._inputs)
+
+
+def _switched_back(op: Operation, grads: Sequence[Any]) -> Any:
+    """The gradient of what a Switch by itself passes on: that of the side that is alive, and zero
+    if there is none on that side.
+    """
+    if all(g is None for g in grads):
+        return None
+    data, pred = op._inputs
+    sides = [b.zeros_like(data) if g is None else convert_to_tensor(g) for g in grads]
+    return b.merge_op([switch(g, pred)[i] for i, g in enumerate(sides)])[0]
 
 
 @contextmanager

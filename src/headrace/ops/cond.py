@@ -19,6 +19,7 @@ from headrace.graph.inference import constant_value, known_value
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.control import with_dependencies
+from headrace.ops.control_flow import merge
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.loop_values import flow_of, like_tensor_arrays, unpack_single
@@ -51,7 +52,7 @@ def cond(
             return result if strict else unpack_single(result)
         if isinstance(pred, bool):
             raise TypeError("pred must not be a Python bool")
-        pred, pivots = open_branches(convert_to_tensor(pred))
+        pred, pivots = open_branches(pred)
         on_true = CondContext(pred, pivots[1], 1)
         true_results, true_flat = _build_branch(on_true, true_fn, "true_fn", strict)
         on_false = CondContext(pred, pivots[0], 0)
@@ -61,7 +62,7 @@ def cond(
             _check_types(true_flat, false_flat)
         if not true_flat:
             raise ValueError("true_fn and false_fn must return at least one result.")
-        merged = [b.merge_op(pair)[0] for pair in zip(false_flat, true_flat, strict=True)]
+        merged = [merge(pair)[0] for pair in zip(false_flat, true_flat, strict=True)]
         record_branches(on_true, on_false)
         leaves = nest.flatten(true_results, expand_composites=True)
         packed = nest.pack_sequence_as(
@@ -70,9 +71,12 @@ def cond(
         return packed if strict else unpack_single(packed)
 
 
-def open_branches(pred: Tensor) -> tuple[Tensor, list[Tensor]]:
+def open_branches(pred: Any) -> tuple[Tensor, list[Tensor]]:
     """What branches switch on, and their pivots: of the one for false, then of the one for true."""
-    branches = b.switch_op(pred, pred, name="Switch")
+    given, pred = pred, convert_to_tensor(pred)
+    is_ref = getattr(getattr(given, "dtype", None), "_is_ref_dtype", False)
+    data = convert_to_tensor(given, as_ref=True) if is_ref else pred
+    branches = b.switch_op(data, pred, name="Switch")
     on_true = identity(branches[1], name="switch_t")
     pivots = [identity(branches[0], name="switch_f"), on_true]
     pred = identity(pred, name="pred_id")

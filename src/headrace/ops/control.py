@@ -19,6 +19,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
+from headrace.ops.control_flow import passed
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor, graph_of, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.printf import print_format
@@ -93,7 +94,7 @@ def with_dependencies(dependencies: Any, output: Any, name: str | None = None) -
             if isinstance(output, IndexedSlices):
                 values = identity(output.values, name=scope)
                 return IndexedSlices(values, output.indices, output.dense_shape)
-            return identity(convert_to_tensor(output), name=scope)
+            return passed(convert_to_tensor(output), name=scope)
 
 
 @composed

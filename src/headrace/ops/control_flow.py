@@ -12,14 +12,16 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.lowering import Pass
 from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.samples import r
 from headrace.ops.simplify import equals_input
+from headrace.ops.source_ops import identity
 
-__all__: list[str] = []
+__all__ = ["go_round", "leave", "merge", "passed"]
 
 _UNKNOWN = TensorShape(None)
 _SCALAR = TensorShape.of(())
@@ -135,6 +137,65 @@ def ref_merge_op(inputs, name=None):
     """Pass on the reference that isn't dead, and say which input it was."""
 
 
+def merge(inputs: list[Any]) -> Any:
+    """Pass on the input that isn't dead, as a reference if they all are."""
+    if all(t.dtype._is_ref_dtype for t in inputs):
+        return ref_merge_op(inputs, name="Merge")
+    return merge_op(inputs)
+
+
+def _ref_select_shape(context: Any, index: TensorShape, inputs: list[TensorShape]) -> TensorShape:
+    _scalar("index", index)
+    first, *others = inputs
+    known = first.is_fully_defined() and all(s.sizes == first.sizes for s in others)
+    return first if known else _UNKNOWN
+
+
+def _ref_select_kernel(index: Any, inputs: Any) -> Any:
+    if np.ndim(index):
+        shape = ",".join(map(str, np.shape(index)))
+        message = f"Index must be a scalar, but it has shape [{shape}]"
+        raise InvalidArgumentError(None, None, message)
+    if not 0 <= index < len(inputs):
+        message = f"Index must be in the range [0, {len(inputs)}) but got {index}"
+        raise InvalidArgumentError(None, None, message)
+    return inputs[index]
+
+
+@define(
+    "RefSelect",
+    "index: int32, inputs: Ref(N*T) -> output: Ref(T)",
+    "T: type; N: int >= 1",
+    infer=_ref_select_shape,
+    kernel=_ref_select_kernel,
+    gradient=NOT_DIFFERENTIABLE,
+    effect=Effect.READS,
+    samples=[Sample(1, [r(2), r(2)]), Sample(0, [r(2, 3)])],
+)
+def ref_select(index, inputs, name=None):
+    """Return the reference that `index` chooses."""
+
+
+@define(
+    "RefIdentity",
+    "input: Ref(T) -> output: Ref(T)",
+    "T: type",
+    infer=infer.same_as(0),
+    kernel=lambda input: input,
+    gradient=lambda b, op, dy: dy,
+    effect=Effect.READS,
+    accepts_uninitialized=True,
+    samples=[Sample(r(2, 3)), Sample(r())],
+)
+def ref_identity(input, name=None):
+    """Return the same reference."""
+
+
+def passed(t: Any, name: str | None = None) -> Any:
+    """The same value, or the same reference."""
+    return ref_identity(t, name=name) if t.dtype._is_ref_dtype else identity(t, name=name)
+
+
 # -- Loops -----------------------------------------------------------------------------------------
 
 
@@ -201,6 +262,16 @@ def next_iteration_op(data, name=None):
 @_pass("RefNextIteration", True, Flow.NEXT)
 def ref_next_iteration_op(data, name=None):
     """Pass a reference to the next iteration of its frame."""
+
+
+def leave(t: Any) -> Any:
+    """Pass a value, or a reference, out of its frame."""
+    return (ref_exit_op if t.dtype._is_ref_dtype else exit_op)(t)
+
+
+def go_round(t: Any) -> Any:
+    """Pass a value, or a reference, to the next iteration of its frame."""
+    return (ref_next_iteration_op if t.dtype._is_ref_dtype else next_iteration_op)(t)
 
 
 def _loop_cond_shape(context: Any, value: TensorShape) -> TensorShape:

@@ -40,5 +40,4 @@ def as_tensors(values: Any) -> list[Any]:
 
 def unpack_single(value: Any) -> Any:
     """The item of a list or tuple of one item; other values are themselves."""
-    plain = isinstance(value, list | tuple) and not hasattr(value, "_fields")
-    return value[0] if plain and len(value) == 1 else value
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value

@@ -20,10 +20,10 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Tensor, made_at
 from headrace.graph.spec import TensorSpec, TypeSpec
+from headrace.ops.control_flow import go_round, leave, merge, passed
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed
 from headrace.ops.loop_values import as_tensors, flow_of, like_tensor_arrays
-from headrace.ops.source_ops import identity
 from headrace.ops.tensor_array import TensorArray
 
 __all__ = ["build_loop", "while_loop"]
@@ -155,7 +155,7 @@ def build_loop(
         pivot = b.loop_cond_op(convert_to_tensor(cond(*packed(merges))), name="LoopCond")
         context._pivot = pivot
         switches = [switch(t, pivot) for t in merges]
-        inner = [identity(t[1]) for t in switches]
+        inner = [passed(t[1]) for t in switches]
         context._pivot_for_body = inner[0]
         body_vars = packed(inner)
         returned = body(*body_vars)
@@ -166,9 +166,9 @@ def build_loop(
         results = [
             convert_to_tensor(flow_of(v)) for v in nest.flatten(returned, expand_composites=True)
         ]
-        for merge, value in zip(merges, results, strict=True):
-            _close(merge, value)
-        exits = [b.exit_op(t[0]) for t in switches]
+        for merged, value in zip(merges, results, strict=True):
+            _close(merged, value)
+        exits = [leave(t[0]) for t in switches]
         context._loop_exits = [*exits, *context._loop_exits]  # body may have added variables
         context.ExitResult(exits)
     arrays = like_tensor_arrays(nest.flatten(returned, expand_composites=True), exits)
@@ -193,30 +193,30 @@ def _enter_loop(
     for t, shape in zip(enters, shapes, strict=True):
         t._shape = shape  # which may say less than the initial value's does
     context._loop_enters = enters
-    merges = [b.merge_op([t, t])[0] for t in enters]
+    merges = [merge([t, t])[0] for t in enters]
     context._pivot_for_pred = merges[0]
     return merges
 
 
-def _close(merge: Tensor, value: Tensor) -> None:
+def _close(merged: Tensor, value: Tensor) -> None:
     """Lead the value that the body computes back to the head of the loop."""
-    if value.dtype.base_dtype is not merge.dtype.base_dtype:
-        start = merge.op._inputs[0].op._inputs[0]
+    if value.dtype.base_dtype is not merged.dtype.base_dtype:
+        start = merged.op._inputs[0].op._inputs[0]
         raise TypeError(
             f"Input tensor '{start.name}' enters the loop with type {start.dtype.base_dtype.name}, "
             f"but has type {value.dtype.base_dtype.name} after one iteration."
             f"{made_at(start.op, value.op)}"
         )
-    back = b.next_iteration_op(value)
-    if not _is_within(back.shape, merge.shape):
-        start = merge.op._inputs[0].op._inputs[0]
+    back = go_round(value)
+    if not _is_within(back.shape, merged.shape):
+        start = merged.op._inputs[0].op._inputs[0]
         raise ValueError(
             f"Input tensor '{start.name}' enters the loop with shape {start.shape}, but has shape "
             f"{back.shape} after one iteration. To allow the shape to vary across iterations, use "
             "the `shape_invariants` argument of tf.while_loop to specify a less-specific "
             f"shape.{made_at(start.op, value.op)}"
         )
-    merge.op._update_input(1, back)
+    merged.op._update_input(1, back)
 
 
 def _check_structure(body_vars: Any, returned: Any) -> None:

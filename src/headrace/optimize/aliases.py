@@ -15,7 +15,7 @@ alias sees is a race in TensorFlow, and here the value that was read first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class _Aliases:
         self._switches: dict[Tensor, int] = {}  # how many ask a predicate
         self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
         self._carriers: set[Tensor] = set()
+        self._reader: dict[Operation, Operation] = {}  # of a Switch: what reads its predicate
 
     # -- What is an alias of what ------------------------------------------------------------------
 
@@ -177,10 +178,21 @@ class _Aliases:
             return self._step
         return replace(
             self._step,
+            operations=tuple(self._in_order()),
             rereads=self._rereads,
             carriers=frozenset(self._carriers),
             read_last=fetches if fetches != self._step.fetches else (),
         )
+
+    def _in_order(self) -> Iterator[Operation]:
+        """The operations, those that read predicates before the Switches that ask them."""
+        done: set[Operation] = set()
+        for op in self._step.operations:
+            reader = self._reader.get(op)
+            for each in (op,) if reader is None else (reader, op):
+                if each not in done:
+                    done.add(each)
+                    yield each
 
     def _step_input(self, op: Operation, i: int) -> Tensor:
         return self._rereads[op][i] if op in self._rereads else op._inputs[i]
@@ -239,6 +251,7 @@ class _Aliases:
         for op in t._consumers:
             if op in self._before and _passes(op) and self._same_writes(op, before, t):
                 if set(op._control_inputs) <= set(switch._control_inputs):
+                    self._reader[switch] = op
                     return op._outputs[0]
         return self._root(t) if outdated else t
 
