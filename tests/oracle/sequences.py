@@ -70,9 +70,9 @@ def plain(value):
     return value
 
 
-def run_sequence(tf, function):
+def run_sequence(tf, function, config=None):
     """The notes of one sequence."""
-    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=config) as session:
         recorder = Recorder(tf, session)
         function(tf, recorder)
         return recorder.notes

@@ -420,9 +420,7 @@ def loop_variable_that_stays_a_variable(tf, run):
 @sequence
 def loop_variable_that_is_a_reference(tf, run):
     v = variable(tf, 1.0, "v")
-    r = tf.while_loop(
-        lambda i, x: i < 3, lambda i, x: (i + 1, tf.assign_add(x, 1.0)), [0, ref(v)]
-    )
+    r = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tf.assign_add(x, 1.0)), [0, ref(v)])
     run.note([t.op.type for t in r])
     repeat(tf, run, r)
 
@@ -528,7 +526,8 @@ def loop_of_reads_in_order(tf, run):
             again = v.read_value() + 0.0
         return i + 1, before + read, later + again
 
-    repeat(tf, run, tf.while_loop(lambda i, b, a: i < 3, body, [0, 0.0, 0.0], parallel_iterations=1))
+    start = [0, 0.0, 0.0]
+    repeat(tf, run, tf.while_loop(lambda i, b, a: i < 3, body, start, parallel_iterations=1))
 
 
 @sequence
@@ -624,7 +623,10 @@ def structures_of_one(tf, run):
     for strict in (False, True):
         for make in (one, lambda t: [t], lambda t: (t,), lambda t: {"a": t}, lambda t: one(one(t))):
             found = tf.cond(
-                p, lambda: make(tf.constant(1)), lambda: make(tf.constant(3)), strict=strict
+                p,
+                lambda make=make: make(tf.constant(1)),
+                lambda make=make: make(tf.constant(3)),
+                strict=strict,
             )
             run.note(type(found).__name__)
             run(found)

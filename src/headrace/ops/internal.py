@@ -2,8 +2,9 @@
 
 READ gives the value that a reference's variable holds when it runs. Operations that want a plain
 value do this by themselves; in a Dataflow each such reading is a node. HOLD makes a reference of a
-value, for a Merge of one that may be a variable's. ENSURE_SHAPE is the client's op, which checks
-what `set_shape` promised.
+value, for a Merge of one that may be a variable's. SAME_REFERENCE and ENSURE_SHAPE are the client's
+ops: the one stands for an Identity that carries a reference, the other checks what `set_shape`
+promised.
 
 A random op that is compiled is parted: RESERVE moves its generator, NUMBERS draws. In a loop whose
 iterations don't return to Python, GENERATOR finds the generator before it begins, as a reference to
@@ -23,9 +24,19 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import Schema
 from headrace.ops import infer, philox
+from headrace.ops.control_flow import ref_identity
 from headrace.ops.source_ops import ensure_shape_op
 
-__all__ = ["ADVANCE", "ENSURE_SHAPE", "GENERATOR", "HOLD", "NUMBERS", "READ", "RESERVE"]
+__all__ = [
+    "ADVANCE",
+    "ENSURE_SHAPE",
+    "GENERATOR",
+    "HOLD",
+    "NUMBERS",
+    "READ",
+    "RESERVE",
+    "SAME_REFERENCE",
+]
 
 READ = Definition(
     schema=Schema("_Read", "ref: Ref(T) -> value: T", "T: type"),
@@ -53,6 +64,7 @@ HOLD = Definition(
 )
 
 ENSURE_SHAPE: Definition = ensure_shape_op.definition
+SAME_REFERENCE: Definition = ref_identity.definition
 
 
 def _generator(*, seed: int, seed2: int, ctx: Any) -> philox.PhiloxState:

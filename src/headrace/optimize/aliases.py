@@ -7,7 +7,7 @@ a write sees the write. Graphs rely on that: a constraint's function or a moving
 in each iteration what the last one has written; a branch reads what was written before it. Here an
 array that was read does not change any more. So an operation that uses an alias after a write gets
 the reference in place of the alias, and reads when it runs. Where the alias comes through a Switch,
-a Merge or the border of a loop, these carry the reference.
+a Merge or the border of a loop, or what made it waits for something, these carry the reference.
 
 What a step fetches is read when the step is over. Without a path from a write, what a user of an
 alias sees is a race in TensorFlow, and here the value that was read first.
@@ -89,12 +89,11 @@ class _Aliases:
             changed = False
             for op in self._step.operations:
                 born = self._aliases_made(op)
-                if born:
-                    for t in op._outputs:
-                        if not t.dtype._is_ref_dtype and self._born.get(t) != born:
-                            if t not in self._fed and _holds_data(op, t):
-                                self._born[t] = born
-                                changed = True
+                for t in op._outputs if born else ():
+                    is_alias = _holds_data(op, t) and not t.dtype._is_ref_dtype
+                    if is_alias and t not in self._fed and self._born.get(t) != born:
+                        self._born[t] = born
+                        changed = True
 
     def _writes_before(self, op: Operation) -> int:
         before = _NOW
@@ -209,14 +208,19 @@ class _Aliases:
 
     def _root(self, t: Tensor) -> Tensor:
         """The reference, or what carries it, that an alias was made of."""
-        while not t.dtype._is_ref_dtype and t in self._born and t.op.definition.flow is None:
-            t = t.op._inputs[0]
-        if not t.dtype._is_ref_dtype and t in self._born:
+        t = self._uncovered(t)
+        if t in self._born:
             self._carry(t)
         return t
 
+    def _uncovered(self, t: Tensor) -> Tensor:
+        """What operations that do nothing else pass on; one that waits is waited for."""
+        while t in self._born and t.op.definition.flow is None and not t.op._control_inputs:
+            t = t.op._inputs[0]
+        return t
+
     def _carry(self, t: Tensor) -> None:
-        """Let what steers pass on the reference in place of its alias."""
+        """Let what made an alias pass on the reference in its place."""
         stack = [t]
         while stack:
             op = stack.pop().op
@@ -226,8 +230,7 @@ class _Aliases:
             self._carriers.update(carried)
             inputs = list(self._rereads.get(op, op._inputs))
             for i, given in enumerate(_data(op)):
-                while given in self._born and given.op.definition.flow is None:
-                    given = given.op._inputs[0]
+                given = self._uncovered(given)
                 if given in self._born:
                     stack.append(given)
                 inputs[i] = given
@@ -249,15 +252,18 @@ class _Aliases:
         if not outdated and not t.dtype._is_ref_dtype:
             return t
         for op in t._consumers:
-            if op in self._before and _passes(op) and self._same_writes(op, before, t):
-                if set(op._control_inputs) <= set(switch._control_inputs):
-                    self._reader[switch] = op
-                    return op._outputs[0]
+            if op in self._before and _passes(op) and self._reads_at_once(op, switch, before):
+                self._reader[switch] = op
+                return op._outputs[0]
         return self._root(t) if outdated else t
 
-    def _same_writes(self, op: Operation, before: int, t: Tensor) -> bool:
-        variables = self._variables(t) if t.dtype._is_ref_dtype else self._born.get(t, {})
-        return all(not (self._before[op] ^ before) & self._writes.get(v, 0) for v in variables)
+    def _reads_at_once(self, op: Operation, switch: Operation, before: int) -> bool:
+        """Whether an operation reads what a Switch asks after the same writes as the Switch."""
+        if not set(op._control_inputs) <= set(switch._control_inputs):
+            return False
+        between = self._before[op] ^ before
+        aliases = self._aliases(switch._inputs[1], before)
+        return not any(between & self._writes.get(v, 0) for v in aliases)
 
 
 def _passes(op: Operation) -> bool:

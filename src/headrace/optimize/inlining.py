@@ -47,9 +47,7 @@ def _structured(op: Any, step: StepGraph, within: tuple[Function, ...]) -> Struc
         return None
     controls = op._control_inputs
     inputs = step.inputs_of(op)
-    return Structured(
-        called.kind, op, inputs, op._outputs, controls, [op], **called.attrs, **parts
-    )
+    return Structured(called.kind, op, inputs, op._outputs, controls, [op], **called.attrs, **parts)
 
 
 def _part(function: Function, within: tuple[Function, ...]) -> StepGraph:

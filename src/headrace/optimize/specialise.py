@@ -37,7 +37,7 @@ from headrace.graph.structured import (
     parts_of,
     with_effect,
 )
-from headrace.ops.internal import ENSURE_SHAPE, HOLD, READ
+from headrace.ops.internal import ENSURE_SHAPE, HOLD, READ, SAME_REFERENCE
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source
 
@@ -172,6 +172,9 @@ class _Specialiser:
 
     def _add_operation(self, op: Operation) -> None:
         controls = self._controls(op)
+        if op._outputs and op._outputs[0] in self._rules.carriers:
+            self._carry(op, controls)
+            return
         inputs = self._with_reads(op, controls)
         node = Node(op.definition, op.name, op._attrs, inputs, controls, _static_types(op), op)
         if is_source(node):
@@ -192,6 +195,16 @@ class _Specialiser:
                 self._behind[node] = controls
         for t, value in zip(op._outputs, node.outputs, strict=True):
             self._values.setdefault(t, self._promised(t, value))  # a fed output stays the feed
+
+    def _carry(self, op: Operation, controls: tuple[Node, ...]) -> None:
+        """Pass on a reference through what would have passed on the value."""
+        (t,), (out,) = self._rules.inputs_of(op), op._outputs
+        value = self._as_reference_or_value(t, self._values[t], True)
+        attrs = {"T": value.dtype.base_dtype}
+        node = Node(SAME_REFERENCE, op.name, attrs, (value,), controls, (value.type,), op)
+        node = self._add(node)
+        self._waits[op] = (node,)
+        self._values[out] = node.outputs[0]
 
     def _controls(self, op: Operation | Structured) -> tuple[Node, ...]:
         """What an operation must wait for, by itself or through the constants that it reads."""
