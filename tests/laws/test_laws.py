@@ -5,6 +5,7 @@
 3. A GraphDef of the op, written and read, runs to the same result.
 4. Bad input gives a clean exception.
 5. The native kernel, where there is one, agrees with the NumPy kernel.
+6. A reference variable may stand for a value, in every mode.
 """
 
 import numpy as np
@@ -261,3 +262,41 @@ def test_native_kernel_agrees(op_type):
         compared += 1
         count_check()
     assert compared, f"the native kernel of {op_type} took none of its samples"
+
+
+MODES = [
+    {"opt_level": tf.OptimizerOptions.L0},
+    {"global_jit_level": tf.OptimizerOptions.OFF},
+    {"global_jit_level": tf.OptimizerOptions.ON_1},
+]
+
+
+@pytest.mark.parametrize("op_type", OPS)
+def test_takes_reference_variables_for_values(op_type):
+    definition = definitions()[op_type]
+    if definition.effect is not Effect.PURE or op_type in WITHOUT_SAMPLES:
+        return
+    for sample in samples_of(definition)[:1]:
+        op, arrays = calls(definition, sample, next(type_choices(definition, sample)))
+        given = feeds(op, arrays)
+        if not given:
+            return
+        expected = run(op, arrays)
+        with op.graph.as_default():
+            variables = {
+                t: tf.Variable(a, dtype=t.dtype, use_resource=False) for t, a in given.items()
+            }
+            inputs = [variables[t].op.outputs[0] if t in given else t for t in op.inputs]
+            twin = op.graph.add_operation(definition, inputs, dict(op._attrs), "twin")
+        for options in MODES:
+            graph_options = tf.GraphOptions(optimizer_options=tf.OptimizerOptions(**options))
+            config = tf.ConfigProto(graph_options=graph_options)
+            with tf.Session(graph=op.graph, config=config) as session:
+                session.run([v.initializer for v in variables.values()])
+                found = session.run(observed(twin) or twin) or []
+            count_check()
+            for value, right in zip(found, expected, strict=True):
+                if np.asarray(right).dtype.kind in "fc":
+                    np.testing.assert_allclose(value, right, rtol=1e-4, atol=1e-5)
+                else:
+                    assert same(value, right)
