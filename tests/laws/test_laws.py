@@ -274,7 +274,8 @@ MODES = [
 @pytest.mark.parametrize("op_type", OPS)
 def test_takes_reference_variables_for_values(op_type):
     definition = definitions()[op_type]
-    if definition.effect is not Effect.PURE or op_type in WITHOUT_SAMPLES:
+    # A TensorSummary holds the name of its operation.
+    if definition.effect is not Effect.PURE or op_type in WITHOUT_SAMPLES | {"TensorSummary"}:
         return
     for sample in samples_of(definition)[:1]:
         op, arrays = calls(definition, sample, next(type_choices(definition, sample)))
