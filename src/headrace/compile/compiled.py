@@ -123,7 +123,11 @@ class Compiled:
         states = values[len(inputs) :]
         if self._handles:
             states = [v.find(r) for v, r in zip(self._variables, states, strict=True)]
-        locks = self._ordered([s.lock for s in states])
+        try:
+            locks = self._ordered([s.lock for s in states])
+        except AttributeError:
+            states = [v.blank() if s is DEAD else s for v, s in zip(self._variables, states)]
+            locks = self._ordered([s.lock for s in states])
         if len(locks) < len(states):
             return self._interpret(values)  # two names of one variable
         if not self._writes:
@@ -275,6 +279,12 @@ class _Variable:
             VariableState,
             lambda: VariableState(reference.name, as_dtype(self.dtype), TensorShape(None)),
         )
+
+    def blank(self) -> VariableState:
+        """A variable in the place of one that only a branch which was not taken would touch."""
+        state = VariableState("", as_dtype(self.dtype), TensorShape.of(self.shape))
+        state.value = np.zeros(self.shape, self.dtype)
+        return state
 
     def read(self, state: Any) -> np.ndarray:
         """The variable's array, which may be written if the cluster does; a new one if the cluster

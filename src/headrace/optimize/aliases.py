@@ -15,17 +15,26 @@ alias sees is a race in TensorFlow, and here the value that was read first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
+from headrace.core.dtypes import resource
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
-from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
+from headrace.optimize.surroundings import (
+    Frame,
+    Sides,
+    around,
+    entered,
+    exclude,
+    frames_of,
+    passes,
+    sides_of,
+)
 
-__all__ = ["reread"]
+__all__ = ["Variable", "leads_to_state", "reread", "variables_behind"]
 
 Variable = tuple[str, str]  # the container and the name of a variable
 Aliases = dict[Variable, int]  # of a tensor: the variables whose memory it may have, see _Aliases
@@ -57,20 +66,20 @@ class _Aliases:
         self._step = step
         self._fed = set(step.feeds)
         self._bit = {op: 2 << i for i, op in enumerate(writers)}
-        self._frames = _frames(step)
+        self._frames = frames_of(step)
         self._writes: dict[Variable, int] = {}
-        self._frame_writes: dict[_Frame, int] = {}
+        self._frame_writes: dict[Frame, int] = {}
         for op in writers:
             for t in _targets(op):
-                for variable in self._variables(t):
+                for variable in variables_behind(t):
                     self._writes[variable] = self._writes.get(variable, 0) | self._bit[op]
-            frame: Any = self._frames[op]
-            while frame is not None:
+            for frame in around(self._frames[op]):
                 self._frame_writes[frame] = self._frame_writes.get(frame, 0) | self._bit[op]
-                frame = frame[0]
         self._before: dict[Operation, int] = {}
         self._born: dict[Tensor, Aliases] = {}
         self._switches: dict[Tensor, int] = {}  # how many ask a predicate
+        self._sides, self._tensor_sides = sides_of(step, self._frames) if step.steers else ({}, {})
+        self._elsewhere: dict[Sides, int] = {frozenset(): 0}
         self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
         self._carriers: set[Tensor] = set()
         self._reader: dict[Operation, Operation] = {}  # of a Switch: what reads its predicate
@@ -81,6 +90,10 @@ class _Aliases:
         """Go through the operations in order, until what loops pass on is known."""
         for op in self._step.operations:
             self._before[op] = self._writes_before(op)
+        # What another side of a branch writes is not written where this side runs.
+        for op, sides in self._sides.items():
+            self._before[op] &= ~self._excluded(sides)
+        for op in self._step.operations:
             if op.definition.flow is Flow.SWITCH:
                 pred = op._inputs[1]
                 self._switches[pred] = self._switches.get(pred, 0) + 1
@@ -103,20 +116,32 @@ class _Aliases:
                 before |= self._frame_writes.get(self._frames[source], 0)
         return before
 
+    def _excluded(self, sides: Sides) -> int:
+        """The writes that never happen in a step where an operation on these sides runs."""
+        found = self._elsewhere.get(sides)
+        if found is None:
+            writers = self._bit if sides else ()
+            found = sum(self._bit[w] for w in writers if exclude(sides, self._sides[w]))
+            self._elsewhere[sides] = found
+        return found
+
     def _aliases_made(self, op: Operation) -> Aliases:
         """The variables that the outputs of an operation are aliases of."""
         flow = op.definition.flow
-        if flow is None and not _passes(op):
+        if flow is None and not passes(op):
             return {}
         before = self._before[op]
         joined: Aliases = {}
         for t in _data(op):
             aliases = self._aliases(t, before)
             if flow is None:  # it reads again what is outdated
-                aliases = dict.fromkeys(aliases, before)
+                aliases = {v: b | before for v, b in aliases.items()}
+            elif flow is Flow.MERGE:
+                never = self._excluded(self._tensor_sides.get(t, frozenset()))
+                aliases = {v: b | never for v, b in aliases.items()}
             elif flow is Flow.ENTER and op._attrs["is_constant"]:
-                aliases = self._outdated(aliases, _entered(op, self._frames[op]))
-            elif t.op.definition.flow is Flow.NEXT:
+                aliases = self._outdated(aliases, entered(op, self._frames[op]))
+            if t.op.definition.flow is Flow.NEXT:
                 aliases = self._outdated(aliases, self._frames[op])
             for variable, born in aliases.items():
                 joined[variable] = joined.get(variable, -1) & born
@@ -126,30 +151,13 @@ class _Aliases:
         if t in self._fed:
             return {}
         if t.dtype._is_ref_dtype:
-            return dict.fromkeys(self._variables(t), now)
+            return dict.fromkeys(variables_behind(t), now)
         return self._born.get(t, {})
 
-    def _outdated(self, aliases: Aliases, frame: _Frame) -> Aliases:
+    def _outdated(self, aliases: Aliases, frame: Frame) -> Aliases:
         """Aliases inside of a loop that may write their variables."""
         written = self._frame_writes.get(frame, 0)
         return {v: b & ~_NOW if self._writes.get(v, 0) & written else b for v, b in aliases.items()}
-
-    def _variables(self, t: Tensor) -> set[Variable]:
-        """The variables that a reference may lead to: a write passes on what it was given."""
-        found: set[Variable] = set()
-        seen: set[Operation] = set()
-        stack = [t.op]
-        while stack:
-            op = stack.pop()
-            if op in seen:
-                continue
-            seen.add(op)
-            given = [i.op for i in op._inputs if i.dtype._is_ref_dtype]
-            if not given:
-                attrs = op._attrs
-                found.add((attrs.get("container", ""), attrs.get("shared_name") or op.name))
-            stack += given
-        return found
 
     def _is_outdated(self, t: Tensor, before: int) -> bool:
         """Whether an alias may not show what its variable holds after these writes."""
@@ -252,7 +260,7 @@ class _Aliases:
         if not outdated and not t.dtype._is_ref_dtype:
             return t
         for op in t._consumers:
-            if op in self._before and _passes(op) and self._reads_at_once(op, switch, before):
+            if op in self._before and passes(op) and self._reads_at_once(op, switch, before):
                 self._reader[switch] = op
                 return op._outputs[0]
         return self._root(t) if outdated else t
@@ -266,14 +274,32 @@ class _Aliases:
         return not any(between & self._writes.get(v, 0) for v in aliases)
 
 
-def _passes(op: Operation) -> bool:
-    """Whether an operation gives its only input as it is."""
-    return isinstance(op.definition.lower, Pass) and len(op._inputs) == len(op._outputs) == 1
+def variables_behind(t: Tensor) -> set[Variable]:
+    """The variables that a reference or handle may lead to: a write passes on what it was given."""
+    found: set[Variable] = set()
+    seen: set[Operation] = set()
+    stack = [t.op]
+    while stack:
+        op = stack.pop()
+        if op in seen:
+            continue
+        seen.add(op)
+        given = [i.op for i in op._inputs if leads_to_state(i)]
+        if not given:
+            attrs = op._attrs
+            found.add((attrs.get("container", ""), attrs.get("shared_name") or op.name))
+        stack += given
+    return found
+
+
+def leads_to_state(t: Tensor) -> bool:
+    """Whether a tensor is a reference or a handle."""
+    return t.dtype._is_ref_dtype or t.dtype is resource
 
 
 def _reads_reference(op: Operation) -> bool:
     """Whether an operation makes an alias of a variable."""
-    if op.definition.flow is None and not _passes(op):
+    if op.definition.flow is None and not passes(op):
         return False
     given = any(t.dtype._is_ref_dtype for t in _data(op))
     return given and not op._outputs[0].dtype._is_ref_dtype
@@ -299,38 +325,6 @@ def _targets(op: Operation) -> list[Tensor]:
     if definition.reshapes is not None and definition.reshapes(op):
         return []
     return [t for t in op._inputs if t.dtype._is_ref_dtype]
-
-
-# A loop: the one around it, and the name of its frame. None outside of all.
-_Frame = Any
-
-
-def _frames(step: StepGraph) -> dict[Operation, _Frame]:
-    """The loop that each operation is in: an Enter is outside of its own, an Exit inside."""
-    fed = set(step.feeds)
-    found: dict[Operation, _Frame] = {}
-    for op in step.operations:
-        inside: Iterable[Operation] = (t.op for t in op._inputs if t not in fed)
-        frames = (_given_in(s, found[s]) for s in (*inside, *op._control_inputs) if s in found)
-        found[op] = max(frames, key=_depth, default=None)
-    return found
-
-
-def _given_in(op: Operation, frame: _Frame) -> _Frame:
-    """The loop in which the results of an operation of a loop are."""
-    if op.definition.flow is Flow.ENTER:
-        return _entered(op, frame)
-    if op.definition.flow is Flow.EXIT and frame is not None:
-        return frame[0]
-    return frame
-
-
-def _entered(enter: Operation, frame: _Frame) -> _Frame:
-    return frame, enter._attrs["frame_name"]
-
-
-def _depth(frame: _Frame) -> int:
-    return 0 if frame is None else 1 + _depth(frame[0])
 
 
 def _sources(op: Operation) -> list[Operation]:

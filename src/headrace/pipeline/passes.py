@@ -29,11 +29,13 @@ from headrace.optimize.inlining import inline
 from headrace.optimize.mixed_precision import mix_precision
 from headrace.optimize.padding import pad_rows
 from headrace.optimize.prune import prune
+from headrace.optimize.races import find_races
 from headrace.optimize.raising import raise_structure
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
 from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.long_loops import count_iterations
+from headrace.pipeline.reports import report_races
 from headrace.pipeline.schedule import schedule, schedule_as_is
 from headrace.place.constraints import place
 
@@ -116,7 +118,9 @@ def prepare(
 ) -> StepGraph:
     """The operations that a step needs, on their devices."""
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
-    return _run("prepare", request, options, watch)
+    step = _run("prepare", request, options, watch)
+    report_races(find_races(step))
+    return step
 
 
 def optimise(

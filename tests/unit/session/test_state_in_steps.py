@@ -1,4 +1,6 @@
-"""State inside one step: what was read stays what it was, whatever is written afterwards."""
+"""State inside one step: what was read stays what it was, whatever is written afterwards. Only what
+passes on a reference variable as it is has the variable's memory, also when it is fetched.
+"""
 
 import numpy as np
 import pytest
@@ -16,12 +18,12 @@ def session():
 @pytest.mark.parametrize(
     "look",
     [
-        tf.identity,
+        lambda t: t + 0.0,
         lambda t: tf.reshape(t, [3, 1]),
         lambda t: tf.transpose(tf.reshape(t, [1, 3])),
         lambda t: t[1:],
         lambda t: tf.expand_dims(t, 0)[:, ::-1],
-        lambda t: tf.stop_gradient(tf.identity(t)),
+        lambda t: tf.stop_gradient(t * 1.0),
         lambda t: tf.unstack(t)[0],
         lambda t: tf.split(t, 3)[2],
         lambda t: tf.broadcast_to(t, [2, 3]),
@@ -39,6 +41,19 @@ def test_a_value_that_was_read_does_not_change(session, use_resource, look):
         first, last, *_ = session.run([seen, late, *updates])
         assert set(np.ravel(first).tolist()) == {2 * step}
         assert set(last.tolist()) == {2 * step + 2}
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("look", [tf.identity, lambda t: tf.stop_gradient(tf.identity(t))])
+def test_what_is_fetched_of_a_reference_variable_is_read_last(session, use_resource, look):
+    v = tf.Variable([0.0, 0.0], use_resource=use_resource)
+    session.run(v.initializer)
+    seen = look(v.read_value())
+    with tf.control_dependencies([seen]):
+        update = v.assign_add([1.0, 1.0])
+    for step in range(3):
+        first, _ = session.run([seen, update])
+        assert set(first.tolist()) == {step + (not use_resource)}
 
 
 def test_steps_within_steps(session):
