@@ -6,6 +6,7 @@ only say which value goes where. The Ref forms pass a reference on, the others i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def ref_merge_op(inputs, name=None):
     """Pass on the reference that isn't dead, and say which input it was."""
 
 
-def merge(inputs: list[Any]) -> Any:
+def merge(inputs: Sequence[Any]) -> Any:
     """Pass on the input that isn't dead, as a reference if they all are."""
     if all(t.dtype._is_ref_dtype for t in inputs):
         return ref_merge_op(inputs, name="Merge")

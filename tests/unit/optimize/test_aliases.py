@@ -79,3 +79,42 @@ def test_what_is_read_after_a_change_of_shape():
     with tf.Session() as session:
         session.run(v.initializer)
         assert session.run(doubled, {x: [4.0, 5.0]}).tolist() == [8, 10]
+
+
+def carried(*fetches):
+    return {t.name for t in reread(prune(list(fetches), [], [])).carriers}
+
+
+def test_what_enters_a_loop_that_writes_is_carried():
+    v = tf.Variable(1.0, name="v", use_resource=False)
+    w = tf.Variable(1.0, name="w", use_resource=False)
+
+    def body(i):
+        with tf.control_dependencies([tf.assign(v, v * w)]):
+            return i + 1
+
+    assert carried(tf.while_loop(lambda i: i < 3, body, [0])) == {"while/mul/Enter:0"}
+
+
+def test_a_side_of_a_branch_that_excludes_the_write_reads_once():
+    v = tf.Variable(1.0, name="v", use_resource=False)
+    p = tf.placeholder(tf.bool, [])
+    write = tf.cond(p, lambda: tf.assign_add(v, 1.0), lambda: tf.constant(0.0))
+    mean = tf.cond(p, lambda: tf.constant(2.0), lambda: tf.identity(v))
+    with tf.control_dependencies([write]):
+        other = tf.cond(p, lambda: tf.constant(3.0), lambda: v * 2.0)
+        step = prune([mean * 2.0, other], [], [])
+    assert reread(step) is step
+
+
+def test_the_second_of_two_writes_is_seen():
+    v = tf.Variable(1.0, name="v", use_resource=False)
+    with tf.control_dependencies([tf.assign(v, 2.0)]):
+        copy = v.read_value()
+    with tf.control_dependencies([copy]):
+        write = tf.assign(v, 3.0)
+    with tf.control_dependencies([write]):
+        user = copy * 10.0
+    with tf.Session() as session:
+        session.run(v.initializer)
+        assert session.run(user) == 30

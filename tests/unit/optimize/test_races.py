@@ -1,0 +1,95 @@
+"""What a step reads and writes in no order."""
+
+import logging
+
+import pytest
+
+import headrace as tf
+from headrace.optimize.prune import prune
+from headrace.optimize.races import find_races
+
+KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+
+
+@pytest.fixture(autouse=True)
+def own_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def schedule(use_resource):
+    """A variable that is updated by a rate, which another variable decides."""
+    step = tf.Variable(0, use_resource=use_resource, name="step")
+    w = tf.Variable(5.0, use_resource=use_resource, name="w")
+    rate = 1.0 / (1.0 + tf.cast(step, tf.float32))
+    update = tf.assign_sub(w, rate * w)
+    return step, rate, update
+
+
+def found(*fetches):
+    tensors = [t for t in fetches if isinstance(t, tf.Tensor)]
+    operations = [t for t in fetches if isinstance(t, tf.Operation)]
+    return [race.variable[1] for race in find_races(prune(tensors, operations, []))]
+
+
+@KINDS
+def test_a_schedule_beside_its_counter(use_resource):
+    step, _, update = schedule(use_resource)
+    count = tf.assign_add(step, 1)
+    assert found(update.op, count.op) == ["step"]
+
+
+@KINDS
+def test_an_order_is_no_race(use_resource):
+    step, _, update = schedule(use_resource)
+    with tf.control_dependencies([update]):
+        count = tf.assign_add(step, 1)
+    assert found(count.op) == []
+
+
+@KINDS
+def test_what_is_only_looked_at_is_no_race(use_resource):
+    step, rate, _ = schedule(use_resource)
+    assert found(rate, tf.assign_add(step, 1).op) == []
+
+
+@KINDS
+def test_the_other_side_of_a_branch_is_no_race(use_resource):
+    step = tf.Variable(0.0, use_resource=use_resource)
+    w = tf.Variable(5.0, use_resource=use_resource)
+    p = tf.placeholder(tf.bool, [])
+    rate = tf.cond(p, lambda: tf.constant(1.0), lambda: tf.identity(step))
+    count = tf.cond(p, lambda: tf.group(tf.assign_add(step, 1.0)), lambda: tf.no_op())
+    assert found(tf.assign_sub(w, rate * 1.0).op, count.op) == []
+
+
+@KINDS
+def test_before_within_and_after_a_loop_is_no_race(use_resource):
+    v = tf.Variable(1.0, use_resource=use_resource)
+
+    def body(i):
+        with tf.control_dependencies([tf.assign(v, v * 2.0)]):
+            return i + 1
+
+    read = v + 0.0
+    with tf.control_dependencies([read]):
+        loop = tf.while_loop(lambda i: i < 3, body, [0])
+    with tf.control_dependencies([loop]):
+        assert found(tf.assign_add(v, v * 1.0).op) == []
+
+
+def test_one_warning_with_both_lines(caplog):
+    step, _, update = schedule(False)
+    count = tf.assign_add(step, 1)
+    with tf.Session() as session, caplog.at_level(logging.WARNING, "headrace"):
+        session.run(tf.global_variables_initializer())
+        logging.getLogger("headrace").addHandler(caplog.handler)
+        try:
+            session.run([update, count])
+            session.run([count, update])
+        finally:
+            logging.getLogger("headrace").removeHandler(caplog.handler)
+    (message,) = {r.getMessage() for r in caplog.records}
+    assert "variable 'step' is read by 'Cast' and written by 'AssignAdd'" in message
+    assert "the read comes first" in message
+    assert message.count("test_races.py:") == 2
