@@ -2,10 +2,10 @@
 
     python bench/neighbour.py [--only mlp,lstm] [--rounds 6]
 
-Rounds with and without the neighbour alternate; it's a process of this script's own that counts, and
-is stopped and continued. With n threads on as many cores, one more busy process should take no more
-than its share of the time: a step may take (n + 1) / n of what it takes alone, and never more than a
-step on one core fewer. The times are means, since what a neighbour does to a few steps counts too.
+Rounds with and without the neighbour alternate; it's a process of this script's own that counts,
+and is stopped and continued. With n threads on as many cores, a busy process's fair share of the
+time makes a step take (n + 1) / n of what it takes alone; if it holds a core for itself, it's
+n / (n - 1). The times are means: what a neighbour does to a few steps counts too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program sees of shapes before a step is what TensorFlow 1.15.5 infers: no more, no less."""
+"""What a program sees of shapes before a step is what TensorFlow 1.15.5 infers."""
 
 import pytest
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from headrace.compile.driver import NativeCluster
-from headrace.compile.foreign import Gemm, Product, multiplies
+from headrace.compile.foreign import Gemm, Product, can, multiplies
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.devices import onednn
 from headrace.devices.target import host
@@ -52,10 +52,9 @@ def test_product_with_batches():
     np.testing.assert_allclose(found, a @ b.swapaxes(1, 2), rtol=1e-4, atol=1e-4)
 
 
-def test_a_product_large_enough_for_scratch_memory():
+def test_a_large_product():
     a, b = normal(600, 1100), normal(1100, 1000)
     spec = Product("float32", a.shape, b.shape)
-    assert spec.scratch(2) > 0
     found = run(spec, [a, b], np.zeros((600, 1000), np.float32))
     np.testing.assert_allclose(found, a @ b, rtol=1e-3, atol=1e-3)
 
@@ -64,6 +63,9 @@ def test_a_product_large_enough_for_scratch_memory():
 def test_operands_are_rounded_to_bfloat16_and_added_up_in_float32(transpose):
     a, b = normal(300, 200) if transpose else normal(200, 300), normal(300, 100)
     spec = Product("float32", a.shape, b.shape, transpose_a=transpose, precision="bfloat16")
+    if not can(spec):  # for want of instructions: then nobody asks for it
+        assert not multiplies(host(), "bfloat16")
+        return
     found = run(spec, [a, b], np.zeros((200, 100), np.float32))
     x, y = (v.astype(ml_dtypes.bfloat16).astype(np.float64) for v in (a, b))
     np.testing.assert_allclose(found, (x.T if transpose else x) @ y, rtol=0, atol=1e-4)

@@ -1,15 +1,16 @@
 """Products with few columns against NumPy in float64."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from headrace.compile.epilogue import Epilogue
-from headrace.compile.kernels.gemm_choice import candidates
+from headrace.compile.kernels import gemm_choice
 from headrace.compile.kernels.gemm_narrow import NarrowProduct, narrow_product
 from headrace.compile.native import run_kernel
-from headrace.devices.target import host
+from headrace.devices.target import for_level, host
 from headrace.graph.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
 from tests.unit.compile.test_gemm import assert_close, long_program, operand, product
@@ -66,7 +67,9 @@ def test_targets(target, transposed):
 
 
 def test_where_they_are_chosen():
-    columns = 8 * host().lanes()  # so many can be divided between two threads
+    target = for_level("x86-64-v4")
+    columns = 8 * target.lanes()  # so many can be divided between two threads
+    candidates = partial(gemm_choice.candidates, target=target)
     last, update = (128, 3, columns, False), (columns, 3, 128, True)
     for case in (last, update):
         assert [type(s) for s in candidates(*case, False, threads=2)] == [NarrowProduct]

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace.compile.kernels.conv_general import GeneralConv
+from headrace.compile.kernels.conv_geometry import layout_of
 from headrace.compile.kernels.conv_onednn import OneDnnConvolution
 from headrace.compile.kernels.direct_windows import DirectDepthwise
 from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
+from headrace.devices.target import host
 from tests.unit.compile.steps import assert_tiers_agree, clusters, uniform
 
 
@@ -58,8 +61,9 @@ def test_between_convolutions_images_stay_in_blocks(first_candidates, stride):
     fetches = [y, *gradients(y)]
     found = kernels(fetches, feeds)
     assert sum(isinstance(k, DepthwiseGradient) for k in found) == 1
-    (of_filter,) = (k for k in found if isinstance(k, OneDnnConvolution) and k.geometry.depthwise)
-    assert of_filter.direction == "backward_filter" and of_filter.source == "nChw16c"
+    kinds = OneDnnConvolution | GeneralConv
+    (of_filter,) = (k for k in found if isinstance(k, kinds) and k.geometry.depthwise)
+    assert of_filter.direction == "backward_filter" and of_filter.source == layout_of(host().block)
     assert_tiers_agree(fetches, feeds)
 
 
