@@ -28,7 +28,7 @@ PLACES = {
     "programs/test_ahead.py": ["needs_llvm", "slow"],
     "programs/test_documents.py": ["slow"],
     "property": ["slow"],
-    "unit/cli/test_doctor.py": ["needs_llvm"],
+    "unit/cli/test_doctor.py": ["needs_llvm", "needs_onednn"],
     "unit/compile": ["needs_llvm", "slow"],
     "unit/compile/test_conv_onednn.py": ["needs_onednn"],
     "unit/compile/test_foreign.py": ["needs_onednn"],

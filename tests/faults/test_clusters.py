@@ -127,6 +127,7 @@ print("done")
 """
         assert process.run(CHAIN + code) == "done"
 
+    @pytest.mark.needs_onednn
     def test_a_child_refuses_calls_of_onednn(self):
         code = """
 from headrace.compile.foreign import Bound

@@ -63,6 +63,7 @@ def test_a_training_step_is_the_interpreters(layers):
     assert_tiers_agree([loss], {x: uniform(3, 16, 20, 3)}, steps=3)
 
 
+@pytest.mark.needs_onednn
 @pytest.mark.usefixtures("first_candidates")
 def test_the_kernels_of_a_step():
     found = kernels(*step(MODERN))

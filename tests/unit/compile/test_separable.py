@@ -47,6 +47,7 @@ def gradients(y):
     return tf.gradients(y * slope, tf.trainable_variables())
 
 
+@pytest.mark.needs_onednn
 @pytest.mark.parametrize("stride", [1, 2])
 def test_between_convolutions_images_stay_in_blocks(first_candidates, stride):
     x = tf.placeholder(tf.float32, [2, 9, 8, 32])

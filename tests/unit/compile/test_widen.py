@@ -84,6 +84,7 @@ def test_a_training_step_is_the_interpreter_s(dtype, hidden):
     assert_same(run(lambda: network(dtype, hidden), feeds, jit=True), expected, dtype)
 
 
+@pytest.mark.needs_onednn
 def test_a_step_on_a_processor_that_multiplies_bfloat16(monkeypatch):
     chosen = []
 
