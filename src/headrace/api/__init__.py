@@ -284,6 +284,7 @@ if TYPE_CHECKING:
     from headrace.gradients.custom import (
         custom_gradient as custom_gradient,
         grad_pass_through as grad_pass_through,
+        recompute_grad as recompute_grad,
     )
     from headrace.gradients.gradients import (
         AggregationMethod as AggregationMethod,
@@ -1206,6 +1207,7 @@ __all__ = [
     "real",
     "realdiv",
     "reciprocal",
+    "recompute_grad",
     "reduce_all",
     "reduce_any",
     "reduce_join",
@@ -1799,6 +1801,7 @@ _HOMES = {
     "real": "headrace.ops.complex_numbers:real",
     "realdiv": "headrace.ops.division:realdiv",
     "reciprocal": "headrace.ops.elementwise:reciprocal",
+    "recompute_grad": "headrace.gradients.custom:recompute_grad",
     "reduce_all": "headrace.ops.reductions:reduce_all",
     "reduce_any": "headrace.ops.reductions:reduce_any",
     "reduce_join": "headrace.ops.strings:reduce_join",

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from headrace.core.dtypes import resource
 from headrace.core.export import export
+from headrace.gradients.gradients import gradients
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Effect
 from headrace.graph.keys import GraphKeys
@@ -24,7 +25,7 @@ from headrace.ops.define import b
 from headrace.variables.resource_variable import ResourceVariable
 from headrace.variables.scope import get_variable_scope
 
-__all__ = ["custom_gradient"]
+__all__ = ["custom_gradient", "grad_pass_through", "recompute_grad"]
 
 _numbers = itertools.count()
 Parameters = ParamSpec("Parameters")
@@ -46,11 +47,7 @@ def custom_gradient(
 
     @wraps(f)
     def decorated(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            raise ValueError(
-                "The custom_gradient decorator currently supports keyword arguments only when "
-                "eager execution is enabled."
-            )
+        _refuse_keywords(kwargs)
         return _call(function, args, _check_variables)
 
     return decorated
@@ -110,6 +107,44 @@ def _check_variables(variables: list[Any], grad_fn: Callable[..., Any]) -> None:
         raise TypeError(
             "If using @custom_gradient with a function that uses variables, the enclosing "
             "variable scope must have use_resource=True."
+        )
+
+
+@export("recompute_grad")
+def recompute_grad(f: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a function of tensors whose gradient computes it a second time: what the function
+    computes on its way needn't be kept until then. Gradients flow to its arguments and to the
+    trainable variables that it reads.
+    """
+    function: Callable[..., Any] = f
+
+    def with_gradient(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
+        def gradient(*dys: Any, variables: Sequence[Any] = ()) -> Any:
+            given = [dy for dy in dys if dy is not None]
+            with get_default_graph().control_dependencies(given):  # not before they are there
+                again = [b.identity(t) for t in inputs]
+                made = function(*again)
+            made = made if isinstance(made, list | tuple) else [made]
+            used = [y for y, dy in zip(made, dys, strict=True) if dy is not None]
+            found = gradients(used, [*again, *variables], given)
+            of_inputs, of_variables = found[: len(again)], found[len(again) :]
+            return (of_inputs, of_variables) if variables else of_inputs
+
+        return function(*inputs), gradient
+
+    @wraps(f)
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        _refuse_keywords(kwargs)
+        return _call(with_gradient, args, lambda *_: None)
+
+    return decorated
+
+
+def _refuse_keywords(kwargs: dict[str, Any]) -> None:
+    if kwargs:
+        raise ValueError(
+            "The custom_gradient decorator currently supports keyword arguments only when eager "
+            "execution is enabled."
         )
 
 
