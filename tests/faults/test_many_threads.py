@@ -436,6 +436,25 @@ def test_python_functions_of_all_steps_meet(kind):
             assert found == [2 * (i + 1) for i in range(THREADS)]
 
 
+def test_python_functions_of_all_steps_meet_those_beside_them():
+    """Two functions in each step: none returns before all of them run."""
+    meeting = threading.Barrier(2 * THREADS)
+
+    def function(x):
+        meeting.wait(PATIENCE)
+        return x + 1
+
+    x = tf.placeholder(tf.int64, [])
+    both = [tf.py_func(function, [x], tf.int64), tf.py_func(function, [x * 2], tf.int64)]
+    with tf.Session() as session:
+        for _ in range(2):
+
+            def work(thread):
+                assert session.run(both, {x: thread}) == [thread + 1, 2 * thread + 1]
+
+            in_threads(work)
+
+
 def test_batches_of_producers():
     """Queue runners fill a queue while threads take batches, until the epochs are over."""
     source = tf.train.range_input_producer(THREADS * ROUNDS, num_epochs=1, shuffle=False)
