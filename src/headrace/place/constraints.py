@@ -46,6 +46,7 @@ class GraphPlacement:
     def __init__(self, graph: Graph, devices: Sequence[str]) -> None:
         self._graph = graph
         self._devices = devices
+        self._met: set[str] = set()  # what can be had: most operations ask for the same
         self._begin()
 
     def _begin(self) -> None:
@@ -69,7 +70,12 @@ class GraphPlacement:
                 self._join(op.name, name)
             self._seen = position + 1
         for root in list(self._unmet):
-            _choose(self._requests[root], self._devices, soft=False)
+            asked = self._requests[root]
+            (request, *others) = asked
+            if others or request not in self._met:
+                _choose(asked, self._devices, soft=False)
+                if not others:
+                    self._met.add(request)
             self._unmet.discard(root)
 
     def _ask(self, op: Operation) -> None:

@@ -62,10 +62,11 @@ class Executable:
         plain = not (program.is_dynamic or program.has_loops)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
-        # Whether only ops that wait make it dynamic: until one does, the fixed order will do.
-        self._straight = not program.has_loops and all(
-            i.op.definition.flow is None for i in program.instructions
-        )
+        # Whether a step counts from the start: where an op steers, or may wait beside loops, which
+        # a step must be able to cancel. Otherwise the fixed order will do until an op has to wait.
+        steers = any(i.op.definition.flow is not None for i in program.instructions)
+        waits = any(map(_returns_pendings, program.instructions))
+        self._counts = steers or (waits and program.has_loops)
         fed = {t for t, _ in program.feeds}
         get = getitem if inner else share if sharing else take
         self._fetches = [
@@ -98,7 +99,7 @@ class Executable:
         if self._silent:
             return self._run(feeds)
         if not self._inner:
-            if self.program.is_dynamic and not self._straight:
+            if self._counts:
                 with self.resources.running(Step(self)) as step:
                     return step.run(feeds)
             if self.program.has_loops and current() is None:

@@ -5,7 +5,7 @@ import pytest
 import headrace as tf
 from headrace.core.errors import InvalidArgumentError
 from headrace.optimize.prune import prune
-from headrace.place.constraints import place
+from headrace.place.constraints import GraphPlacement, place
 
 CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(3)]
 
@@ -69,3 +69,40 @@ def test_requests_that_can_not_be_met(graph):
     with pytest.raises(InvalidArgumentError, match="Cannot colocate b on /cpu:2 with a on"):
         placed(a, b)
     assert placed(a, b, far, soft=True) == {"a": 1, "b": 1, "far": 0}
+
+
+def test_a_graph_is_checked_as_it_grows():
+    with tf.Graph().as_default() as graph:
+        placement = GraphPlacement(graph, CPUS[:1])
+        with tf.device("/cpu:0"):
+            variable = tf.Variable(1.0, use_resource=False)
+        placement.check()
+        with tf.device("/cpu:1"):
+            bad = tf.no_op("bad")
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="for operation bad"):
+                placement.check()
+        bad._set_device("")
+        placement.check()
+        update = variable.assign(2.0)
+        update.op._set_device("/cpu:0")
+        placement.check()
+        other = tf.no_op("other")
+        other._set_attr("_class", ["loc:@bad"])
+        bad._set_device("/cpu:3")
+        with pytest.raises(InvalidArgumentError, match="for operation bad"):
+            placement.check()
+
+
+def test_groups_are_joined_as_a_graph_grows():
+    with tf.Graph().as_default() as graph:
+        placement = GraphPlacement(graph, CPUS)
+        with tf.device("/cpu:0"):
+            first = tf.no_op("first")
+        with tf.device("/cpu:1"):
+            second = tf.no_op("second")
+        placement.check()
+        with graph.colocate_with(first), graph.colocate_with(second):
+            tf.no_op("both")
+        with pytest.raises(InvalidArgumentError, match="Cannot colocate"):
+            placement.check()
