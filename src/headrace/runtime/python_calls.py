@@ -169,7 +169,7 @@ class Watched:
     `begun` with what can be cancelled. RunElsewhere says that this was so.
     """
 
-    __slots__ = ("_error", "_go_on", "_kernel", "_over", "_pending", "_rest", "_results")
+    __slots__ = ("_error", "_go_on", "_kernel", "_left", "_over", "_pending", "_rest", "_results")
 
     def __init__(self, kernel: Kernel, go_on: Callable[..., list[Any]]) -> None:
         self._kernel = kernel
@@ -178,10 +178,21 @@ class Watched:
         self._over = threading.Lock()
         self._over.acquire()
         self._rest: Any = None
+        self._left: BaseException | None = None  # why nobody waits for the rest any more
         self._results: list[Any] = []
         self._error: BaseException | None = None
 
     def __call__(self, *inputs: Any) -> Any:
+        try:
+            return self._call(inputs)
+        except RunElsewhere:
+            raise
+        except BaseException as error:
+            if _running.pop(self, None) is None:
+                self._leave(error)
+            raise
+
+    def _call(self, inputs: Sequence[Any]) -> Any:
         _running[self] = time.monotonic()
         if not _some.is_set():
             _wake_watcher()
@@ -194,20 +205,28 @@ class Watched:
             if failed is not None:
                 raise failed
             return value
+        self._tell(value, failed)
+        self._over.acquire()
+        if self._error is not None:
+            raise self._error
+        raise RunElsewhere(self._results)
+
+    def _tell(self, value: Any, failed: BaseException | None) -> None:
+        """Let the rest of the step have the result of the call, unless it was cancelled."""
         if self._pending.claim():
             if failed is None:
                 self._pending.complete(value)
             else:
                 self._pending.fail(failed)
-        try:
-            self._over.acquire()
-        except BaseException as error:  # Ctrl-C
-            if self._rest is not None:
-                self._rest.cancel(error)
-            raise
-        if self._error is not None:
-            raise self._error
-        raise RunElsewhere(self._results)
+
+    def _leave(self, error: BaseException) -> None:
+        """Stop the rest of the step, for which nobody waits any more: Ctrl-C was pressed, or it has
+        failed itself.
+        """
+        self._left = error
+        self._tell(None, error)
+        if self._rest is not None:
+            self._rest.cancel(error)
 
     def go_on(self) -> None:
         """In another thread: run the rest of the step."""
@@ -219,6 +238,8 @@ class Watched:
 
     def _begun(self, rest: Any) -> None:
         self._rest = rest
+        if self._left is not None:
+            rest.cancel(self._left)
 
 
 _running: dict[Watched, float] = {}  # since when; whoever removes a call decides who goes on
