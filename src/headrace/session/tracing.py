@@ -105,6 +105,7 @@ class Recorder:
 
     def _write_costs(self) -> None:
         graph = self._metadata.cost_graph
+        graph.SetInParent()  # also where nothing had to run, since all was known
         number = {id(op): i for i, (op, *_) in enumerate(self._events)}
         for i, (op, start, end, outputs) in enumerate(self._events):
             node = graph.node.add()

@@ -157,6 +157,10 @@ def test_costs_are_measured_in_the_runs_that_were_asked_for(graph):
             assert [d.size for d in last.output_info[0].shape.dim] == [2]
     assert found == [False, False, True, False, True, False, True]
     assert session.run(y, {x: [0.0]}) == [0.0]
+    metadata = tf.RunMetadata()
+    every = tf.ConfigProto(graph_options=tf.GraphOptions(build_cost_model=1))
+    tf.Session(config=every).run(tf.constant(1.0) + 2.0, run_metadata=metadata)
+    assert metadata.HasField("cost_graph")
 
 
 def test_run_metadata_are_of_the_last_run(graph):
