@@ -32,6 +32,7 @@ from headrace.ops.define import b
 from headrace.variables.initializers import Ones, Zeros
 from headrace.variables.lookup import get_variable
 from headrace.variables.moving_average import assign_moving_average
+from headrace.variables.scope import get_variable_scope
 
 __all__ = ["batch_norm"]
 
@@ -76,6 +77,7 @@ def batch_norm(
     order = channels_order(data_format)
     started = dict(param_initializers or {})
     penalties = dict(param_regularizers or {})
+    outer_getter = get_variable_scope().custom_getter
     with scope_of(scope, "BatchNorm", inputs, reuse) as opened:
         inputs = convert_to_tensor(inputs)
         rank = inputs.shape.ndims
@@ -120,6 +122,7 @@ def batch_norm(
             parameters = _Parameters.made(
                 [channels], center, scale, started, penalties, trainable, variables_collections
             )
+            opened.set_custom_getter(outer_getter)  # what averages need is not the model's
             averages = _Averages(parameters, decay, zero_debias_moving_mean, updates_collections)
             if one_op:
                 outputs = _by_one_op(inputs, averages, data_format, epsilon, is_training)

@@ -59,7 +59,8 @@ class Dense(Layer):
         """Make `kernel` and `bias`."""
         if not as_dtype(self.dtype or "float32").is_floating:
             raise TypeError(
-                f"Unable to build `Dense` layer with non-floating point dtype {self.dtype}"
+                "Unable to build `Dense` layer with non-floating point dtype "
+                f"{as_dtype(self.dtype)}"
             )
         depth = input_shape.as_list()[-1]
         if depth is None:

@@ -65,11 +65,12 @@ def _known_to_fit(weights: Tensor, values: Tensor) -> str | None:
         )
     if not (weights.shape.is_fully_defined() and values.shape.is_fully_defined()):
         return None
-    if any(w not in (1, v) for w, v in zip(weights.shape.as_list(), values.shape.as_list())):
-        raise ValueError(
-            f"{_MESSAGE} Mismatch at dim. values.shape={values.shape}. "
-            f"weights.shape={weights.shape}."
-        )
+    given, wanted = weights.shape.as_list(), values.shape.as_list()
+    for i, (w, v) in enumerate(zip(given, wanted, strict=True)):
+        if w not in (1, v):
+            raise ValueError(
+                f"{_MESSAGE} Mismatch at dim {i}. values.shape={wanted} weights.shape={given}."
+            )
     return "dims"
 
 

@@ -69,3 +69,11 @@ def test_refusals(build, error, message):
 def test_slim_has_the_same_layers():
     assert tf.contrib.slim.conv2d is c.conv2d
     assert tf.contrib.slim.arg_scope is framework.arg_scope
+
+
+def test_what_corrects_an_average_is_not_a_variable_of_the_model():
+    with tf.Graph().as_default():
+        tf.contrib.layers.batch_norm(tf.ones([2, 3]), zero_debias_moving_mean=True)
+        found = [v.op.name for v in tf.contrib.framework.get_model_variables()]
+        assert found == [f"BatchNorm/{n}" for n in ("beta", "moving_mean", "moving_variance")]
+        assert len(tf.global_variables()) == 5

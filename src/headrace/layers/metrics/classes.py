@@ -57,7 +57,7 @@ def _iou(matrix: Any) -> Tensor:
     present = b.reduce_sum(b.cast(b.not_equal(union, 0), dtypes.float32))
     union = b.where(b.greater(union, 0), union, b.ones_like(union))
     total = b.reduce_sum(b.div(both, union))
-    return b.where(b.greater(present, 0), total / present, 0, name="mean_iou")
+    return b.where(b.greater(present, 0), b.div(total, present), 0)
 
 
 @export("metrics.mean_per_class_accuracy")

@@ -9,7 +9,6 @@ from headrace.core.export import export
 from headrace.graph.scoped import control_dependencies
 from headrace.layers.metrics.state import Metric, aligned, collect, metric_variable
 from headrace.layers.weights import broadcast_weights
-from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
 from headrace.variables.scope import variable_scope
 
@@ -191,5 +190,5 @@ def mean_cosine_distance(
     products = b.multiply(predictions, labels)
     products = b.reduce_sum(products, axis=[dim], keepdims=True)
     value, update = mean(products, weights, None, None, name or "mean_cosine_distance")
-    one = convert_to_tensor(1.0)
-    return collect(one - value, one - update, metrics_collections, updates_collections)
+    distance, after = b.subtract(1.0, value), b.subtract(1.0, update)
+    return collect(distance, after, metrics_collections, updates_collections)
