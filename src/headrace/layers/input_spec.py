@@ -82,7 +82,7 @@ def _check(spec: InputSpec, value: Any, what: str) -> None:
             f"{shape}"
         )
     if spec.dtype is not None and value.dtype != spec.dtype:
-        raise ValueError(f"{what}: expected dtype={spec.dtype}, found dtype={value.dtype!r}")
+        raise ValueError(f"{what}: expected dtype={spec.dtype}, found dtype={value.dtype}")
     for axis, size in spec.axes.items():
         size = getattr(size, "value", size)
         if size is not None and shape[axis] not in (size, None):

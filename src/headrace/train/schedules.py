@@ -149,8 +149,8 @@ def piecewise_constant(
     for piece in pieces[1:]:
         if piece.dtype.base_dtype is not pieces[0].dtype.base_dtype:
             raise ValueError(
-                f"Values must have elements all with the same dtype ({pieces[0].dtype!r} vs "
-                f"{piece.dtype!r})."
+                f"Values must have elements all with the same dtype ({pieces[0].dtype} vs "
+                f"{piece.dtype})."
             )
     if not ends:
         return pieces[0]
@@ -167,7 +167,7 @@ def _comparable(boundary: Tensor, x: Tensor) -> Tensor:
     if found is int32 and wanted is int64:
         return b.cast(boundary, int64)
     if found is not wanted:
-        raise ValueError(f"Boundaries ({found!r}) must have the same dtype as x ({wanted!r}).")
+        raise ValueError(f"Boundaries ({found}) must have the same dtype as x ({wanted}).")
     return boundary
 
 

@@ -258,7 +258,7 @@ class ClassHead(Head):
         if labels.dtype is not dtypes.string:
             raise ValueError(
                 "Labels dtype should be string if there is a vocabulary. Instead got "
-                f"{labels.dtype!r}"
+                f"{labels.dtype}"
             )
         table = index_table_from_tensor(tuple(self._vocabulary), name="class_id_lookup")
         return table.lookup(labels)
@@ -302,7 +302,7 @@ class MultiClassHead(ClassHead):
         if self._vocabulary is not None:
             ids = self._ids_of(ids)
         elif not ids.dtype.is_integer:
-            raise ValueError(f"Labels dtype should be integer. Instead got {ids.dtype!r}.")
+            raise ValueError(f"Labels dtype should be integer. Instead got {ids.dtype}.")
         return checked_range(ids, self._classes)
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -249,4 +249,4 @@ def check_key(key: Any) -> None:
 
 def check_word_dtype(dtype: DType, what: str) -> None:
     if dtype is not dtypes.string and not dtype.is_integer:
-        raise ValueError(f"{what} dtype must be string or integer. dtype: {dtype!r}.")
+        raise ValueError(f"{what} dtype must be string or integer. dtype: {dtype}.")

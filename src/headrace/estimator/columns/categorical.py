@@ -57,7 +57,7 @@ class _KeyedColumn(CategoricalColumn):
         if dtype.is_integer != words.dtype.is_integer:
             raise ValueError(
                 f"Column dtype and SparseTensors dtype must be compatible. key: {self.key}, "
-                f"column dtype: {dtype!r}, tensor dtype: {words.dtype!r}"
+                f"column dtype: {dtype}, tensor dtype: {words.dtype}"
             )
 
 
@@ -244,7 +244,7 @@ def categorical_column_with_vocabulary_list(
     kind = found if dtype is None else as_dtype(dtype)
     if kind.is_integer != found.is_integer:
         raise ValueError(
-            f"dtype {kind!r} and vocabulary dtype {found!r} do not match, column_name: {key}"
+            f"dtype {kind} and vocabulary dtype {found} do not match, column_name: {key}"
         )
     check_word_dtype(kind, f"column_name: {key}")
     check_key(key)
@@ -270,7 +270,7 @@ class IdentityCategoricalColumn(_KeyedColumn):
     def transform(self, inputs: Inputs) -> SparseTensor:
         words = self._words(inputs)
         if not words.dtype.is_integer:
-            raise ValueError(f"Invalid input, not integer. key: {self.key} dtype: {words.dtype!r}")
+            raise ValueError(f"Invalid input, not integer. key: {self.key} dtype: {words.dtype}")
         ids = b.cast(words.values, dtypes.int64, name="values")
         limit = b.cast(self.num_buckets, dtypes.int64, name="num_buckets")
         zero = b.cast(0, dtypes.int64, name="zero")
@@ -344,7 +344,7 @@ class WeightedCategoricalColumn(CategoricalColumn):
     def transform(self, inputs: Inputs) -> Ids:
         weights = b.convert_to_tensor_or_sparse_tensor(inputs.get(self.weight_feature_key))
         if weights.dtype.base_dtype is not self.dtype:
-            raise ValueError(f"Bad dtype, expected {self.dtype!r}, but got {weights.dtype!r}.")
+            raise ValueError(f"Bad dtype, expected {self.dtype}, but got {weights.dtype}.")
         weights = sparse_input(weights, 0.0)
         if not weights.dtype.is_floating:
             weights = b.cast(weights, dtypes.float32)
@@ -361,5 +361,5 @@ def weighted_categorical_column(
     """Give each id of a column the weight that another feature has at its place."""
     kind = None if dtype is None else as_dtype(dtype)
     if kind is None or not (kind.is_integer or kind.is_floating):
-        raise ValueError(f"dtype {kind!r} is not convertible to float.")
+        raise ValueError(f"dtype {kind} is not convertible to float.")
     return WeightedCategoricalColumn(categorical_column, weight_feature_key, kind)

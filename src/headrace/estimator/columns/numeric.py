@@ -166,7 +166,7 @@ def check_shape(shape: Any, key: Any) -> tuple[int, ...]:
 def check_number_dtype(dtype: Any, key: Any) -> DType:
     kind = as_dtype(dtype)
     if not (kind.is_integer or kind.is_floating):
-        raise ValueError(f"dtype must be convertible to float. dtype: {kind!r}, key: {key}")
+        raise ValueError(f"dtype must be convertible to float. dtype: {kind}, key: {key}")
     return kind
 
 
@@ -190,7 +190,7 @@ def _check_default(shape: tuple[int, ...], value: Any, dtype: DType, key: str) -
     if not all(isinstance(n, fits) for n in numbers):
         raise TypeError(
             f"default_value must be compatible with dtype. default_value: {value}, dtype: "
-            f"{dtype!r}, key: {key}"
+            f"{dtype}, key: {key}"
         )
     return _as_tuples(np.broadcast_to(array, shape).tolist())
 

@@ -240,7 +240,7 @@ def batch_accuracy(
     if labels.dtype != predictions.dtype:
         raise ValueError(
             f"Dtypes of predictions and labels should match. Given: predictions "
-            f"({predictions.dtype!r}) and labels ({labels.dtype!r})"
+            f"({predictions.dtype}) and labels ({labels.dtype})"
         )
     with name_scope(name, "accuracy", (predictions, labels, weights)):
         correct = b.cast(b.equal(predictions, labels), float32)

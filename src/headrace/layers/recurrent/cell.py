@@ -84,7 +84,7 @@ class RNNCell(Layer):
             if dtype is not None and as_dtype(dtype) != inputs.dtype:
                 raise ValueError(
                     "dtype from input tensor is different from the input param. Input tensor "
-                    f"dtype: {inputs.dtype!r}, dtype: {dtype}"
+                    f"dtype: {inputs.dtype}, dtype: {dtype}"
                 )
             dtype = inputs.dtype
         if batch_size is None or dtype is None:
@@ -149,7 +149,7 @@ def check_floating(*values: Any) -> None:
         dtype = as_dtype(getattr(value, "dtype", value))
         if not (dtype.is_floating or dtype.is_complex):
             raise ValueError(
-                f"RNN cell only supports floating point inputs, but saw dtype: {dtype!r}"
+                f"RNN cell only supports floating point inputs, but saw dtype: {dtype}"
             )
 
 

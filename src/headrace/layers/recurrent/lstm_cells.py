@@ -27,7 +27,7 @@ class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
     @property
     def dtype(self) -> Any:
         if self.c.dtype != self.h.dtype:
-            raise TypeError(f"Inconsistent internal state: {self.c.dtype!r} vs {self.h.dtype!r}")
+            raise TypeError(f"Inconsistent internal state: {self.c.dtype} vs {self.h.dtype}")
         return self.c.dtype
 
 
