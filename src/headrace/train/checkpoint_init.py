@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from headrace.checkpoint.names import nearest, story
+from headrace.core import log
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
@@ -77,11 +78,10 @@ def _scope_assignments(
             "Should be 'scope/': 'other_scope/'."
         )
     inside = {n: parts for n, parts in known.items() if not scope or n.startswith(f"{scope}/")}
-    if not inside:
+    if not inside:  # TensorFlow says nothing at all
         scopes = {f"{name.rpartition('/')[0]}/" for name in known if "/" in name}
-        raise ValueError(
-            f"There is no variable in the scope {target!r}{_near(target, scopes, 'in the graph')}"
-        )
+        near = _near(target, scopes, "in the graph")
+        log.warning("There is no variable in the scope %r%s", target, near)
     rests = {name: name.removeprefix(f"{scope}/") if scope else name for name in inside}
     names = {name: rest if saved == "/" else saved + rest for name, rest in rests.items()}
     missing = [name for name in names if names[name] not in shapes]
