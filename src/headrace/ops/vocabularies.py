@@ -84,7 +84,9 @@ class IdTableWithHashBuckets(LookupInterface):
             if table.key_dtype.is_integer != wanted.is_integer:
                 raise TypeError(f"Invalid key dtype, expected {table.key_dtype}, got {wanted}.")
             if table.value_dtype is not dtypes.int64:
-                raise TypeError(f"Invalid value dtype, expected int64, got {table.value_dtype}.")
+                raise TypeError(
+                    f"Invalid value dtype, expected {dtypes.int64} but got {table.value_dtype}."
+                )
         if not isinstance(hasher_spec, HasherSpec):
             raise TypeError(f"hasher_spec must be of type HasherSpec, got {hasher_spec}")
         super().__init__(wanted, dtypes.int64)
