@@ -156,6 +156,10 @@ def decode_compressed(bytes: Any, compression_type: str | bytes = "", name: str 
     """Decompress every string."""
     ...
 
+def decode_json_example(json_examples: Any, name: str | None = None) -> Tensor:
+    """Return Examples, given as JSON, as serialized protos."""
+    ...
+
 def dense(inputs: Any, units: int, activation: Any = None, use_bias: bool = True, kernel_initializer: Any = None, bias_initializer: Any = ..., kernel_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None, kernel_constraint: Any = None, bias_constraint: Any = None, trainable: bool = True, name: str | None = None, reuse: Any = None) -> Tensor:
     """Make a Dense and return its function of `inputs`."""
     ...

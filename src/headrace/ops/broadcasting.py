@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 
 from headrace.core.shapes import TensorShape
+from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Tensor
+from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, composed, define
 
 __all__ = ["sum_to"]
 
 
 @composed
-def sum_to(grad: Tensor, like: Tensor, other: Tensor | None = None) -> Tensor:
+def sum_to(grad: Any, like: Tensor, other: Tensor | None = None) -> Tensor:
     """Return `grad` summed over the axes along which `like` was broadcast to its shape.
 
     `other` is what `like` was broadcast against, if one tensor: then static shapes tell more.
     """
+    if isinstance(grad, IndexedSlices):
+        grad = convert_to_tensor(grad)
     if like is other:
         return grad
     axes = _stretched_axes(like.shape.sizes, grad.shape.sizes, other)

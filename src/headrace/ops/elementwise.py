@@ -101,7 +101,7 @@ def _constant(b: Any, value: float, like: Tensor) -> Tensor:
     "Neg",
     _NUMBERS,
     np.negative,
-    lambda b, op, dy: b.negative(dy),
+    lambda b, op, dy: -dy,  # rows of a tensor stay rows
     lower=lambda e, x: -x,
     simplify=cancels_itself,
 )

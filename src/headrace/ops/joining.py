@@ -91,14 +91,39 @@ def _concat(values: Any, axis: Any) -> np.ndarray:
         ) from None
 
 
-def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Tensor]:
+def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Any]:
     """`dy` in pieces of the sizes that `values` have along an axis."""
     known = convert_to_tensor(axis)
+    if isinstance(dy, IndexedSlices):
+        return _rows_apart(b, values, known, dy)
     static = _static_sizes(values, known)
     if static is not None:
         return b.split(dy, static, axis=axis)
     sizes = b.stack([shape(v)[axis] for v in values])
     return b.split(dy, sizes, axis=axis, num=len(values))
+
+
+def _rows_apart(b: Any, values: list[Tensor], axis: Tensor, dy: IndexedSlices) -> list[Any]:
+    """The gradient of each input of a concatenation of which only some rows have one."""
+    at, rank = constant_value(axis), values[0].shape.rank
+    if at is None or (at < 0 and rank is None):
+        raise ValueError("Can only compute IndexedSlices gradient with statically-known concat_dim")
+    if int(at) % (rank or int(at) + 1):
+        pieces = _cut_apart(b, values, axis, dy.values)
+        return [
+            IndexedSlices(piece, dy.indices, shape(v))
+            for piece, v in zip(pieces, values, strict=True)
+        ]
+    found = []
+    start: Any = b.constant(0, dy.indices.dtype)
+    for v in values:
+        stop = b.add_v2(start, b.cast(shape(v)[0], dy.indices.dtype))
+        mine = b.logical_and(b.greater_equal(dy.indices, start), b.less(dy.indices, stop))
+        places = b.squeeze(b.where(mine), [1])
+        rows = b.subtract(b.gather(dy.indices, places), start)
+        found.append(IndexedSlices(b.gather(dy.values, places), rows, shape(v)))
+        start = stop
+    return found
 
 
 def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:

@@ -320,20 +320,21 @@ def _gather_nd_kernel(handle, indices, *, dtype):
     return params.reshape(count, *tail)[rows].reshape(indices.shape[:-1] + tail)
 
 
+def _gather_nd_gradient(b: Any, op: Any, doutput: Any) -> Any:
+    handle, indices = op.inputs
+    shape = b.variable_shape(handle, out_type=indices.dtype.base_dtype)
+    if indices.shape.rank == 2 and indices.shape[-1].value == 1:
+        return IndexedSlices(doutput, b.squeeze(indices, -1), shape), None
+    return b.scatter_nd(indices, doutput, shape), None
+
+
 @define(
     "ResourceGatherNd",
     "resource: resource, indices: Tindices -> output: dtype",
     "dtype: type; Tindices: {index}",
     infer=_gather_nd_infer,
     kernel=_gather_nd_kernel,
-    gradient=lambda b, op, doutput: (
-        b.scatter_nd(
-            op.inputs[1],
-            doutput,
-            b.variable_shape(op.inputs[0], out_type=op.inputs[1].dtype.base_dtype),
-        ),
-        None,
-    ),
+    gradient=_gather_nd_gradient,
     effect=Effect.READS,
     samples=[Sample(r(3, 2), [[0, 1], [2, 0]]), Sample(r(3, 2), [[1]])],
 )

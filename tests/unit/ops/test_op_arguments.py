@@ -121,3 +121,19 @@ def test_a_type_is_no_dimension(dtype):
     for make in (tf.Dimension, lambda d: tf.TensorShape([d])):
         with pytest.raises(TypeError, match=r"Cannot convert <dtype: '.*'> to Dimension"):
             make(dtype)
+
+
+# Examples as JSON
+
+
+def test_examples_are_read_from_json():
+    texts = [
+        '{"features": {"feature": {"a": {"int64List": {"value": ["1", 2]}}}}}',
+        '{"features": {"feature": {"a": {"int64_list": {"value": [3, 4]}}}}}',
+    ]
+    protos = tf.io.decode_json_example(texts)
+    parsed = tf.parse_example(protos, {"a": tf.FixedLenFeature([2], tf.int64)})
+    assert run(parsed["a"]).tolist() == [[1, 2], [3, 4]]
+    for bad in ("nope", '{"foo": 1}', ""):
+        with pytest.raises(INVALID, match="Error while parsing JSON"):
+            run(tf.io.decode_json_example(bad))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.api._builders import (
         decode_base64 as decode_base64,
         decode_compressed as decode_compressed,
+        decode_json_example as decode_json_example,
         encode_base64 as encode_base64,
         matching_files as matching_files,
         parse_tensor as parse_tensor,
@@ -75,6 +76,7 @@ __all__ = [
     "decode_base64",
     "decode_compressed",
     "decode_csv",
+    "decode_json_example",
     "decode_raw",
     "deserialize_many_sparse",
     "encode_base64",
@@ -109,6 +111,7 @@ _HOMES = {
     "decode_base64": "headrace.ops.text_data:decode_base64",
     "decode_compressed": "headrace.ops.text_data:decode_compressed",
     "decode_csv": "headrace.ops.text_data:decode_csv",
+    "decode_json_example": "headrace.ops.json_examples:decode_json_example",
     "decode_raw": "headrace.ops.text_data:decode_raw",
     "deserialize_many_sparse": "headrace.ops.sparse_serial:deserialize_many_sparse",
     "encode_base64": "headrace.ops.text_data:encode_base64",
