@@ -16,7 +16,7 @@ CASES = {
     "gather": (gather, ROWS),
     "identity": (lambda v: gather(tf.identity(v)), ROWS),
     "read": (lambda v: gather(v.read_value()), ROWS),
-    "negative": (lambda v: gather(-(-v)), ROWS),
+    "negative": (lambda v: gather(tf.negative(-v)), ROWS),
     "default": (lambda v: gather(tf.placeholder_with_default(v, [4, 2])), ROWS),
     "concatenated rows": (lambda v: tf.gather(tf.concat([v, v], 0), [0, 6]), ROWS),
     "concatenated columns": (lambda v: gather(tf.concat([v, 0 * tf.ones([4, 3])], -1)), ROWS),
