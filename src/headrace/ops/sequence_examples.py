@@ -27,7 +27,14 @@ from headrace.ops.examples import (
 )
 from headrace.ops.string_arrays import numpy_dtype, of_strings, string_array
 
-__all__ = ["parse_single_sequence_example"]
+__all__ = [
+    "Record",
+    "named",
+    "parse_single_sequence_example",
+    "sample_record",
+    "split_features",
+    "types_of",
+]
 
 _LISTS = {"O": "bytes_list", "f": "float_list", "i": "int64_list"}
 _NAMES = {"O": "string", "f": "float", "i": "int64"}
@@ -66,7 +73,7 @@ def _fitting(
     return found
 
 
-class _Record:
+class Record:
     """One parsed record, and how errors call it."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
@@ -154,9 +161,9 @@ def _kernel(
     feature_list_dense_types,
     feature_list_dense_shapes,
 ):
-    named = string_array(debug_name)
-    record = _Record(
-        string_array(serialized).item(), named.item().decode() if named.size == 1 else ""
+    names = string_array(debug_name)
+    record = Record(
+        string_array(serialized).item(), names.item().decode() if names.size == 1 else ""
     )
     optional = set(_texts([feature_list_dense_missing_assumed_empty]))
     keys = _texts(context_sparse_keys)
@@ -219,17 +226,21 @@ def _infer(
     ]
 
 
-def _sample() -> list[Sample]:
+def sample_record(steps: int = 2) -> bytes:
+    """A record for samples: "n" and "w" once, "x" and "y" for each of its steps."""
     record: Any = proto.SequenceExample()
     record.context.feature["n"].int64_list.value.append(5)
     record.context.feature["w"].bytes_list.value.extend([b"a", b"b"])
-    for row in ([1.0, 2.0], [3.0, 4.0]):
-        record.feature_lists.feature_list["x"].feature.add().float_list.value.extend(row)
-    for count in ([1], [2, 3]):
-        record.feature_lists.feature_list["y"].feature.add().int64_list.value.extend(count)
+    for step in range(steps):
+        record.feature_lists.feature_list["x"].feature.add().float_list.value.extend([step, 2.0])
+        record.feature_lists.feature_list["y"].feature.add().int64_list.value.extend(range(step))
+    return record.SerializeToString(deterministic=True)
+
+
+def _sample() -> list[Sample]:
     return [
         Sample(
-            record.SerializeToString(deterministic=True),
+            sample_record(),
             [b"z"],
             ["w"],
             ["n"],
@@ -299,7 +310,7 @@ def parse_single_sequence_example_op(
 # -- As programs call it ---------------------------------------------------------------------------
 
 
-def _split(
+def split_features(
     features: Mapping[str, Any] | None, dense: type
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Features in order: those of any number of values, and those of a fixed shape."""
@@ -318,7 +329,8 @@ def _split(
     return kinds
 
 
-def _types(features: dict[str, Any]) -> list[Any]:
+def types_of(features: dict[str, Any]) -> list[Any]:
+    """The types of features, in order."""
     return [dtypes.as_dtype(feature.dtype) for feature in features.values()]
 
 
@@ -340,8 +352,8 @@ def parse_single_sequence_example(
     """
     if not context_features and not sequence_features:
         raise ValueError("Missing features.")
-    sparse, dense = _split(context_features, FixedLenFeature)
-    sparse_lists, dense_lists = _split(sequence_features, FixedLenSequenceFeature)
+    sparse, dense = split_features(context_features, FixedLenFeature)
+    sparse_lists, dense_lists = split_features(sequence_features, FixedLenSequenceFeature)
     for key, feature in dense_lists.items():
         if feature.default_value is not None:
             raise ValueError(f"Value feature_list_dense_defaults[{key}] must be None")
@@ -360,20 +372,21 @@ def parse_single_sequence_example(
             list(dense_lists),
             defaults,
             "" if example_name is None else example_name,
-            context_sparse_types=_types(sparse),
+            context_sparse_types=types_of(sparse),
             context_dense_shapes=shapes,
-            feature_list_sparse_types=_types(sparse_lists),
-            feature_list_dense_types=_types(dense_lists),
+            feature_list_sparse_types=types_of(sparse_lists),
+            feature_list_dense_types=types_of(dense_lists),
             feature_list_dense_shapes=[as_shape(f.shape) for f in dense_lists.values()],
             name=name,
         )
     return (
-        _named(sparse, dense, outputs[:4]),
-        _named(sparse_lists, dense_lists, outputs[4:]),
+        named(sparse, dense, outputs[:4]),
+        named(sparse_lists, dense_lists, outputs[4:]),
     )
 
 
-def _named(sparse: dict[str, Any], dense: dict[str, Any], outputs: Any) -> dict[str, Any]:
+def named(sparse: dict[str, Any], dense: dict[str, Any], outputs: Any) -> dict[str, Any]:
+    """The outputs of an op by the keys of the features that they are."""
     parts = zip(*outputs[:3], strict=True)
     found = dict(zip(sparse, (SparseTensor(*part) for part in parts), strict=True))
     return found | dict(zip(dense, outputs[3], strict=True))

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         QueueBase as QueueBase,
         RandomShuffleQueue as RandomShuffleQueue,
     )
+    from headrace.ops.sequence_batches import (
+        parse_sequence_example as parse_sequence_example,
+    )
     from headrace.ops.sequence_examples import (
         parse_single_sequence_example as parse_single_sequence_example,
     )
@@ -84,6 +87,7 @@ __all__ = [
     "match_filenames_once",
     "matching_files",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
     "parse_tensor",
@@ -119,6 +123,7 @@ _HOMES = {
     "match_filenames_once": "headrace.train.input_producers:match_filenames_once",
     "matching_files": "headrace.ops.files:matching_files",
     "parse_example": "headrace.ops.examples:parse_example",
+    "parse_sequence_example": "headrace.ops.sequence_batches:parse_sequence_example",
     "parse_single_example": "headrace.ops.examples:parse_single_example",
     "parse_single_sequence_example": "headrace.ops.sequence_examples:parse_single_sequence_example",
     "parse_tensor": "headrace.ops.tensor_serial:parse_tensor",
