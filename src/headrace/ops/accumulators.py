@@ -82,6 +82,11 @@ _OPTIONS = {"gradient": NOT_DIFFERENTIABLE, "effect": Effect.BLOCKS}
 _SAMPLES = [Sample(dtype="float32", shape=[2])]
 
 
+def _handle_infer(c: Any) -> Any:
+    """The shape that TensorFlow gives these handles, from when they were two strings."""
+    return (2,)
+
+
 def _define_both(op_type: str, signature: str, attributes: str, **options: Any) -> Any:
     """Define an op on a reference, and `Resource<op_type>` on a resource."""
 
@@ -89,7 +94,7 @@ def _define_both(op_type: str, signature: str, attributes: str, **options: Any) 
         name = f"resource_{function.__name__}"
         again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
         again.__doc__ = function.__doc__
-        rule = options["infer"] if not signature.startswith("->") else infer.scalar
+        rule = options["infer"] if not signature.startswith("->") else _handle_infer
         resource = signature.replace("Ref(string)", "resource")
         define(f"Resource{op_type}", resource, attributes, **{**options, "infer": rule})(again)
         return define(op_type, signature, attributes, **options)(function)

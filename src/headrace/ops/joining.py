@@ -5,7 +5,6 @@ Each op's gradient is its counterpart: what joined is cut again, what was cut is
 
 from __future__ import annotations
 
-import math
 from itertools import accumulate
 from typing import Any
 
@@ -392,9 +391,10 @@ def split(
 def _tile_infer(c: Any, x: TensorShape, multiples: TensorShape) -> Any:
     times = c.shape_from(1)
     if x.sizes is None:
-        return times if times.sizes is None else (None,) * len(times.sizes)
-    pairs = zip(x.sizes, times.with_rank(len(x.sizes)).as_list(), strict=True)
-    return tuple(0 if 0 in pair else None if None in pair else math.prod(pair) for pair in pairs)
+        sizes = times.sizes
+        return None if sizes is None else tuple(0 if n == 0 else None for n in sizes)
+    pairs: Any = zip(x.sizes, times.with_rank(len(x.sizes)).as_list(), strict=True)
+    return tuple(0 if 0 in (n, m) else None if None in (n, m) else n * m for n, m in pairs)
 
 
 def _check_multiples(times: list[Any]) -> None:

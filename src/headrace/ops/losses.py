@@ -65,7 +65,7 @@ def _cross_entropy(features: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
 
 
 def _cross_entropy_infer(c: Any, features: TensorShape, labels: TensorShape) -> list[Any]:
-    if features.sizes is None or labels.sizes is None:
+    if features.is_compatible_with(labels):
         merged = features.merge_with(labels)
     else:
         merged = infer.broadcasting(c, features, labels)

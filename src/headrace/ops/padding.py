@@ -204,7 +204,7 @@ def mirror_pad(input, paddings, mode, name=None):
 
 
 def _mirror_grad_infer(c: Any, y: TensorShape, paddings: TensorShape) -> Any:
-    amounts, (rank, _) = c.value(1), paddings.with_rank(2).as_list()
+    amounts, (rank, _) = c.value(1), paddings.merge_with((None, 2)).as_list()
     if rank is None:
         return None
     y = infer.with_rank(y, rank)

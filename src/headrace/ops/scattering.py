@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, show_shape
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
@@ -54,10 +54,15 @@ def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorSh
     given = (indices.num_elements(), updates.num_elements())
     if shape.num_elements() == 0 and all(given):
         raise ValueError("Indices and updates specified for empty output shape")
-    depth = indices.sizes[-1]
+    depth, outer = indices.sizes[-1], indices[:-1]
+    if not outer.is_compatible_with(updates[: len(outer)]):
+        raise ValueError(
+            f"The outer {len(outer)} dimensions of indices.shape={show_shape(indices)} must match "
+            f"those of updates.shape={show_shape(updates)}"
+        )
     if depth is None or depth > len(shape.sizes):
         return
-    wanted = TensorShape.of(indices.sizes[:-1] + shape.sizes[depth:])
+    wanted = outer.concatenate(shape[depth:])
     if not wanted.is_compatible_with(updates):
         raise ValueError(f"updates of shape {updates} must have shape {wanted}")
 

@@ -110,7 +110,6 @@ def sparse_to_sparse_set_operation(
 def _size_infer(
     c: InferenceContext, indices: TensorShape, values: TensorShape, shape: TensorShape
 ) -> Any:
-    check_sparse(indices, values, shape)
     sizes = c.shape_from(2).sizes if c.settled else None
     return None if sizes is None else sizes[:-1]
 

@@ -434,7 +434,10 @@ def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
         if m not in (1, None, n) and n is not None:
             raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
     # An unknown size may be 0, to which anything broadcasts; TensorFlow overlooks that.
-    return wanted if c.settled else broadcast_shapes(x, wanted)
+    if c.settled:
+        return wanted
+    pairs = zip(broadcast_shapes(x, wanted).as_list(), wanted.sizes, strict=True)
+    return TensorShape.of(tuple(m if n is None else n for m, n in pairs))
 
 
 def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:

@@ -115,6 +115,10 @@ def sparse_add(a: Any, b: Any, threshold: Any = None, thresh: Any = None) -> Any
 
 
 def _extremum_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
+    for indices, values, shape in (shapes[:3], shapes[3:]):
+        indices.with_rank(2)
+        values.with_rank(1)
+        shape.with_rank(1)
     return [(None, None), (None,)]
 
 

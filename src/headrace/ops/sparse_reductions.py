@@ -36,10 +36,12 @@ _CUBE = ([[0, 0, 1], [1, 1, 0], [1, 1, 2]], r(3), [2, 2, 3])
 def _reduce_infer(
     c: InferenceContext, i: TensorShape, v: TensorShape, s: TensorShape, axes_shape: TensorShape
 ) -> Any:
-    shape, axes = c.shape_from(2), c.value(3)
-    if shape.sizes is None or axes is None:
+    sizes, axes = c.value(2), c.value(3)
+    if sizes is None or axes is None:
         return None
-    return infer.reduced_sizes(shape.sizes, axes.ravel().tolist(), c.attrs["keep_dims"])
+    return infer.reduced_sizes(
+        tuple(sizes.ravel().tolist()), axes.ravel().tolist(), c.attrs["keep_dims"]
+    )
 
 
 def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:

@@ -296,6 +296,8 @@ def string_split_v2(
 def _substr_infer(
     c: InferenceContext, texts: TensorShape, pos: TensorShape, count: TensorShape
 ) -> TensorShape:
+    if pos.sizes is None or count.sizes is None:
+        return infer.UNKNOWN
     return broadcast(texts, pos.merge_with(count))
 
 

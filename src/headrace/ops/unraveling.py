@@ -27,9 +27,9 @@ def _unravel(indices, dims):
 
 def _unravel_infer(c, indices, dims):
     infer.with_rank(dims, 1)
-    if indices.sizes is None or dims.sizes is None:
+    if indices.sizes is None:
         return None
-    return (dims.sizes[0], *indices.sizes)
+    return (*dims.with_rank(1).as_list(), *indices.sizes)
 
 
 @export("unravel_index")

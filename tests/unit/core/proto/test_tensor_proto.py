@@ -141,7 +141,7 @@ def test_malformed_protos(tensor, message):
         (3, "qint8", None, TypeError, "Expected qint8, got 3"),
         ([1, 2], "string", None, TypeError, "Expected string, got 1"),
         (np.array([1]), "string", None, TypeError, "Expected binary or unicode string, got 1"),
-        (300, "int8", None, ValueError, "300 is out of the range of int8"),
+        (2**63, "int8", None, OverflowError, "9223372036854775808 is out of the range of int8"),
         (1, "resource", None, TypeError, "resource"),
         (np.array(["2001"], "M8[Y]"), None, None, TypeError, "Cannot convert value"),
         ([1.0, 2.0, 3.0], None, [2], ValueError, "Needed at most 2, but received 3"),
