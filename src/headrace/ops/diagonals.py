@@ -476,8 +476,15 @@ def _matrix_set_diag_v2(x, diagonal, k):
     return _spread(np.array(x), _rows_of(diagonal, lower, upper), lower, upper)
 
 
-def _matrix_set_diag_v2_infer(c: Any, x: TensorShape, *others: TensorShape) -> Any:
-    return infer.with_rank_at_least(x, 2)
+def _matrix_set_diag_v2_infer(c: Any, x: TensorShape, diagonal: TensorShape, k: TensorShape) -> Any:
+    infer.with_rank_at_least(x, 2)
+    infer.with_rank_at_least(diagonal, 1)
+    limits = _known_range(c, 2)
+    if limits is None or diagonal.sizes is None:
+        return x
+    lower, upper = limits
+    batch = diagonal.sizes[: -1 if lower == upper else -2]
+    return x.merge_with((*batch, None, None))
 
 
 @define(

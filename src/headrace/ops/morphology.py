@@ -27,7 +27,7 @@ def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
     if None in filter_sizes[:2] or None in sizes[1:3]:
         TensorShape(sizes[3:]).merge_with(filter_sizes[2:])
         return (sizes[0], None, None, filter_sizes[2])
-    return conv_geometry(
+    *found, depth = conv_geometry(
         sizes,
         [*filter_sizes, 1],
         strides=c.attrs["strides"],
@@ -35,6 +35,7 @@ def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
         dilations=c.attrs["rates"],
         depthwise=True,
     ).output_shape
+    return (*found, depth if c.settled else filter_sizes[2])
 
 
 def _gradient(b: Any, op: Any, dy: Any) -> Any:
