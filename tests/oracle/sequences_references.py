@@ -5,6 +5,7 @@ so that it's compiled.
 
 import collections
 
+from tests.oracle.cases_functions import made_by
 from tests.oracle.sequences import sequence
 
 RUNS = 3
@@ -488,6 +489,28 @@ def loop_with_arrays(tf, run):
 
 
 @sequence
+def arrays_of_variables(tf, run):
+    v = variable(tf, [1.0, 2.0], "v")
+    array = tf.TensorArray(tf.float32, 2, clear_after_read=False).write(0, v)
+    with tf.control_dependencies([array.flow]):
+        write = tf.assign_add(v, [1.0, 1.0])
+    with tf.control_dependencies([write]):
+        array = array.write(1, v * 1.0)
+        found = [array.stack(), array.read(0) + 0.0]
+    repeat(tf, run, found)
+
+
+@sequence
+def arrays_of_what_assignments_give(tf, run):
+    v = variable(tf, 1.0, "v")
+    elements = tf.constant([1.0, 2.0, 3.0])
+    repeat(tf, run, tf.map_fn(lambda x: tf.assign_add(v, x), elements))
+    repeat(tf, run, tf.map_fn(lambda x: tf.identity(tf.assign_add(v, x)), elements))
+    repeat(tf, run, tf.scan(lambda a, x: tf.assign_add(v, x), elements, 0.0))
+    repeat(tf, run, tf.foldl(lambda a, x: tf.assign_add(v, x), elements, 0.0))
+
+
+@sequence
 def loop_backwards(tf, run):
     v = variable(tf, 2.0, "v")
     x = tf.constant(3.0)
@@ -604,12 +627,53 @@ def recurrent_network(tf, run):
 
 @sequence
 def function_arguments(tf, run):
+    defun, _ = made_by(tf)
+
+    @defun(tf.float32)
+    def ten_times(x):
+        return x * 10.0
+
     v = variable(tf, 1.0, "v")
     copy = v.value()
     with tf.control_dependencies([copy]):
         write = tf.assign_add(v, 1.0)
     with tf.control_dependencies([write]):
-        found = copy * 10.0
+        found = [ten_times(copy), ten_times(ref(v)), ten_times(write)]
+    repeat(tf, run, found)
+
+
+@sequence
+def functions_as_branches_and_loops(tf, run):
+    defun, _ = made_by(tf)
+
+    @defun(tf.float32)
+    def ten_times(x):
+        return x * 10.0
+
+    @defun(tf.float32)
+    def negative(x):
+        return -x
+
+    @defun(tf.float32)
+    def is_small(x):
+        return x < 50.0
+
+    b, v = variable(tf, False, "b"), variable(tf, 3.0, "v")
+    early, copy = b.value(), v.value()
+    with tf.control_dependencies([early, copy]):
+        write = tf.group(tf.assign(b, tf.logical_not(b)), tf.assign_add(v, 1.0))
+    with tf.control_dependencies([write]):
+        found = [
+            tf.raw_ops.If(
+                cond=pred,
+                input=[copy],
+                Tout=[tf.float32],
+                then_branch=ten_times,
+                else_branch=negative,
+            )[0]
+            for pred in (early, ref(b))
+        ]
+        found.append(tf.raw_ops.While(input=[copy], cond=is_small, body=ten_times)[0])
     repeat(tf, run, found)
 
 

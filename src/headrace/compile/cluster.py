@@ -45,6 +45,7 @@ from headrace.core.config import settings
 from headrace.graph.anchors import Advance, Divisor
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
+from headrace.graph.lists import row_kept
 from headrace.graph.lowering import (
     COMPILED,
     Anchor,
@@ -224,6 +225,9 @@ def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
     """Whether a node's rule is for this use of the op."""
     rule = node.definition.lower
     if isinstance(rule, Read | Update) and node.variable_type(0) is None:
+        return False
+    kept = row_kept(node.definition)
+    if kept is not None and is_reference(node.inputs[kept]):
         return False
     if isinstance(rule, Elementwise):
         return pointwise_of(rule, node) is not None

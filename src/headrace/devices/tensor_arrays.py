@@ -4,6 +4,7 @@ or stacked.
 The object is itself the value of a handle, so that it lives as long as the step holds a handle.
 Rows are kept as they came, by the rule that nobody writes to an array that others hold: writing and
 reading copy nothing. Rows that came as one block leave as that block while none of them is touched.
+A row may be a reference variable, as it is when the row is read.
 
 State of a row, besides its value: not written yet, or cleared by a read. `_shapes` remembers each
 row's shape beyond its clearing: a gradient's row that nothing was written to is zeros of it.
@@ -21,12 +22,18 @@ from headrace.core.dtypes import DType, string
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.core.locks import RLock
 from headrace.core.shapes import TensorShape, show_shape
+from headrace.devices.resources import VariableState
 
 __all__ = ["TensorArrayState"]
 
 _UNWRITTEN: Any = type("_Unwritten", (), {})()
 _CLEARED: Any = type("_Cleared", (), {})()
 _numbers = itertools.count()
+
+
+def _now(row: Any) -> Any:
+    """The value of a row."""
+    return row.read() if isinstance(row, VariableState) else row
 
 
 class TensorArrayState:
@@ -168,7 +175,7 @@ class TensorArrayState:
                 )
             self._grow(index + 1)
             rows = self._rows
-        shape = () if type(value) is bytes else value.shape
+        shape = () if type(value) is bytes else _now(value).shape
         held = rows[index]
         if held is _UNWRITTEN:
             self._fit(index, shape)
@@ -186,10 +193,10 @@ class TensorArrayState:
         elif self._shapes[index] != shape:
             raise self._refuse(
                 f": Could not aggregate to TensorArray index {index} because the existing shape is "
-                f"{show_shape(held.shape)} but the new input shape is {show_shape(shape)}."
+                f"{show_shape(_now(held).shape)} but the new input shape is {show_shape(shape)}."
             )
         else:
-            rows[index] = held + value
+            rows[index] = _now(held) + _now(value)
         self._block = None
 
     def _fit(self, index: int, shape: tuple[int, ...]) -> None:
@@ -311,7 +318,7 @@ class TensorArrayState:
         if self._clears:
             rows[index] = _CLEARED
             self._block = None
-        return value
+        return _now(value)
 
     def _zeros(self, index: int) -> np.ndarray:
         shape = self._shapes[index]

@@ -35,6 +35,7 @@ __all__ = [
     "ListUse",
     "makes",
     "row_given",
+    "row_kept",
     "row_taken",
 ]
 
@@ -138,6 +139,13 @@ _TAKEN: dict[Any, Row] = {READ: Row(0), GATHER: Row(0, True), POP: Row(0), REMOV
 def row_given(definition: Definition) -> Row | None:
     """The input that goes into a list; None if none does."""
     return _GIVEN.get(definition.lower) if definition.effect is Effect.LOCAL else None
+
+
+def row_kept(definition: Definition) -> int | None:
+    """The input that a tensor array keeps as it is, so that a variable's row shows the variable as
+    it is when the row is read; None if there is none.
+    """
+    return _GIVEN[WRITE].index if definition.lower is WRITE else None
 
 
 def row_taken(definition: Definition) -> Row | None:

@@ -15,6 +15,8 @@ import numpy as np
 
 from headrace.graph.dataflow import Node, show_constant
 from headrace.graph.definition import Definition
+from headrace.graph.flow import Flow
+from headrace.graph.lists import row_kept
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = ["Instruction", "Program", "StepGraph"]
@@ -27,7 +29,7 @@ class StepGraph:
     references. `rereads` has the inputs of operations that take a reference in place of what was
     read through it, `read_last` the tensors that are fetched in place of `fetches` if some of those
     are read when the step is over, `carriers` the tensors that hold a reference in this step though
-    they have a value's type.
+    they have a value's type, `keepers` the operations that put a reference into a tensor array.
     """
 
     operations: tuple[Operation, ...]
@@ -38,6 +40,7 @@ class StepGraph:
     inner: bool = False
     rereads: Mapping[Operation, tuple[Tensor, ...]] = field(default_factory=dict)
     carriers: frozenset[Tensor] = frozenset()
+    keepers: frozenset[Operation] = frozenset()
     read_last: tuple[Tensor, ...] = ()
 
     def inputs_of(self, op: Operation) -> Sequence[Tensor]:
@@ -47,7 +50,19 @@ class StepGraph:
     @property
     def rereads_any(self) -> bool:
         """Whether anything is taken through a reference in place of what was read."""
-        return bool(self.rereads or self.carriers)
+        return bool(self.rereads or self.carriers or self.keepers)
+
+    def wants_reference(self, op: Operation) -> list[bool]:
+        """For each input of an operation, whether it takes a reference as it is."""
+        schema = op.definition.schema
+        wanted = schema.references(op._attrs)
+        if op._outputs and op._outputs[0] in self.carriers:
+            predicate = 1 if op.definition.flow is Flow.SWITCH else None
+            return [i != predicate for i in range(len(wanted))]
+        if op in self.keepers:
+            kept = row_kept(op.definition)
+            return [wants or i == kept for i, wants in enumerate(wanted)]
+        return wanted
 
     def is_reference(self, t: Tensor) -> bool:
         """Whether a tensor holds a reference in this step, if it isn't fed."""

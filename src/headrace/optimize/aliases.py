@@ -1,5 +1,5 @@
-"""Read again what is an alias of a variable. In: a StepGraph. Out: the same, with `rereads` and
-`carriers`.
+"""Read again what is an alias of a variable. In: a StepGraph. Out: the same, with `rereads`,
+`carriers`, `keepers` and `read_last`.
 
 In TensorFlow the Identity of a reference has the variable's own memory, so whatever uses it after
 a write sees the write. Graphs rely on that: a constraint's function or a moving average takes
@@ -9,8 +9,9 @@ array that was read does not change any more. So an operation that uses an alias
 the reference in place of the alias, and reads when it runs. Where the alias comes through a Switch,
 a Merge or the border of a loop, or what made it waits for something, these carry the reference.
 
-What a step fetches is read when the step is over. Without a path from a write, what a user of an
-alias sees is a race in TensorFlow, and here the value that was read first.
+What a tensor array holds of a variable is read when the row is read, what a step fetches when the
+step is over. Without a path from a write, what a user of an alias sees is a race in TensorFlow, and
+here the value that was read first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import replace
 from headrace.core.dtypes import resource
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
+from headrace.graph.lists import row_kept
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import StepGraph
 from headrace.optimize.surroundings import (
@@ -45,7 +47,7 @@ _NOW = 1  # the bit that every operation comes after, and that an outdated alias
 def reread(step: StepGraph) -> StepGraph:
     """Find the operations that use an alias of a variable after a write to it."""
     writers = [op for op in step.operations if _targets(op)]
-    if not writers or not any(map(_reads_reference, step.operations)):
+    if not writers or not any(map(_makes_alias, step.operations)):
         return step
     found = _Aliases(step, writers)
     found.follow()
@@ -82,6 +84,7 @@ class _Aliases:
         self._elsewhere: dict[Sides, int] = {frozenset(): 0}
         self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
         self._carriers: set[Tensor] = set()
+        self._keepers: set[Operation] = set()
         self._reader: dict[Operation, Operation] = {}  # of a Switch: what reads its predicate
 
     # -- What is an alias of what ------------------------------------------------------------------
@@ -166,6 +169,13 @@ class _Aliases:
         aliases = self._born.get(t, {})
         return any(before & (self._writes.get(v, 0) | _NOW) & ~b for v, b in aliases.items())
 
+    def _may_change(self, op: Operation, t: Tensor) -> bool:
+        """Whether a variable that a tensor is an alias of may be written after an operation."""
+        later = ~self._before[op] & ~self._excluded(self._sides.get(op, frozenset()))
+        for frame in around(self._frames[op]):
+            later |= self._frame_writes.get(frame, 0)
+        return any(self._writes.get(v, 0) & later for v in self._aliases(t, 0))
+
     # -- Who reads again ---------------------------------------------------------------------------
 
     def rewritten(self) -> StepGraph:
@@ -173,6 +183,10 @@ class _Aliases:
             if op.definition.flow is None:
                 before = self._before[op]
                 inputs = [self._current(t, before) for t in op._inputs]
+                kept = row_kept(op.definition)
+                if kept is not None and self._may_change(op, op._inputs[kept]):
+                    inputs[kept] = self._root(op._inputs[kept])
+                    self._keepers.add(op)
                 self._take(op, inputs)
         for op in self._step.operations:
             if op.definition.flow is Flow.SWITCH:
@@ -181,10 +195,12 @@ class _Aliases:
         for bit in self._bit.values():
             everything |= bit
         fetches = tuple(self._current(t, everything) for t in self._step.fetches)
-        if not (self._rereads or self._carriers) and fetches == self._step.fetches:
+        changed = self._rereads or self._carriers or self._keepers
+        if not changed and fetches == self._step.fetches:
             return self._step
         return replace(
             self._step,
+            keepers=frozenset(self._keepers),
             operations=tuple(self._in_order()),
             rereads=self._rereads,
             carriers=frozenset(self._carriers),
@@ -297,8 +313,11 @@ def leads_to_state(t: Tensor) -> bool:
     return t.dtype._is_ref_dtype or t.dtype is resource
 
 
-def _reads_reference(op: Operation) -> bool:
-    """Whether an operation makes an alias of a variable."""
+def _makes_alias(op: Operation) -> bool:
+    """Whether an operation makes an alias of a variable, or puts one into a tensor array."""
+    kept = row_kept(op.definition)
+    if kept is not None:
+        return op._inputs[kept].dtype._is_ref_dtype
     if op.definition.flow is None and not passes(op):
         return False
     given = any(t.dtype._is_ref_dtype for t in _data(op))

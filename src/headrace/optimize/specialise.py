@@ -401,9 +401,7 @@ class _Specialiser:
         """
         inputs = [self._values[t] for t in self._rules.inputs_of(op)]
         if any(v.dtype._is_ref_dtype for v in inputs):
-            schema = op.definition.schema
-            wants_ref = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, op._attrs))]
-            for i, wanted in enumerate(wants_ref):
+            for i, wanted in enumerate(self._rules.wants_reference(op)):
                 if inputs[i].dtype._is_ref_dtype and not wanted:
                     inputs[i] = self._read(inputs[i], f"{op.name}/read_{i}", op, controls)
         return tuple(inputs)

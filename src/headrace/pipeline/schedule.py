@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from headrace.graph.dataflow import Dataflow, Node
-from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Instruction, Program, StepGraph
 from headrace.graph.structured import parts_of
@@ -147,10 +146,7 @@ def dereferences(
     """
     if not any(map(step.is_reference, inputs)):
         return ()
-    wants_ref = op.definition.schema.references(op._attrs)
-    if op._outputs and op._outputs[0] in step.carriers:
-        predicate = 1 if op.definition.flow is Flow.SWITCH else None
-        wants_ref = [i != predicate for i in range(len(wants_ref))]
+    wants_ref = step.wants_reference(op)
     fed = set(step.feeds)
     return tuple(
         i
