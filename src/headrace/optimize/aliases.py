@@ -80,7 +80,7 @@ class _Aliases:
         self._before: dict[Operation, int] = {}
         self._born: dict[Tensor, Aliases] = {}
         self._switches: dict[Tensor, int] = {}  # how many ask a predicate
-        self._sides, self._tensor_sides = sides_of(step, self._frames) if step.steers else ({}, {})
+        self._sides, self._tensor_sides = sides_of(step, self._frames)
         self._elsewhere: dict[Sides, int] = {frozenset(): 0}
         self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
         self._carriers: set[Tensor] = set()
@@ -95,7 +95,8 @@ class _Aliases:
             self._before[op] = self._writes_before(op)
         # What another side of a branch writes is not written where this side runs.
         for op, sides in self._sides.items():
-            self._before[op] &= ~self._excluded(sides)
+            if sides:
+                self._before[op] &= ~self._excluded(sides)
         for op in self._step.operations:
             if op.definition.flow is Flow.SWITCH:
                 pred = op._inputs[1]
@@ -171,7 +172,7 @@ class _Aliases:
 
     def _may_change(self, op: Operation, t: Tensor) -> bool:
         """Whether a variable that a tensor is an alias of may be written after an operation."""
-        later = ~self._before[op] & ~self._excluded(self._sides.get(op, frozenset()))
+        later = ~self._before[op] & ~self._excluded(self._sides[op])
         for frame in around(self._frames[op]):
             later |= self._frame_writes.get(frame, 0)
         return any(self._writes.get(v, 0) & later for v in self._aliases(t, 0))

@@ -23,6 +23,8 @@ Frame = Any
 
 def frames_of(step: StepGraph) -> dict[Operation, Frame]:
     """The loop that each operation is in: an Enter is outside of its own, an Exit inside."""
+    if not step.steers:
+        return dict.fromkeys(step.operations)
     fed = set(step.feeds)
     found: dict[Operation, Frame] = {}
     for op in step.operations:
@@ -63,6 +65,8 @@ def sides_of(
     step: StepGraph, frames: Mapping[Operation, Frame]
 ) -> tuple[dict[Operation, Sides], dict[Tensor, Sides]]:
     """The sides of branches that each operation, and each tensor, is on."""
+    if not step.steers:
+        return dict.fromkeys(step.operations, frozenset()), {}
     fed = set(step.feeds)
     given: dict[Tensor, Sides] = {}
     found: dict[Operation, Sides] = {}
