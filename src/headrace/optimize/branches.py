@@ -241,10 +241,12 @@ class _Branches:
         own = {*inner, *merges}
         switches, given = self._entering(own, depth)
         leaving = [t for op in inner for t in op._outputs if self._leaves(op, t, own)]
+        sides = {s: [self._side(m, s, depth) for m in merges] for s in (True, False)}
+        read = {m for m in merges if self._is_read(m._outputs[0])}
         parts = {}
         for side in (True, False):
             mine = [op for op in inner if self._paths.operations[op][depth][1] == side]
-            wanted = [self._side(m, side, depth) for m in merges]
+            wanted = [t for m, t in zip(merges, sides[side], strict=True) if m in read]
             missing = []
             for t in leaving:
                 if self._paths.of(t)[depth][1] != side:
@@ -260,12 +262,16 @@ class _Branches:
             IF,
             getattr(origin, "origin", origin),
             [predicate, *(self._step.inputs_of(s)[0] for s in switches), *given],
-            [*(m._outputs[0] for m in merges), *leaving],
+            [*(m._outputs[0] for m in merges if m in read), *leaving],
             [c for c in controls if self._holder.get(c, c) not in own],
             own,
             then=parts[True],
             otherwise=parts[False],
         )
+
+    def _is_read(self, t: Tensor) -> bool:
+        """Whether anybody wants the value of a tensor; some only wait for what makes it."""
+        return t in self._readers or t in self._fetches
 
     def _with_switches(self, inner: list[Op], depth: int) -> list[Op]:
         """The operations with those Switches of earlier runs that they read through."""
@@ -318,7 +324,7 @@ class _Branches:
         return False
 
     def _side(self, merge: Op, side: bool, depth: int) -> Tensor:
-        if merge._outputs[1] in self._readers or merge._outputs[1] in self._fetches:
+        if self._is_read(merge._outputs[1]):
             raise Unraisable(f"someone asks which way '{merge.name}' was reached")
         given = self._step.inputs_of(merge)
         return next(t for t in given if self._paths.of(t)[depth][1] == side)

@@ -118,8 +118,8 @@ class _Specialiser:
         makers: Mapping[Value, Any] | None = None,
         around: StepGraph | None = None,
     ) -> None:
-        """known: constants of the step around it; makers: who made the lists that it's fed; around:
-        the step that says who reads again, if this is a part of it.
+        """known: constants of the step around it, and feeds under another name; makers: who made
+        the lists that it's fed; around: the step that says who reads again, if this is part of it.
         """
         self._step = step
         self._rules = around or step
@@ -140,7 +140,8 @@ class _Specialiser:
         self._promises = step.inner or all(partial_value(t) is None for t in step.feeds)
         for tensor, value in (known or {}).items():
             self._values[tensor] = value
-            self._made.append(value.op)
+            if value.constant is not None:
+                self._made.append(value.op)
 
     def flow(self, references: Sequence[bool] | None = None) -> Dataflow:
         """The step, whose results are references where that is asked for, and values elsewhere."""
@@ -322,7 +323,7 @@ class _Specialiser:
             types = kept
         goes_on = self._part(cond, [*variables, *invariants], types, [False])
         parts = {"cond": goes_on, "body": flow}
-        given = [*variables, *(v for v in invariants if v.constant is None)]
+        given = [*variables, *_given(invariants)]
         results = op._attrs["results"]
         return self._structured(op, given, [types[i] for i in results], parts, results=results)
 
@@ -345,7 +346,7 @@ class _Specialiser:
             else _joined(a.type, b.type)
             for a, b in outcomes
         ]
-        given = [inputs[0], *(v for v in inputs[1:] if v.constant is None)]
+        given = [inputs[0], *_given(inputs[1:])]
         return self._structured(op, given, types, parts)
 
     def _part(
@@ -356,15 +357,20 @@ class _Specialiser:
         references: Sequence[bool] = (),
     ) -> Dataflow:
         """A part of a structured operation for these values, which have other types where `types`
-        says so; it holds those that are constant.
+        says so; it holds those that are constant, and gets a reference that comes twice once.
         """
         feeds, known, makers = [], {}, {}
+        fed: dict[Value, Value] = {}
         for i, (tensor, value) in enumerate(zip(step.feeds, values, strict=True)):
             if value.constant is not None and i >= len(types):
                 known[tensor] = value
+            elif value in fed:
+                known[tensor] = fed[value]
             else:
                 type = types[i] if i < len(types) else value.type
                 feeds.append(Feed(tensor, type, handle_data(value), is_local(value)))
+                if value.dtype._is_ref_dtype and i >= len(types):
+                    fed[value] = feeds[-1].value
                 if value in self._makers:
                     makers[feeds[-1].value] = self._makers[value]
         around = step if step.rereads_any else self._rules
@@ -507,6 +513,13 @@ class _Specialiser:
         attrs: dict[str, Any] = {"T": value.dtype, "shape": shape}
         types = (ValueType.of(value.dtype, shape),)
         return self._add(Node(ENSURE_SHAPE, name, attrs, (value,), (), types, op)).outputs[0]
+
+
+def _given(values: Sequence[Value]) -> list[Value]:
+    """What a structured node is given: no constants, and each reference once."""
+    kept = [v for v in values if v.constant is None]
+    references = dict.fromkeys(v for v in kept if v.dtype._is_ref_dtype)
+    return [v for v in kept if not v.dtype._is_ref_dtype or references.pop(v, 0) is None]
 
 
 def _joined(one: ValueType, other: ValueType) -> ValueType:
