@@ -211,7 +211,7 @@ def _apply_in(
                 flat.append(_convert_one(schema, argument, value, attrs))
         _complete(schema, attrs, flat)
         if schema.has_ref_inputs:
-            with _beside_references(graph, schema, flat, attrs):
+            with _beside_references(graph, schema, flat):
                 return results(graph.add_operation(definition, flat, attrs, full_name))
         return results(graph.add_operation(definition, flat, attrs, full_name))
     finally:
@@ -233,14 +233,13 @@ def _complete(schema: Schema, attrs: dict[str, Any], flat: list[Tensor]) -> None
 
 
 @contextmanager
-def _beside_references(
-    graph: Graph, schema: Schema, flat: list[Tensor], attrs: dict[str, Any]
-) -> Iterator[None]:
-    """Colocate an operation with the variables that it gets references to."""
-    wants = [a.is_ref for a in schema.inputs for _ in range(schema.count(a, attrs))]
+def _beside_references(graph: Graph, schema: Schema, flat: list[Tensor]) -> Iterator[None]:
+    """Colocate an operation with the variables that it gets references to; as in TensorFlow, only
+    with the first of a list.
+    """
     with ExitStack() as scopes:
-        for tensor, is_ref in zip(flat, wants, strict=True):
-            if is_ref:
+        for argument, tensor in zip(schema.inputs, flat, strict=False):
+            if argument.is_ref:
                 scopes.enter_context(graph.colocate_with(tensor.op))
         yield
 
