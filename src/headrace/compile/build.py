@@ -33,7 +33,12 @@ from headrace.compile.region import (
 )
 from headrace.compile.spaces import Access
 from headrace.compile.strides import broadcast, collapse, is_dense, over, split
+<<<<<<< HEAD
 from headrace.devices.target import SIZES, Target
+=======
+from headrace.compile.target import SIZES, Target
+from headrace.core.progress import counted
+>>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
     Elementwise,
@@ -118,7 +123,7 @@ class Builder(Calls):
 
     def add_groups(self, groups: Sequence[Group]) -> None:
         """Add the calls of groups, in order."""
-        for group in groups:
+        for group in counted("choosing kernels", groups):
             self._builders[group.kind](self, group)
 
     def inside(self, region: Region, blocked: Blocks) -> Builder:

@@ -23,7 +23,11 @@ import numpy as np
 from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.core.config import settings
+<<<<<<< HEAD
 from headrace.core.locks import RLock
+=======
+from headrace.core.progress import counted
+>>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
 from headrace.devices import onednn, openmp
 from headrace.devices.target import NATIVE, Target, host
 
@@ -217,7 +221,7 @@ def _assemble_all(texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, bytes
     pool = ThreadPoolExecutor(host().cores)
     try:
         pending = [(name, pool.submit(assemble, text)) for name, text in texts]
-        for name, result in pending:
+        for name, result in counted("generating code", pending):
             yield name, result.result()
     finally:  # after Ctrl-C, what has not begun is not waited for
         pool.shutdown(cancel_futures=True)

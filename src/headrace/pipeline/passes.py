@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.core.config import settings
+from headrace.core.progress import announced
 from headrace.devices.blocks import working_memory
 from headrace.graph.dataflow import Dataflow, map_parts
 from headrace.graph.operation import Operation, Tensor
@@ -138,7 +139,8 @@ def finish(
 ) -> Program:
     """The program of an optimised step, with native code in it if `compiled`."""
     if compiled:
-        flow = _run("compile", flow, options, watch)
+        with announced("compiling a step"):
+            flow = _run("compile", flow, options, watch)
     elif options.jit == "auto":
         flow = _run("interpret", flow, options, watch)
     return _run("finish", flow, options, watch)
