@@ -58,6 +58,7 @@ __all__ = [
     "build_segment_sum",
     "build_softmax",
     "supports_local_response",
+    "status_word",
     "supports_random",
 ]
 
@@ -197,10 +198,10 @@ def build_gather(builder: Builder, group: Group) -> None:
         params = builder.whole(node.inputs[0])
     kernel = GatherRows(g.batch, g.outer, g.size, g.count, g.inner, g.dtype, g.index_dtype)
     indices, result = builder.whole(node.inputs[1]), builder.result(node.outputs[0])
-    builder.call(kernel, [params, indices, result, _status(builder)], node.name)
+    builder.call(kernel, [params, indices, result, status_word(builder)], node.name)
 
 
-def _status(builder: Builder) -> int:
+def status_word(builder: Builder) -> int:
     """Where a kernel says that an index is none: in loops and branches it's the first to look."""
     return fault_word(builder) if builder.is_inside else builder.temporary("int64", 1, "status")
 
@@ -215,7 +216,7 @@ def build_cut(builder: Builder, group: Group) -> None:
     )
     given = builder.whole(node.inputs[g.source])
     buffers = [given, builder.whole(node.inputs[1]), builder.result(node.outputs[0])]
-    builder.call(kernel, [*buffers, _status(builder)], node.name)
+    builder.call(kernel, [*buffers, status_word(builder)], node.name)
 
 
 def build_divisor(builder: Builder, group: Group) -> None:
@@ -223,7 +224,7 @@ def build_divisor(builder: Builder, group: Group) -> None:
     node = group.head
     g: Divisor = node.geometry
     buffers = [builder.whole(node.inputs[0]), builder.result(node.outputs[0])]
-    builder.call(LookForZero(g.count, g.dtype), [*buffers, _status(builder)], node.name)
+    builder.call(LookForZero(g.count, g.dtype), [*buffers, status_word(builder)], node.name)
 
 
 def build_segment_sum(builder: Builder, group: Group) -> None:
@@ -244,7 +245,7 @@ def build_scatter(builder: Builder, group: Group) -> None:
     number = builder.region.variable(node.inputs[0])
     variable = builder.variable(number, g.dtype, g.rows * g.inner)
     indices, updates = (builder.whole(v) for v in node.inputs[1:3])
-    builder.call(kernel, [updates, indices, variable, _status(builder)], node.name)
+    builder.call(kernel, [updates, indices, variable, status_word(builder)], node.name)
 
 
 def build_row_update(builder: Builder, group: Group) -> None:
@@ -267,7 +268,7 @@ def build_row_update(builder: Builder, group: Group) -> None:
     targets = [builder.variable(n, g.dtype, g.rows * g.inner) for n in numbers]
     last = [g.indices] if g.length is None else [g.indices, g.length]
     operands = [builder.whole(node.inputs[i]) for i in (*taken[g.variables :], *last)]
-    builder.call(kernel, [*targets, *operands, _status(builder)], node.name)
+    builder.call(kernel, [*targets, *operands, status_word(builder)], node.name)
 
 
 def build_scan(builder: Builder, group: Group) -> None:

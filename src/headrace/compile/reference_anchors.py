@@ -19,15 +19,17 @@ from headrace.graph.anchors import (
     Contraction,
     Convolution,
     CrossEntropy,
+    Largest,
     LocalResponse,
     Pooling,
+    Pooling3D,
     Random,
     Scan,
     Softmax,
     SparseCrossEntropy,
     Window,
 )
-from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
+from headrace.graph.row_anchors import Gather, GatherPoints, RowUpdate, Scatter, SegmentSum
 from headrace.ops import philox
 
 __all__ = ["run_anchor"]
@@ -161,6 +163,31 @@ def _mean_pool(g: Pooling, image: np.ndarray) -> np.ndarray:
     return result / counts if forward else result
 
 
+def _pooling_3d(g: Pooling3D, x: np.ndarray) -> Arrays:
+    """Planes first, then along the depth."""
+    planes = Pooling(g.kind, "forward", g.n * g.d.size, g.c, g.h, g.w, "NHWC", g.dtype)
+    inner = g.h.out * g.w.out
+    apart = Window(inner, 1, 1, 1, 0, 0, inner)
+    depth = Pooling(g.kind, "forward", g.n, g.c, g.d, apart, "NHWC", g.dtype)
+    (found,) = _pooling(planes, x.reshape(g.n * g.d.size, g.h.size, g.w.size, g.c))
+    return _pooling(depth, found.reshape(g.n, g.d.size, inner, g.c))
+
+
+def _largest(g: Largest, x: np.ndarray) -> Arrays:
+    rows = x.reshape(g.rows, g.length)
+    unordered = rows != rows if rows.dtype.kind not in "iu" else np.zeros(rows.shape, bool)
+    keys = np.where(unordered, 0, rows)
+    places = np.stack(
+        [np.lexsort((np.arange(g.length), -_signed(k), ~u)) for k, u in zip(keys, unordered)]
+    )[:, : g.k]
+    return [np.take_along_axis(rows, places, 1), places.astype(np.int32)]
+
+
+def _signed(x: np.ndarray) -> np.ndarray:
+    """Numbers of a type in which they can be negated."""
+    return x.astype(np.int64) if x.dtype.kind in "iu" else x.astype(np.float64)
+
+
 # ---- Rows ---------------------------------------------------------------------------------------
 
 
@@ -242,6 +269,11 @@ def _gather(g: Gather, params: np.ndarray, indices: np.ndarray) -> Arrays:
     return [np.stack([t[:, i] for t, i in zip(tables, chosen, strict=True)])]
 
 
+def _gather_points(g: GatherPoints, params: np.ndarray, indices: np.ndarray) -> Arrays:
+    points = indices.reshape(g.count, len(g.sizes))
+    return [params.reshape(*g.sizes, g.inner)[tuple(points.T)]]
+
+
 def _segment_sum(g: SegmentSum, data: np.ndarray, ids: np.ndarray) -> Arrays:
     result = np.zeros((g.segments, g.inner), _wide(data).dtype)
     for row, segment in zip(data.reshape(g.count, g.inner), ids.reshape(-1), strict=True):
@@ -308,8 +340,11 @@ _RUN: dict[type, Callable[..., Arrays]] = {
     Convolution: _convolution,
     CrossEntropy: _cross_entropy,
     Gather: _gather,
+    GatherPoints: _gather_points,
+    Largest: _largest,
     LocalResponse: _local_response,
     Pooling: _pooling,
+    Pooling3D: _pooling_3d,
     Random: _random,
     Scan: _scan,
     RowUpdate: _row_update,

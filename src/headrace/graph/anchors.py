@@ -26,7 +26,9 @@ __all__ = [
     "CrossEntropy",
     "Divisor",
     "LocalResponse",
+    "Largest",
     "Pooling",
+    "Pooling3D",
     "Random",
     "Scan",
     "Softmax",
@@ -147,6 +149,21 @@ class Pooling:
         if self.direction == "forward":
             return (0,)
         return (0, 1, 2) if self.kind == "max" else (1,)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling3D:
+    """The "max" or the "mean" of each window of volumes [n, d, h, w, c]; see Pooling."""
+
+    kind: str
+    n: int
+    c: int
+    d: Window
+    h: Window
+    w: Window
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0,)
 
 
 # ---- Rows ---------------------------------------------------------------------------------------
@@ -350,6 +367,30 @@ def _scan(site: Site, combine: str) -> Scan | None:
     at = int(axis) % len(shape)
     sizes = prod(shape[:at]), shape[at], prod(shape[at + 1 :])
     return Scan(combine, *sizes, site.attrs["exclusive"], site.attrs["reverse"], dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The k largest of each of `rows` rows of `length` elements, in descending order, and their
+    places as int32: of equal ones the first comes first, and a NaN is larger than any number.
+    """
+
+    rows: int
+    length: int
+    k: int
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0,)
+
+
+def largest(site: Site) -> Largest | None:
+    """TopKV2, and TopK, whose number of elements is an attribute."""
+    known = site.attrs.get("k")
+    k = site.constant_input(1) if known is None else known
+    shape, dtype = site.input_shapes[0], site.input_dtypes[0]
+    if k is None or not int(k) or dtype not in COMPILED or not prod(shape):
+        return None
+    return Largest(prod(shape[:-1]), shape[-1], int(k), dtype)
 
 
 # ---- Random numbers -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from headrace.graph.lowering import COMPILED, Site, View, recorded
 from headrace.graph.pointwise import FLOATS, Pointwise
 
-__all__ = ["Cut", "Gather", "RowUpdate", "Scatter", "SegmentSum"]
+__all__ = ["Cut", "Gather", "GatherPoints", "RowUpdate", "Scatter", "SegmentSum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,21 @@ class Gather:
     dtype: str
     index_dtype: str
     variable: bool
+
+    operands: ClassVar[tuple[int, ...]] = (0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherPoints:
+    """out[i] = params[indices[i, 0], indices[i, 1], ...], vectors of `inner` elements: params are
+    [*sizes, inner], indices [count, len(sizes)]. Indices are checked to be in range.
+    """
+
+    count: int
+    sizes: tuple[int, ...]
+    inner: int
+    dtype: str
+    index_dtype: str
 
     operands: ClassVar[tuple[int, ...]] = (0, 1)
 
@@ -68,6 +83,16 @@ def gather(site: Site) -> Gather | None:
         return None
     params = site.input_shapes[0]
     return _gather(site, params, int(axis) % len(params), site.attrs["batch_dims"])
+
+
+def gather_points(site: Site) -> GatherPoints | None:
+    """GatherNd."""
+    params, (*places, depth) = site.input_shapes[:2]
+    dtype = site.output_dtypes[0]
+    if not depth or dtype not in COMPILED or not prod(site.output_shapes[0]):
+        return None
+    sizes, inner = params[:depth], prod(params[depth:])
+    return GatherPoints(prod(places), sizes, inner, dtype, site.input_dtypes[1])
 
 
 def gather_rows(site: Site) -> Gather | None:

@@ -285,6 +285,7 @@ def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
     infer=_gather_nd_infer,
     kernel=_gather_nd_kernel,
     gradient=_gather_nd_gradient,
+    lower=Anchor("gather_points", row_anchors.gather_points),
     samples=[
         Sample(r(4, 3), [[0, 1], [3, 2], [0, 1]]),
         Sample(r(4, 3), [[2], [0]]),

@@ -15,7 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.ops import nn_native, pool_kernels
 from headrace.ops.define import define
 from headrace.ops.samples import r
-from headrace.ops.window_anchors import pooling
+from headrace.ops.window_anchors import pooling, pooling_3d
 from headrace.ops.windows import pool_geometry
 
 __all__ = ["avg_pool3d_op", "avg_pool_op", "max_pool3d_op", "max_pool_op", "max_pool_v2_op"]
@@ -300,6 +300,7 @@ def max_pool_grad_grad_v2(
     gradient=lambda b, op, dy: b.max_pool3d_grad(
         op.inputs[0], op.outputs[0], dy, **pool_options(op)
     ),
+    lower=pooling_3d("max"),
     samples=lambda: _samples(5, _x),
 )
 def max_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):
@@ -415,6 +416,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     kernel=pool_kernels.avg_pool3d,
     native=nn_native.avg_pool,
     gradient=_avg_gradient("avg_pool3d_grad"),
+    lower=pooling_3d("mean"),
     samples=lambda: _samples(5, _x),
 )
 def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None):

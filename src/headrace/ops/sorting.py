@@ -13,8 +13,10 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph.anchors import largest
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
+from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.accumulation import widened
@@ -162,6 +164,7 @@ def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
     infer=_top_k_infer,
     kernel=_largest,
     gradient=_top_k_gradient,
+    lower=Anchor("largest", largest),
     samples=[
         Sample(r(2, 5), 2),
         Sample(r(4), 1),
@@ -181,6 +184,7 @@ def top_k(input, k=1, sorted=True, name=None):
     infer=lambda c, x: _top_k_shape(x, c.attrs["k"]),
     kernel=lambda x, *, k: _largest(x, k),
     gradient=_top_k_gradient,
+    lower=Anchor("largest", largest),
     samples=[Sample(r(2, 5), k=2), Sample(r(4), k=4)],
 )
 def top_k_old(input, k, sorted=None, name=None):

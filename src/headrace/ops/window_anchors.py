@@ -8,13 +8,17 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+<<<<<<< HEAD
 from headrace.core.errors import UnimplementedError
 from headrace.graph.anchors import Convolution, Pooling, Window
+=======
+from headrace.graph.anchors import Convolution, Pooling, Pooling3D, Window
+>>>>>>> 7369e73 (Ahead of time: transposed convolutions, top_k, poolings of volumes, computed gathers)
 from headrace.graph.lowering import Anchor, Site
 from headrace.graph.pointwise import FLOATS
 from headrace.ops.windows import WindowAxis, conv_geometry, known, pool_geometry
 
-__all__ = ["convolution", "pooling"]
+__all__ = ["convolution", "pooling", "pooling_3d"]
 
 
 def convolution(direction: str, depthwise: bool = False) -> Anchor:
@@ -98,6 +102,28 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
         return None
     height, width = (_window(a) for d, a in enumerate(geometry.axes) if d not in (0, channel))
     return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype)
+
+
+def pooling_3d(kind: str) -> Anchor:
+    """The anchor of a 3-D pooling ("max" or "mean")."""
+    return Anchor("pooling_3d", lambda site: _describe_pooling_3d(site, kind))
+
+
+def _describe_pooling_3d(site: Site, kind: str) -> Pooling3D | None:
+    attrs, dtype, x = site.attrs, site.output_dtypes[0], site.input_shapes[0]
+    if dtype not in FLOATS or attrs["data_format"] != "NDHWC" or not prod(x):
+        return None
+    geometry = pool_geometry(
+        x,
+        ksize=attrs["ksize"],
+        strides=attrs["strides"],
+        padding=attrs["padding"],
+        data_format="NDHWC",
+    )
+    if geometry.axes[4].window != 1 or not prod(map(known, geometry.output_shape)):
+        return None
+    depth, height, width = map(_window, geometry.axes[1:4])
+    return Pooling3D(kind, x[0], x[4], depth, height, width, dtype)
 
 
 def _window_sizes(site: Site) -> tuple[Any, Any] | None:

@@ -15,16 +15,23 @@ from typing import Any
 import numpy as np
 
 from headrace.compile import anchors, matrices
+from headrace.compile.ahead.transposed import AS_IT_IS, build_transposed, supports_transposed
 from headrace.compile.anchors import Family
 from headrace.compile.build import Builder
+from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import epilogue_of
 from headrace.compile.groups import Group
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
 from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
 from headrace.compile.kernels.gemm import gemm
+from headrace.compile.kernels.largest import Largest
+from headrace.compile.kernels.points import GatherPoints
+from headrace.compile.prepared import status_word
 from headrace.compile.region import constant_of, is_constant
-from headrace.graph.anchors import Contraction, Convolution, Pooling
+from headrace.graph import anchors as geometries
+from headrace.graph import row_anchors
+from headrace.graph.anchors import Contraction, Convolution, Pooling, Pooling3D, Window
 from headrace.graph.dataflow import Value
 
 __all__ = ["FAMILIES", "pack_matrix"]
@@ -85,10 +92,16 @@ def _build_contraction(builder: Builder, group: Group, g: Contraction) -> None:
 
 
 def _convolves(g: Convolution) -> bool:
-    return (g.direction, g.data_format, g.dtype) == ("forward", "NHWC", "float32")
+    if (g.data_format, g.dtype) != ("NHWC", "float32"):
+        return False
+    transposed = g.direction == "input" and not g.depthwise and supports_transposed(g)
+    return g.direction == "forward" or transposed
 
 
 def _build_convolution(builder: Builder, group: Group, g: Convolution) -> None:
+    if g.direction == "input":
+        build_transposed(builder, group, g, _known(builder, group.head.inputs[1]))
+        return
     x, filters = group.head.inputs
     epilogue, operands, outputs = epilogue_of(builder, group)
     kernel = direct_conv(_geometry_of(g), epilogue, builder.target)
@@ -115,8 +128,40 @@ def _pools(g: Pooling) -> bool:
 def _build_pooling(builder: Builder, group: Group, g: Pooling) -> None:
     x = builder.whole(group.head.inputs[0])
     epilogue, operands, outputs = epilogue_of(builder, group)
-    kernel = DirectPool(_geometry_of(g), "max" if g.kind == "max" else "average", epilogue)
-    builder.call(kernel, [x, *operands, *outputs], group.head.name)
+    builder.call(_pool(g, epilogue), [x, *operands, *outputs], group.head.name)
+
+
+def _build_pooling_3d(builder: Builder, group: Group, g: Pooling3D) -> None:
+    """Planes first, then along the depth: windows are products of windows."""
+    planes = Pooling(g.kind, "forward", g.n * g.d.size, g.c, g.h, g.w, "NHWC", g.dtype)
+    inner = g.h.out * g.w.out
+    apart = Window(inner, 1, 1, 1, 0, 0, inner)
+    depth = Pooling(g.kind, "forward", g.n, g.c, g.d, apart, "NHWC", g.dtype)
+    name = group.head.name
+    pooled = builder.temporary("float32", g.n * g.d.size * inner * g.c, f"{name}/planes")
+    x = builder.whole(group.head.inputs[0])
+    builder.call(_pool(planes, AS_IT_IS), [x, pooled], f"{name}/planes")
+    epilogue, operands, outputs = epilogue_of(builder, group)
+    builder.call(_pool(depth, epilogue), [pooled, *operands, *outputs], name)
+
+
+def _pool(g: Pooling, epilogue: Epilogue) -> DirectPool:
+    return DirectPool(_geometry_of(g), "max" if g.kind == "max" else "average", epilogue)
+
+
+def _build_largest(builder: Builder, group: Group, g: geometries.Largest) -> None:
+    node = group.head
+    results = [builder.result(v) for v in node.outputs]
+    kernel = Largest(g.rows, g.length, g.k, g.dtype)
+    builder.call(kernel, [builder.whole(node.inputs[0]), *results], node.name)
+
+
+def _build_points(builder: Builder, group: Group, g: row_anchors.GatherPoints) -> None:
+    node = group.head
+    kernel = GatherPoints(g.count, g.sizes, g.inner, g.dtype, g.index_dtype)
+    params, indices = (builder.whole(v) for v in node.inputs)
+    result = builder.result(node.outputs[0])
+    builder.call(kernel, [params, indices, result, status_word(builder)], node.name)
 
 
 def _described(build: Callable[[Builder, Group, Any], None]) -> Callable[[Builder, Group], None]:
@@ -134,4 +179,7 @@ FAMILIES: dict[str, Family] = {
     "convolution": Family(_convolves, _described(_build_convolution)),
     "depthwise": Family(_convolves, _described(_build_depthwise)),
     "pooling": Family(_pools, _described(_build_pooling)),
+    "pooling_3d": Family(lambda g: g.dtype == "float32", _described(_build_pooling_3d)),
+    "gather_points": Family(lambda g: True, _described(_build_points)),
+    "largest": Family(lambda g: True, _described(_build_largest)),
 }

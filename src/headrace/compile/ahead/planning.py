@@ -39,7 +39,8 @@ def plan_flow(flow: Dataflow, target: Target) -> Plan:
 
 
 def _can(node: Node) -> bool:
-    return is_lowerable(node, FAMILIES)
+    # Kernels that look at indices end the call themselves if one is none, as they do in loops.
+    return is_lowerable(node, FAMILIES, inside=True)
 
 
 def _refuse(nodes: list[Node]) -> None:
