@@ -1326,6 +1326,116 @@ def case_of_no_pairs(tf, run):
     tf.case([3], lambda: 1)
 
 
+# -- Other ops, layers and training ----------------------------------------------------------------
+
+
+@mistake()
+def cell_without_a_type_of_state(tf, run):
+    tf.nn.dynamic_rnn(tf.nn.rnn_cell.LSTMCell(3), tf.ones([2, 4, 5]))
+
+
+@mistake()
+def loss_of_other_shapes(tf, run):
+    tf.losses.mean_squared_error(tf.ones([2]), tf.ones([3]))
+
+
+@mistake()
+def loss_without_labels(tf, run):
+    tf.losses.mean_squared_error(None, tf.ones([3]))
+
+
+@mistake()
+def metric_of_other_shapes(tf, run):
+    tf.metrics.accuracy(tf.ones([2]), tf.ones([3]))
+
+
+@mistake()
+def no_gradients_to_apply(tf, run):
+    tf.train.GradientDescentOptimizer(0.1).apply_gradients([])
+
+
+@mistake()
+def layer_of_integers(tf, run):
+    tf.layers.dense(tf.ones([2, 3], tf.int32), 2)
+
+
+@mistake()
+def layer_of_a_name_that_is_taken(tf, run):
+    for _ in range(2):
+        tf.layers.dense(tf.ones([2, 3]), 2, name="a")
+
+
+@mistake()
+def layer_reused_for_another_size(tf, run):
+    tf.layers.dense(tf.ones([2, 3]), 2, name="a")
+    tf.layers.dense(tf.ones([2, 4]), 2, name="a", reuse=True)
+
+
+@mistake("Invalid pattern: (, error: missing )")
+def bad_regular_expression(tf, run):
+    run(tf.regex_replace(tf.constant("abc"), "(", ""))
+
+
+@mistake()
+def bad_base64(tf, run):
+    run(tf.decode_base64(tf.constant("%%")))
+
+
+@mistake()
+def updates_of_another_shape(tf, run):
+    tf.scatter_nd([[1]], tf.ones([2]), [3])
+
+
+@mistake()
+def partitions_of_another_shape(tf, run):
+    tf.dynamic_partition(tf.ones([3]), [0, 1], 2)
+
+
+@mistake()
+def fed_permutation_that_is_none(tf, run):
+    fed(tf, run, tf.invert_permutation, x=np.array([1, 1], np.int32))
+
+
+@mistake()
+def shape_that_is_ensured_in_vain(tf, run):
+    tf.ensure_shape(tf.ones([3]), [2])
+
+
+@mistake()
+def default_of_another_shape(tf, run):
+    tf.placeholder_with_default(tf.ones([2]), [3])
+
+
+@mistake()
+def softmax_along_too_large_an_axis(tf, run):
+    tf.nn.softmax(tf.ones([2, 3]), axis=5)
+
+
+@mistake()
+def slice_by_a_step_of_zero(tf, run):
+    tf.strided_slice(tf.ones([3]), [0], [2], [0])
+
+
+@mistake()
+def index_that_is_a_word(tf, run):
+    tf.ones([3])["a"]
+
+
+@mistake()
+def rank_that_is_asserted_in_vain(tf, run):
+    tf.assert_rank(tf.ones([3]), 2)
+
+
+@mistake()
+def mapped_function_of_another_structure(tf, run):
+    tf.map_fn(lambda x: (x, x), tf.ones([2]))
+
+
+@mistake()
+def missing_meta_graph(tf, run):
+    tf.train.import_meta_graph("/nonexistent.meta")
+
+
 # -- Queues, files and threads ---------------------------------------------------------------------
 
 

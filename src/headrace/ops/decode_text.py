@@ -150,7 +150,7 @@ def decode_base64(input: Any) -> np.ndarray:
 
     def decode(text: bytes) -> bytes:
         if not _BASE64.fullmatch(text):
-            raise ValueError(f"not web-safe base64: {text!r}")
+            raise ValueError(f"Invalid character found in base64. It is {text!r}")
         body = text.rstrip(b"=")
         return base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4))
 

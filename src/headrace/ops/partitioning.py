@@ -11,6 +11,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation, Tensor
+from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
@@ -25,8 +26,10 @@ def _partition_infer(c: Any, data: TensorShape, keys: TensorShape) -> Any:
     if data.sizes is None or keys.sizes is None:
         return [None] * count
     rank = len(keys.sizes)
-    if not data[:rank].is_compatible_with(keys):
-        raise ValueError(f"data.shape must start with partitions.shape: {data} and {keys}")
+    for m, n in zip(data.sizes, keys.sizes, strict=False):
+        if None not in (m, n) and m != n:
+            raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
+    infer.with_rank_at_least(data, rank)
     return [(None, *data.sizes[rank:])] * count
 
 
@@ -107,7 +110,7 @@ def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
                 f"rows differ in shape: {list(rest)} and {list(np.shape(rows)[rank:])}"
             )
         if np.size(where) and np.min(where) < 0:
-            raise ValueError(f"indices must not be negative: {np.min(where)}")
+            raise ValueError(f"indices[{np.argmin(where)}] is out of range: {np.min(where)}")
     count = max((int(np.max(where)) + 1 for where in indices if np.size(where)), default=0)
     merged = zero_array((count, *rest), data[0].dtype)
     for where, rows in zip(indices, data, strict=True):

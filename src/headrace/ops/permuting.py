@@ -126,7 +126,8 @@ def _invert_kernel(x: np.ndarray) -> np.ndarray:
     result = np.full(count, -1, x.dtype)
     result[x] = np.arange(count, dtype=x.dtype)
     if count and result.min() < 0:
-        raise ValueError(f"{x.tolist()} has duplicates: it is no permutation")
+        counts = np.bincount(x.astype(np.intp), minlength=count)
+        raise ValueError(f"{counts.argmax()} is duplicated in the input.")
     return result
 
 

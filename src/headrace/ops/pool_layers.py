@@ -300,5 +300,7 @@ def pool(
 def _builder(pooling_type: str, spatial: int) -> Any:
     builders = {"MAX": (max_pool_op, max_pool3d_op), "AVG": (avg_pool_op, avg_pool3d_op)}
     if pooling_type not in builders:
-        raise ValueError(f"{pooling_type}_pool is not supported: use 'MAX' or 'AVG'")
+        raise ValueError(
+            f"{spatial}-D {pooling_type} pooling is not supported. Use 'MAX' or 'AVG'."
+        )
     return builders[pooling_type][spatial == 3]

@@ -142,7 +142,7 @@ class _Translator:
         return "".join(self.done)
 
     def _fail(self, why: str) -> NoReturn:
-        raise ValueError(f"invalid pattern {self.pattern!r}: {why} at position {self.at}")
+        raise ValueError(f"Invalid pattern: {self.pattern}, error: {why} at position {self.at}")
 
     def _peek(self, ahead: int = 0) -> str:
         return self.pattern[self.at + ahead : self.at + ahead + 1]
@@ -352,11 +352,11 @@ def compile_re2(pattern: bytes) -> re.Pattern[str]:
     try:
         text = pattern.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"invalid pattern {pattern!r}: not UTF-8") from error
+        raise ValueError(f"Invalid pattern: {pattern!r}, error: invalid UTF-8") from error
     try:
         return re.compile(_Translator(text).translate())
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"invalid pattern {text!r}: {error}") from error
+        raise ValueError(f"Invalid pattern: {text}, error: {error}") from error
 
 
 def _text(value: bytes) -> str:

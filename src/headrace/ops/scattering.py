@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
+<<<<<<< HEAD
 from headrace.core.shapes import TensorShape, show_shape
+=======
+from headrace.core.shapes import TensorShape, show_shape, words_of_op
+>>>>>>> 366efa4 (Errors: TensorFlow's phrases of more ops, layers and training)
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
@@ -62,9 +66,28 @@ def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorSh
         )
     if depth is None or depth > len(shape.sizes):
         return
+<<<<<<< HEAD
     wanted = outer.concatenate(shape[depth:])
     if not wanted.is_compatible_with(updates):
         raise ValueError(f"updates of shape {updates} must have shape {wanted}")
+=======
+    if depth > len(shape.sizes):
+        raise ValueError(f"indices have {depth} coordinates, the shape {shape} fewer dimensions")
+    outer = len(indices.sizes) - 1
+    for which, rank, wanted, found in (
+        ("outer", outer, ("indices", indices, indices[:-1]), updates[:outer]),
+        ("inner", len(shape.sizes) - depth, ("output", shape, shape[depth:]), updates[outer:]),
+    ):
+        name, whole, part = wanted
+        try:
+            part.merge_with(found)
+        except ValueError as error:
+            raise ValueError(
+                f"The {which} {rank} dimensions of {name}.shape={show_shape(whole)} must match the "
+                f"{which} {len(found)} dimensions of updates.shape={show_shape(updates)}: "
+                f"{words_of_op(error)}"
+            ) from None
+>>>>>>> 366efa4 (Errors: TensorFlow's phrases of more ops, layers and training)
 
 
 def _scatter_nd_infer(

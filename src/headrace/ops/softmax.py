@@ -115,7 +115,10 @@ def _along(compute: Any, logits: Any, axis: Any, name: str | None) -> Tensor:
     rank = shape.ndims
     if known is not None and rank is not None and not -rank <= known < rank:
         raise InvalidArgumentError(
-            None, None, f"Dimension ({known}) must be in the range [{-rank}, {rank})"
+            None,
+            None,
+            f"Dimension ({known}) must be in the range [{-rank}, {rank}) where {rank} is the "
+            "number of dimensions in the input.",
         )
     if rank is None:
         raise ValueError("softmax along an axis other than the last needs logits of known rank")

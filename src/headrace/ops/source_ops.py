@@ -143,8 +143,7 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 
 
 def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
-    if not default.is_compatible_with(c.attrs["shape"]):
-        raise ValueError(f"the default of shape {default} does not fit {c.attrs['shape']}")
+    default.merge_with(c.attrs["shape"])  # or they contradict each other
     return default if c.settled else c.attrs["shape"]  # nobody can feed it any more
 
 
@@ -271,7 +270,7 @@ def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     "EnsureShape",
     "input: T -> output: T",
     "shape: shape; T: type",
-    infer=lambda c, x: x.merge_with(c.attrs["shape"]),
+    infer=lambda c, x: c.attrs["shape"].merge_with(x),
     kernel=_ensure_kernel,
     gradient=lambda b, op, dy: dy,
     samples=[Sample(r(2, 3), shape=[None, 3]), Sample(r(), shape=[])],
