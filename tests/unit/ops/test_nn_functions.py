@@ -37,7 +37,7 @@ REFUSED = {
     "pooling with SAME padding is not implemented": lambda: tf.nn.pool(
         X, [2, 2], "MAX", "SAME", dilation_rate=[2, 2]
     ),
-    "MIN_pool is not supported": lambda: tf.nn.pool(X, [2, 2], "MIN", "SAME"),
+    "MIN pooling is not supported": lambda: tf.nn.pool(X, [2, 2], "MIN", "SAME"),
     "ksize should be of length 1, 2 or 4 but was 3": lambda: tf.nn.max_pool(
         X, [1, 2, 2], 2, "SAME"
     ),
