@@ -23,10 +23,12 @@ REFUSED = {
     ),
     "must be of size 4. Got padding of size: 1": lambda: tf.nn.conv2d(X, W, 1, [[1, 1]]),
     "index 1 of padding has size 1": lambda: tf.nn.conv2d(X, W, 1, [[0, 0], [1], [0, 0], [0, 0]]),
-    "input has 3 channels, but the filter takes 4": lambda: tf.nn.conv2d(
+    "Depth of input (3) is not a multiple of input depth of filter (4)": lambda: tf.nn.conv2d(
         X, np.ones((2, 2, 4, 4), np.float32), 1, "SAME"
     ),
-    "spans 6 elements": lambda: tf.nn.conv2d(X, np.ones((6, 6, 3, 4), np.float32), 1, "VALID"),
+    "Negative dimension size caused by subtracting 6 from": lambda: tf.nn.conv2d(
+        X, np.ones((6, 6, 3, 4), np.float32), 1, "VALID"
+    ),
     "Cannot specify both 'filter' and 'filters'": lambda: tf.nn.conv2d(X, W, 1, "SAME", filters=W),
     'data_format must be "NWC" or "NCW"': lambda: tf.nn.conv1d(
         X[0], W[0], 1, "SAME", data_format="N"
