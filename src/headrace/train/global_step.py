@@ -13,7 +13,7 @@ from headrace.core.export import export
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
-from headrace.graph.operation import Tensor
+from headrace.graph.operation import Tensor, made_at
 from headrace.variables.initializers import Zeros
 from headrace.variables.lookup import get_variable
 from headrace.variables.options import VariableAggregation
@@ -71,8 +71,9 @@ def get_global_step(graph: Graph | None = None) -> Any:
 def create_global_step(graph: Graph | None = None) -> Variable:
     """Make the global step of a graph; ValueError if it has one."""
     graph = graph or get_default_graph()
-    if get_global_step(graph) is not None:
-        raise ValueError('"global_step" already exists.')
+    found = get_global_step(graph)
+    if found is not None:
+        raise ValueError(f'"global_step" already exists.{made_at(found.op)}')
     with graph.as_default(), graph.name_scope(None):
         return get_variable(
             GraphKeys.GLOBAL_STEP,

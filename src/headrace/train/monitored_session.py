@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.core import source
 from headrace.core.errors import OutOfRangeError
 from headrace.core.export import export
 from headrace.graph.default import get_default_graph
@@ -168,6 +169,7 @@ class _MonitoredSession:
                 session.close()
             finally:
                 self._sess = None
+                self._closed_at = source.capture()
                 self._creator.tf_sess = None
                 self._creator.coord = None
                 if not self._graph_was_finalized:
@@ -175,7 +177,10 @@ class _MonitoredSession:
 
     def _open_session(self) -> Any:
         if self._sess is None:
-            raise RuntimeError("Attempted to use a closed Session.")
+            closed = source.trail(self._closed_at, "closed at")
+            raise RuntimeError(
+                f"Attempted to use a closed Session.{source.here('used at')}{closed}"
+            )
         return self._sess
 
     def _is_closed(self) -> bool:

@@ -14,7 +14,7 @@ from headrace.core.device import DeviceSpec
 from headrace.core.dtypes import DType
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.default import get_default_graph
-from headrace.graph.operation import Operation, Tensor
+from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.ops import resource_state, state
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b
@@ -139,7 +139,10 @@ def by_name(items: Any) -> dict[str, Any]:
         if isinstance(value, list) and isinstance(found.get(name), list):
             found[name] += value  # another part
         elif name in found:
-            raise ValueError(f"At least two variables have the same name: {name}")
+            ops = [v.op for v in (found[name], value) if isinstance(v, Variable)]
+            raise ValueError(
+                f"At least two variables have the same name: {name}{made_at(*dict.fromkeys(ops))}"
+            )
         else:
             found[name] = value
     return found

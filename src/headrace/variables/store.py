@@ -16,6 +16,7 @@ from headrace.core.source import user_lines
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.keys import GraphKeys
+from headrace.graph.operation import made_at
 from headrace.ops.convert import as_array, name_scope
 from headrace.ops.define import b
 from headrace.variables.initializers import GlorotUniform, Zeros
@@ -280,6 +281,7 @@ class VariableStore:
             raise ValueError(
                 f"Partitioned variable with name {name} already exists. Did you mean to set "
                 "reuse=True or reuse=tf.AUTO_REUSE in VarScope?"
+                + made_at(*(part.op for part in list(found)[:1]))
             )
         for what, asked, has in (
             ("shape", shape, found.get_shape()),

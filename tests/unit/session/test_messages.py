@@ -269,6 +269,37 @@ def test_a_closed_session(session):
         assert lines[-1] == "  closed at train.py:7   session.close()"
 
 
+def test_a_closed_monitored_session(session):
+    x = tf.constant(1.0)
+    with tf.train.MonitoredSession() as monitored:
+        monitored.run(x)
+    with pytest.raises(RuntimeError) as caught:
+        monitored.run(x)
+    assert text(caught) == full("""
+        Attempted to use a closed Session.
+          used at train.py:7   monitored.run(x)
+          closed at train.py:7   with tf.train.MonitoredSession() as monitored:
+    """)
+
+
+def test_variables_that_are_there_twice(session):
+    v = tf.Variable(1.0, name="v")
+    with pytest.raises(ValueError, match="At least two variables have the same name: v") as caught:
+        tf.train.Saver([v, v])
+    assert text(caught).splitlines()[1:] == [
+        """  'v' was made at train.py:7   v = tf.Variable(1.0, name="v")"""
+    ]
+    tf.train.create_global_step()
+    with pytest.raises(ValueError, match='"global_step" already exists') as caught:
+        tf.train.create_global_step()
+    assert text(caught).splitlines()[1].startswith("  'global_step' was made at train.py:7   ")
+    partitioner = tf.fixed_size_partitioner(2)
+    tf.get_variable("p", [4], partitioner=partitioner)
+    with pytest.raises(ValueError, match="p already exists") as caught:
+        tf.get_variable("p", [4], partitioner=partitioner)
+    assert text(caught).splitlines()[1].startswith("  'p/part_0' was made at train.py:7   ")
+
+
 def test_branches_that_differ(session):
     p = tf.placeholder(tf.bool)
 
