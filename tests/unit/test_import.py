@@ -147,6 +147,22 @@ def test_a_name_that_tensorflow_has_is_said_to_be_missing(name, instead):
     assert not hasattr(owner, last)
 
 
+def test_an_op_that_tensorflow_has_is_said_to_be_missing():
+    for op_type in ("DecodeWav", "FakeQuantWithMinMaxVars", "ResizeBilinear"):
+        if op_type in OPS:
+            continue
+        graph = tf.GraphDef()
+        graph.node.add(name="a", op=op_type)
+        with tf.Graph().as_default(), pytest.raises(tf.errors.NotFoundError) as caught:
+            tf.import_graph_def(graph)
+        message = str(caught.value)
+        assert f"tf.raw_ops.{op_type} is not in Headrace yet: " in message
+        assert "Did you mean" not in message
+    with tf.Graph().as_default() as graph, pytest.raises(tf.errors.NotFoundError) as caught:
+        graph.create_op("MatMull", [])
+    assert "Did you mean MatMul" in str(caught.value)
+
+
 def test_missing_names_are_read_when_one_is_asked_for():
     code = (
         "import headrace as tf, sys; has = lambda: print('headrace.core.missing' in sys.modules); "

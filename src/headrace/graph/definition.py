@@ -200,15 +200,22 @@ def definitions() -> Mapping[str, Definition]:
 
 
 def lookup(op_type: str) -> Definition:
-    """Return the definition of `op_type`; NotFoundError, with near names, if there is none."""
+    """Return the definition of `op_type`; NotFoundError if there is none, with near names unless
+    TensorFlow has such an op.
+    """
     try:
         return _ALL[op_type]
     except KeyError:
         import difflib  # for the message alone
 
-        close = difflib.get_close_matches(op_type, _ALL, n=3)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise NotFoundError(None, None, f"Op type not registered '{op_type}'.{hint}") from None
+        from headrace.core.missing import explain
+
+        hint = explain("tf.raw_ops", op_type)
+        if hint is None:
+            close = difflib.get_close_matches(op_type, _ALL, n=3)
+            hint = f"Did you mean {' or '.join(close)}?" if close else ""
+        message = f"Op type not registered '{op_type}'. {hint}".rstrip()
+        raise NotFoundError(None, None, message) from None
 
 
 def bind_kernel(
