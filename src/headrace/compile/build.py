@@ -33,12 +33,8 @@ from headrace.compile.region import (
 )
 from headrace.compile.spaces import Access
 from headrace.compile.strides import broadcast, collapse, is_dense, over, split
-<<<<<<< HEAD
-from headrace.devices.target import SIZES, Target
-=======
-from headrace.compile.target import SIZES, Target
 from headrace.core.progress import counted
->>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
+from headrace.devices.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import (
     Elementwise,

@@ -23,11 +23,8 @@ import numpy as np
 from headrace.compile import cache
 from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
 from headrace.core.config import settings
-<<<<<<< HEAD
 from headrace.core.locks import RLock
-=======
 from headrace.core.progress import counted
->>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
 from headrace.devices import onednn, openmp
 from headrace.devices.target import NATIVE, Target, host
 

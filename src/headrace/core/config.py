@@ -35,13 +35,10 @@ class Settings:
     quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
     memory_mb: how much working memory a compiled step should do with, in MiB; cheap values are
         computed again rather than kept beyond it. None: all there is (HEADRACE_MEMORY_MB).
-<<<<<<< HEAD
     target: the processor to generate code and choose kernels for: "host", or one of x86's levels
         that it also has (HEADRACE_TARGET).
-=======
     progress: whether compiling that takes long shows how far it is: "auto" (on a terminal), "on" or
         "off" (HEADRACE_PROGRESS).
->>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
     check_numerics: stop a step at the first operation that makes a NaN or an infinity of finite
         numbers; steps then run operation by operation (HEADRACE_CHECK_NUMERICS).
     """
@@ -57,11 +54,8 @@ class Settings:
     specialisations: int = 8
     quiet_seconds: int = 30
     memory_mb: int | None = None
-<<<<<<< HEAD
     target: str = "host"
-=======
     progress: str = "auto"
->>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
     check_numerics: bool = False
 
 
@@ -81,13 +75,10 @@ def read(environment: Mapping[str, str]) -> Settings:
         specialisations=_count(environment, "HEADRACE_SPECIALISATIONS", 0, 8),
         quiet_seconds=_count(environment, "HEADRACE_QUIET_SECONDS", 0, 30),
         memory_mb=_count(environment, "HEADRACE_MEMORY_MB", 1),
-<<<<<<< HEAD
         target=_choice(
             environment, "HEADRACE_TARGET", "host", ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4")
         ),
-=======
         progress=_choice(environment, "HEADRACE_PROGRESS", "auto", ("auto", "on", "off")),
->>>>>>> d504b38 (Compiling that takes more than 3 s shows how far it is)
         check_numerics=_flag(environment, "HEADRACE_CHECK_NUMERICS"),
     )
 

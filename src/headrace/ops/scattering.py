@@ -7,11 +7,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.export import export
-<<<<<<< HEAD
-from headrace.core.shapes import TensorShape, show_shape
-=======
 from headrace.core.shapes import TensorShape, show_shape, words_of_op
->>>>>>> 366efa4 (Errors: TensorFlow's phrases of more ops, layers and training)
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
@@ -58,36 +54,20 @@ def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorSh
     given = (indices.num_elements(), updates.num_elements())
     if shape.num_elements() == 0 and all(given):
         raise ValueError("Indices and updates specified for empty output shape")
-    depth, outer = indices.sizes[-1], indices[:-1]
-    if not outer.is_compatible_with(updates[: len(outer)]):
-        raise ValueError(
-            f"The outer {len(outer)} dimensions of indices.shape={show_shape(indices)} must match "
-            f"those of updates.shape={show_shape(updates)}"
-        )
-    if depth is None or depth > len(shape.sizes):
-        return
-<<<<<<< HEAD
-    wanted = outer.concatenate(shape[depth:])
-    if not wanted.is_compatible_with(updates):
-        raise ValueError(f"updates of shape {updates} must have shape {wanted}")
-=======
-    if depth > len(shape.sizes):
-        raise ValueError(f"indices have {depth} coordinates, the shape {shape} fewer dimensions")
-    outer = len(indices.sizes) - 1
-    for which, rank, wanted, found in (
-        ("outer", outer, ("indices", indices, indices[:-1]), updates[:outer]),
-        ("inner", len(shape.sizes) - depth, ("output", shape, shape[depth:]), updates[outer:]),
-    ):
+    depth, rank, outer = indices.sizes[-1], len(shape.sizes), len(indices.sizes) - 1
+    parts = [("outer", outer, ("indices", indices, indices[:-1]), updates[:outer])]
+    if depth is not None and depth <= rank:
+        parts += [("inner", rank - depth, ("output", shape, shape[depth:]), updates[outer:])]
+    for which, count, wanted, found in parts:
         name, whole, part = wanted
         try:
             part.merge_with(found)
         except ValueError as error:
             raise ValueError(
-                f"The {which} {rank} dimensions of {name}.shape={show_shape(whole)} must match the "
+                f"The {which} {count} dimensions of {name}.shape={show_shape(whole)} must match the "
                 f"{which} {len(found)} dimensions of updates.shape={show_shape(updates)}: "
                 f"{words_of_op(error)}"
             ) from None
->>>>>>> 366efa4 (Errors: TensorFlow's phrases of more ops, layers and training)
 
 
 def _scatter_nd_infer(

@@ -8,12 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-<<<<<<< HEAD
 from headrace.core.errors import UnimplementedError
-from headrace.graph.anchors import Convolution, Pooling, Window
-=======
 from headrace.graph.anchors import Convolution, Pooling, Pooling3D, Window
->>>>>>> 7369e73 (Ahead of time: transposed convolutions, top_k, poolings of volumes, computed gathers)
 from headrace.graph.lowering import Anchor, Site
 from headrace.graph.pointwise import FLOATS
 from headrace.ops.windows import WindowAxis, conv_geometry, known, pool_geometry
