@@ -13,6 +13,7 @@ SCRIPTS = (
     "optimizers",
     "lm",
     "training",
+    "neighbour",
     "curves",
 )
 

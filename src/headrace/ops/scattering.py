@@ -64,8 +64,8 @@ def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorSh
             part.merge_with(found)
         except ValueError as error:
             raise ValueError(
-                f"The {which} {count} dimensions of {name}.shape={show_shape(whole)} must match the "
-                f"{which} {len(found)} dimensions of updates.shape={show_shape(updates)}: "
+                f"The {which} {count} dimensions of {name}.shape={show_shape(whole)} must match "
+                f"the {which} {len(found)} dimensions of updates.shape={show_shape(updates)}: "
                 f"{words_of_op(error)}"
             ) from None
 
