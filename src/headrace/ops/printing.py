@@ -93,7 +93,7 @@ def _is_text(value: Any) -> bool:
 
 def _formatted(inputs: tuple[Any, ...], sep: str, summarize: int, name: str | None) -> Tensor:
     """The inputs as one string, in which tensors are written as StringFormat writes them."""
-    plain = " ".join(pprint.pformat(_replaced(value, lambda leaf: "")) for value in inputs)
+    plain = " ".join(_Printer().pformat(_replaced(value, lambda leaf: "")) for value in inputs)
     mark = "{}"
     while mark in plain:  # what users write isn't to be taken for the place of a tensor
         mark += "9"
@@ -107,11 +107,22 @@ def _formatted(inputs: tuple[Any, ...], sep: str, summarize: int, name: str | No
         return mark
 
     texts = [
-        value if isinstance(value, str) else pprint.pformat(_replaced(value, place))
+        value if isinstance(value, str) else _Printer().pformat(_replaced(value, place))
         for value in inputs
     ]
     template = sep.join(texts).replace(f"'{mark}'", mark)  # tensors in structures have no quotes
     return b.string_format(template, tensors, placeholder=mark, summarize=summarize, name=name)
+
+
+class _Printer(pprint.PrettyPrinter):
+    """pprint, with ordered dictionaries as lists of pairs: what Python itself wrote before 3.12."""
+
+    def format(self, object: Any, context: Any, maxlevels: int, level: int) -> Any:
+        if type(object) is not collections.OrderedDict or not object:
+            return super().format(object, context, maxlevels, level)
+        pairs = list(object.items())
+        text, readable, recursive = super().format(pairs, context, maxlevels, level)
+        return f"OrderedDict({text})", readable, recursive
 
 
 def _replaced(value: Any, replace: Callable[[Any], str]) -> Any:

@@ -70,8 +70,11 @@ def test_an_ordered_dict_is_printed_in_its_order(tmp_path):
     path = tmp_path / "out"
     with tf.Graph().as_default(), tf.Session() as session:
         values = collections.OrderedDict([("z", tf.constant(1)), ("a", tf.constant(2))])
-        session.run(tf.print(values, output_stream=f"file://{path}"))
-    assert path.read_text() == "OrderedDict([('z', 1), ('a', 2)])\n"
+        nested = [collections.OrderedDict(k=values), collections.OrderedDict()]
+        for printed in (values, nested):
+            session.run(tf.print(printed, output_stream=f"file://{path}"))
+    ordered = "OrderedDict([('z', 1), ('a', 2)])"
+    assert path.read_text() == f"{ordered}\n[OrderedDict([('k', {ordered})]), OrderedDict()]\n"
 
 
 def test_names():
