@@ -1842,6 +1842,7 @@ FUNCTIONS = {
     "truncatediv": "headrace.ops.division",
     "truncatemod": "headrace.ops.division",
     "tuple_tensors": "headrace.ops.control",
+    "unbroadcast": "headrace.ops.broadcasting",
     "unicode_decode_op": "headrace.ops.unicode",
     "unicode_decode_with_offsets_op": "headrace.ops.unicode",
     "unicode_encode": "headrace.ops.unicode",

@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.core.dtypes import resource, variant
 from headrace.core.export import export
+from headrace.gradients.counts import unused_nodes
 from headrace.gradients.registry import gradient_function
 from headrace.gradients.units import BranchUnit, LoopUnit, steering_gradient, unit_of
 from headrace.graph.composite import IndexedSlices
@@ -191,6 +192,7 @@ class _Walk:
         self._on_paths: set[Operation] = set()
         self._grads: dict[Tensor, list[Any]] = {}
         self._totals: dict[Tensor, Any] = {}
+        self._expected: dict[Tensor, int] = {}
         self._reached = _reachable(xs, self._stops)
 
     def start(self, y: Tensor, grad_y: Any, index: int) -> None:
@@ -203,9 +205,8 @@ class _Walk:
                             f"Gradients of complex tensors must set grad_ys (y.dtype = {y.dtype!r})"
                         )
                     raise TypeError(f"{y.name} of type {y.dtype.name} has no gradient")
-                grad_y = b.fill(
-                    b.shape(y), b.constant(1, y.dtype.base_dtype), name=f"grad_ys_{index}"
-                )
+                shape = b.shape(y)
+                grad_y = b.fill(shape, b.constant(1, y.dtype.base_dtype, name=f"grad_ys_{index}"))
             else:
                 grad_y = _checked_start(y, grad_y, index)
         self._grads.setdefault(y, []).append(grad_y)
@@ -258,6 +259,14 @@ class _Walk:
             if t in self._reached:
                 self._grads.setdefault(t, []).append(gradient)
 
+    def expect(self, t: Tensor, more: int) -> None:
+        """Let so many gradients more arrive at `t` in TensorFlow, which adds them up."""
+        self._expected[t] = self._expected.get(t, 0) + more
+
+    @property
+    def is_gated(self) -> bool:
+        return self._gate
+
     def is_between(self, t: Tensor) -> bool:
         """Whether a gradient can flow through a tensor, from some y to some x."""
         return t in self._reached and t.op in self._on_paths and _carries_gradient(t)
@@ -280,8 +289,8 @@ class _Walk:
         """
         walk = _Walk(xs, [*self._stops, *stops], self._options, context)
         ends = [(y, g) for y, g in ends if y in walk._reached and _carries_gradient(y)]
-        for i, (y, gradient) in enumerate(ends):
-            walk.start(y, gradient, i)
+        for y, gradient in ends:
+            walk._grads.setdefault(y, []).append(gradient)
         walk.run([y for y, _ in ends])
         return {x: g for x in xs if (g := walk.total(x)) is not None}
 
@@ -340,6 +349,9 @@ class _Walk:
             return None
         with self._beside(t.op):
             self._totals[t] = _add_up(arrived, self._method)
+        if len(arrived) == 1 and self._expected.get(t):
+            with t.graph.counted_as(4 if isinstance(arrived[0], IndexedSlices) else 1):
+                pass
         return self._totals[t]
 
 
@@ -371,15 +383,27 @@ def _carries_gradient(t: Tensor) -> bool:
 
 
 def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:
+    name = f"grad_ys_{index}"
     if isinstance(grad_y, IndexedSlices):
-        return grad_y
-    return convert_to_tensor(grad_y, y.dtype.base_dtype, name=f"grad_y_{index}")
+        indices = b.identity(grad_y.indices, name=f"{name}_indices")
+        values = b.identity(grad_y.values, name=f"{name}_values")
+        shape = grad_y.dense_shape
+        return IndexedSlices(
+            values, indices, None if shape is None else b.identity(shape, name=f"{name}_shape")
+        )
+    grad_y = convert_to_tensor(grad_y, y.dtype.base_dtype, name=f"grad_y_{index}")
+    return b.identity(grad_y, name=name)
 
 
 def _zeros_for(t: Tensor) -> Any:
     """Zeros for an output that nothing depends on; None where a gradient makes no sense."""
     carries = t.dtype.is_floating or t.dtype.is_complex or t.dtype is variant
-    return b.zeros_like(t) if carries else None
+    if not carries:
+        return None
+    context = t.graph.scope.context
+    quiet = nullcontext() if context is None else context.uncounted()
+    with t.graph.counted_as(unused_nodes(t), borders=False), quiet:
+        return b.zeros_like(t)
 
 
 def _check_gradient(op: Operation, t: Tensor, gradient: Any) -> None:

@@ -22,6 +22,16 @@ from typing import Any, NamedTuple
 
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape, as_shape
+from headrace.gradients.counts import (
+    Stacks,
+    backward_loop,
+    invariant_behind,
+    loop_nodes,
+    merge_nodes,
+    sum_nodes,
+    switch_nodes,
+    zeros_nodes,
+)
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.contexts import (
     CondContext,
@@ -148,17 +158,42 @@ class BranchUnit:
         if not wanted:
             return []
         grads = {t: convert_to_tensor(g) for t, g in arrived.items()}
-        with name_scope("cond_grad"):
+        graph = self._fork.graph
+        with name_scope("cond_grad"), graph.counted_as(borders=False) as counted:
+            counted.count += merge_nodes(self.contexts[0], grads, walk.is_gated)
             pred, pivots = open_branches(self.contexts[0].pred)
             sides = []
             for forward in reversed(self.contexts):
-                around = CondContext(pred, pivots[forward.branch], forward.branch)
+                around = BackwardBranch(pred, pivots[forward.branch], forward.branch)
                 with around.entered():
+                    before = graph._last_id
                     found = _gradients_in(forward, walk, grads, wanted)
+                    counted.count += graph._last_id - before
                 sides.append(_Side(forward, around, found))
             record_branches(*(side.context for side in sides))
             reached = [t for t in wanted if any(t in side.gradients for side in sides)]
+            for t in reached:
+                found = [side.gradients[t] for side in sides if t in side.gradients]
+                counted.count += sum(switch_nodes(t, gradient) for gradient in found)
+                walk.expect(t, len(found) - 1)
             return [(t, _joined(t, sides[::-1])) for t in reached]
+
+
+class BackwardBranch(CondContext):
+    """A branch of the backward graph: TensorFlow has none, and uses the forward one's values."""
+
+    border_nodes = 0
+
+    def AddOp(self, op: Operation) -> None:
+        loop = backward_loop(op.graph)
+        if loop is None:
+            return super().AddOp(op)
+        with loop.stacks.shape_of(op):
+            super().AddOp(op)
+
+    def AddValue(self, val: Tensor) -> Tensor:
+        self.count_value(val)
+        return super().AddValue(val)
 
 
 class _Side(NamedTuple):
@@ -314,23 +349,33 @@ class LoopUnit:
         variables = [v for v in forward.loop_vars if walk.is_between(v.merge)]
         inner = [v.body for v in variables]
         invariants = [t for t in _captured(forward, Flow.ENTER) if walk.is_between(t)]
-        start = [_dense_or_zeros(arrived.get(v.exit), v.exit) for v in variables]
         backward = Backwards(forward)
         sums: list[_Sum] = []
+        with forward.graph.counted_as(borders=False) as counted:
+            counted.count += loop_nodes(backward, variables, arrived, walk.is_gated)
 
-        def body(count: Tensor, *grads: Tensor) -> list[Tensor]:
-            ends = [(v.next.op._inputs[0], g) for v, g in zip(variables, grads, strict=True)]
-            stops = [*(v.body for v in forward.loop_vars), *_captured(forward, Flow.ENTER)]
-            found = walk.inside(forward, ends, [*inner, *invariants], stops)
-            sums.extend(_sum_up(backward, t, found[t]) for t in invariants if t in found)
-            following = [
-                convert_to_tensor(found[t]) if t in found else _zeros_in(forward, t) for t in inner
-            ]
-            return [count - 1, *following]
+            def body(count: Tensor, *grads: Tensor) -> list[Tensor]:
+                ends = [(v.next.op._inputs[0], g) for v, g in zip(variables, grads, strict=True)]
+                stops = [*(v.body for v in forward.loop_vars), *_captured(forward, Flow.ENTER)]
+                before = forward.graph._last_id
+                found = walk.inside(forward, ends, [*inner, *invariants], stops)
+                counted.count += forward.graph._last_id - before
+                for t in invariants:
+                    if t in found:
+                        counted.count += sum_nodes(backward, found[t])
+                        sums.append(_sum_up(backward, t, found[t]))
+                counted.count += sum(zeros_nodes(t) for t in inner if t not in found)
+                following = [
+                    convert_to_tensor(found[t]) if t in found else _zeros_in(forward, t)
+                    for t in inner
+                ]
+                return [count - 1, *following]
 
-        count = _count_of(forward)
-        shapes = [count.shape, *(v.merge.shape for v in variables)]
-        results = build_loop(backward, lambda count, *_: count > 0, body, [count, *start], shapes)
+            start = [_dense_or_zeros(arrived.get(v.exit), v.exit) for v in variables]
+            count = _count_of(forward)
+            shapes = [count.shape, *(v.merge.shape for v in variables)]
+            test, begin = lambda count, *_: count > 0, [count, *start]
+            results = build_loop(backward, test, body, begin, shapes)
         starts = [v.enter.op._inputs[0] for v in variables]
         return [
             *zip(starts, results[1:], strict=True),
@@ -445,23 +490,47 @@ class Backwards(WhileContext):
             forward.swap_memory,
         )
         self.forward: WhileContext = forward
+        self.stacks = Stacks(self)
+
+    def AddOp(self, op: Operation) -> None:
+        with self.stacks.shape_of(op):
+            super().AddOp(op)
 
     def AddValue(self, val: Tensor) -> Tensor:
-        if val.name not in self._values and self._is_forwards(val):
-            self._external_values[val.name] = self._saved(val)
-            self._values.add(val.name)
-        return super().AddValue(val)
+        self.count_value(val)
+        with self.graph.counted_at_border(0):
+            if val.name not in self._values and self.is_forwards(val):
+                self._external_values[val.name] = self._saved(val)
+                self._values.add(val.name)
+            return super().AddValue(val)
 
-    def _is_forwards(self, value: Tensor) -> bool:
+    def count_value(self, val: Tensor) -> None:
+        nodes = self.stacks.nodes_of(val)
+        with self.graph.counted_at_border(nodes):
+            pass
+
+    def count_shape(self, val: Tensor) -> None:
+        if not self.is_forwards(val):
+            super().count_shape(val)
+            return
+        with self.graph.counted_at_border(self.stacks.push_shape(val)):
+            pass
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        with super().uncounted(), self.stacks.quiet():
+            yield
+
+    def is_forwards(self, value: Tensor) -> bool:
         """Whether a tensor has a value in each iteration of the forward loop."""
         context = output_context(value.op)
         return context is not None and self.forward in context._chain()
 
     def _saved(self, value: Tensor) -> Tensor:
         """What a tensor was in the forward iteration that this backward iteration is for."""
-        op = value.op
-        if op.definition.flow is Flow.ENTER and op._attrs["is_constant"]:
-            return self.AddValue(op._inputs[0])
+        source = invariant_behind(value.op)
+        if source is not None:
+            return self.AddValue(source._inputs[0])
         constant = known_value(value)
         if constant is not None:
             with _inside(self.graph, self):

@@ -14,7 +14,7 @@ what stands for it inside. Method names are TensorFlow's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.core import source
@@ -113,6 +113,23 @@ class ControlFlowContext:
         """Return what stands for `val` inside this context."""
         raise NotImplementedError
 
+    def count_value(self, val: Tensor) -> None:
+        """Count what bringing `val` in takes in TensorFlow, where only TensorFlow needs it."""
+        if self._outer_context is not None:
+            self._outer_context.count_value(val)
+
+    def count_shape(self, val: Tensor) -> None:
+        """The same of the shape of `val`, which isn't known before a step."""
+        if self._outer_context is not None:
+            self._outer_context.count_shape(val)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Bring values in without counting them, as those that TensorFlow doesn't need."""
+        outer = nullcontext() if self._outer_context is None else self._outer_context.uncounted()
+        with outer:
+            yield
+
     def AddOp(self, op: Operation) -> None:
         """Take in an operation that was made while this context was open."""
         raise NotImplementedError
@@ -151,6 +168,8 @@ class CondContext(ControlFlowContext):
     `pivot` is a tensor that is alive only if the branch is taken.
     """
 
+    border_nodes = 1  # how many operations bring a value in, as TensorFlow counts
+
     def __init__(self, pred: Tensor, pivot: Tensor, branch: int, name: str | None = None) -> None:
         super().__init__(pred.graph, name or pred.graph.unique_name("cond_text"))
         self._pred = pred
@@ -179,7 +198,10 @@ class CondContext(ControlFlowContext):
         if val.name in self._values:
             return self._external_values.get(val.name, val)
         outer = self._outer(val)
-        with self.graph.control_dependencies(None):
+        with (
+            self.graph.counted_at_border(self.border_nodes),
+            self.graph.control_dependencies(None),
+        ):
             inner = switch(outer, self._pred)[self._branch]
         inner.op._set_control_flow_context(self)
         self.graph.prevent_fetching(inner.op)
@@ -327,9 +349,16 @@ class WhileContext(ControlFlowContext):
             return self._external_values.get(val.name, val)
         self._values.add(val.name)
         outer = self._outer_context.AddValue(val) if self._outer_context else val
-        inner = self.enter(outer, is_constant=True)
+        with self.graph.counted_at_border(1):
+            inner = self.enter(outer, is_constant=True)
         self._external_values[val.name] = inner
         return inner
+
+    def count_value(self, val: Tensor) -> None:
+        if val.name not in self._values and val.op._control_flow_context is not self:
+            super().count_value(val)
+            with self.graph.counted_at_border(1):
+                pass
 
     def enter(self, outer: Tensor, is_constant: bool) -> Tensor:
         """Bring a tensor of the outer context into the loop."""

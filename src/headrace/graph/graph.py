@@ -3,6 +3,12 @@ order, as a GraphDef.
 
 State: `_operations` in the order of creation and by name; the names in use; collections; versions;
 the scopes open in each thread. A lock guards creation, so many threads may build one graph.
+
+Random operations without a seed of their own get one from the number of operations before them, as
+in TensorFlow: `_last_id`. Programs that seed each graph once therefore draw TensorFlow's numbers
+only if every function adds as many operations here as there. Where ours adds others, mostly fewer
+(some gradients, loops of gradients), it builds them within `counted_as(n)`, n being the number that
+TensorFlow 1.15 adds. So `_last_id` counts TensorFlow's operations, `version` counts ours.
 """
 
 from __future__ import annotations
@@ -35,6 +41,15 @@ _VALID_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 _VALID_SCOPE = re.compile(r"[A-Za-z0-9_.\-/]*")
 
 
+class Count:
+    """How many operations a block counts as (see Graph.counted_as)."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+
 @export("Graph")
 class Graph:
     """A dataflow graph: operations, and tensors that flow between them."""
@@ -57,6 +72,9 @@ class Graph:
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
+        self._ahead = 0  # how many operations more TensorFlow would have made by now
+        self._borders = 0  # how many operations contexts have made at their borders, so counted
+        self._settled: set[Any] = set()
         self.queue_runners_started = False
         self.mixed_precision = False  # whether contractions of its steps compute in bfloat16
         self.mutations = 0  # changes to operations that plans may already contain
@@ -198,7 +216,41 @@ class Graph:
 
     @property
     def _last_id(self) -> int:
-        return len(self._operations)
+        """The number of operations that TensorFlow would have made so far."""
+        return len(self._operations) + self._ahead
+
+    @contextmanager
+    def counted_as(self, count: int = 0, borders: bool = True) -> Iterator[Count]:
+        """Count the operations made inside as so many, which is how many TensorFlow makes for the
+        same purpose. The number may still be changed inside; an outer block decides for inner ones.
+
+        What contexts make at their borders, to bring values in, comes on top, unless not `borders`.
+        """
+        start, before = self._last_id, self._borders
+        found = Count(count)
+        try:
+            yield found
+        finally:
+            if not borders:
+                self._borders = before
+            end = start + found.count + self._borders - before
+            self._ahead = end - len(self._operations)
+
+    @contextmanager
+    def counted_at_border(self, count: int) -> Iterator[None]:
+        """Count the operations made inside, by which a context brings a value in, as so many."""
+        with self.counted_as(count, borders=False):
+            yield
+        self._borders += count
+
+    def settles(self, question: Any) -> bool:
+        """Whether a question about static shapes is new to this graph. TensorFlow adds operations
+        to answer some of them, and keeps the answers.
+        """
+        with self._lock:
+            new = question not in self._settled
+            self._settled.add(question)
+            return new
 
     def operation_seed(self) -> int:
         """The seed of a new random operation that isn't given one, where the graph has a seed."""

@@ -20,6 +20,7 @@ from headrace.graph.pointwise import rounded_once
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.elementwise import unary_op
 from headrace.ops.samples import r, unary
@@ -86,6 +87,7 @@ def _piecewise_constant_slope(name: str) -> Any:
     not move with the second.
     """
 
+    @counted(4)
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         features = op.inputs[1]
         return getattr(b, name)(grad, features), b.zeros_like(features)
@@ -218,6 +220,7 @@ def _leaky_relu_grad(gradients: np.ndarray, features: np.ndarray, *, alpha: floa
     return np.where(features > 0, gradients, gradients * gradients.dtype.type(alpha))
 
 
+@counted(4)
 def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     features = op.inputs[1]
     alpha = op.get_attr("alpha")
@@ -369,7 +372,7 @@ def _softplus(x: np.ndarray) -> np.ndarray:
     "Softplus",
     "{floats}",
     _softplus,
-    lambda b, op, dy: b.softplus_grad(dy, op.inputs[0]),
+    lambda b, op, dy: b.multiply(dy, b.sigmoid(op.inputs[0])),
     signature=_SIGNATURE,
     samples=unary(),
     lower=rounded_once(_softplus_lowered),

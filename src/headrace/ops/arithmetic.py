@@ -1,6 +1,6 @@
 """Arithmetic of two numbers, element by element with broadcasting, and sums of many tensors.
 
-Every gradient comes back through `b.sum_to`, which undoes the broadcasting.
+Every gradient comes back through `b.unbroadcast`, which undoes the broadcasting.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
@@ -19,7 +20,9 @@ from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
+from headrace.ops.broadcasting import same_shapes, settle_axes
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r
 from headrace.ops.simplify import (
@@ -93,18 +96,21 @@ def _sub_simplify(node: Node) -> Answer:
 
 
 def _add_gradient(b: Any, op: Any, dz: Any) -> Any:
-    x, y = op.inputs
-    return b.sum_to(dz, x, y), b.sum_to(dz, y, x)
+    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+    return to_x(dz), to_y(dz)
 
 
 def _sub_gradient(b: Any, op: Any, dz: Any) -> Any:
-    x, y = op.inputs
-    return b.sum_to(dz, x, y), b.sum_to(b.negative(dz), y, x)
+    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+    return to_x(dz), to_y(b.negative(dz))
 
 
 def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
-    return b.sum_to(b.multiply(dz, b.conj(y)), x, y), b.sum_to(b.multiply(b.conj(x), dz), y, x)
+    if same_shapes(x, y, dz) and dz.dtype not in (dtypes.float32, dtypes.int32):
+        settle_axes(x, y)  # only of these types does TensorFlow compare the shapes first
+    to_x, to_y = b.unbroadcast(x, y, dz)
+    return to_x(b.multiply(dz, b.conj(y))), to_y(b.multiply(b.conj(x), dz))
 
 
 @export("add", "math.add")
@@ -173,9 +179,11 @@ def _mul_no_nan(x: Any, y: Any) -> Any:
     return zero_where(y == 0, np.multiply(x, y))
 
 
+@counted(lambda op, dz: 2 if same_shapes(*op.inputs, dz) else 9)
 def _mul_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
-    return b.sum_to(b.mul_no_nan(dz, b.conj(y)), x), b.sum_to(b.mul_no_nan(b.conj(x), dz), y)
+    to_x, to_y = b.unbroadcast(x, y, dz if same_shapes(x, y, dz) else None)
+    return to_x(b.mul_no_nan(dz, b.conj(y))), to_y(b.mul_no_nan(b.conj(x), dz))
 
 
 @binary_op(
@@ -209,7 +217,8 @@ def _squared_difference(x: Any, y: Any) -> Any:
 def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     slope = b.multiply(b.multiply(b.constant(2, dz.dtype.base_dtype), dz), b.subtract(x, y))
-    return b.sum_to(slope, x, y), b.sum_to(b.negative(slope), y, x)
+    to_x, to_y = b.unbroadcast(x, y, dz)
+    return to_x(slope), to_y(b.negative(slope))
 
 
 @export("squared_difference", "math.squared_difference")
@@ -346,14 +355,13 @@ def accumulate_n(
 
 
 def _extremum_gradient(chosen: str) -> Any:
+    @counted(13)
     def gradient(b: Any, op: Any, dz: Any) -> Any:
         x, y = op.inputs
         takes_x = getattr(b, chosen)(x, y)
         zeros = b.zeros_like(dz)
-        return (
-            b.sum_to(b.where(takes_x, dz, zeros), x, y),
-            b.sum_to(b.where(takes_x, zeros, dz), y, x),
-        )
+        to_x, to_y = b.unbroadcast(x, y)
+        return to_x(b.where(takes_x, dz, zeros)), to_y(b.where(takes_x, zeros, dz))
 
     return gradient
 
@@ -418,7 +426,10 @@ def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
         b.not_equal(x, b.zeros_like(x)) if x.dtype.is_complex else b.greater(x, b.zeros_like(x))
     )
     log = b.where(inside, b.log(b.where(inside, x, b.ones_like(x))), b.zeros_like(x))
-    return b.sum_to(dx, op.inputs[0]), b.sum_to(b.multiply(b.multiply(dz, z), log), op.inputs[1])
+    if same_shapes(*op.inputs, dz):
+        settle_axes(*op.inputs)
+    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+    return to_x(dx), to_y(b.multiply(b.multiply(dz, z), log))
 
 
 @binary_op(
@@ -447,10 +458,12 @@ def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
         return pow_op(x, y, name=scope)
 
 
+@counted(7)
 def _atan2_gradient(b: Any, op: Any, dz: Any) -> Any:
     y, x = op.inputs
     scaled = b.realdiv(dz, b.add_v2(b.square(x), b.square(y)))
-    return b.sum_to(b.multiply(x, scaled), y), b.sum_to(b.negative(b.multiply(y, scaled)), x)
+    to_y, to_x = b.unbroadcast(y, x)
+    return to_y(b.multiply(x, scaled)), to_x(b.negative(b.multiply(y, scaled)))
 
 
 @export("atan2", "math.atan2")

@@ -5,31 +5,82 @@ The gradient of a broadcast input is the sum over the axes that it was stretched
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from headrace.core.shapes import TensorShape
+from headrace.core.shapes import TensorShape, broadcast
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Tensor
 from headrace.ops.convert import convert_to_tensor
+from headrace.ops.counted import broadcast_nodes
 from headrace.ops.define import b, composed, define
 
-__all__ = ["sum_to"]
+__all__ = ["same_shapes", "settle_axes", "sum_to", "unbroadcast"]
+
+
+Restore = Callable[[Any], Tensor]
 
 
 @composed
-def sum_to(grad: Any, like: Tensor, other: Tensor | None = None) -> Tensor:
-    """Return `grad` summed over the axes along which `like` was broadcast to its shape.
+def unbroadcast(x: Tensor, y: Tensor, dz: Any = None) -> tuple[Restore, Restore]:
+    """Return two functions of a gradient that has the shape of `x op y`: they sum it over the axes
+    along which x, or y, was stretched.
 
-    `other` is what `like` was broadcast against, if one tensor: then static shapes tell more.
+    Ops whose gradients look at static shapes in TensorFlow give the gradient of their result too,
+    `dz`. Where these shapes tell everything, no axes are computed in a step.
     """
-    if isinstance(grad, IndexedSlices):
-        grad = convert_to_tensor(grad)
-    if like is other:
-        return grad
-    axes = _stretched_axes(like.shape.sizes, grad.shape.sizes, other)
+    if _is_known(x, y) and (isinstance(dz, Tensor) or x.graph.executes):
+        if not same_shapes(x, y, dz):
+            settle_axes(x, y)
+        shape = broadcast(x.shape, y.shape)
+        return _to_known(x.shape, shape), _to_known(y.shape, shape)
+    optimize = not isinstance(dz, Tensor)
+    shapes = [b.shape_internal(t, optimize=optimize) for t in (x, y)]
+    axes = broadcast_gradient_args(*shapes)
+    return _to_computed(shapes[0], axes[0]), _to_computed(shapes[1], axes[1])
+
+
+def same_shapes(*tensors: Any) -> bool:
+    """Whether all are tensors of one known shape."""
+    return _is_known(*tensors) and len({t.shape.sizes for t in tensors}) == 1
+
+
+def settle_axes(x: Tensor, y: Tensor) -> None:
+    """Count what TensorFlow makes to find out how two known shapes broadcast."""
+    with x.graph.counted_as(broadcast_nodes(x.graph, x.shape.sizes, y.shape.sizes)):
+        return
+
+
+def _is_known(*tensors: Any) -> bool:
+    return all(isinstance(t, Tensor) and t.shape.is_fully_defined() for t in tensors)
+
+
+def _to_known(shape: TensorShape, target: TensorShape) -> Restore:
+    if shape.sizes == target.sizes:
+        return _dense
+    sizes = shape.as_list()
+    leading = len(target) - len(sizes)
+    stretched = zip([1] * leading + sizes, target.as_list(), strict=True)
+    axes = [axis for axis, (m, n) in enumerate(stretched) if axis < leading or m != n]
+    return lambda grad: b.reshape(b.reduce_sum(_dense(grad), axes), sizes)
+
+
+def _to_computed(shape: Tensor, axes: Tensor) -> Restore:
+    return lambda grad: b.reshape(b.reduce_sum(_dense(grad), axes), shape)
+
+
+def _dense(grad: Any) -> Tensor:
+    return convert_to_tensor(grad) if isinstance(grad, IndexedSlices) else grad
+
+
+@composed
+def sum_to(grad: Tensor, like: Tensor) -> Tensor:
+    """Return `grad` summed over the axes along which `like` was broadcast to its shape."""
+    grad = _dense(grad)
+    axes = _stretched_axes(like.shape.sizes, grad.shape.sizes)
     if axes is None:
         shape = b.shape(like)
         reduced, _ = broadcast_gradient_args(shape, b.shape(grad))
@@ -41,7 +92,7 @@ def sum_to(grad: Any, like: Tensor, other: Tensor | None = None) -> Tensor:
     return total if len(axes) + len(sizes) == len(grad.shape) else b.reshape(total, sizes)
 
 
-def _stretched_axes(source: Any, target: Any, other: Tensor | None) -> list[int] | None:
+def _stretched_axes(source: Any, target: Any) -> list[int] | None:
     """The axes of `target` to sum over to come back to `source`; None if only a step can tell."""
     if source is None or target is None:
         return None
@@ -50,19 +101,11 @@ def _stretched_axes(source: Any, target: Any, other: Tensor | None) -> list[int]
     for axis, (m, n) in enumerate(zip(source, target[leading:]), leading):
         if m == 1 and n != 1:
             axes.append(axis)
-        elif m is None and n != 1 and not _is_one(other, axis - len(target)):
+        elif m is None and n != 1:
             return None
     if len(axes) > leading and None in source:
         return None  # a reshape will be needed, and only a step knows to what
     return axes
-
-
-def _is_one(other: Tensor | None, axis: int) -> bool:
-    """Whether `other` is known not to stretch anything along an axis, counted from the end."""
-    if other is None or other.shape.sizes is None:
-        return False
-    sizes = other.shape.sizes
-    return -axis > len(sizes) or sizes[axis] == 1
 
 
 def _checked_vectors(*shapes: np.ndarray) -> None:

@@ -89,7 +89,8 @@ def _complex(real: Any, imag: Any, *, Tout: dtypes.DType) -> Any:
 
 def _complex_gradient(b: Any, op: Any, dz: Any) -> Any:
     real, imag = op.inputs
-    return b.sum_to(b.real(dz), real), b.sum_to(b.imag(dz), imag)
+    to_real, to_imag = b.unbroadcast(real, imag)
+    return to_real(b.real(dz)), to_imag(b.imag(dz))
 
 
 @define(

@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.ops import conv_kernels, nn_native
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.samples import r
 from headrace.ops.window_anchors import convolution
@@ -169,7 +170,7 @@ def _samples_2d(*build: Any) -> list[Sample]:
     infer=_forward_infer(),
     kernel=conv_kernels.conv2d,
     native=nn_native.conv2d,
-    gradient=_FORWARD_2D,
+    gradient=counted(3, _FORWARD_2D, reads=lambda op: op.inputs),
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
     lower=convolution("forward"),

@@ -13,6 +13,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import ctc_kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.losses import is_zero
 from headrace.ops.samples import r
@@ -43,6 +44,7 @@ def _loss_infer(
     return [batch, inputs[:1].concatenate(batch).concatenate(inputs[2:])]
 
 
+@counted(4)
 def _loss_gradient(b: Any, op: Any, grad_loss: Any, grad_gradient: Any) -> Any:
     if not is_zero(grad_gradient):
         raise LookupError(

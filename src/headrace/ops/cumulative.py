@@ -18,6 +18,7 @@ from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, typed
 
@@ -114,6 +115,7 @@ def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running sum along an axis."""
 
 
+@counted(4)
 def _cumprod_gradient(b: Any, op: Any, dy: Any) -> Any:
     """Element i is a factor of every product that it enters: sum dy * product / x_i over those."""
     x, y = b.conj(op.inputs[0]), b.conj(op.outputs[0])

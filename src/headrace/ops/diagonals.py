@@ -18,6 +18,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise, Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 
@@ -148,6 +149,14 @@ def _matrix_set_diag_infer(c: Any, x: TensorShape, diagonal: TensorShape) -> Any
     return x.merge_with((*diagonal.sizes[:-1], None, None))
 
 
+def _set_diag_nodes(op: Any, grad: Any) -> int:
+    x, diagonal = (t.shape for t in op.inputs)
+    if x.ndims is not None and diagonal.ndims is not None:
+        x = x[:-2].merge_with(diagonal[:-1]).concatenate(x[-2:])
+    return 3 if x.is_fully_defined() else 21
+
+
+@counted(_set_diag_nodes)
 def _matrix_set_diag_gradient(b, op, grad):
     diagonal = op.inputs[1]
     return b.matrix_set_diag(grad, b.zeros_like(diagonal)), b.matrix_diag_part(grad)
@@ -385,6 +394,7 @@ def _matrix_diag_v2_infer(c: Any, diagonal: TensorShape, *others: TensorShape) -
     return (*batch, *_matrix_sizes(longest, *limits, int(rows), int(columns)))
 
 
+@counted(1)
 def _matrix_diag_v2_gradient(b, op, grad):
     diagonal, k = op.inputs[:2]
     inside = b.matrix_diag_part_v2(grad, k, b.zeros([], grad.dtype))
@@ -437,6 +447,7 @@ def _matrix_diag_part_v2_infer(c: Any, x: TensorShape, *others: TensorShape) -> 
     return (*batch, longest) if lower == upper else (*batch, upper - lower + 1, longest)
 
 
+@counted(lambda op, grad: 1 if op.inputs[0].shape[-2:].is_fully_defined() else 2)
 def _matrix_diag_part_v2_gradient(b, op, grad):
     x, k, _ = op.inputs
     inside = b.matrix_set_diag_v2(b.zeros_like(x), grad, k)
@@ -487,17 +498,20 @@ def _matrix_set_diag_v2_infer(c: Any, x: TensorShape, diagonal: TensorShape, k: 
     return x.merge_with((*batch, None, None))
 
 
+@counted(lambda op, grad: 3 if op.inputs[1].shape.is_fully_defined() else 70)
+def _matrix_set_diag_v2_gradient(b, op, grad):
+    _, diagonal, k = op.inputs
+    outside = b.matrix_set_diag_v2(grad, b.zeros_like(diagonal), k)
+    return outside, b.matrix_diag_part_v2(grad, k, b.zeros([], grad.dtype)), None
+
+
 @define(
     "MatrixSetDiagV2",
     "input: T, diagonal: T, k: int32 -> output: T",
     "T: type",
     infer=_matrix_set_diag_v2_infer,
     kernel=_matrix_set_diag_v2,
-    gradient=lambda b, op, grad: (
-        b.matrix_set_diag_v2(grad, b.zeros_like(op.inputs[1]), op.inputs[2]),
-        b.matrix_diag_part_v2(grad, op.inputs[2], b.zeros([], grad.dtype)),
-        None,
-    ),
+    gradient=_matrix_set_diag_v2_gradient,
     samples=[
         Sample(r(3, 3), r(3), 0),
         Sample(r(2, 3, 4), r(2, 3), 1),

@@ -17,6 +17,7 @@ from headrace.graph.schema import Schema
 from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed
 from headrace.ops.samples import r, typed
 from headrace.ops.simplify import neutral, one
@@ -112,25 +113,31 @@ def _floor_mod_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
     return None if x.is_floating else _integers("remainder", e, x, y, site)
 
 
+@counted(lambda op, dz: 12 + 2 * is_complex(op))
 def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.realdiv(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
-    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dx), to_y(dy)
 
 
+@counted(10)
 def _floor_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
     """The gradient of x - floor(x / y) y: the quotient is constant nearly everywhere."""
     x, y = op.inputs
     dy = b.multiply(dz, b.negative(b.floor_div(x, y)))
-    return b.sum_to(dz, x, y), b.sum_to(dy, y, x)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dz), to_y(dy)
 
 
+@counted(10)
 def _truncate_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
     """The gradient of x - k y, where k, a whole number, is constant nearly everywhere."""
     x, y = op.inputs
     k = b.realdiv(b.subtract(x, op.outputs[0]), y)
-    return b.sum_to(dz, x, y), b.sum_to(b.negative(b.multiply(dz, k)), y, x)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dz), to_y(b.negative(b.multiply(dz, k)))
 
 
 @export("realdiv")
@@ -210,11 +217,13 @@ def _div_no_nan(x: Any, y: Any) -> Any:
     return zero_where(y == 0, np.divide(x, y))
 
 
+@counted(lambda op, dz: 12 + 2 * is_complex(op))
 def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.div_no_nan_op(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
-    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dx), to_y(dy)
 
 
 @binary_op(
@@ -230,12 +239,14 @@ def div_no_nan_op(x, y, name=None):
     """Return x / y, and 0 where y is 0."""
 
 
+@counted(lambda op, dz: 17 + (dz.dtype is not dtypes.float32))
 def _xdivy_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
     dx = b.multiply(dz, b.conj(b.xdivy(nonzero, y)))
     dy = b.multiply(dz, b.conj(b.xdivy(b.negative(x), b.square(y))))
-    return b.sum_to(dx, x, y), b.sum_to(dy, y, x)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dx), to_y(dy)
 
 
 @export("math.xdivy")

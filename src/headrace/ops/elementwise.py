@@ -22,6 +22,7 @@ from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arithmetic import zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import composed, define
 from headrace.ops.samples import pairs, r, typed, unary
 from headrace.ops.simplify import cancels_itself
@@ -120,6 +121,7 @@ def abs_op(x, name=None):
     """Return the magnitude of x."""
 
 
+@counted(6)
 def _complex_abs_gradient(b: Any, op: Any, dy: Any) -> Any:
     """dy * x / |x|, and 0 where x is 0, whatever dy is there."""
     zeros = b.zeros_like(dy)
@@ -159,7 +161,7 @@ def abs(x: Any, name: str | None = None) -> Tensor:
     "Sign",
     _NUMBERS,
     sign_of,
-    lambda b, op, dy: b.zeros_like(op.inputs[0]),
+    counted(3, lambda b, op, dy: b.zeros_like(op.inputs[0])),
     lower=lambda e, x: e.sign(x),
 )
 def sign(x, name=None):
@@ -281,6 +283,7 @@ def slope_op(
     )
 
 
+@counted(lambda op, dz: 5 + is_complex(op))
 def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
     y, dy = op.inputs
     cy = b.conj(y)
@@ -402,6 +405,7 @@ def round(x: Any, name: str | None = None) -> Tensor:
     return x if x.dtype.is_integer else round_op(x, name=name)
 
 
+@counted(13)
 def _nextafter_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, direction = op.inputs
     return b.sum_to(dz, x), b.zeros_like(direction)

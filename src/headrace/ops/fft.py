@@ -19,6 +19,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -112,6 +113,7 @@ def _forward_gradient(inverse: str, rank: int) -> Any:
 
 
 def _inverse_gradient(forward: str, rank: int) -> Any:
+    @counted(13)
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         ahead = getattr(b, forward)(grad)
         return b.divide(ahead, _count(b, grad, rank, grad.dtype))
@@ -125,9 +127,15 @@ def _fit(b: Any, x: Any, shape: Any) -> Any:
     return b.pad(x, b.stack([b.zeros_like(missing), missing], axis=1))
 
 
+def _unknown_rank(op: Any, nodes: int) -> int:
+    """The operations that TensorFlow makes to find out a rank, if that isn't known."""
+    return nodes if op.inputs[0].shape.ndims is None else 0
+
+
 def _real_gradient(inverse: str, rank: int) -> Any:
     """The real part of the inverse transform of the half spectrum's gradient, times the size."""
 
+    @counted(lambda op, grad: (49 if rank == 1 else 107) + _unknown_rank(op, 37))
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         x, length = op.inputs
         batch = b.shape(x)[:-rank]
@@ -142,6 +150,7 @@ def _real_gradient(inverse: str, rank: int) -> Any:
 def _inverse_real_gradient(forward: str, rank: int) -> Any:
     """The transform of the signal's gradient; what stands for two elements counts twice."""
 
+    @counted(lambda op, grad: 44 + _unknown_rank(op, 27))
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         x, length = op.inputs
         spectrum = getattr(b, forward)(grad, length)

@@ -11,6 +11,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops import fractional_pool_kernels
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.fractional_pool_kernels import fractional_size, pooling_sequence
 from headrace.ops.philox import PhiloxState
@@ -129,11 +130,14 @@ def fractional_max_pool(
     _ATTRIBUTES,
     infer=_infer,
     kernel=_pooling(fractional_pool_kernels.fractional_avg_pool),
-    gradient=lambda b, op, dy, *_: b.fractional_avg_pool_grad(
-        b.cast(b.shape(op.inputs[0]), "int64"),
-        dy,
-        *op.outputs[1:],
-        overlapping=op.get_attr("overlapping"),
+    gradient=counted(
+        2,
+        lambda b, op, dy, *_: b.fractional_avg_pool_grad(
+            b.cast(b.shape(op.inputs[0]), "int64"),
+            dy,
+            *op.outputs[1:],
+            overlapping=op.get_attr("overlapping"),
+        ),
     ),
     effect=Effect.RANDOM,
     samples=[

@@ -16,6 +16,7 @@ from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops import norm_kernels
 from headrace.ops.convert import convert_to_tensor
+from headrace.ops.counted import broadcast_nodes, counted, reduce_nodes
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -67,6 +68,11 @@ def _options(op: Any) -> dict[str, Any]:
     return {k: op.get_attr(k) for k in ("epsilon", "data_format", "is_training")}
 
 
+def _is_transposed(op: Any) -> bool:
+    """Whether TensorFlow transposes for the gradient of this operation."""
+    return op._attrs["data_format"] == "NCHW" and not op._attrs["is_training"]
+
+
 def _gradient(name: str) -> Any:
     """The gradient of a version, by the name of its gradient op's builder.
 
@@ -74,6 +80,7 @@ def _gradient(name: str) -> Any:
     reserved, else those it was given.
     """
 
+    @counted(lambda op, *grads: 7 if _is_transposed(op) else 1)
     def gradient(b: Any, op: Any, dy: Any, *_: Any) -> Any:
         x, scale, _, mean, variance = op.inputs
         spaces = list(op.outputs[3:])
@@ -85,6 +92,27 @@ def _gradient(name: str) -> Any:
     return gradient
 
 
+def _grad_nodes(op: Any, *grads: Any) -> int:
+    """How many operations TensorFlow makes for second derivatives, of which some only once for each
+    shape.
+    """
+    graph, shape, channels = op.graph, op.inputs[1].shape, op.inputs[2].shape
+    first, training = op._attrs["data_format"] == "NCHW", op._attrs["is_training"]
+    more = (11 if training else 18) if first else 0
+    if not (shape.is_fully_defined() and channels.is_fully_defined()):
+        if not training:
+            return 80 + more
+        known = shape.ndims is not None and shape[1 if first else -1].value is not None
+        return more + (258 if channels.is_fully_defined() else 265 if known else 279)
+    along = (1, *channels.sizes, 1, 1) if first else channels.sizes
+    asked = broadcast_nodes(graph, shape.sizes, along)
+    asked += reduce_nodes(graph, shape.sizes, (0, 2, 3) if first else (0, 1, 2))
+    if training:
+        asked += broadcast_nodes(graph, along, shape.sizes)
+    return asked + more + (114 if training else 31)
+
+
+@counted(_grad_nodes)
 def _grad_gradient(b: Any, op: Any, grad_dx: Any, grad_dscale: Any, grad_doffset: Any, *_: Any):
     """The second derivatives, for the incoming gradient, x and scale.
 

@@ -16,6 +16,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.samples import r
@@ -95,6 +96,14 @@ def _gather_batch(params: np.ndarray, indices: np.ndarray, at: int, batch: int) 
     )
 
 
+def _gather_nodes(op: Operation, dy: Any) -> int:
+    if op._attrs["batch_dims"]:
+        return 96
+    at = constant_value(op.inputs[2])
+    return 13 if at is not None and int(at) == 0 else 55
+
+
+@counted(_gather_nodes)
 def _gather_gradient(b: Any, op: Operation, dy: Any) -> Any:
     params, indices, axis = op.inputs
     at = constant_value(axis)
@@ -162,6 +171,7 @@ def _gather_old_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return _gather_kernel(params, indices, np.array(0), batch_dims=0)
 
 
+@counted(13)
 def _gather_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     params, indices = op.inputs
     return _rows_gradient(b, params, indices, dy), None

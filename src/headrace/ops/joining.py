@@ -20,6 +20,7 @@ from headrace.graph.lowering import Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.shapes import shape
@@ -132,6 +133,26 @@ def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:
     return all_known(v.shape.sizes[int(at)] if v.shape.sizes else None for v in values)
 
 
+def _concat_nodes(values: list[Tensor], dy: Any) -> int:
+    """How many operations TensorFlow makes: it asks for one shape after the other, and for all of
+    them in a step as soon as one isn't known; then it slices.
+    """
+    known = [v.shape.is_fully_defined() for v in values]
+    shapes = len(values) if all(known) else known.index(False) + 2
+    if isinstance(dy, IndexedSlices):
+        return 3 + shapes + 13 * len(values)
+    return 3 + shapes + len(values)
+
+
+def _taken(values: list[Tensor], axis: Tensor) -> list[Tensor]:
+    """What TensorFlow's gradient takes: all of the values, if the shape of one isn't known."""
+    return [axis] if all(v.shape.is_fully_defined() for v in values) else [axis, *values]
+
+
+@counted(
+    lambda op, dy: _concat_nodes(op.inputs[:-1], dy),
+    reads=lambda op: _taken(op.inputs[:-1], op.inputs[-1]),
+)
 def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
     *values, axis = op.inputs
     return (*_cut_apart(b, values, axis, dy), None)
@@ -187,6 +208,10 @@ def _concat_old_infer(c: Any, axis: TensorShape, shapes: list[TensorShape]) -> A
     return _concat_shape(shapes, c.value(0))
 
 
+@counted(
+    lambda op, dy: _concat_nodes(op.inputs[1:], dy),
+    reads=lambda op: _taken(op.inputs[1:], op.inputs[0]),
+)
 def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     axis, *values = op.inputs
     return (None, *_cut_apart(b, values, axis, dy))
@@ -427,6 +452,7 @@ def _tile_view(site: Site) -> View:
     return View(tuple(sizes), tuple(strides))
 
 
+@counted(12, reads=lambda op: op.inputs[1:], shapes=lambda op: op.inputs[:1])
 def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
     x, multiples = op.inputs
     sizes = b.shape(x, out_type=multiples.dtype)

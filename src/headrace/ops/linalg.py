@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
+from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import define
 from headrace.ops.samples import r
 
@@ -76,6 +78,11 @@ def _times_inverse_adjoint(b: Any, x: Any, triangle: Any, lower: bool) -> Any:
     return b.adjoint(b.matrix_triangular_solve(triangle, b.adjoint(x), lower=lower))
 
 
+def _cholesky_nodes(op, grad):
+    return 45 if op.inputs[0].shape.ndims is None else 33 + 2 * is_complex(op)
+
+
+@counted(_cholesky_nodes)
 def _cholesky_gradient(b, op, grad):
     """L^-H P L^-1, made self-adjoint; P is the lower triangle of L^H grad, its diagonal halved."""
     factor = op.outputs[0]
@@ -191,6 +198,16 @@ def _svd_infer(c: Any, x: TensorShape) -> Any:
     return [values, batch.concatenate((m, p)), batch.concatenate((n, p))]
 
 
+def _svd_nodes(op, *grads):
+    if not op._attrs["compute_uv"]:
+        return 4
+    rows, columns = op.inputs[0].shape.as_list()[-2:] if op.inputs[0].shape.ndims else (None, None)
+    if rows is None or columns is None or rows == columns:
+        return 54
+    return (62 if rows < columns else 64) + 11 * op._attrs["full_matrices"]
+
+
+@counted(_svd_nodes)
 def _svd_gradient(b, op, ds, du, dv):
     """Townsend's "Differentiating the singular value decomposition" (2016), for real matrices.
 
@@ -271,6 +288,12 @@ def _eig_infer(c: Any, x: TensorShape) -> Any:
     return [values, square if c.attrs["compute_v"] else (0,)]
 
 
+def _eig_nodes(op, *grads):
+    more = 12 if op.inputs[0].shape.ndims is None else 2 * is_complex(op)
+    return 14 + 10 * op._attrs["compute_v"] + more
+
+
+@counted(_eig_nodes)
 def _eig_gradient(b, op, de, dv):
     (x,) = op.inputs
     if op._attrs["compute_v"]:
@@ -352,6 +375,7 @@ def _spread(b: Any, x: Any) -> Any:
     return b.expand_dims(b.expand_dims(x, -1), -1)
 
 
+@counted(8)
 def _determinant_gradient(b, op, grad):
     scale = b.multiply(grad, b.conj(op.outputs[0]))
     return b.multiply(_spread(b, scale), b.matrix_inverse(op.inputs[0], adjoint=True))
@@ -378,8 +402,11 @@ def matrix_determinant(input, name=None):
     "T: {float16|float32|float64|complex64|complex128}",
     infer=lambda c, x: [_batch_infer(c, x)] * 2,
     kernel=kernels.log_determinant,
-    gradient=lambda b, op, _, grad: b.multiply(
-        _spread(b, grad), b.matrix_inverse(op.inputs[0], adjoint=True)
+    gradient=counted(
+        7,
+        lambda b, op, _, grad: b.multiply(
+            _spread(b, grad), b.matrix_inverse(op.inputs[0], adjoint=True)
+        ),
     ),
     samples=[Sample(r(3, 3)), Sample(r(2, 2, 2)), Sample([[1.0, 2.0], [2.0, 4.0]])],
 )
@@ -467,6 +494,14 @@ def _solve_ls_infer(c: Any, matrix: TensorShape, rhs: TensorShape, regularizer: 
     return left[0].merge_with(right[0]).concatenate((left[2], right[2]))
 
 
+def _solve_ls_nodes(op, grad):
+    rows, columns = op.inputs[0].shape.as_list()[-2:] if op.inputs[0].shape.ndims else (0, 0)
+    tall = None in (rows, columns) or rows >= columns
+    cast = op.inputs[0].dtype is not dtypes.float64
+    return (31 if tall else 32) + cast + 3 * is_complex(op)
+
+
+@counted(_solve_ls_nodes)
 def _solve_ls_gradient(b, op, grad):
     """By the normal equations N x = A^H b, or x = A^H y with N y = b where A is wide."""
     if not op._attrs["fast"]:

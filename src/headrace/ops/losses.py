@@ -21,6 +21,7 @@ from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.softmax import shifted_exp
@@ -77,7 +78,9 @@ def is_zero(gradient: Tensor) -> bool:
     """Whether a gradient is zeros that were made because nothing uses the output."""
     if gradient.op.type in ("Fill", "ZerosLike"):
         value = constant_value(gradient.op.inputs[-1])
-        return gradient.op.type == "ZerosLike" or (value is not None and not value.any())
+        is_empty = 0 in (gradient.shape.sizes or ())
+        zeros = is_empty or (value is not None and not value.any())
+        return gradient.op.type == "ZerosLike" or zeros
     value = constant_value(gradient)
     return value is not None and not value.any()
 
@@ -93,6 +96,10 @@ def _through_softmax(b: Any, grad: Tensor, logits: Tensor) -> Tensor:
     return b.multiply(b.subtract(grad, mean), probabilities)
 
 
+@counted(
+    lambda op, grad_loss, grad_backprop: 8 if is_zero(grad_backprop) else 18,
+    reads=lambda op: [op.inputs[0], op.outputs[1]],
+)
 def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
     logits, labels = op.inputs
     backprop = op.outputs[1]
@@ -155,6 +162,7 @@ def _sparse_cross_entropy_infer(c: Any, features: TensorShape, labels: TensorSha
     return [rows, rows.concatenate(features[1:])]
 
 
+@counted(4)
 def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
     logits = op.inputs[0]
     for_logits = _scaled_rows(grad_loss, op.outputs[1])

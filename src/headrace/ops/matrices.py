@@ -20,7 +20,9 @@ from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
+from headrace.ops.broadcasting import same_shapes
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -234,6 +236,16 @@ def _sparse_mat_mul(x, y, *, transpose_a, transpose_b):
     return _mat_mul(x, y, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
+def _sparse_mat_mul_nodes(op, grad):
+    """TensorFlow transposes a second factor by an operation, which needs more if a rank is open."""
+    x, y = op.inputs
+    casts = sum(t.dtype is not dtypes.float32 for t in op.inputs)
+    transposed = {(False, False): [y], (True, True): [grad, x], (True, False): [grad]}
+    second = transposed.get(_transposes(op), [])
+    return 2 + casts + sum(2 if t.shape.ndims is not None else 8 for t in second)
+
+
+@counted(_sparse_mat_mul_nodes)
 def _sparse_mat_mul_gradient(b, op, grad):
     x, y = (b.cast(t, dtypes.float32) for t in op.inputs)
     found = _product_gradients(b.mat_mul, x, y, grad, *_transposes(op))
@@ -288,6 +300,7 @@ def _adjoint_gradients(op: Any, grad: Any) -> Any:
     return _product_gradients(product, x, y, grad, op._attrs["adj_x"], op._attrs["adj_y"])
 
 
+@counted(lambda op, grad: 2 if same_shapes(*op.inputs) else 17)
 def _batch_mat_mul_v2_gradient(b, op, grad):
     dx, dy = _adjoint_gradients(op, grad)
     return b.sum_to(dx, op.inputs[0]), b.sum_to(dy, op.inputs[1])

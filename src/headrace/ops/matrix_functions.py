@@ -11,6 +11,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed, define
 from headrace.ops.linalg import equal_sizes, square_infer
 from headrace.ops.samples import r
@@ -69,6 +70,10 @@ def matrix_logarithm(input, name=None):
     """Return the principal logarithm of each matrix."""
 
 
+def _square_root_nodes(op: Any, grad: Any) -> int:
+    return 119 if op.inputs[0].shape.ndims is not None else 155
+
+
 @export("matrix_square_root", "linalg.sqrtm")
 @define(
     "MatrixSquareRoot",
@@ -76,7 +81,7 @@ def matrix_logarithm(input, name=None):
     _T,
     infer=square_infer,
     kernel=kernels.square_root,
-    gradient=_block_gradient("matrix_square_root"),
+    gradient=counted(_square_root_nodes, _block_gradient("matrix_square_root")),
     samples=[Sample(_NEAR_IDENTITY), Sample([[4.0, 0.0], [0.0, 0.0]])],
 )
 def matrix_square_root(input, name=None):
@@ -119,6 +124,7 @@ def _inner(b: Any, x: Any, y: Any) -> Any:
     return b.reduce_sum(b.multiply(x, b.conj(y)), axis=-1)
 
 
+@counted(lambda op, grad: 43 if op.inputs[0].shape.is_fully_defined() else 71)
 def _tridiagonal_solve_gradient(b, op, grad):
     diagonals = op.inputs[0]
     x = op.outputs[0]
@@ -159,6 +165,7 @@ def _tridiagonal_mat_mul_infer(c: Any, *shapes: TensorShape) -> Any:
     return rhs
 
 
+@counted(lambda op, grad: 102 + is_complex(op) + 36 * (op.inputs[3].shape.ndims is None))
 def _tridiagonal_mat_mul_gradient(b, op, grad):
     upper, main, lower, rhs = op.inputs
     products = [_inner(b, grad, t) for t in (_later(b, rhs), rhs, _earlier(b, rhs))]

@@ -20,6 +20,7 @@ from headrace.graph.pointwise import rounded_once
 from headrace.ops import norm_kernels
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 
@@ -63,6 +64,7 @@ def _bias_add_gradient(b: Any, op: Any, dy: Any) -> Any:
     return dy, b.bias_add_grad(dy, data_format=data_format)
 
 
+@counted(lambda op, grad: 31 if op._attrs["data_format"] == "NCHW" else 20)
 def _bias_add_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     zeros = b.zeros_like(op.inputs[0])
     return b.bias_add_op(zeros, grad, data_format=op.get_attr("data_format"))
@@ -108,7 +110,7 @@ def bias_add_op(value, bias, data_format="NHWC", name=None):
     "T: {numbers}",
     infer=_bias_add_infer,
     kernel=lambda value, bias: norm_kernels.bias_add(value, bias),
-    gradient=_bias_add_gradient,
+    gradient=counted(7, _bias_add_gradient),
     kind=Kind.ELEMENTWISE,
     samples=[Sample(r(2, 3), r(3)), Sample(r(2, 2, 4), r(4))],
     lower=Elementwise(lambda e, value, bias: value + bias),

@@ -16,6 +16,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.filling import zero_array
 from headrace.ops.samples import r
@@ -83,6 +84,7 @@ def _pad_kernel(x: np.ndarray, paddings: np.ndarray, value: Any = None) -> np.nd
     return result
 
 
+@counted(9)
 def _pad_gradient(b: Any, op: Operation, dy: Any) -> Any:
     x, paddings, *value = op.inputs
     begin = paddings[:, 0]

@@ -12,6 +12,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.windows import WindowAxis, known, taps
@@ -69,6 +70,7 @@ def _patches_infer(c: Any, x: TensorShape) -> Any:
     return (sizes[0], *(axis.out for axis in axes), depth)
 
 
+@counted(lambda op, grad: 97 if "rates" in op._attrs else 57)
 def _gradient(b: Any, op: Any, grad: Any) -> Any:
     """Sum, for each element, the gradients of its places in the patches.
 

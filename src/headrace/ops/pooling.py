@@ -13,6 +13,7 @@ import numpy as np
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.ops import nn_native, pool_kernels
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.samples import r
 from headrace.ops.window_anchors import pooling, pooling_3d
@@ -142,6 +143,7 @@ def _undone_by(name: str) -> Any:
     `name` does the reverse. The pooled values only decide where the maxima are.
     """
 
+    @counted(7)
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         x, y, _, *window = op.inputs
         back = getattr(b, name)(x, y, grad, *window, **pool_options(op))
@@ -360,6 +362,7 @@ def _avg_gradient(name: str) -> Any:
 
 
 def _avg_grad_gradient(name: str) -> Any:
+    @counted(2)
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         return None, getattr(b, name)(grad, **pool_options(op))
 

@@ -17,6 +17,7 @@ from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor
 from headrace.ops import distributions, infer, philox
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.philox import PhiloxState
 from headrace.ops.samples import r
@@ -204,6 +205,7 @@ def _random_gamma(shape, alpha, *, seed, seed2, ctx):
     return distributions.random_gamma(_state(ctx, seed, seed2), _sizes(shape), np.asarray(alpha))
 
 
+@counted(20)
 def _random_gamma_gradient(b, op, grad):
     """The sample as a function of alpha; the number drawn for each alpha is reduced away."""
     shape, alpha = op.inputs

@@ -18,6 +18,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
 from headrace.ops.samples import r
@@ -220,10 +221,12 @@ def _old_infer(batch_size: Any, size: Any) -> Any:
     return rule
 
 
+@counted(2)
 def _old_to_batch_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return b.batch_to_space_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
 
 
+@counted(2)
 def _old_to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return b.space_to_batch_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
@@ -20,6 +21,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.counted import counted, is_complex, reduce_nodes
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.simplify import reduces_nothing
@@ -192,14 +194,45 @@ def _kept_shape(b: Any, shape: Tensor, axes: Tensor) -> Tensor:
     return b.dynamic_stitch([b.range(rank), axes], [shape, b.ones_like(axes)])
 
 
+def _sum_nodes(op: Any, dy: Any) -> int:
+    """How many operations TensorFlow makes to spread a sum's gradient.
+
+    It computes how often to repeat what in a step, unless shapes and axes are known: then once
+    for the whole graph, by operations that never run, or never if all axes are reduced in order.
+    """
+    x, axes = op.inputs
+    known = constant_value(axes)
+    if known is not None and x.shape.ndims is not None:
+        if known.tolist() == list(range(x.shape.ndims)):
+            return 4
+        if x.shape.is_fully_defined():
+            return 4 + reduce_nodes(x.graph, x.shape.sizes, tuple(known.ravel().tolist()))
+    return 16 + _cast_nodes(op)
+
+
+def _cast_nodes(op: Any) -> int:
+    return int(op.inputs[1].dtype.base_dtype is not dtypes.int32)
+
+
+def _mean_nodes(op: Any, dy: Any) -> int:
+    known = None not in (op.inputs[0].shape.num_elements(), op.outputs[0].shape.num_elements())
+    return _sum_nodes(op, dy) + (2 if known else 11)
+
+
+@counted(_sum_nodes)
 def _sum_gradient(b: Any, op: Any, dy: Any) -> Any:
+    return _spread(b, op, dy), None
+
+
+def _spread(b: Any, op: Any, dy: Any) -> Tensor:
     (dy,) = _restored(b, op, dy)
-    return b.broadcast_to(dy, b.shape(op.inputs[0])), None
+    return b.broadcast_to(dy, b.shape(op.inputs[0]))
 
 
+@counted(_mean_nodes)
 def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
-    spread, _ = _sum_gradient(b, op, dy)
+    spread = _spread(b, op, dy)
     sizes = x.shape.num_elements(), y.shape.num_elements()
     if None not in sizes:
         factor = b.constant(sizes[0] // max(sizes[1], 1), dy.dtype.base_dtype)
@@ -209,6 +242,7 @@ def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.realdiv(spread, factor), None
 
 
+@counted(lambda op, dy: 49 + 2 * is_complex(op))
 def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
     """dy times the product of all other elements, by running products from both ends."""
     x = op.inputs[0]
@@ -240,6 +274,7 @@ def _split_axes(b: Any, op: Any) -> tuple[Tensor, Tensor]:
     return b.setdiff1d(every, others)[0], others  # twice: the axes may be given twice
 
 
+@counted(lambda op, dy: 19 + _cast_nodes(op))
 def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
     """dy goes to the elements that are the extreme, in equal shares if there are several."""
     x = op.inputs[0]
@@ -249,6 +284,7 @@ def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.multiply(share, dy), None
 
 
+@counted(0)
 def _norm_gradient(b: Any, op: Any, dy: Any) -> Any:
     y, dy = _restored(b, op, op.outputs[0], dy)
     return b.multiply(op.inputs[0], b.realdiv(dy, y)), None

@@ -22,6 +22,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor, Read, Update
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.samples import r, typed
@@ -260,6 +261,7 @@ def _gather_kernel(handle, indices, *, dtype, batch_dims):
     return found.reshape(indices.shape + params.shape[batch_dims + 1 :])
 
 
+@counted(12)
 def _gather_gradient(b, op, doutput):
     handle, indices = op.inputs
     shape = b.variable_shape(handle)

@@ -11,6 +11,7 @@ from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
+from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.filling import zero_array
 from headrace.ops.places import row_numbers
@@ -152,13 +153,14 @@ def _add_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "T: type; Tindices: {index}",
     infer=_tensor_infer,
     kernel=lambda x, indices, updates: _scatter(x, indices, updates, np.add),
-    gradient=_add_gradient,
+    gradient=counted(2, _add_gradient),
     samples=[*_TENSOR_SAMPLES, Sample(r(4, 2), [[2], [2]], r(2, 2))],
 )
 def tensor_scatter_add(tensor, indices, updates, name=None):
     """Return a copy of a tensor with the updates added at their coordinates."""
 
 
+@counted(3)
 def _sub_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return dy, None, b.negative(b.gather_nd(dy, op.inputs[1]))
 

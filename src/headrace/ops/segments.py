@@ -19,6 +19,7 @@ from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.row_groups import reduce_rows
 from headrace.ops.samples import r, typed
@@ -199,10 +200,18 @@ def _spread(b: Any, rows: Tensor, ids: Tensor) -> Tensor:
     return b.where(inside, found, b.zeros_like(found))
 
 
+def _rank_nodes(op: Any) -> int:
+    """TensorFlow expands a dimension at a time, until the ids have the rank of the data."""
+    ranks = [t.shape.ndims for t in op.inputs[:2]]
+    return 0 if None in ranks else 2 * (ranks[0] - ranks[1])
+
+
+@counted(lambda op, dy: 12 + _rank_nodes(op))
 def _unsorted_sum_gradient(b: Any, op: Any, dy: Any) -> Any:
     return _spread(b, dy, op.inputs[1]), None, None
 
 
+@counted(lambda op, dy: 23 + _rank_nodes(op))
 def _unsorted_extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
     data, ids, count = op.inputs
     same = b.equal(data, _spread(b, op.outputs[0], ids))
@@ -211,6 +220,7 @@ def _unsorted_extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.where(same, share, b.zeros_like(share)), None, None
 
 
+@counted(lambda op, dy: 32 + _rank_nodes(op))
 def _unsorted_prod_gradient(b: Any, op: Any, dy: Any) -> Any:
     data, ids, count = op.inputs
     rest = _others_product(

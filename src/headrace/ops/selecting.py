@@ -11,12 +11,14 @@ from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.lowering import Elementwise, Site, View, broadcast_view
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.simplify_movement import chosen
@@ -104,6 +106,13 @@ def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
     return result.view(t.dtype)
 
 
+def _unknown_like(op: Operation) -> list[Tensor]:
+    """The values that TensorFlow's gradient takes: one only for zeros of its shape."""
+    condition, t, _ = op.inputs
+    return [condition] if t.shape.is_fully_defined() else [condition, t]
+
+
+@counted(lambda op, dy: 3 + 5 * isinstance(dy, IndexedSlices), reads=_unknown_like)
 def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
     condition = op.inputs[0]
     dy = convert_to_tensor(dy)
@@ -144,6 +153,7 @@ def select(condition, t, e, name=None):
     """Take elements of `t` where the condition is true, of `e` elsewhere; a vector chooses rows."""
 
 
+@counted(12)
 def _select_v2_gradient(b: Any, op: Operation, dy: Any) -> Any:
     condition, t, e = op.inputs
     dy = convert_to_tensor(dy)

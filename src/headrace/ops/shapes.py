@@ -23,6 +23,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.simplify_movement import broadcast, relabelled
@@ -458,7 +459,7 @@ def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     "T: type; Tidx: {index} = int32",
     infer=_broadcast_infer,
     kernel=_broadcast_kernel,
-    gradient=lambda b, op, dy: (b.sum_to(dy, op.inputs[0]), None),
+    gradient=counted(4, lambda b, op, dy: (b.sum_to(dy, op.inputs[0]), None)),
     kind=Kind.MOVEMENT,
     samples=[Sample(r(1, 3), [2, 3]), Sample(r(3), [4, 2, 3]), Sample(r(), [2]), Sample(r(1), [0])],
     lower=Move(lambda site: broadcast_view(site.input_shapes[0], site.output_shapes[0])),

@@ -22,6 +22,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.graph.row_anchors import Cut
 from headrace.ops import convert, infer
 from headrace.ops.convert import name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
 from headrace.ops.samples import r
@@ -101,6 +102,7 @@ def _slice_cut(site: Site) -> Cut | None:
     return Cut(view, tuple(moves), site.output_dtypes[0], site.input_dtypes[1])
 
 
+@counted(12)
 def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
     x, begin, _ = op.inputs
     dtype = begin.dtype.base_dtype

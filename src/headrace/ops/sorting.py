@@ -21,6 +21,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 
@@ -143,6 +144,7 @@ def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray:
     return places
 
 
+@counted(43)
 def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
     x, found = op.inputs[0], op.outputs[1]
     shape = b.shape(x)

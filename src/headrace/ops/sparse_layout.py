@@ -20,6 +20,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.sparse import as_sparse, check_sparse, known_shape
@@ -52,6 +53,7 @@ def _reorder_infer(
     return [indices.with_rank(2), values.with_rank(1)]
 
 
+@counted(13)
 def _reorder_gradient(b: Any, op: Any, _: Any, grad: Tensor) -> Any:
     indices, _, shape = op.inputs
     # Reordering the numbers 0, 1, ... tells where each element went.

@@ -16,6 +16,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import sparse_kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.sparse import as_sparse, known_shape
@@ -222,11 +223,13 @@ def _cwise_add_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     return None, grad, None, _scatter_like(op, inner, grad)
 
 
+@counted(23)
 def _cwise_mul_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     inner, dense = _dense_parts(op)
     return None, grad * dense, None, _scatter_like(op, inner, grad * op.inputs[1])
 
 
+@counted(26)
 def _cwise_div_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     inner, dense = _dense_parts(op)
     slope = -op.inputs[1] / (dense * dense)

@@ -16,6 +16,7 @@ from headrace.graph.operation import Tensor
 from headrace.ops import infer, sparse_kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
 from headrace.ops.sparse import as_sparse
@@ -44,6 +45,7 @@ def _reduce_infer(
     )
 
 
+@counted(16)
 def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     indices, _, shape, axes = op.inputs
     rank = b.size(shape)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
@@ -18,6 +19,7 @@ from headrace.graph.pointwise import rounded_once
 from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
 from headrace.ops.elementwise import on_sparse_values, unary_op
 from headrace.ops.samples import pairs, r, unary
@@ -95,10 +97,12 @@ def digamma(x, name=None):
 _ORDERS = [Sample([1.0, 2.0, 3.0], r(2, 3, low=0.5, high=4)), Sample([2.0], r(3, low=0.5, high=4))]
 
 
+@counted(9)
 def _polygamma_gradient(b: Any, op: Any, dz: Any) -> Any:
     order, x = op.inputs
     slope = b.polygamma(b.add_v2(order, _number(b, 1, order)), x)
-    return None, b.sum_to(b.multiply(dz, slope), x)
+    _, to_x = b.unbroadcast(order, x)
+    return None, to_x(b.multiply(dz, slope))
 
 
 @export("polygamma", "math.polygamma")
@@ -114,10 +118,12 @@ def polygamma(a, x, name=None):
     """Return the a-th derivative of digamma at x."""
 
 
+@counted(11)
 def _zeta_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, q = op.inputs
     slope = b.negative(b.multiply(x, b.zeta(b.add_v2(x, _number(b, 1, x)), q)))
-    return None, b.sum_to(b.multiply(dz, slope), q)
+    _, to_q = b.unbroadcast(x, q)
+    return None, to_q(b.multiply(dz, slope))
 
 
 @export("zeta", "math.zeta")
@@ -144,7 +150,8 @@ def _igamma_slopes(b: Any, op: Any, dz: Any) -> tuple[Tensor, Tensor]:
     power = b.multiply(b.subtract(a, _number(b, 1, a)), b.log(x))
     density = b.exp(b.subtract(b.subtract(power, x), b.lgamma(a)))
     along_a = b.multiply(dz, b.igamma_grad_a(a, x))
-    return b.sum_to(along_a, a), b.sum_to(b.multiply(dz, density), x)
+    to_a, to_x = b.unbroadcast(a, x)
+    return to_a(along_a), to_x(b.multiply(dz, density))
 
 
 @export("igamma", "math.igamma")
@@ -152,7 +159,7 @@ def _igamma_slopes(b: Any, op: Any, dz: Any) -> tuple[Tensor, Tensor]:
     "Igamma",
     _TWO,
     special.igamma,
-    _igamma_slopes,
+    counted(19, _igamma_slopes),
     signature="a: T, x: T -> z: T",
     samples=pairs(0.3, 4)[:3],
 )
@@ -165,7 +172,7 @@ def igamma(a, x, name=None):
     "Igammac",
     _TWO,
     special.igammac,
-    lambda b, op, dz: _igamma_slopes(b, op, b.negative(dz)),
+    counted(21, lambda b, op, dz: _igamma_slopes(b, op, b.negative(dz))),
     signature="a: T, x: T -> z: T",
     samples=pairs(0.3, 4)[:3],
 )
@@ -199,6 +206,7 @@ def _betainc(a: Any, b: Any, x: Any) -> Any:
     return special.betainc(a, b, x)
 
 
+@counted(25)
 def _betainc_gradient(b: Any, op: Any, dz: Any) -> Any:
     p, q, x = op.inputs
     one = _number(b, 1, x)
@@ -244,6 +252,7 @@ def bessel_i0e(x, name=None):
     """Return exp(-|x|) I0(x), I0 the modified Bessel function of order 0."""
 
 
+@counted(17)
 def _i1e_gradient(b: Any, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
     # I1(x)/x tends to 1/2, which division by a small x would not find.
@@ -282,11 +291,13 @@ def bessel_i1(x: Any, name: str | None = None) -> Tensor:
 # Others
 
 
+@counted(lambda op, dz: 14 + (dz.dtype is not dtypes.float32))
 def _xlogy_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
     dx = b.multiply(dz, b.conj(b.xlogy(nonzero, y)))
-    return b.sum_to(dx, x), b.sum_to(b.multiply(dz, b.conj(b.xdivy(x, y))), y)
+    to_x, to_y = b.unbroadcast(x, y)
+    return to_x(dx), to_y(b.multiply(dz, b.conj(b.xdivy(x, y))))
 
 
 @export("math.xlogy")

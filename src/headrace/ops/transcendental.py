@@ -15,6 +15,7 @@ from headrace.core.export import export
 from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
 from headrace.ops.convert import convert_to_tensor, name_scope
+from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed
 from headrace.ops.elementwise import (
     FLOAT_OR_COMPLEX,
@@ -87,7 +88,7 @@ def log(x, name=None):
 
 def _log1p_gradient(b: Any, op: Any, dy: Any) -> Any:
     x = b.conj(op.inputs[0])
-    return b.multiply(dy, b.reciprocal(b.add_v2(x, _one(b, x))))
+    return b.multiply(dy, b.reciprocal(b.add_v2(_one(b, x), x)))
 
 
 @export("log1p", "math.log1p")
@@ -161,7 +162,10 @@ _INSIDE = typed(unary(-0.9, 0.9), *_FLOATS)
     "Asin",
     _WITH_INTEGERS,
     _floating(np.arcsin),
-    lambda b, op, dy: b.multiply(dy, _asin_slope(b, op)),
+    counted(
+        lambda op, dy: 6 + is_complex(op),
+        lambda b, op, dy: b.multiply(dy, _asin_slope(b, op)),
+    ),
     samples=_INSIDE,
     lower=rounded_once(lambda e, x: e.atan2(x, e.sqrt((1 - x) * (1 + x)))),
 )
@@ -174,7 +178,10 @@ def asin(x, name=None):
     "Acos",
     _WITH_INTEGERS,
     _floating(np.arccos),
-    lambda b, op, dy: b.negative(b.multiply(dy, _asin_slope(b, op))),
+    counted(
+        lambda op, dy: 7 + is_complex(op),
+        lambda b, op, dy: b.negative(b.multiply(dy, _asin_slope(b, op))),
+    ),
     samples=_INSIDE,
     lower=rounded_once(lambda e, x: 2 * e.atan2(e.sqrt(1 - x), e.sqrt(1 + x))),
 )
@@ -184,7 +191,7 @@ def acos(x, name=None):
 
 def _atan_gradient(b: Any, op: Any, dy: Any) -> Any:
     x = b.conj(op.inputs[0])
-    return b.multiply(dy, b.reciprocal(b.add_v2(b.square(x), _one(b, x))))
+    return b.multiply(dy, b.reciprocal(b.add(_one(b, x), b.square(x))))
 
 
 @export("atan", "math.atan")

@@ -1,0 +1,204 @@
+"""What TensorFlow 1.15 makes for the gradients of loops and branches. In: a loop or branch, as its
+gradient is built. Out: how many operations the graph has to count (Graph.counted_as).
+
+TensorFlow differentiates loops by primitives and stacks. A backward loop has a counter and goes
+round as often as a counter that is added to the forward loop; what it needs of an iteration is
+pushed on a stack there and popped here. `units` builds others, with lists, which this module
+doesn't make: it only counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.graph.composite import IndexedSlices
+from headrace.graph.contexts import (
+    CondContext,
+    ControlFlowContext,
+    LoopVariable,
+    WhileContext,
+    output_context,
+)
+from headrace.graph.flow import Flow
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Operation, Tensor
+from headrace.ops.define import b
+
+__all__ = [
+    "Stacks",
+    "backward_loop",
+    "invariant_behind",
+    "loop_nodes",
+    "merge_nodes",
+    "sum_nodes",
+    "switch_nodes",
+    "unused_nodes",
+    "zeros_nodes",
+]
+
+_COUNTERS = 18  # that of the forward loop has 8, that of the backward loop 10
+_TUPLE = 3  # what gates two gradients
+
+
+class Stacks:
+    """The stacks of one backward loop: by which forward values come into it."""
+
+    def __init__(self, loop: Any) -> None:
+        self._loop = loop
+        self._known: set[str] = set()
+        self._synchronised: set[Any] = set()
+        self._is_quiet = False
+
+    def nodes_of(self, value: Tensor) -> int:
+        """How many operations bring a value into the loop, where it's needed for the first time;
+        loops around this one count theirs.
+        """
+        if self._is_quiet or value.name in self._known or _is_inside(value, self._loop):
+            return 0
+        self._known.add(value.name)
+        if not self._loop.is_forwards(value):
+            if self._loop.outer_context is not None:
+                self._loop.outer_context.count_value(value)
+            return 1
+        source = invariant_behind(value.op)
+        if source is not None:
+            return self.nodes_of(source._inputs[0])
+        return 1 if _is_constant(value.op) else self.push(self._is_in_branch(value))
+
+    def _is_in_branch(self, value: Tensor) -> bool:
+        return output_context(value.op) is not self._loop.forward
+
+    @contextmanager
+    def shape_of(self, op: Operation) -> Iterator[None]:
+        """Bring in what a new operation takes. If that is the shape of a forward value, TensorFlow
+        makes the operation in the forward loop, and saves nothing but its result.
+        """
+        if not _asks_for_shape(op) or not self._loop.is_forwards(op._inputs[0]):
+            yield
+            return
+        with op.graph.counted_at_border(self.push_shape(op._inputs[0])), self._loop.uncounted():
+            yield
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Count nothing: values are brought in that TensorFlow doesn't need."""
+        before, self._is_quiet = self._is_quiet, True
+        try:
+            yield
+        finally:
+            self._is_quiet = before
+
+    def push_shape(self, value: Tensor) -> int:
+        """How many operations bring the shape of a forward value in, beside the one that takes it;
+        it isn't on a stack yet, however often it was needed.
+        """
+        return 0 if self._is_quiet else self.push(self._is_in_branch(value))
+
+    def push(self, in_branch: bool = False) -> int:
+        """How many operations make a stack, push and pop: with an Enter for each loop around both,
+        and a Switch for both in a branch. Another one synchronises all pops of an iteration, and
+        one the pushes of branches.
+        """
+        around = list(self._loop.forward._chain())
+        loops = sum(isinstance(c, WhileContext) for c in around)
+        branches = len(around) - loops  # into which the stack is led, by a predicate each
+        new = {"pop", *(["push"] if in_branch else []), *range(branches)}
+        new -= self._synchronised
+        self._synchronised |= new
+        return 4 + 2 * (loops + branches) + 2 * in_branch + len(new)
+
+    def push_once(self, value: Tensor) -> int:
+        """The same, if it isn't on a stack yet."""
+        if value.name in self._known:
+            return 0
+        self._known.add(value.name)
+        return self.push()
+
+
+def _is_inside(value: Tensor, context: ControlFlowContext) -> bool:
+    found = output_context(value.op)
+    return found is not None and context in found._chain()
+
+
+def _asks_for_shape(op: Operation) -> bool:
+    """Whether an operation needs only the shape of its input, and TensorFlow knows that of it."""
+    return op.definition in (b.shape_op.definition, b.size_op.definition, b.rank_op.definition)
+
+
+def invariant_behind(op: Operation) -> Operation | None:
+    """The Enter of an invariant of a loop that an operation only passes on."""
+    while op.definition is b.identity.definition or op.definition.flow is Flow.SWITCH:
+        op = op._inputs[0].op
+    return op if op.definition.flow is Flow.ENTER and op._attrs["is_constant"] else None
+
+
+def _is_constant(op: Operation) -> bool:
+    return op.definition is b.const.definition
+
+
+def backward_loop(graph: Graph) -> Any:
+    """The backward loop that is being built, if any."""
+    context = graph.scope.context
+    loop = context.GetWhileContext() if context is not None else None
+    return loop if loop is not None and loop.forward is not None else None
+
+
+def merge_nodes(branch: CondContext, grads: dict[Tensor, Any], is_gated: bool) -> int:
+    """How many operations lead the gradients of what branches give into them."""
+    nodes = sum((1 + _TUPLE * is_gated) for t in grads if t.op.definition.flow is Flow.MERGE)
+    loop = backward_loop(branch.graph)
+    return nodes if loop is None else nodes + loop.stacks.push_once(branch.pred)
+
+
+def switch_nodes(t: Tensor, gradient: Any) -> int:
+    """How many operations lead the gradient of what one branch takes out of it: it is merged with
+    zeros that the other branch makes.
+    """
+    loop = backward_loop(t.graph)
+    if loop is None:
+        return 16 if isinstance(gradient, IndexedSlices) else 6
+    return 3 if t.shape.is_fully_defined() else 6 + loop.stacks.push()
+
+
+def loop_nodes(
+    loop: Any, variables: Sequence[LoopVariable], arrived: dict[Tensor, Any], is_gated: bool
+) -> int:
+    """How many operations a backward loop consists of, without those of its body."""
+    nodes = _COUNTERS
+    around = loop.outer_context.GetWhileContext() if loop.outer_context else None
+    if around is not None and around.forward is not None:
+        nodes += around.stacks.push()  # for the count of each run of the inner loop
+    between = {v.exit for v in variables}
+    for v in loop.forward.loop_vars:
+        if v.exit in between:
+            nodes += 5 + _TUPLE * is_gated + (v.exit not in arrived)
+        elif v.exit.dtype.is_floating or v.exit.dtype.is_complex:
+            nodes += 2  # zeros that go no further
+    return nodes
+
+
+def unused_nodes(t: Tensor) -> int:
+    """How many operations make zeros for an output that nothing depends on."""
+    loop = backward_loop(t.graph)
+    if loop is None or t.shape.is_fully_defined():
+        return 1
+    return 3 + loop.stacks.push_shape(t)
+
+
+def sum_nodes(loop: Any, gradient: Any) -> int:
+    """How many operations sum up the gradients of an invariant over all iterations."""
+    if isinstance(gradient, IndexedSlices):
+        return 23 if gradient.dense_shape is not None else 16
+    if gradient.shape.is_fully_defined():
+        return 7
+    around = loop.outer_context.GetWhileContext() if loop.outer_context else None
+    return 9 + (0 if around is None or around.forward is None else around.stacks.push())
+
+
+def zeros_nodes(t: Tensor) -> int:
+    """How many operations make the zeros that a variable's gradient is, after the first iteration,
+    if the variable does not depend on what it was before.
+    """
+    return 1 if t.shape.is_fully_defined() else 4

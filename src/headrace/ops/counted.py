@@ -1,0 +1,75 @@
+"""Gradients that count as TensorFlow's. In: a gradient rule, and how many operations TensorFlow
+1.15 makes in its place. Out: the rule, whose operations the graph counts as that many.
+
+Graph.counted_as says what the count is for. tests/laws/test_gradient_counts.py compares each
+differentiable op with what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any
+
+from headrace.core.shapes import Sizes
+from headrace.graph.graph import Graph
+from headrace.graph.operation import Tensor
+
+__all__ = ["broadcast_nodes", "counted", "is_complex", "reduce_nodes"]
+
+Rule = Callable[..., Any]
+Tensors = Callable[[Any], Iterable[Tensor]]
+
+
+def is_complex(op: Any) -> bool:
+    """Whether an operation's first input is complex: its gradient then takes conjugates."""
+    return op.inputs[0].dtype.is_complex
+
+
+def broadcast_nodes(graph: Graph, x: Sizes | None, y: Sizes | None) -> int:
+    """How many operations TensorFlow makes to find out how two known shapes broadcast: both as
+    constants and a BroadcastGradientArgs that never runs, when a graph first asks for them.
+    """
+    return 3 if graph.settles(("broadcast", x, y)) else 0
+
+
+def reduce_nodes(graph: Graph, shape: Sizes | None, axes: tuple[int, ...]) -> int:
+    """How many operations TensorFlow makes to find out what a known shape becomes if known axes are
+    reduced, when a graph first asks for it. No axes are floats to it, and cast.
+    """
+    return 17 + (not axes) if graph.settles(("reduce", shape, axes)) else 0
+
+
+def counted(
+    nodes: int | Callable[..., int],
+    rule: Rule | None = None,
+    reads: Tensors | None = None,
+    shapes: Tensors | None = None,
+) -> Any:
+    """Let a gradient rule count as `nodes` operations: a number, or a function of the operation and
+    its output gradients. A decorator if no rule is given.
+
+    The gradient of a loop has to bring in what rules take of its iterations. `reads` and `shapes`
+    tell, of an operation, which values and which unknown shapes TensorFlow's rule takes, where
+    ours takes others.
+    """
+    if rule is None:
+        return lambda rule: counted(nodes, rule, reads, shapes)
+
+    @wraps(rule)
+    def gradient(b: Any, op: Any, *grads: Any) -> Any:
+        context = op.graph.scope.context
+        count = nodes(op, *grads) if callable(nodes) else nodes
+        if context is None or (reads is None and shapes is None):
+            with op.graph.counted_as(count):
+                return rule(b, op, *grads)
+        with op.graph.counted_as(count, borders=False), context.uncounted():
+            found = rule(b, op, *grads)
+        for value in reads(op) if reads is not None else ():
+            context.count_value(value)
+        for value in shapes(op) if shapes is not None else ():
+            if not value.shape.is_fully_defined():
+                context.count_shape(value)
+        return found
+
+    return gradient
