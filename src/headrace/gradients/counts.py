@@ -98,13 +98,15 @@ class Stacks:
 
     def push(self, in_branch: bool = False) -> int:
         """How many operations make a stack, push and pop: with an Enter for each loop around both,
-        and a Switch for both in a branch. Another one synchronises all pops of an iteration, and
-        one the pushes of branches.
+        and a Switch for both in a branch. Another one synchronises all pops of an iteration, if
+        iterations may overlap, and one the pushes of branches.
         """
         around = list(self._loop.forward._chain())
         loops = sum(isinstance(c, WhileContext) for c in around)
         branches = len(around) - loops  # into which the stack is led, by a predicate each
-        new = {"pop", *(["push"] if in_branch else []), *range(branches)}
+        new: set[Any] = set(range(branches))
+        new |= {"push"} if in_branch else set()
+        new |= {"pop"} if self._loop.parallel_iterations > 1 else set()
         new -= self._synchronised
         self._synchronised |= new
         return 4 + 2 * (loops + branches) + 2 * in_branch + len(new)
