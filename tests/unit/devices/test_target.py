@@ -157,6 +157,7 @@ def test_a_process_on_one_core_has_a_team_of_one():
     assert run(code).split()[2:] == ["1", "1"]
 
 
+@pytest.mark.needs_onednn
 def test_onednn_keeps_to_the_level():
     code = "from headrace.devices.onednn.library import library; print(library().instructions)"
     names = {"x86-64-v2": "SSE41", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512_CORE"}
