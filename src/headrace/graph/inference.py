@@ -61,7 +61,7 @@ class InferenceContext:
     __slots__ = ("attrs", "op", "settled")
 
     def __init__(self, op: Operation | Node) -> None:
-        self.op = op
+        self.op: Any = op
         self.attrs = op._attrs
         self.settled = isinstance(op, Node)
 

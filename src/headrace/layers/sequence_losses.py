@@ -59,7 +59,7 @@ def sequence_loss(
         over_batch = average_across_batch or sum_over_batch
         by_count = sum_over_timesteps or sum_over_batch
 
-        def size(axis: int | None) -> Any:
+        def size(axis: list[int] | None) -> Any:
             if by_count:
                 return b.cast(b.count_nonzero(weights, axis=axis), flat.dtype)
             return b.reduce_sum(weights, axis=axis)

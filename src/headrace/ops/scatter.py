@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -319,7 +318,7 @@ def _assign_slice(
         raise ValueError("begin, end and strides must be vectors")
     begin, end, strides = (np.asarray(v).tolist() for v in ends)
     index, wanted = resolve_strided_slice(array.shape, begin, end, strides, masks)
-    if not math.prod(wanted):
+    if 0 in wanted:
         return  # nothing is assigned, whatever the value's shape
     if np.shape(value) != wanted:
         raise UnimplementedError(

@@ -123,11 +123,12 @@ def _highest(dtype: np.dtype) -> Any:
 
 def _sorted_infer(c: Any, data: TensorShape, ids: TensorShape) -> Any:
     ids.assert_has_rank(1)
-    if data.with_rank_at_least(1).sizes is None:
+    sizes = data.with_rank_at_least(1).sizes
+    if sizes is None:
         return None
     known = c.value(1) if c.settled else None
     count = None if known is None else int(known[-1]) + 1 if known.size else 0
-    return (count if count is None or count >= 0 else None, *data.sizes[1:])
+    return (count if count is None or count >= 0 else None, *sizes[1:])
 
 
 def _unsorted_infer(c: Any, data: TensorShape, ids: TensorShape, count: TensorShape) -> Any:

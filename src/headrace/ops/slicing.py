@@ -40,13 +40,13 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 
 
 def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) -> Any:
-    (length,) = infer.with_rank(begin, 1).merge_with(infer.with_rank(size, 1)).sizes
+    (length,) = infer.with_rank(begin, 1).merge_with(infer.with_rank(size, 1)).as_list()
     whole = x.sizes if length is None else infer.with_rank(x, length).sizes
     sizes = c.value(2)
     if sizes is None:
         known = c.shape_from(2)
         return known if whole is None or known.sizes is not None else (None,) * len(whole)
-    begins = infer.with_rank(c.shape_from(1), len(sizes)).sizes
+    begins = infer.with_rank(c.shape_from(1), len(sizes)).as_list()
     whole = (None,) * len(sizes) if whole is None else whole
     return tuple(
         int(n) if n != -1 else _rest(*entry) for n, *entry in zip(sizes, whole, begins, strict=True)
