@@ -67,14 +67,14 @@ class InferenceContext:
 
     def value(self, index: int) -> np.ndarray | None:
         """The value of flat input `index`, if it is known now."""
-        tensor = self.op._inputs[index]
+        tensor: Any = self.op._inputs[index]
         return _whole_value(tensor) if self.settled else known_value(tensor)
 
     def ints(self, index: int) -> list[int | None] | None:
         """The known elements of an integer vector (or scalar); None if not even its length is
         known.
         """
-        tensor = self.op._inputs[index]
+        tensor: Any = self.op._inputs[index]
         if self.settled:
             value = partial_value(tensor)
             if value is not None:
@@ -92,7 +92,7 @@ class InferenceContext:
         """The shape that an integer vector input stands for; -1 and unknown elements are unknown
         sizes.
         """
-        tensor = self.op._inputs[index]
+        tensor: Any = self.op._inputs[index]
         if not self.settled:
             if tensor._shape.rank not in (None, 1):
                 raise ValueError(f"Shape must be rank 1 but is rank {tensor._shape.rank}")

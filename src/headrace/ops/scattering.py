@@ -48,8 +48,8 @@ def _scatter(
 
 
 def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
+    # TensorFlow wants updates of rank 1 too, and so refuses the gradient of one gathered element.
     indices.with_rank_at_least(1)
-    updates.with_rank_at_least(1)
     if shape.sizes is None or indices.sizes is None or updates.sizes is None:
         return
     given = (indices.num_elements(), updates.num_elements())

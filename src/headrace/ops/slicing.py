@@ -46,6 +46,8 @@ def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) 
     if sizes is None:
         known = c.shape_from(2)
         return known if whole is None or known.sizes is not None else (None,) * len(whole)
+    if (sizes < -1).any():
+        raise ValueError(f"Expected sizes to be at least -1, but got {sizes.tolist()}")
     begins = infer.with_rank(c.shape_from(1), len(sizes)).as_list()
     whole = (None,) * len(sizes) if whole is None else whole
     return tuple(
