@@ -417,6 +417,8 @@ class Graph:
         """
         scope = self.scope
         if name:
+            if not isinstance(name, str | bytes):
+                raise TypeError(f"scope: expected string or bytes-like object, got {name!r}")
             name = as_text(name)
             valid = _VALID_SCOPE if scope.name else _VALID_NAME
             if not valid.fullmatch(name):
