@@ -148,7 +148,7 @@ except tf.errors.CancelledError as error:
 try:
     check()
 except RuntimeError as error:
-    print(error)
+    print(str(error).splitlines()[0])
 """
     expected = "cancelled: the session was closed\nAttempted to use a closed Session."
     assert run(code) == expected

@@ -129,7 +129,7 @@ def check_groups(nodes, flow):
     outputs = [v for n in nodes for v in n.outputs if v in needed and not is_reference(v)]
     region = Region(nodes, outputs)
     place = {}
-    for i, group in enumerate(fuse(region, blocked_values(region))):
+    for i, group in enumerate(fuse(region, blocked_values(region, 8))):
         for node in (*group.before, *group.nodes, *(group.twin.nodes if group.twin else ())):
             assert node not in place
             place[node] = i

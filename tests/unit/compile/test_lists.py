@@ -164,7 +164,7 @@ class TestFaults:
         v = tf.get_variable("v", initializer=uniform(4), use_resource=resource)
         w = tf.get_variable("w", initializer=uniform(4, seed=1), use_resource=resource)
         with tf.control_dependencies([tf.assign_add(v, tf.ones([4]))]):
-            start = tf.identity(w)
+            start = w * 1.5  # not an alias, which would show what is assigned later
         rows, x = loop(ROWS, body, array(), start)
         fetches = [rows.stack(), tf.identity(tf.assign_add(w, x))]
         assert any(c.has_loops for c in clusters(fetches))
