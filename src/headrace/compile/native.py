@@ -178,6 +178,22 @@ def _unlocked(name: str) -> Any:
 
 def load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
     """Link object files into this process; returns the addresses of `symbols`."""
+    _define_support()
+    return _load(objects, symbols)
+
+
+@once
+def _define_support() -> None:
+    """Define the functions that LLVM calls where the processor has no instruction."""
+    from headrace.compile.ahead.support import SUPPORT, support_module
+
+    text = support_module(host())
+    if text is not None:
+        for name, address in _load([assemble(text)], SUPPORT).items():
+            _llvm().add_symbol(name, address)
+
+
+def _load(objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
     llvm = _llvm()
     with _lock:
         machine = llvm.Target.from_triple(host().triple).create_target_machine(jit=True)

@@ -20,7 +20,7 @@ _INFINITY, _SIGN = 0x7F800000, 0x8000
 
 def support_module(target: Target) -> str | None:
     """The functions that are missing on the target; None if it has all instructions."""
-    if target.cpu != "x86-64-v2" and "wasm32" not in target.triple:
+    if target.has("f16c") or target.triple.startswith("aarch64"):
         return None
     module = Module(target)
     f = module.function(WIDEN, [F16], F32, internal=False)
