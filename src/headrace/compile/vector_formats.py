@@ -143,7 +143,18 @@ def rounding_number(x: Reg) -> float:
 def exact_product(f: Function, x: Reg, y: Reg) -> tuple[Reg, Reg]:
     """x * y exactly, as a sum of two."""
     high = f.fmul(x, y)
-    return high, f.fma(x, y, f.fneg(high))
+    if f.target.fma:
+        return high, f.fma(x, y, f.fneg(high))
+    (a, b), (c, d) = _halves(f, x), _halves(f, y)
+    rest = f.fadd(f.fsub(f.fmul(a, c), high), f.fadd(f.fmul(a, d), f.fmul(b, c)))
+    return high, f.fadd(rest, f.fmul(b, d))
+
+
+def _halves(f: Function, x: Reg) -> tuple[Reg, Reg]:
+    """x as the sum of two with half as many digits each, whose products are exact."""
+    digits = (format_of(x).mantissa + 2) // 2
+    upper = number_of(f, f.and_(bits_of(f, x), -(1 << digits)))
+    return upper, f.fsub(x, upper)
 
 
 def exact_sum(f: Function, x: Reg, y: Reg) -> tuple[Reg, Reg]:

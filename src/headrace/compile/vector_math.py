@@ -341,7 +341,8 @@ def _log_long(f: Function, x: Reg) -> tuple[Reg, Reg]:
     # s = g / (2 + g) with its remainder; 2 + g isn't exact either.
     divisor, divisor_low = exact_sum(f, f.const(2.0, x.type), g)
     s = f.fdiv(g, divisor)
-    remainder = f.fma(f.fneg(s), divisor, g)
+    near, lost = exact_product(f, s, divisor)
+    remainder = f.fsub(f.fsub(g, near), lost)
     s_low = f.fdiv(f.fma(f.fneg(s), divisor_low, remainder), divisor)
     z, z_low = exact_product(f, s, s)
     z_low = f.fma(f.fadd(s, s), s_low, z_low)
