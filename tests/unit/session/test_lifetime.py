@@ -198,11 +198,11 @@ def test_a_loop_of_runs_keeps_nothing(session):
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    loop(200)
+    loop(1000)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 20_000
+    assert grown < 40_000  # NumPy keeps some 20 KB for its reductions, however many there are
     assert not session._partial
 
 
