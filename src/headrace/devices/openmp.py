@@ -23,8 +23,8 @@ __all__ = ["environment", "forked", "library", "request_threads", "thread_count"
 # processes on one machine slow each other down by an order of magnitude: a thread that spins keeps
 # the system from running the one that it waits for in its place. 1,000 rounds bridge the gap
 # between two kernels as 5,000 do (the MLP of bench/training.py: 0.74 ms a step with either, 0.78
-# with 300), and beside one busy process a step takes 1.8 times as long instead of 3.2
-# (bench/neighbour.py).
+# with 300). Beside one busy process a step of the MLP takes 2.3 times as long, with 5,000 it took
+# 3.2; one of AlexNet or the LSTM takes 1.8 times as long (bench/neighbour.py).
 _SPIN_COUNT = "1000"
 _NAME = "libgomp.so.1"
 
