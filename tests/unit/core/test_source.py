@@ -106,7 +106,8 @@ def test_stack_behaves_as_a_tuple_of_frames():
         frames[3]
 
 
-def test_user_lines_leave_out_what_runs_the_program():
+def test_user_lines_leave_out_what_runs_the_program(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # files below it are shown by shorter names
     tool = run_as(os.path.join(os.path.dirname(pytest.__file__), "imaginary.py"), CALL)["call"]
     program = run_as("/home/user/train.py", CALL)["call"]
     frames = tool(lambda: program(lambda: tool(source.capture)))
