@@ -8,6 +8,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.batched import Matrices, batched_gemm, dense
 from headrace.compile.native import run_kernel
 from headrace.graph.pointwise import record
+from tests.unit.compile.targets import TARGETS, run_on
 
 
 def assert_close(found, expected, precision=3e-6):
@@ -115,3 +116,20 @@ def test_bad_specs(given, message):
 def test_shapes_that_do_not_broadcast():
     with pytest.raises(ValueError, match="broadcast"):
         dense((3,), (4, 2), 5, 5)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_one_row_that_all_matrices_share(target):
+    """Its rows are 0 apart, which must not be taken for a packed matrix."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((1, 5)).astype("f"), rng.standard_normal((2, 40, 5)).astype("f")
+    c = np.full((2, 1, 40), np.nan, "f")
+    same = Matrices(0, (0,))
+    spec = batched_gemm((2,), 1, 40, 5, False, True, at_a=same, target=target)
+    run_on(target, spec, [a, b, c])
+    np.testing.assert_allclose(c, a @ b.swapaxes(1, 2), rtol=0, atol=1e-5)
+    row, wide = rng.standard_normal((3, 1)).astype("f"), np.full((2, 3, 40), np.nan, "f")
+    given = rng.standard_normal((1, 40)).astype("f")
+    spec = batched_gemm((2,), 3, 40, 1, at_a=Matrices(1, (0,)), at_b=same, target=target)
+    run_on(target, spec, [row, given, wide])
+    np.testing.assert_allclose(wide, np.stack([row @ given] * 2), rtol=0, atol=1e-5)

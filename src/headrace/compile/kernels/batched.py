@@ -106,6 +106,11 @@ class BatchedGemm:
 
     counters = 1
 
+    @property
+    def _wide_a(self) -> int:
+        """Elements of a row of A as it's stored."""
+        return self.m if self.transpose_a else self.k
+
     def scratch(self, threads: int) -> int:
         return threads * sum(self._parts())
 
@@ -147,8 +152,10 @@ class BatchedGemm:
                 packing.all(own, [a])
             for packing in pack_b:
                 packing.all(own_b, [b])
-            left = Left(own) if self.pack_a else Left(a, self.at_a.row, self.transpose_a)
-            right = Right(own_b) if self.pack_b else Right(b, self.at_b.row)
+            # A matrix of one row may have any distance between rows, but 0 says that it's packed.
+            a_row, b_row = self.at_a.row or self._wide_a, self.at_b.row or self.n
+            left = Left(own) if self.pack_a else Left(a, a_row, self.transpose_a)
+            right = Right(own_b) if self.pack_b else Right(b, b_row)
             sweep.block(left, right, results, sums, f.rem(i, size.down), 0)
 
         team.claim(0, prod(self.batch) * size.down, task)
@@ -212,6 +219,8 @@ def batched_gemm(
     if pack_b is None:
         # Rows that lie far apart compete for few places of the first-level cache.
         pack_b = narrow or transpose_b or (at_b.row != n and m >= MANY_ROWS)
+    pack_a = pack_a or (not at_a.row and (k if transpose_a else m) > 1)
+    pack_b = pack_b or (not at_b.row and k > 1)
     held = "float64" if dtype == "float64" else "float32"
     rows, columns = best_tile(m, n, held, target or host())
     tiles = panel_count(m, rows)
