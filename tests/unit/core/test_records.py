@@ -103,8 +103,8 @@ def test_where_the_loss_is(tmp_path):
 def test_damage_is_never_silent(tmp_path_factory, records, kind, place, flip):
     """One byte changed, or (flip 0) the file cut there: a prefix of the records, then an error.
 
-    What is compressed has bits that say nothing of the records, which may change: when and where it
-    was made in a gzip header, and what fills the last byte of the data.
+    Compressed files may change and still hold the same records: a gzip header says when and where
+    the file was made, and a stream has several ways to encode the same bytes.
     """
     path = written(tmp_path_factory.mktemp("r") / "r", records, kind)
     data = bytearray(path.read_bytes())
