@@ -65,7 +65,6 @@ def printed(step):
     """The forms of a step, each pass that changed something under its name."""
     with tf.Graph().as_default():
         seen = forms(*step())
-    del seen["place"]  # the same with devices
     parts, last = [], None
     for name, text in seen.items():
         if text != last:

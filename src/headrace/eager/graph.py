@@ -22,20 +22,29 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import UnimplementedError
 from headrace.devices.cancellation import current
 from headrace.devices.pending import Pending
-from headrace.devices.resources import Resources
+from headrace.devices.resources import Resources, VariableState
 from headrace.eager.context import CONTEXT, EagerNodeContext
 from headrace.eager.tensor import EagerTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor, made_at
-from headrace.graph.program import Instruction
 from headrace.graph.schema import Schema
-from headrace.pipeline.schedule import dereferences
 from headrace.runtime.kernels import bind, failure
 
 __all__ = ["EagerGraph"]
 
 _SECONDS_BETWEEN_LOOKS = 0.1  # at the cancellation of the step, while an operation waits
+
+
+def _read(op: Operation, values: list[Any]) -> list[Any]:
+    """The values with those of variables where the op doesn't ask for references."""
+    if not any(isinstance(v, VariableState) for v in values):
+        return values
+    wanted = op.definition.schema.references(op._attrs)
+    return [
+        v.read() if isinstance(v, VariableState) and not reference else v
+        for v, reference in zip(values, wanted, strict=True)
+    ]
 
 
 def _held_kernel() -> Any:
@@ -126,10 +135,7 @@ class EagerGraph(Graph):
         return op
 
     def _run(self, op: Operation) -> None:
-        count = len(op._inputs)
-        slots, read = tuple(range(count)), dereferences(op, op._inputs)
-        step = Instruction(op, slots, count, len(op._outputs), (), dereference=read)
-        kernel = bind(step, self.resources, context_type=EagerNodeContext)
+        kernel = bind(op, self.resources, context_type=EagerNodeContext)
         given = [t.value for t in op._inputs if isinstance(t, EagerTensor)]
         failed = None
         try:
@@ -137,7 +143,7 @@ class EagerGraph(Graph):
             if stop is not None:
                 stop.check()
             with np.errstate(all="ignore"):
-                result = kernel(*given)
+                result = kernel(*_read(op, given))
             if isinstance(result, Pending):
                 result = _wait(result)
             _fill(op, result)

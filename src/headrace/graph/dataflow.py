@@ -1,20 +1,32 @@
-"""A specialised step: nodes whose types are settled, with every order between them an edge.
+"""The form of a step: nodes in order, each with its definition, inputs, types and device.
 
-What the optimiser rewrites and the compiler clusters. It is made from a StepGraph and the shapes of
-its feeds; a client's operation is where a node came from (for messages), never where it is looked
-up. A Node has the face of an Operation that kernels and definitions see (`definition`, `_attrs`,
-`_inputs`, `_outputs`, `name`), so that the interpreter runs either.
+Pruning makes a Dataflow of the client's graph, every pass takes one and returns one, and the
+scheduler turns the last one into a Program. A node keeps the operation that it came from, for
+messages only. It has the attributes of an Operation that kernels and definitions use
+(`definition`, `_attrs`, `_inputs`, `_outputs`, `name`), so that the interpreter can run either.
 
-Invariants (verify_dataflow): nodes stand in an order that respects inputs and controls; a value's
-type has a shape when it is known before the step runs; two nodes that touch the same state, one of
-them writing, are ordered by controls. A node with a `constant` never runs: it has no inputs and no
-controls, and nothing waits for it; who reads it has the controls that it had.
+What a Dataflow says grows from pass to pass:
+
+- At first, types have the shapes that the client's graph declares, and `device` is what the client
+  asked for. Loops are primitives: a Merge reads the value of a `Backedge`, and `returns` names the
+  value that the NextIteration passes back.
+- `place` gives every node a device. One that a later pass makes may have none: it runs where the
+  step runs that it's part of.
+- `raise` replaces the primitives by nodes whose attributes are Dataflows (see graph.structured).
+- `read` makes each reading of a variable through a reference a node (verify_reads).
+- `specialise` settles shapes, and orders all nodes that touch the same state, one of them writing,
+  by controls (verify_order).
+
+Invariants at all times (verify_dataflow): nodes stand after what they read and wait for; types are
+those of the definitions. A node with a `constant` never runs: it has no inputs and no controls, and
+nothing waits for it; its readers have the controls that it had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +38,7 @@ from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = [
+    "Backedge",
     "Dataflow",
     "Feed",
     "Node",
@@ -37,6 +50,7 @@ __all__ = [
     "origin_of",
     "rewrite",
     "show_constant",
+    "tensor_of",
     "variable_type",
 ]
 
@@ -171,9 +185,17 @@ class Feed:
         return Value(self, self.tensor.value_index, self.type)
 
 
+class Backedge(Feed):
+    """What the last iteration of a loop passes on to a Merge that stands before it: the value that
+    `Dataflow.returns` has for it. `tensor` is the NextIteration's.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One use of an op. `constant`: its outputs' values, when they are known at compile time."""
+    """One use of an op. `constant`: its outputs' values, when they are known at compile time.
+    `device`: where it runs; before it's placed, what the client asked for.
+    """
 
     definition: Definition
     name: str
@@ -183,6 +205,7 @@ class Node:
     types: tuple[ValueType, ...]
     origin: Operation | None = None
     constant: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
+    device: str = ""
 
     @_made_once
     def outputs(self) -> tuple[Value, ...]:
@@ -199,6 +222,7 @@ class Node:
             self.types,
             self.origin,
             self.constant,
+            self.device,
         )
 
     # The face of an Operation, for kernels, shape rules and messages.
@@ -315,6 +339,15 @@ def show_constant(value: np.ndarray) -> str:
     return str(value.tolist()) if value.size <= 8 else f"<{value.dtype}{list(value.shape)}>"
 
 
+def tensor_of(value: Value) -> Tensor:
+    """The client's tensor that a value stands for."""
+    producer = value.producer
+    if isinstance(producer, Feed):
+        return producer.tensor
+    assert isinstance(producer, Node) and producer.origin is not None
+    return producer.origin._outputs[value.index]
+
+
 def origin_of(op: Any) -> Any:
     """The client's operation that a Node came from; an Operation itself."""
     return getattr(op, "origin", None) or op
@@ -326,6 +359,7 @@ class Dataflow:
 
     `fetches` are values (a Feed's value if a feed is fetched); `targets` are nodes that must run.
     `tensors` are what the client called the fetches: passes may find other values for them.
+    `returns`: of loops that are primitives, the value behind each Backedge.
     """
 
     nodes: tuple[Node, ...]
@@ -333,10 +367,29 @@ class Dataflow:
     fetches: tuple[Value, ...]
     targets: tuple[Node, ...]
     tensors: tuple[Tensor, ...] = ()
+    returns: Mapping[Backedge, Value] = field(default_factory=dict)
+
+    def maker_of(self, value: Value) -> Node | Feed:
+        """What makes a value, be it in the last iteration."""
+        producer = value.producer
+        if isinstance(producer, Backedge):
+            return self.returns[producer].producer
+        return producer
+
+    @cached_property
+    def steers(self) -> bool:
+        """Whether some node decides what runs: then the step may have cycles."""
+        return any(n.definition.flow is not None for n in self.nodes)
+
+    @cached_property
+    def calls(self) -> bool:
+        """Whether some node calls functions."""
+        return any(n.definition.calls is not None for n in self.nodes)
 
     def __str__(self) -> str:
         lines = [f"feed  {f.value.name} {f.type}" for f in self.feeds]
-        lines += [str(n) for n in self.nodes]
+        several = len({n.device for n in self.nodes if n.device}) > 1
+        lines += [f"{n} on {n.device}" if several and n.device else str(n) for n in self.nodes]
         lines += [f"fetch {v.name}" for v in self.fetches]
         lines += [f"run   {n.name}" for n in self.targets]
         return "\n".join(lines)
@@ -394,6 +447,7 @@ class _Rewriting:
             nodes=tuple(self._kept),
             fetches=tuple(values.get(v, v) for v in flow.fetches),
             targets=_unique([n for t in flow.targets for n in self._waits[t]]),
+            returns={back: values.get(v, v) for back, v in flow.returns.items()},
         )
 
     def _rebuilt(self, node: Node) -> Node:

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -120,6 +120,14 @@ class Schema:
     def changed(self, op_type: str, inputs: tuple[Argument, ...]) -> Schema:
         """Return the schema of another op, which differs in its inputs."""
         return Schema.of(op_type, inputs, self.outputs, self.attributes)
+
+    def by_reference(self, inputs: Sequence[int], outputs: Sequence[int]) -> Schema:
+        """Return the schema with references for these inputs and outputs."""
+        ins, outs = (
+            tuple(replace(a, is_ref=True) if i in chosen else a for i, a in enumerate(side))
+            for side, chosen in ((self.inputs, inputs), (self.outputs, outputs))
+        )
+        return Schema.of(self.op_type, ins, outs, self.attributes)
 
     @cached_property
     def attributes(self) -> dict[str, Attribute]:

@@ -1,14 +1,13 @@
-"""Loops and branches in structured form: one operation that holds the steps of its parts.
+"""Loops and branches in structured form: one node that holds the steps of its parts.
 
-Raising (optimize.raising) finds them among the primitives. A `Structured` stands in a StepGraph in
-the place of the operations that it was made of, whose tensors it reads and writes; in a Dataflow it
-is a node of one of the definitions below, whose attributes are Dataflows, and in a Program an
-instruction whose attributes are Programs. The parts take and give plain lists of values:
+Raising (optimize.raising) finds them among the primitives. In a Dataflow a structured node is one
+of the definitions below, whose attributes are Dataflows, and in a Program an instruction whose
+attributes are Programs. The parts take and give plain lists of values:
 
     WHILE   cond: (variables, invariants) -> [go on?]   body: (variables, invariants) -> variables
             inputs: variables, invariants               outputs: those variables that `results` says
     IF      then, otherwise: inputs -> outputs          inputs: predicate, inputs
-    CALL    callee: inputs -> outputs                   inputs: inputs; in StepGraphs only
+    CALL    callee: inputs -> outputs                   inputs: inputs; until it's specialised
 """
 
 from __future__ import annotations
@@ -27,20 +26,17 @@ from headrace.devices.cancellation import current
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.flow import DEAD
 from headrace.graph.lowering import Anchor
-from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import Schema
 
 __all__ = [
     "CALL",
     "IF",
-    "PASS",
     "UNDEFINED",
     "WHILE",
     "Called",
-    "Structured",
+    "effect_of",
     "is_loop",
     "iterations",
-    "members_of",
     "parts_of",
     "with_effect",
 ]
@@ -58,48 +54,6 @@ class Called(NamedTuple):
     attrs: Mapping[str, Any] = MappingProxyType({})
 
 
-class Structured:
-    """A loop or a branch, with the face of an Operation as far as the pipeline looks at one."""
-
-    def __init__(
-        self,
-        definition: Definition,
-        origin: Operation,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        controls: Sequence[Any],
-        members: Iterable[Any],
-        **attrs: Any,
-    ) -> None:
-        """Stand for `members`, operations and structured ones, of which `origin` is named."""
-        self.definition = definition
-        self.members = {m for op in members for m in members_of(op)}
-        self.origin = origin
-        self.name = origin.name
-        self.graph = origin.graph
-        self.traceback_frames = origin.traceback_frames
-        self._inputs = list(inputs)
-        self._outputs = list(outputs)
-        self._control_inputs = list(controls)
-        self._attrs = {
-            "Tin": tuple(t.dtype for t in inputs),
-            "Tout": tuple(t.dtype for t in outputs),
-            **attrs,
-        }
-
-    @property
-    def type(self) -> str:
-        return self.definition.op_type
-
-    def __repr__(self) -> str:
-        return f"<{self.type} {self.name}>"
-
-
-def members_of(op: Any) -> set[Any]:
-    """The operations that an operation stands for: itself, or all that were raised to it."""
-    return op.members if isinstance(op, Structured) else {op}
-
-
 def parts_of(op: Any) -> dict[str, Any]:
     """The steps that a structured operation, node or instruction holds, by attribute."""
     known = op.definition.schema.attributes  # those of functional ops, which name functions
@@ -115,6 +69,16 @@ def is_loop(op: Any) -> bool:
 def with_effect(definition: Definition, effect: Effect) -> Definition:
     """The definition of structured nodes whose parts have an effect."""
     return replace(definition, effect=effect)
+
+
+def effect_of(parts: Iterable[Any]) -> Effect:
+    """What a structured node does, whose parts are these flows."""
+    nodes = (n for part in parts for n in part.nodes)
+    effects = {n.definition.effect for n in nodes if n.constant is None}
+    for effect in (Effect.WRITES, Effect.READS, Effect.RANDOM):
+        if effect in effects:
+            return effect
+    return Effect.PURE
 
 
 def _no_rule(*_: Any) -> Any:
@@ -198,7 +162,6 @@ IF = _definition("_If", _if_kernel, "Run one of two steps.", "if")
 CALL = _definition(
     "_Call", lambda inputs, *, ctx, callee: ctx.bound(callee)(inputs), "Run a function's body."
 )
-PASS = _definition("_Pass", list, "Give the inputs.")
 UNDEFINED = _definition(
     "_Undefined",
     lambda inputs, *, Tout: [DEAD] * len(Tout),

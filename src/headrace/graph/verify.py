@@ -4,52 +4,24 @@ wrong.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.core.errors import InternalError
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.flow import Flow
-from headrace.graph.program import Program, StepGraph
-from headrace.graph.structured import members_of, parts_of
+from headrace.graph.program import Program
+from headrace.graph.structured import is_undefined, parts_of
 
-__all__ = ["verify_dataflow", "verify_program", "verify_step_graph"]
-
-
-def verify_step_graph(step: StepGraph) -> None:
-    """Every input of every operation is fed or made by an earlier operation; so is every fetch."""
-    made = set(step.feeds)
-    present = {m for op in step.operations for m in members_of(op)}
-    done: set[Any] = set()
-    for op in step.operations:
-        for t in op._inputs:
-            if t not in made and not _goes_back(op, t.op, present):
-                raise _wrong(f"{op.name} reads {t.name} before it is made")
-        for c in op._control_inputs:
-            if c not in done and c in present:
-                raise _wrong(f"{op.name} runs before its control input {c.name}")
-        for part in parts_of(op).values():
-            verify_step_graph(part)
-        made.update(op._outputs)
-        done.update(members_of(op))
-    for t in step.fetches:
-        if t not in made:
-            raise _wrong(f"fetch {t.name} is never made")
-    for op in step.targets:
-        if op not in done:
-            raise _wrong(f"target {op.name} never runs")
-
-
-def _goes_back(op: Any, before: Any, present: set[Any]) -> bool:
-    """Whether a Merge reads what the last iteration passes on."""
-    flows = op.definition.flow, before.definition.flow
-    return flows == (Flow.MERGE, Flow.NEXT) and before in present
+__all__ = ["verify_dataflow", "verify_program", "verify_reads"]
 
 
 def verify_dataflow(flow: Dataflow) -> None:
     """Nodes stand after what they read and wait for; their types are what their definitions say; a
-    constant has the types of its values, and reads nothing.
+    constant has the types of its values, and reads nothing; what a Merge reads of the last
+    iteration is what a NextIteration passes on.
     """
-    feeds = set(flow.feeds)
+    feeds: set[Any] = {*flow.feeds, *flow.returns}
     done: set[Node] = set()
     for node in flow.nodes:
         if node in done:
@@ -62,6 +34,7 @@ def verify_dataflow(flow: Dataflow) -> None:
             if c.constant is not None:
                 raise _wrong(f"{node.name} waits for the constant {c.name}")
         _check_types(node)
+        _check_devices(node)
         for part in parts_of(node).values():
             verify_dataflow(part)
         done.add(node)
@@ -70,17 +43,34 @@ def verify_dataflow(flow: Dataflow) -> None:
     for node in flow.targets:
         if node not in done or node.constant is not None:
             raise _wrong(f"target {node.name} never runs")
+    for back, value in flow.returns.items():
+        _check_made(value, feeds, done, "a Backedge")
+        if value.op.definition.flow is not Flow.NEXT or value.dtype != back.type.dtype:
+            raise _wrong(f"{value.name} can't be passed back to {back.name} {back.type}")
     if flow.tensors and len(flow.tensors) != len(flow.fetches):
         raise _wrong(f"{len(flow.fetches)} fetches for {len(flow.tensors)} tensors")
 
 
-def _check_made(value: Value, feeds: set[Feed], done: set[Node], reader: str) -> None:
+def _check_made(value: Value, feeds: set[Any], done: set[Node], reader: str) -> None:
     producer = value.producer
-    if not (producer in feeds if isinstance(producer, Feed) else producer in done):
+    if producer not in (feeds if isinstance(producer, Feed) else done):
         raise _wrong(f"{reader} reads {value.name} before it is made")
     own = producer.value if isinstance(producer, Feed) else producer.outputs[value.index]
     if own is not value:
-        raise _wrong(f"{reader} reads a value that is none of {producer.name}'s")
+        raise _wrong(f"{producer.name} does not own the value that {reader} reads")
+
+
+def _check_devices(node: Node) -> None:
+    """A node that takes a reference is where the variable is."""
+    if node.constant is not None or parts_of(node) or not node.definition.schema.has_ref_inputs:
+        return
+    wanted = node.definition.schema.references(node.attrs)
+    for value, reference in zip(node.inputs, wanted, strict=True):
+        there = getattr(value.producer, "device", "")
+        if reference and node.device.startswith("/job:") and there not in ("", node.device):
+            raise _wrong(
+                f"{node.name} on {node.device} takes a reference to {value.name} on {there}"
+            )
 
 
 def _check_types(node: Node) -> None:
@@ -98,6 +88,32 @@ def _check_types(node: Node) -> None:
     for t, value in zip(node.types, node.constant, strict=True):
         if value.shape != t.sizes or value.dtype != t.dtype.numpy:
             raise _wrong(f"the constant {node.name} is {value.dtype}{list(value.shape)}, not {t}")
+
+
+def verify_reads(flow: Dataflow) -> None:
+    """A node is given references where its schema or its parts ask for them, and values elsewhere;
+    so are the results of parts.
+    """
+    verify_dataflow(flow)
+    for node in flow.nodes:
+        parts = parts_of(node)
+        for part in parts.values():
+            verify_reads(part)
+            extra = len(node.inputs) - len(part.feeds)  # an IF's predicate, in its first place
+            _check_references(node, node.inputs[extra:], [f.type for f in part.feeds])
+        if not parts and node.constant is None:
+            schema = node.definition.schema
+            _check_references(node, node.inputs, schema.references(node.attrs))
+
+
+def _check_references(node: Node, values: Sequence[Value], wanted: Sequence[Any]) -> None:
+    for value, wants in zip(values, wanted, strict=True):
+        reference = wants if isinstance(wants, bool) else wants.dtype._is_ref_dtype
+        fed = reference and isinstance(value.producer, Feed)  # which a kernel refuses to write
+        wrong = value.dtype._is_ref_dtype != reference
+        if wrong and not fed and not is_undefined(value.producer):
+            kind = "a reference" if reference else "a value"
+            raise _wrong(f"{node.name} wants {kind}, and is given {value.name} {value.type}")
 
 
 def verify_program(program: Program) -> None:

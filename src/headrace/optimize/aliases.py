@@ -1,13 +1,14 @@
-"""Read again what is an alias of a variable. In: a StepGraph. Out: the same, with `rereads`,
-`carriers`, `keepers` and `read_last`.
+"""Read again what is an alias of a variable. In: a Dataflow with primitives. Out: the same, in
+which a node that uses an alias after a write takes the reference in its place.
 
 In TensorFlow the Identity of a reference has the variable's own memory, so whatever uses it after
 a write sees the write. Graphs rely on that: a constraint's function or a moving average takes
 `w/read`, which was made with the variable, under a control dependency on the update; a loop reads
 in each iteration what the last one has written; a branch reads what was written before it. Here an
-array that was read does not change any more. So an operation that uses an alias after a write gets
-the reference in place of the alias, and reads when it runs. Where the alias comes through a Switch,
-a Merge or the border of a loop, or what made it waits for something, these carry the reference.
+array that was read does not change any more. So a node that uses an alias after a write gets the
+reference in place of the alias, and reads when it runs. Where the alias comes through a Switch, a
+Merge or the border of a loop, or what made it waits for something, these carry the reference
+(graph.references).
 
 What a tensor array holds of a variable is read when the row is read, what a step fetches when the
 step is over. Without a path from a write, what a user of an alias sees is a race in TensorFlow, and
@@ -16,15 +17,17 @@ here the value that was read first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headrace.core.dtypes import resource
+from headrace.graph.dataflow import Backedge, Dataflow, Feed, Node, Value, ValueType
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
 from headrace.graph.lists import row_kept
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import StepGraph
+from headrace.graph.references import carrying, holds_data, keeping
+from headrace.ops.internal import SAME_REFERENCE
 from headrace.optimize.surroundings import (
     Frame,
     Sides,
@@ -39,89 +42,93 @@ from headrace.optimize.surroundings import (
 __all__ = ["Variable", "leads_to_state", "reread", "variables_behind"]
 
 Variable = tuple[str, str]  # the container and the name of a variable
-Aliases = dict[Variable, int]  # of a tensor: the variables whose memory it may have, see _Aliases
+Aliases = dict[Variable, int]  # of a value: the variables whose memory it may have, see _Aliases
 
-_NOW = 1  # the bit that every operation comes after, and that an outdated alias lacks
+_NOW = 1  # the bit that every node comes after, and that an outdated alias lacks
 
 
-def reread(step: StepGraph) -> StepGraph:
-    """Find the operations that use an alias of a variable after a write to it."""
-    writers = [op for op in step.operations if _targets(op)]
-    if not writers or not any(map(_makes_alias, step.operations)):
-        return step
-    found = _Aliases(step, writers)
+def reread(flow: Dataflow) -> Dataflow:
+    """Let the nodes that use an alias of a variable after a write to it read again."""
+    writers = [node for node in flow.nodes if _targets(node)]
+    if not writers or not any(map(_makes_alias, flow.nodes)):
+        return flow
+    found = _Aliases(flow, writers)
     found.follow()
     return found.rewritten()
 
 
 class _Aliases:
-    """Which tensors are aliases of variables, and what has been written since they were made.
+    """Which values are aliases of variables, and what has been written since they were made.
 
-    Every write has a bit. `_before[op]`: the writes that an operation runs after, by a path in its
-    own iteration; `_born[t]`: for each variable that a tensor may be an alias of, the writes that
+    Every write has a bit. `_before[node]`: the writes that a node runs after, by a path in its own
+    iteration; `_born[value]`: for each variable that a value may be an alias of, the writes that
     came before the alias. A write in the first and not in the second has changed what the alias
-    shows. An alias that enters or goes round a loop which writes its variable lacks `_NOW` too: all
-    that use it read again, in each iteration.
+    shows. An alias that enters or goes around a loop which writes its variable lacks `_NOW` too:
+    all that use it read again, in each iteration.
     """
 
-    def __init__(self, step: StepGraph, writers: list[Operation]) -> None:
-        self._step = step
-        self._fed = set(step.feeds)
-        self._bit = {op: 2 << i for i, op in enumerate(writers)}
-        self._frames = frames_of(step)
+    def __init__(self, flow: Dataflow, writers: list[Node]) -> None:
+        self._flow = flow
+        self._bit: dict[Any, int] = {node: 2 << i for i, node in enumerate(writers)}
+        self._frames = frames_of(flow)
         self._writes: dict[Variable, int] = {}
         self._frame_writes: dict[Frame, int] = {}
-        for op in writers:
-            for t in _targets(op):
-                for variable in variables_behind(t):
-                    self._writes[variable] = self._writes.get(variable, 0) | self._bit[op]
-            for frame in around(self._frames[op]):
-                self._frame_writes[frame] = self._frame_writes.get(frame, 0) | self._bit[op]
-        self._before: dict[Operation, int] = {}
-        self._born: dict[Tensor, Aliases] = {}
-        self._switches: dict[Tensor, int] = {}  # how many ask a predicate
-        self._sides, self._tensor_sides = sides_of(step, self._frames)
+        for node in writers:
+            for value in _targets(node):
+                for variable in variables_behind(value):
+                    self._writes[variable] = self._writes.get(variable, 0) | self._bit[node]
+            for frame in around(self._frames[node]):
+                self._frame_writes[frame] = self._frame_writes.get(frame, 0) | self._bit[node]
+        self._before: dict[Any, int] = {}
+        self._born: dict[Value, Aliases] = {}
+        self._readers: dict[Value, list[Node]] = {}
+        self._switches: dict[Value, int] = {}  # how many ask a predicate
+        for node in flow.nodes:
+            for value in node.inputs:
+                self._readers.setdefault(value, []).append(node)
+            if node.definition.flow is Flow.SWITCH:
+                predicate = node.inputs[1]
+                self._switches[predicate] = self._switches.get(predicate, 0) + 1
+        self._sides, self._value_sides = sides_of(flow, self._frames)
         self._elsewhere: dict[Sides, int] = {frozenset(): 0}
-        self._rereads: dict[Operation, tuple[Tensor, ...]] = {}
-        self._carriers: set[Tensor] = set()
-        self._keepers: set[Operation] = set()
-        self._reader: dict[Operation, Operation] = {}  # of a Switch: what reads its predicate
+        # What changes: the inputs of nodes, the values that carry references, the tensor arrays
+        # that keep one, and what reads a Switch's predicate.
+        self._rereads: dict[Node, tuple[Value, ...]] = {}
+        self._carriers: set[Value] = set()
+        self._keepers: set[Node] = set()
+        self._reader: dict[Node, Node] = {}
 
     # -- What is an alias of what ------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Go through the operations in order, until what loops pass on is known."""
-        for op in self._step.operations:
-            self._before[op] = self._writes_before(op)
+        """Go through the nodes in order, until what loops pass on is known."""
+        for node in self._flow.nodes:
+            self._before[node] = self._writes_before(node)
         # What another side of a branch writes is not written where this side runs.
-        for op, sides in self._sides.items():
+        for node, sides in self._sides.items():
             if sides:
-                self._before[op] &= ~self._excluded(sides)
-        for op in self._step.operations:
-            if op.definition.flow is Flow.SWITCH:
-                pred = op._inputs[1]
-                self._switches[pred] = self._switches.get(pred, 0) + 1
+                self._before[node] &= ~self._excluded(sides)
         changed = True
         while changed:
             changed = False
-            for op in self._step.operations:
-                born = self._aliases_made(op)
-                for t in op._outputs if born else ():
-                    is_alias = _holds_data(op, t) and not t.dtype._is_ref_dtype
-                    if is_alias and t not in self._fed and self._born.get(t) != born:
-                        self._born[t] = born
+            for node in self._flow.nodes:
+                born = self._aliases_made(node)
+                for value in node.outputs if born else ():
+                    is_alias = holds_data(node, value.index) and not value.dtype._is_ref_dtype
+                    if is_alias and self._born.get(value) != born:
+                        self._born[value] = born
                         changed = True
 
-    def _writes_before(self, op: Operation) -> int:
+    def _writes_before(self, node: Node) -> int:
         before = _NOW
-        for source in _sources(op):
+        for source in _sources(node):
             before |= self._before.get(source, 0) | self._bit.get(source, 0)
-            if source.definition.flow is Flow.EXIT:
+            if isinstance(source, Node) and source.definition.flow is Flow.EXIT:
                 before |= self._frame_writes.get(self._frames[source], 0)
         return before
 
     def _excluded(self, sides: Sides) -> int:
-        """The writes that never happen in a step where an operation on these sides runs."""
+        """The writes that never happen in a step where a node on these sides runs."""
         found = self._elsewhere.get(sides)
         if found is None:
             writers = self._bit if sides else ()
@@ -129,224 +136,271 @@ class _Aliases:
             self._elsewhere[sides] = found
         return found
 
-    def _aliases_made(self, op: Operation) -> Aliases:
-        """The variables that the outputs of an operation are aliases of."""
-        flow = op.definition.flow
-        if flow is None and not passes(op):
+    def _aliases_made(self, node: Node) -> Aliases:
+        """The variables that the outputs of a node are aliases of."""
+        role = node.definition.flow
+        if role is None and not passes(node):
             return {}
-        before = self._before[op]
+        before = self._before[node]
         joined: Aliases = {}
-        for t in _data(op):
-            aliases = self._aliases(t, before)
-            if flow is None:  # it reads again what is outdated
+        for value in _data(node):
+            aliases = self._aliases(value, before)
+            if role is None:  # it reads again what is outdated
                 aliases = {v: b | before for v, b in aliases.items()}
-            elif flow is Flow.MERGE:
-                never = self._excluded(self._tensor_sides.get(t, frozenset()))
+            elif role is Flow.MERGE:
+                never = self._excluded(self._value_sides.get(value, frozenset()))
                 aliases = {v: b | never for v, b in aliases.items()}
-            elif flow is Flow.ENTER and op._attrs["is_constant"]:
-                aliases = self._outdated(aliases, entered(op, self._frames[op]))
-            if t.op.definition.flow is Flow.NEXT:
-                aliases = self._outdated(aliases, self._frames[op])
+            elif role is Flow.ENTER and node.attrs["is_constant"]:
+                aliases = self._outdated(aliases, entered(node, self._frames[node]))
+            if isinstance(value.producer, Backedge):
+                aliases = self._outdated(aliases, self._frames[node])
             for variable, born in aliases.items():
                 joined[variable] = joined.get(variable, -1) & born
         return joined
 
-    def _aliases(self, t: Tensor, now: int) -> Aliases:
-        if t in self._fed:
+    def _aliases(self, value: Value, now: int) -> Aliases:
+        if isinstance(value.producer, Backedge):
+            value = self._flow.returns[value.producer]
+        if isinstance(value.producer, Feed):
             return {}
-        if t.dtype._is_ref_dtype:
-            return dict.fromkeys(variables_behind(t), now)
-        return self._born.get(t, {})
+        if value.dtype._is_ref_dtype:
+            return dict.fromkeys(variables_behind(value), now)
+        return self._born.get(value, {})
 
     def _outdated(self, aliases: Aliases, frame: Frame) -> Aliases:
         """Aliases inside of a loop that may write their variables."""
         written = self._frame_writes.get(frame, 0)
         return {v: b & ~_NOW if self._writes.get(v, 0) & written else b for v, b in aliases.items()}
 
-    def _is_outdated(self, t: Tensor, before: int) -> bool:
+    def _is_outdated(self, value: Value, before: int) -> bool:
         """Whether an alias may not show what its variable holds after these writes."""
-        if t.dtype._is_ref_dtype:
+        if value.dtype._is_ref_dtype:
             return False
-        aliases = self._born.get(t, {})
+        aliases = self._born.get(value, {})
         return any(before & (self._writes.get(v, 0) | _NOW) & ~b for v, b in aliases.items())
 
-    def _may_change(self, op: Operation, t: Tensor) -> bool:
-        """Whether a variable that a tensor is an alias of may be written after an operation."""
-        later = ~self._before[op] & ~self._excluded(self._sides[op])
-        for frame in around(self._frames[op]):
+    def _may_change(self, node: Node, value: Value) -> bool:
+        """Whether a variable that a value is an alias of may be written after a node."""
+        later = ~self._before[node] & ~self._excluded(self._sides[node])
+        for frame in around(self._frames[node]):
             later |= self._frame_writes.get(frame, 0)
-        return any(self._writes.get(v, 0) & later for v in self._aliases(t, 0))
+        return any(self._writes.get(v, 0) & later for v in self._aliases(value, 0))
 
     # -- Who reads again ---------------------------------------------------------------------------
 
-    def rewritten(self) -> StepGraph:
-        for op in self._step.operations:
-            if op.definition.flow is None:
-                before = self._before[op]
-                inputs = [self._current(t, before) for t in op._inputs]
-                kept = row_kept(op.definition)
-                if kept is not None and self._may_change(op, op._inputs[kept]):
-                    inputs[kept] = self._root(op._inputs[kept])
-                    self._keepers.add(op)
-                self._take(op, inputs)
-        for op in self._step.operations:
-            if op.definition.flow is Flow.SWITCH:
-                self._take(op, [self._step_input(op, 0), self._predicate(op)])
+    def rewritten(self) -> Dataflow:
+        """The flow in which outdated aliases are read again."""
+        for node in self._flow.nodes:
+            if node.definition.flow is None:
+                before = self._before[node]
+                inputs = [self._current(v, before) for v in node.inputs]
+                kept = row_kept(node.definition)
+                if kept is not None and self._may_change(node, node.inputs[kept]):
+                    inputs[kept] = self._root(node.inputs[kept])
+                    self._keepers.add(node)
+                self._take(node, inputs)
+        for node in self._flow.nodes:
+            if node.definition.flow is Flow.SWITCH:
+                self._take(node, [self._inputs_of(node)[0], self._predicate(node)])
         everything = _NOW
         for bit in self._bit.values():
             everything |= bit
-        fetches = tuple(self._current(t, everything) for t in self._step.fetches)
+        fetches = tuple(self._current(v, everything) for v in self._flow.fetches)
         changed = self._rereads or self._carriers or self._keepers
-        if not changed and fetches == self._step.fetches:
-            return self._step
-        return replace(
-            self._step,
-            keepers=frozenset(self._keepers),
-            operations=tuple(self._in_order()),
-            rereads=self._rereads,
-            carriers=frozenset(self._carriers),
-            read_last=fetches if fetches != self._step.fetches else (),
+        if not changed and fetches == self._flow.fetches:
+            return self._flow
+        return self._rebuilt(fetches)
+
+    def _inputs_of(self, node: Node) -> Sequence[Value]:
+        return self._rereads.get(node, node.inputs)
+
+    def _take(self, node: Node, inputs: Sequence[Value]) -> None:
+        if tuple(inputs) != node.inputs:
+            self._rereads[node] = tuple(inputs)
+
+    def _current(self, value: Value, before: int) -> Value:
+        """What to take in place of a value after these writes: it, or what leads to the variable
+        that it's an outdated alias of.
+        """
+        return self._root(value) if self._is_outdated(value, before) else value
+
+    def _root(self, value: Value) -> Value:
+        """The reference, or what carries it, that an alias was made of."""
+        value = self._uncovered(value)
+        if self._is_alias(value):
+            self._carry(value)
+        return value
+
+    def _is_alias(self, value: Value) -> bool:
+        producer = value.producer
+        return (self._flow.returns[producer] if isinstance(producer, Backedge) else value) in (
+            self._born
         )
 
-    def _in_order(self) -> Iterator[Operation]:
-        """The operations, those that read predicates before the Switches that ask them."""
-        done: set[Operation] = set()
-        for op in self._step.operations:
-            reader = self._reader.get(op)
-            for each in (op,) if reader is None else (reader, op):
+    def _uncovered(self, value: Value) -> Value:
+        """What nodes that do nothing else pass on; one that waits is waited for."""
+        while value in self._born and value.op.definition.flow is None and not value.op.controls:
+            value = value.op.inputs[0]
+        return value
+
+    def _carry(self, value: Value) -> None:
+        """Let what made an alias pass on the reference in its place."""
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            if isinstance(value.producer, Backedge):
+                self._carriers.add(value)
+            node = self._flow.maker_of(value)
+            assert isinstance(node, Node)
+            carried = [v for v in node.outputs if holds_data(node, v.index)]
+            if self._carriers.issuperset(carried):
+                continue
+            self._carriers.update(carried)
+            inputs = list(self._inputs_of(node))
+            for i, given in enumerate(_data(node)):
+                given = self._uncovered(given)
+                if self._is_alias(given):
+                    stack.append(given)
+                inputs[i] = given
+            self._take(node, inputs)
+
+    def _predicate(self, switch: Node) -> Value:
+        """What a Switch asks. All of one branch must see the same: a predicate that another node
+        reads at the same time is read by that one only. What the data went through does not count,
+        unless nobody else asks.
+        """
+        value = switch.inputs[1]
+        before = self._before[switch]
+        if self._switches[value] > 1:
+            before = _NOW
+            for source in (value.producer, *switch.controls):
+                before |= self._before.get(source, 0) | self._bit.get(source, 0)
+        outdated = self._is_outdated(value, before)
+        if not outdated and not value.dtype._is_ref_dtype:
+            return value
+        for node in self._readers[value]:
+            if passes(node) and self._reads_at_once(node, switch, before):
+                self._reader[switch] = node
+                return node.outputs[0]
+        return self._root(value) if outdated else value
+
+    def _reads_at_once(self, node: Node, switch: Node, before: int) -> bool:
+        """Whether a node reads what a Switch asks after the same writes as the Switch."""
+        if not set(node.controls) <= set(switch.controls):
+            return False
+        between = self._before[node] ^ before
+        aliases = self._aliases(switch.inputs[1], before)
+        return not any(between & self._writes.get(v, 0) for v in aliases)
+
+    # -- The new flow ------------------------------------------------------------------------------
+
+    def _rebuilt(self, fetches: Sequence[Value]) -> Dataflow:
+        """The flow with other inputs, carriers and keepers, and these fetches."""
+        values: dict[Value, Value] = {}
+        nodes: dict[Node, Node] = {}
+        backedges: dict[Backedge, Backedge] = {}
+        for back in self._flow.returns:
+            carried = back.value in self._carriers
+            new = replace(back, type=_by_reference(back.type)) if carried else back
+            backedges[back] = new
+            values[back.value] = new.value
+        for node in self._in_order():
+            inputs = tuple([values.get(v, v) for v in self._inputs_of(node)])
+            controls = tuple([nodes[c] for c in node.controls])
+            new = nodes[node] = self._changed(node, inputs, controls)
+            values.update(zip(node.outputs, new.outputs, strict=True))
+        returns = self._flow.returns.items()
+        return replace(
+            self._flow,
+            nodes=tuple(nodes.values()),
+            fetches=tuple(values.get(v, v) for v in fetches),
+            targets=tuple(nodes[n] for n in self._flow.targets),
+            returns={backedges[back]: values.get(v, v) for back, v in returns},
+        )
+
+    def _changed(self, node: Node, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
+        moved = node
+        if inputs != node.inputs or controls != node.controls:
+            moved = node.moved(inputs, controls)
+        if node in self._keepers:
+            return replace(moved, definition=keeping(node.definition))
+        if not self._carriers.intersection(node.outputs):
+            return moved
+        if node.definition.flow is None:
+            attrs = {"T": inputs[0].dtype.base_dtype}
+            types = tuple(_by_reference(t) for t in node.types)
+            return replace(moved, definition=SAME_REFERENCE, attrs=attrs, types=types)
+        types = tuple(
+            _by_reference(t) if holds_data(node, i) else t for i, t in enumerate(node.types)
+        )
+        return replace(moved, definition=carrying(node.definition), types=types)
+
+    def _in_order(self) -> Iterator[Node]:
+        """The nodes, those that read predicates before the Switches that ask them."""
+        done: set[Node] = set()
+        for node in self._flow.nodes:
+            reader = self._reader.get(node)
+            for each in (node,) if reader is None else (reader, node):
                 if each not in done:
                     done.add(each)
                     yield each
 
-    def _step_input(self, op: Operation, i: int) -> Tensor:
-        return self._rereads[op][i] if op in self._rereads else op._inputs[i]
 
-    def _take(self, op: Operation, inputs: list[Tensor]) -> None:
-        if inputs != op._inputs:
-            self._rereads[op] = tuple(inputs)
-
-    def _current(self, t: Tensor, before: int) -> Tensor:
-        """What to take in place of a tensor after these writes: it, or what leads to the variable
-        that it's an outdated alias of.
-        """
-        return self._root(t) if self._is_outdated(t, before) else t
-
-    def _root(self, t: Tensor) -> Tensor:
-        """The reference, or what carries it, that an alias was made of."""
-        t = self._uncovered(t)
-        if t in self._born:
-            self._carry(t)
-        return t
-
-    def _uncovered(self, t: Tensor) -> Tensor:
-        """What operations that do nothing else pass on; one that waits is waited for."""
-        while t in self._born and t.op.definition.flow is None and not t.op._control_inputs:
-            t = t.op._inputs[0]
-        return t
-
-    def _carry(self, t: Tensor) -> None:
-        """Let what made an alias pass on the reference in its place."""
-        stack = [t]
-        while stack:
-            op = stack.pop().op
-            carried = [t for t in op._outputs if _holds_data(op, t)]
-            if self._carriers.issuperset(carried):
-                continue
-            self._carriers.update(carried)
-            inputs = list(self._rereads.get(op, op._inputs))
-            for i, given in enumerate(_data(op)):
-                given = self._uncovered(given)
-                if given in self._born:
-                    stack.append(given)
-                inputs[i] = given
-            self._take(op, inputs)
-
-    def _predicate(self, switch: Operation) -> Tensor:
-        """What a Switch asks. All of one branch must see the same: a predicate that another
-        operation reads at the same time is read by that one only. What the data went through does
-        not count, unless nobody else asks.
-        """
-        t = switch._inputs[1]
-        before = self._before[switch]
-        if self._switches[t] > 1:
-            sources = [t.op, *switch._control_inputs]
-            before = _NOW
-            for source in sources:
-                before |= self._before.get(source, 0) | self._bit.get(source, 0)
-        outdated = self._is_outdated(t, before)
-        if not outdated and not t.dtype._is_ref_dtype:
-            return t
-        for op in t._consumers:
-            if op in self._before and passes(op) and self._reads_at_once(op, switch, before):
-                self._reader[switch] = op
-                return op._outputs[0]
-        return self._root(t) if outdated else t
-
-    def _reads_at_once(self, op: Operation, switch: Operation, before: int) -> bool:
-        """Whether an operation reads what a Switch asks after the same writes as the Switch."""
-        if not set(op._control_inputs) <= set(switch._control_inputs):
-            return False
-        between = self._before[op] ^ before
-        aliases = self._aliases(switch._inputs[1], before)
-        return not any(between & self._writes.get(v, 0) for v in aliases)
+def _by_reference(t: ValueType) -> ValueType:
+    return replace(t, dtype=t.dtype._as_ref)
 
 
-def variables_behind(t: Tensor) -> set[Variable]:
+def variables_behind(value: Value) -> set[Variable]:
     """The variables that a reference or handle may lead to: a write passes on what it was given."""
     found: set[Variable] = set()
-    seen: set[Operation] = set()
-    stack = [t.op]
+    seen: set[Any] = set()
+    stack: list[Any] = [value.producer]
     while stack:
-        op = stack.pop()
-        if op in seen:
+        node = stack.pop()
+        if node in seen or not isinstance(node, Node):
             continue
-        seen.add(op)
-        given = [i.op for i in op._inputs if leads_to_state(i)]
+        seen.add(node)
+        given = [v.producer for v in node.inputs if leads_to_state(v)]
         if not given:
-            attrs = op._attrs
-            found.add((attrs.get("container", ""), attrs.get("shared_name") or op.name))
+            attrs = node.attrs
+            found.add((attrs.get("container", ""), attrs.get("shared_name") or node.name))
         stack += given
     return found
 
 
-def leads_to_state(t: Tensor) -> bool:
-    """Whether a tensor is a reference or a handle."""
-    return t.dtype._is_ref_dtype or t.dtype is resource
+def leads_to_state(value: Value) -> bool:
+    """Whether a value is a reference or a handle."""
+    return value.dtype._is_ref_dtype or value.dtype is resource
 
 
-def _makes_alias(op: Operation) -> bool:
-    """Whether an operation makes an alias of a variable, or puts one into a tensor array."""
-    kept = row_kept(op.definition)
+def _makes_alias(node: Node) -> bool:
+    """Whether a node makes an alias of a variable, or puts one into a tensor array."""
+    kept = row_kept(node.definition)
     if kept is not None:
-        return op._inputs[kept].dtype._is_ref_dtype
-    if op.definition.flow is None and not passes(op):
+        return node.inputs[kept].dtype._is_ref_dtype
+    if node.definition.flow is None and not passes(node):
         return False
-    given = any(t.dtype._is_ref_dtype for t in _data(op))
-    return given and not op._outputs[0].dtype._is_ref_dtype
+    given = any(v.dtype._is_ref_dtype for v in _data(node))
+    return given and not node.types[0].dtype._is_ref_dtype
 
 
-def _data(op: Operation) -> list[Tensor]:
-    """The inputs that an operation which steers or passes its input may give."""
-    return op._inputs[:1] if op.definition.flow is Flow.SWITCH else op._inputs
+def _data(node: Node) -> Sequence[Value]:
+    """The inputs that a node which steers or passes its input may give."""
+    return node.inputs[:1] if node.definition.flow is Flow.SWITCH else node.inputs
 
 
-def _holds_data(op: Operation, t: Tensor) -> bool:
-    """Whether an output is one of the inputs: a Merge also says which one."""
-    return op.definition.flow is not Flow.MERGE or t.value_index == 0
-
-
-def _targets(op: Operation) -> list[Tensor]:
-    """The references through which an operation writes into the variables' memory: one that may
-    give a variable another shape gives it other memory.
+def _targets(node: Node) -> list[Value]:
+    """The references through which a node writes into the variables' memory: one that may give a
+    variable another shape gives it other memory.
     """
-    definition = op.definition
+    definition = node.definition
     if definition.effect is not Effect.WRITES:
         return []
-    if definition.reshapes is not None and definition.reshapes(op):
+    if definition.reshapes is not None and definition.reshapes(node):
         return []
-    return [t for t in op._inputs if t.dtype._is_ref_dtype]
+    return [v for v in node.inputs if v.dtype._is_ref_dtype]
 
 
-def _sources(op: Operation) -> list[Operation]:
-    """What an operation runs after."""
-    return [*(t.op for t in op._inputs), *op._control_inputs]
+def _sources(node: Node) -> list[Any]:
+    """What a node runs after."""
+    return [*(v.producer for v in node.inputs), *node.controls]

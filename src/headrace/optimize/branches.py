@@ -1,8 +1,8 @@
-"""Raise branches. In: operations in order and without loops, with Switches and Merges. Out: the
+"""Raise branches. In: nodes in order and without loops, with Switches and Merges. Out: the
 same with every branch as one IF.
 
-Each operation runs under a *path*, the predicates that must have had a value for it to be alive,
-outermost first. Operations under one predicate form an IF; where what happens after one branch
+Each node runs under a *path*, the predicates that must have had a value for it to be alive,
+outermost first. Nodes under one predicate form an IF; where what happens after one branch
 decides what comes into another of the same predicate, they are IFs of different *levels*.
 """
 
@@ -10,68 +10,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.graph.dataflow import Node, Value
 from headrace.graph.flow import Flow
 from headrace.graph.lowering import Pass
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import StepGraph
-from headrace.graph.structured import IF, PASS, UNDEFINED, Structured
-from headrace.optimize.raised import Op, Stand, Unraisable, holders, in_order, part
+from headrace.graph.structured import IF, UNDEFINED
+from headrace.optimize.raised import Draft, Op, Part, Unraisable, holders, in_order, stand_in
 
 __all__ = ["raise_branches"]
 
-Literal = tuple[Tensor, bool]
+Literal = tuple[Value, bool]
 Path = tuple[Literal, ...]
 
 
 def raise_branches(
     operations: list[Op],
-    step: StepGraph,
-    fetches: Sequence[Tensor],
-    targets: Sequence[Operation],
+    fetches: Sequence[Value],
+    targets: Sequence[Node],
 ) -> list[Op]:
-    """The operations of a step, in order and without loops, with every branch as one."""
+    """The nodes of a step, in order and without loops, with every branch as one."""
     if not any(op.definition.flow is not None for op in operations):
         return operations
-    paths = _Paths(operations, step, fetches, targets)
-    return _Branches(operations, step, paths, fetches).build(operations, ())
+    paths = _Paths(operations, fetches, targets)
+    return _Branches(operations, paths, fetches).build(operations, ())
 
 
 class _Paths:
-    """Under which conditions operations and tensors are alive; those that never are, are not in
-    `tensors`. What is made elsewhere is alive whenever anything here is.
+    """Under which conditions nodes and values are alive; those that never are, are not in
+    `_values`. What is made elsewhere is alive whenever anything here is.
     """
 
     def __init__(
         self,
         operations: list[Op],
-        step: StepGraph,
-        fetches: Sequence[Tensor],
-        targets: Sequence[Operation],
+        fetches: Sequence[Value],
+        targets: Sequence[Node],
     ) -> None:
-        self._step = step
         self.operations: dict[Op, Path] = {}
-        self._tensors: dict[Tensor, Path | None] = {}
+        self._values: dict[Value, Path | None] = {}
         self._holder = holders(operations)
         self._dead: set[Op] = set()
         self._here = set(operations)
         for op in operations:
             self._find(op)
         for t in fetches:
-            if self._tensors.get(t, ()) != ():
+            if self._values.get(t, ()) != ():
                 raise Unraisable(f"'{t.name}' may be dead, and is fetched")
         for op in targets:
             if self.operations.get(self._holder.get(op, op)) != ():
                 raise Unraisable(f"'{op.name}' may be dead, and is a target")
 
-    def of(self, tensor: Tensor) -> Path:
+    def of(self, value: Value) -> Path:
         """The path of a tensor that is alive at times."""
-        path = self._tensors.get(tensor, ())
+        path = self._values.get(value, ())
         assert path is not None
         return path
 
-    def is_alive(self, tensor: Tensor) -> bool:
+    def is_alive(self, value: Value) -> bool:
         """Whether a tensor is alive at times."""
-        return self._tensors.get(tensor, ()) is not None
+        return self._values.get(value, ()) is not None
 
     def _find(self, op: Op) -> None:
         flow = op.definition.flow
@@ -84,33 +80,33 @@ class _Paths:
             self.operations[op] = path
         else:
             self._dead.add(op)
-        for i, t in enumerate(op._outputs):
-            self._tensors[t] = path
+        for i, t in enumerate(op.outputs):
+            self._values[t] = path
             if flow is Flow.SWITCH and path is not None:
-                self._tensors[t] = _under(path, self.predicate(op), bool(i))
+                self._values[t] = _under(path, self.predicate(op), bool(i))
 
-    def predicate(self, switch: Op) -> Tensor:
+    def predicate(self, switch: Op) -> Value:
         """What decides a Switch: a predicate goes by many names here, each the identity of another,
         or the same in a branch. What was read from a variable is decided then.
         """
-        t = self._step.inputs_of(switch)[1]
+        t = switch.inputs[1]
         while t.op in self._here and _passes(t.op):
-            given = self._step.inputs_of(t.op)[0]
-            if self._step.is_reference(given):
+            given = t.op.inputs[0]
+            if given.dtype._is_ref_dtype:
                 break
             t = given
         return t
 
     def _check_trigger(self, op: Op) -> None:
         """One that waits for nothing that may be dead is no more than something to wait for."""
-        controls = [self._holder.get(c, c) for c in op._control_inputs]
+        controls = [self._holder.get(c, c) for c in op.controls]
         if any(c in self._dead or self.operations.get(c) for c in controls):
             raise Unraisable(f"'{op.name}' waits for what may be dead")
 
     def _together(self, op: Op) -> Path | None:
         """The path of an operation that needs all its inputs alive."""
-        controls = [self._holder.get(c, c) for c in op._control_inputs]
-        found = [self._tensors.get(t, ()) for t in self._step.inputs_of(op)]
+        controls = [self._holder.get(c, c) for c in op.controls]
+        found = [self._values.get(t, ()) for t in op.inputs]
         found += [None if c in self._dead else self.operations.get(c, ()) for c in controls]
         result: Path = ()
         for path in found:
@@ -127,7 +123,7 @@ class _Paths:
 
     def _merged(self, op: Op) -> Path:
         """The path of what a Merge gives: its inputs' without the predicate that they differ in."""
-        paths = [self._tensors.get(t, ()) for t in self._step.inputs_of(op)]
+        paths = [self._values.get(t, ()) for t in op.inputs]
         if len(paths) == 2 and paths[0] and paths[1] and paths[0][:-1] == paths[1][:-1]:
             (p, one), (q, other) = paths[0][-1], paths[1][-1]
             if p is q and one != other:
@@ -139,10 +135,10 @@ def _passes(op: Op) -> bool:
     """Whether an operation gives its first input, if anything."""
     if op.definition.flow is Flow.SWITCH:
         return True
-    return isinstance(op.definition.lower, Pass) and len(op._inputs) == 1
+    return isinstance(op.definition.lower, Pass) and len(op.inputs) == 1
 
 
-def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
+def _under(path: Path, predicate: Value, value: bool) -> Path | None:
     """A path with one more condition; None if that can't be."""
     known = dict(path)
     if predicate in known:
@@ -153,24 +149,21 @@ def _under(path: Path, predicate: Tensor, value: bool) -> Path | None:
 class _Branches:
     """The making of IFs. A Switch is no more than another name of its data, under its predicate."""
 
-    def __init__(
-        self, operations: list[Op], step: StepGraph, paths: _Paths, fetches: Sequence[Tensor]
-    ) -> None:
-        self._step = step
+    def __init__(self, operations: list[Op], paths: _Paths, fetches: Sequence[Value]) -> None:
         self._paths = paths
         self._fetches = set(fetches)
-        self._made = {t: op for op in operations for t in op._outputs}
+        self._made = {t: op for op in operations for t in op.outputs}
         self._holder = holders(operations)
-        self._readers: dict[Tensor, list[Op]] = {}
+        self._readers: dict[Value, list[Op]] = {}
         for op in operations:
             if op in paths.operations:
-                for t in (*step.inputs_of(op), *self._conditions(op)):
+                for t in (*op.inputs, *self._conditions(op)):
                     self._readers.setdefault(t, []).append(op)
 
     def build(self, operations: list[Op], prefix: Path) -> list[Op]:
         """What stands directly under `prefix`, with an IF for each further condition."""
         alive = [op for op in operations if op in self._paths.operations]
-        groups: dict[Tensor, list[Op]] = {}
+        groups: dict[Value, list[Op]] = {}
         made: list[Op] = []
         for op in alive:
             predicate = self._predicate(op, prefix)
@@ -180,39 +173,39 @@ class _Branches:
                 if self._is_settled(op):
                     made.append(self._passed(op))
             elif op.definition.flow is Flow.TRIGGER:
-                made.append(Structured(PASS, op, (), (), op._control_inputs, [op]))
+                made.append(Draft(None, op, (), (), op.controls, [op]))
             else:
                 made.append(op)
         for predicate, group in groups.items():
             levels = self._levels(alive, set(group), len(prefix))
-            if len(levels) > 1 and self._step.is_reference(predicate):
+            if len(levels) > 1 and predicate.dtype._is_ref_dtype:
                 raise Unraisable(f"'{predicate.name}' may change between branches on it")
             for level in levels:
                 made.append(self._branch(level, predicate, prefix))
         return in_order(made)
 
-    def _predicate(self, op: Op, prefix: Path) -> Tensor | None:
+    def _predicate(self, op: Op, prefix: Path) -> Value | None:
         """The predicate below `prefix` under which an operation stands, or whose sides it joins."""
         path, depth = self._paths.operations[op], len(prefix)
         if op.definition.flow is Flow.MERGE and len(path) == depth:
-            path = self._paths.of(self._step.inputs_of(op)[0])
+            path = self._paths.of(op.inputs[0])
         return path[depth][0] if len(path) > depth else None
 
-    def _conditions(self, op: Op) -> list[Tensor]:
+    def _conditions(self, op: Op) -> list[Value]:
         """The predicates that must be known where an operation stands, outermost first."""
         path = self._paths.operations[op]
         if op.definition.flow is Flow.MERGE:
-            path = self._paths.of(self._step.inputs_of(op)[0])
+            path = self._paths.of(op.inputs[0])
         return [p for p, _ in path]
 
     def _is_settled(self, switch: Op) -> bool:
         """Whether a Switch stands under its own predicate."""
         return self._paths.predicate(switch) in dict(self._paths.operations[switch])
 
-    def _passed(self, switch: Op) -> Structured:
-        alive = [t for t in switch._outputs if self._paths.is_alive(t)]
-        given = self._step.inputs_of(switch)[:1]
-        return Structured(PASS, switch, given, alive, switch._control_inputs, [switch])
+    def _passed(self, switch: Op) -> Draft:
+        alive = [t for t in switch.outputs if self._paths.is_alive(t)]
+        given = switch.inputs[:1]
+        return Draft(None, switch, given, alive, switch.controls, [switch])
 
     def _levels(self, operations: list[Op], group: set[Op], depth: int) -> list[list[Op]]:
         """The group in runs, of which none needs what comes out of a later one."""
@@ -224,8 +217,8 @@ class _Branches:
             return level[op] + 1 if leaves else level[op]
 
         for op in operations:
-            before = [self._made[t] for t in op._inputs if t in self._made]
-            before += [self._holder.get(c, c) for c in op._control_inputs]
+            before = [self._made[t] for t in op.inputs if t in self._made]
+            before += [self._holder.get(c, c) for c in op.controls]
             level[op] = max((after(b) for b in before if b in level), default=0)
         runs: dict[int, list[Op]] = {}
         for op in operations:
@@ -233,16 +226,16 @@ class _Branches:
                 runs.setdefault(level[op], []).append(op)
         return [runs[k] for k in sorted(runs)]
 
-    def _branch(self, level: list[Op], predicate: Tensor, prefix: Path) -> Structured:
+    def _branch(self, level: list[Op], predicate: Value, prefix: Path) -> Draft:
         """The IF of a run of operations under a predicate."""
         depth = len(prefix)
         merges = [op for op in level if len(self._paths.operations[op]) == depth]
         inner = self._with_switches([op for op in level if op not in set(merges)], depth)
         own = {*inner, *merges}
         switches, given = self._entering(own, depth)
-        leaving = [t for op in inner for t in op._outputs if self._leaves(op, t, own)]
+        leaving = [t for op in inner for t in op.outputs if self._leaves(op, t, own)]
         sides = {s: [self._side(m, s, depth) for m in merges] for s in (True, False)}
-        read = {m for m in merges if self._is_read(m._outputs[0])}
+        read = {m for m in merges if self._is_read(m.outputs[0])}
         parts = {}
         for side in (True, False):
             mine = [op for op in inner if self._paths.operations[op][depth][1] == side]
@@ -250,26 +243,25 @@ class _Branches:
             missing = []
             for t in leaving:
                 if self._paths.of(t)[depth][1] != side:
-                    t = Stand(t)
-                    missing.append(Structured(UNDEFINED, t.op, (), (t,), (), ()))
+                    t = stand_in(t)
+                    missing.append(Draft(UNDEFINED, t.op, (), (t,), (), ()))
                 wanted.append(t)
             operations = self.build(mine, (*prefix, (predicate, side)))
-            feeds = [*(s._outputs[int(side)] for s in switches), *given]
-            parts[side] = part([*missing, *operations], feeds, wanted)
-        controls = dict.fromkeys(c for op in own for c in op._control_inputs)
+            feeds = [*(s.outputs[int(side)] for s in switches), *given]
+            parts[side] = Part([*missing, *operations], feeds, wanted)
+        controls = dict.fromkeys(c for op in own for c in op.controls)
         origin = (merges or inner)[0]
-        return Structured(
+        return Draft(
             IF,
-            getattr(origin, "origin", origin),
-            [predicate, *(self._step.inputs_of(s)[0] for s in switches), *given],
-            [*(m._outputs[0] for m in merges if m in read), *leaving],
+            origin,
+            [predicate, *(s.inputs[0] for s in switches), *given],
+            [*(m.outputs[0] for m in merges if m in read), *leaving],
             [c for c in controls if self._holder.get(c, c) not in own],
             own,
-            then=parts[True],
-            otherwise=parts[False],
+            {"then": parts[True], "otherwise": parts[False]},
         )
 
-    def _is_read(self, t: Tensor) -> bool:
+    def _is_read(self, t: Value) -> bool:
         """Whether anybody wants the value of a tensor; some only wait for what makes it."""
         return t in self._readers or t in self._fetches
 
@@ -278,7 +270,7 @@ class _Branches:
         found = dict.fromkeys(inner)
         stack = list(inner)
         while stack:
-            for t in self._step.inputs_of(stack.pop()):
+            for t in stack.pop().inputs:
                 maker = self._made.get(t)
                 if maker is None or maker in found or maker.definition.flow is not Flow.SWITCH:
                     continue
@@ -287,12 +279,12 @@ class _Branches:
                     stack.append(maker)
         return list(found)
 
-    def _entering(self, own: set[Op], depth: int) -> tuple[list[Op], list[Tensor]]:
+    def _entering(self, own: set[Op], depth: int) -> tuple[list[Op], list[Value]]:
         """What an IF reads: Switches on its predicate, and tensors as they are."""
         switches: dict[Op, None] = {}
-        given: dict[Tensor, None] = {}
+        given: dict[Value, None] = {}
         for op in sorted(own, key=lambda op: op.name):
-            for t in (*self._step.inputs_of(op), *self._conditions(op)[depth + 1 :]):
+            for t in (*op.inputs, *self._conditions(op)[depth + 1 :]):
                 maker = self._made.get(t)
                 if maker in own:
                     continue
@@ -306,11 +298,11 @@ class _Branches:
         """Whether an operation is a Switch that stands before a branch of this depth."""
         return op.definition.flow is Flow.SWITCH and len(self._paths.operations[op]) == depth
 
-    def _leaves(self, op: Op, tensor: Tensor, own: set[Op]) -> bool:
+    def _leaves(self, op: Op, value: Value, own: set[Op]) -> bool:
         """Whether a later run reads a tensor, directly or through Switches."""
         if op.definition.flow is Flow.SWITCH and not self._is_settled(op):
             return False
-        readers = list(self._readers.get(tensor, ()))
+        readers = list(self._readers.get(value, ()))
         seen: set[Op] = set()
         while readers:
             reader = readers.pop()
@@ -318,13 +310,13 @@ class _Branches:
                 continue
             seen.add(reader)
             if reader.definition.flow is Flow.SWITCH and not self._is_settled(reader):
-                readers += [r for t in reader._outputs for r in self._readers.get(t, ())]
+                readers += [r for t in reader.outputs for r in self._readers.get(t, ())]
             elif reader not in own:
                 return True
         return False
 
-    def _side(self, merge: Op, side: bool, depth: int) -> Tensor:
-        if self._is_read(merge._outputs[1]):
+    def _side(self, merge: Op, side: bool, depth: int) -> Value:
+        if self._is_read(merge.outputs[1]):
             raise Unraisable(f"someone asks which way '{merge.name}' was reached")
-        given = self._step.inputs_of(merge)
+        given = merge.inputs
         return next(t for t in given if self._paths.of(t)[depth][1] == side)

@@ -43,7 +43,7 @@ def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
     """The node as a constant, with its controls: who puts it into a flow hands them on."""
     types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
     definition, name, attrs, origin = node.definition, node.name, node.attrs, node.origin
-    return Node(definition, name, attrs, (), node.controls, types, origin, values)
+    return Node(definition, name, attrs, (), node.controls, types, origin, values, node.device)
 
 
 def _is_large(node: Node, limit: int) -> bool:

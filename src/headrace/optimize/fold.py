@@ -9,7 +9,7 @@ from __future__ import annotations
 from headrace.graph.dataflow import Dataflow, Node, rewrite
 from headrace.optimize.evaluate import evaluate, is_known
 
-__all__ = ["fold"]
+__all__ = ["fold", "hold_constants"]
 
 _MOST_ELEMENTS = 1 << 16
 
@@ -27,4 +27,17 @@ def _fold_node(node: Node) -> Node | None:
     if len(sizes) < len(known):
         return None
     values = evaluate(node, max(_MOST_ELEMENTS, sum(sizes)))
+    return None if values is None else is_known(node, values)
+
+
+def hold_constants(flow: Dataflow) -> Dataflow:
+    """Let the client's constants be constants, where nothing else is evaluated."""
+    return rewrite(flow, _held)
+
+
+def _held(node: Node) -> Node | None:
+    rule = node.definition.fold
+    if rule is None or node.inputs or node.controls or node.constant is not None:
+        return None
+    values = evaluate(node, 0)
     return None if values is None else is_known(node, values)

@@ -1,9 +1,9 @@
-"""Prune. In: a graph, feeds, fetches and targets. Out: a StepGraph of just the operations that the
+"""Prune. In: a graph, feeds, fetches and targets. Out: a Dataflow of just the operations that the
 step needs.
 
 A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation
 wherever dependencies allow, which keeps programs readable and close to what the user wrote. Cycles
-go through a NextIteration and a Merge, which stands before it.
+go through a NextIteration and a Merge, which stands before it and reads a Backedge.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.core.errors import InvalidArgumentError
+from headrace.graph.dataflow import Backedge, Dataflow, Feed, Node, Value, ValueType
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import StepGraph
 
 __all__ = ["prune"]
 
 
 def prune(
     fetches: Sequence[Tensor], targets: Sequence[Operation], feeds: Sequence[Tensor]
-) -> StepGraph:
+) -> Dataflow:
     """Return the operations that `fetches` and `targets` need when `feeds` are given."""
     fed = set(feeds)
     roots = [t.op for t in fetches if t not in fed] + list(targets)
@@ -34,7 +34,45 @@ def prune(
         needed.add(op)
         stack.extend(t.op for t in op._inputs if t not in fed)
         stack.extend(c for c in op._control_inputs if not _is_replaced(c, fed))
-    return StepGraph(_in_order(needed, fed), tuple(feeds), tuple(fetches), tuple(targets))
+    return _dataflow(_in_order(needed, fed), feeds, fetches, targets)
+
+
+def _dataflow(
+    operations: Sequence[Operation],
+    feeds: Sequence[Tensor],
+    fetches: Sequence[Tensor],
+    targets: Sequence[Operation],
+) -> Dataflow:
+    """The nodes of operations that stand in order."""
+    given = tuple(Feed(t, ValueType.of(t.dtype.base_dtype, t._shape)) for t in feeds)
+    values: dict[Tensor, Value] = {feed.tensor: feed.value for feed in given}
+    nodes: dict[Operation, Node] = {}
+    backedges: dict[Tensor, Backedge] = {}
+    for op in operations:
+        for t in op._inputs:
+            if t not in values and t not in backedges:
+                type = ValueType.of(t.dtype, t._shape)
+                backedges[t] = Backedge(t, type, getattr(t, "_handle_data", None))
+        node = nodes[op] = Node(
+            op.definition,
+            op.name,
+            op._attrs,
+            tuple([values[t] if t in values else backedges[t].value for t in op._inputs]),
+            tuple([nodes[c] for c in op._control_inputs if c in nodes]),
+            tuple([ValueType.of(t.dtype, t._shape) for t in op._outputs]),
+            op,
+            device=op._device,
+        )
+        for t, value in zip(op._outputs, node.outputs, strict=True):
+            values.setdefault(t, value)  # a fed output stays the feed
+    return Dataflow(
+        tuple(nodes.values()),
+        given,
+        tuple(values[t] for t in fetches),
+        tuple(nodes[op] for op in targets),
+        tuple(fetches),
+        {backedge: values[t] for t, backedge in backedges.items()},
+    )
 
 
 def _is_replaced(op: Operation, fed: set[Tensor]) -> bool:

@@ -1,58 +1,100 @@
-"""What raising is made of: the parts of structured operations, operations in order, and the reason
-why some are left as they are.
+"""What raising is made of: drafts of structured nodes and of their parts, nodes in order, and the
+reason why some are left as they are.
+
+While it works, raising keeps the values of the flow that it was given: a draft of a loop has the
+values of the Exits that it stands for. `assembled` then makes the nodes, once all are known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import StepGraph
-from headrace.graph.structured import members_of
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value, handle_data, is_local, tensor_of
+from headrace.graph.definition import Definition
+from headrace.graph.structured import effect_of, with_effect
 
-__all__ = ["Op", "Stand", "Unraisable", "holders", "in_order", "part"]
+__all__ = ["Draft", "Op", "Part", "Unraisable", "assembled", "holders", "in_order", "stand_in"]
 
-Op = Any  # an Operation, or a Structured
+Op = Any  # a Node, or a Draft
 
 
 class Unraisable(Exception):
     """The control flow of a step is not made of loops and branches that nest."""
 
 
-def part(
-    operations: Iterable[Op],
-    feeds: Sequence[Tensor],
-    fetches: Sequence[Tensor],
-    targets: Sequence[Operation] = (),
-) -> StepGraph:
-    """A step inside a structured operation, of operations in order."""
-    return StepGraph(tuple(operations), tuple(feeds), tuple(fetches), tuple(targets), inner=True)
+class Part(NamedTuple):
+    """A step inside a structured node, in the making: `feeds` are values of the flow around it."""
+
+    nodes: Sequence[Op]
+    feeds: Sequence[Value]
+    fetches: Sequence[Value]
+    targets: Sequence[Node] = ()
 
 
-class Stand(Tensor):
-    """A tensor in the place of one that a part has not."""
+class Draft:
+    """A structured node in the making, with the attributes of a Node that raising looks at. Without
+    a definition it's a node that does nothing: its outputs are its input.
+    """
 
-    def __init__(self, of: Tensor) -> None:
-        super().__init__(of.op, of.value_index, of.dtype)
-        self._shape = of._shape
+    def __init__(
+        self,
+        definition: Definition | None,
+        like: Op,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        controls: Iterable[Node],
+        members: Iterable[Op],
+        parts: dict[str, Part] | None = None,
+        **attrs: Any,
+    ) -> None:
+        """Stand for `members`, nodes and drafts, with the name and device of `like`."""
+        self.definition: Any = definition or NOTHING
+        self.members = {m for op in members for m in members_of(op)}
+        self.name = like.name
+        self.device = like.device
+        self.origin = like.origin
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.controls = tuple(controls)
+        self.parts = parts or {}
+        self.attrs = attrs
 
 
-def holders(operations: Iterable[Op]) -> dict[Op, Op]:
-    """For each operation that stands by itself or in a structured one, the one to wait for."""
+class _Nothing(NamedTuple):
+    """The part of a Definition that raising asks for."""
+
+    flow: None = None
+
+
+NOTHING = _Nothing()
+
+
+def members_of(op: Op) -> set[Node]:
+    """The nodes that a node or draft stands for: itself, or all that were raised to it."""
+    return op.members if isinstance(op, Draft) else {op}
+
+
+def stand_in(value: Value) -> Value:
+    """A value in the place of one that a part has not."""
+    return Value(value.producer, value.index, value.type)
+
+
+def holders(operations: Iterable[Op]) -> dict[Node, Op]:
+    """For each node that stands by itself or in a draft, the one to wait for."""
     return {m: op for op in operations for m in members_of(op)}
 
 
 def in_order(operations: list[Op]) -> list[Op]:
-    """The operations after what they need, otherwise as they stand."""
-    maker = {t: op for op in operations for t in op._outputs}
+    """The nodes after what they need, otherwise as they stand."""
+    maker = {v: op for op in operations for v in op.outputs}
     holder = holders(operations)
     done: dict[Op, bool] = {}
     result: list[Op] = []
 
     def before(op: Op) -> list[Op]:
-        found = [maker[t] for t in op._inputs if t in maker]
-        return found + [holder[c] for c in op._control_inputs if c in holder]
+        found = [maker[v] for v in op.inputs if v in maker]
+        return found + [holder[c] for c in op.controls if c in holder]
 
     for root in operations:
         stack = [] if root in done else [(root, iter(before(root)))]
@@ -71,3 +113,80 @@ def in_order(operations: list[Op]) -> list[Op]:
                 done[op] = True
                 result.append(op)
     return result
+
+
+def assembled(flow: Dataflow, operations: Sequence[Op]) -> Dataflow:
+    """The flow of nodes and drafts in order, in the place of the nodes of `flow`."""
+    made = _Assembly(flow.feeds)
+    made.add_all(operations)
+    return Dataflow(
+        tuple(made.nodes),
+        flow.feeds,
+        tuple(made.value(v) for v in flow.fetches),
+        tuple(dict.fromkeys(n for t in flow.targets for n in made.waits(t))),
+        flow.tensors,
+    )
+
+
+class _Assembly:
+    """Nodes in the making. `_values`: what stands for each value; `_waits`: what waiting for a node
+    means. Nodes outside of a part are waited for by the node that holds the part.
+    """
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self.nodes: list[Node] = []
+        self._values: dict[Value, Value] = {f.value: f.value for f in feeds}
+        self._waits: dict[Node, tuple[Node, ...]] = {}
+
+    def value(self, value: Value) -> Value:
+        return self._values[value]
+
+    def waits(self, node: Node) -> tuple[Node, ...]:
+        return self._waits.get(node, ())
+
+    def add_all(self, operations: Sequence[Op]) -> None:
+        for op in operations:
+            controls = tuple(dict.fromkeys(n for c in op.controls for n in self.waits(c)))
+            inputs = tuple([self._values[v] for v in op.inputs])
+            if isinstance(op, Draft) and op.definition is NOTHING:
+                self._values.update((v, inputs[0]) for v in op.outputs)
+                self._waits.update(dict.fromkeys(op.members, controls))
+                continue
+            if isinstance(op, Draft):
+                node = self._structured(op, inputs, controls)
+            elif inputs == op.inputs and controls == op.controls:
+                node = op
+            else:
+                node = op.moved(inputs, controls)
+            self.nodes.append(node)
+            self._waits.update(dict.fromkeys(members_of(op), (node,)))
+            self._values.update(zip(op.outputs, node.outputs, strict=True))
+
+    def _structured(self, op: Draft, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
+        parts = {name: _assembled_part(part) for name, part in op.parts.items()}
+        types = tuple(v.type for v in op.outputs)
+        attrs = {
+            "Tin": tuple(v.dtype for v in inputs),
+            "Tout": tuple(t.dtype for t in types),
+            **op.attrs,
+            **parts,
+        }
+        definition = op.definition
+        if parts:
+            definition = with_effect(definition, effect_of(parts.values()))
+        return Node(
+            definition, op.name, attrs, inputs, controls, types, op.origin, device=op.device
+        )
+
+
+def _assembled_part(part: Part) -> Dataflow:
+    feeds = tuple(Feed(tensor_of(v), v.type, handle_data(v), is_local(v)) for v in part.feeds)
+    made = _Assembly(())
+    made._values.update((v, feed.value) for v, feed in zip(part.feeds, feeds, strict=True))
+    made.add_all(part.nodes)
+    return Dataflow(
+        tuple(made.nodes),
+        feeds,
+        tuple(made.value(v) for v in part.fetches),
+        tuple(dict.fromkeys(n for t in part.targets for n in made.waits(t))),
+    )

@@ -1,10 +1,11 @@
-"""Specialise. In: a placed StepGraph and the shapes of its feeds. Out: a Dataflow.
+"""Specialise. In: a Dataflow without primitives, and the shapes of its feeds. Out: the same, with
+these shapes.
 
 Concrete shapes flow from the feeds through every op's shape rule; what follows from them and from
 constants alone becomes a constant, at once if it's small (it may be a shape that the next rule asks
-for), else in `fold`. What is left implicit between operations becomes explicit: reading a variable
-through a reference is a node at the place of the operation that wanted the value, and whatever
-touches the same state is ordered by controls as the program was.
+for), else in `fold`. Calls are replaced by the bodies of their functions, and branches whose
+predicate is known by the side that is taken. Whatever touches the same state is ordered by controls
+as the program was.
 
 A rule that refuses the shapes leaves them unknown: the kernel will say what is wrong when it runs.
 What `set_shape` promised beyond the rules is checked by a node, then relied upon. The declared
@@ -24,20 +25,15 @@ from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, hand
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.lists import NUMBERS, makes, row_given, row_taken
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import StepGraph
 from headrace.graph.structured import (
-    CALL,
-    IF,
-    PASS,
     UNDEFINED,
-    WHILE,
-    Structured,
+    effect_of,
+    is_loop,
     is_undefined,
     parts_of,
     with_effect,
 )
-from headrace.ops.internal import ENSURE_SHAPE, HOLD, READ, SAME_REFERENCE
+from headrace.ops.internal import ENSURE_SHAPE
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source
 
@@ -47,14 +43,19 @@ _SMALL = 4096  # elements of what is evaluated at once
 _UNKNOWN = TensorShape(None)
 
 
-def specialise(step: StepGraph, shapes: Sequence[tuple[int, ...] | None]) -> Dataflow:
-    """Settle the types of `step` for feeds of these shapes (None: not known)."""
-    types = [_feed_type(t, shape) for t, shape in zip(step.feeds, shapes, strict=True)]
-    feeds = [Feed(t, type) for t, type in zip(step.feeds, types, strict=True)]
+def specialise(flow: Dataflow, shapes: Sequence[tuple[int, ...] | None]) -> Dataflow:
+    """Settle the types of `flow` for feeds of these shapes (None: not known)."""
+    feeds = [
+        feed if shape is None else replace(feed, type=_of_shape(feed.type, shape))
+        for feed, shape in zip(flow.feeds, shapes, strict=True)
+    ]
+    given = {old.value: new.value for old, new in zip(flow.feeds, feeds, strict=True)}
+    # Static shapes may follow from a tensor's static value; if it's fed, they mean nothing.
+    promises = all(partial_value(feed.tensor) is None for feed in feeds)
     rows = _Rows()
     while True:
         try:
-            return _Specialiser(step, feeds, rows).flow()
+            return _Specialiser(rows, feeds, given, promises=promises).flow(flow)
         except _Varying as found:
             rows = _Rows({*rows.varying, found.maker})
 
@@ -104,55 +105,43 @@ class _Rows:
 
 
 class _Specialiser:
-    """What has been made so far: `_values` of tensors; `_waits`, the nodes that waiting for an
-    operation means; `_behind`, those that a constant's readers must wait for; `_origins`, what a
-    constant was made of before it was known.
+    """What has been made so far: `_values` that stand for those of the flow; `_waits`, the nodes
+    that waiting for a node means; `_behind`, those that a constant's readers must wait for;
+    `_origins`, what a constant was made of before it was known.
     """
 
     def __init__(
         self,
-        step: StepGraph,
-        feeds: Sequence[Feed],
         rows: _Rows,
-        known: Mapping[Tensor, Value] | None = None,
+        feeds: Sequence[Feed],
+        given: Mapping[Value, Value],
         makers: Mapping[Value, Any] | None = None,
-        around: StepGraph | None = None,
+        promises: bool = True,
     ) -> None:
-        """known: constants of the step around it, and feeds under another name; makers: who made
-        the lists that it's fed; around: the step that says who reads again, if this is part of it.
+        """given: what stands for the values of the flow's feeds: feeds, or constants of the flow
+        around it; makers: who made the lists that it's fed; promises: whether static shapes hold.
         """
-        self._step = step
-        self._rules = around or step
         self._rows = rows
         self._makers: dict[Value, Any] = dict(makers or {})
         self._feeds = tuple(feeds)
-        self._values: dict[Tensor, Value] = {f.tensor: f.value for f in self._feeds}
-        self._waits: dict[Operation, tuple[Node, ...]] = {}
+        self._values: dict[Value, Value] = dict(given)
+        self._waits: dict[Node, tuple[Node, ...]] = {}
         self._behind: dict[Node, tuple[Node, ...]] = {}
         self._origins: dict[Node, tuple[Value, ...]] = {}
-        self._folded: dict[Operation, Node] = {}
+        self._folded: dict[Node, Node] = {}
         self._order = Order()
         self._around: tuple[Node, ...] = ()  # what the call whose body is being added waits for
-        self._made: list[Node] = []
         # States whose shape isn't what was declared any more.
         self._reshaped: set[State] = set()
-        # Static shapes may follow from a tensor's static value; if it's fed, they mean nothing.
-        self._promises = step.inner or all(partial_value(t) is None for t in step.feeds)
-        for tensor, value in (known or {}).items():
-            self._values[tensor] = value
-            if value.constant is not None:
-                self._made.append(value.op)
+        self._promises = promises
+        self._made: list[Node] = [v.op for v in given.values() if v.constant is not None]
 
-    def flow(self, references: Sequence[bool] | None = None) -> Dataflow:
-        """The step, whose results are references where that is asked for, and values elsewhere."""
-        self._add_all(self._step)
-        wanted = self._step.read_last or self._step.fetches
-        fetches = tuple(self._values[t] for t in wanted)
-        if references is not None:
-            settled = zip(wanted, fetches, references, strict=True)
-            fetches = tuple(self._as_reference_or_value(*each) for each in settled)
-        targets = [n for op in self._step.targets for n in self._waited(op)]
-        if not self._step.inner:
+    def flow(self, flow: Dataflow, inner: bool = False) -> Dataflow:
+        """The flow with settled types; `inner`: it's part of a structured node."""
+        self._add_all(flow)
+        fetches = tuple(self._values[v] for v in flow.fetches)
+        targets = [n for node in flow.targets for n in self._waited(node)]
+        if not inner:
             known = [v.op for v in fetches if v.constant is not None]
             targets += [n for node in known for n in self._behind.get(node, ())]
             targets += [n for node in known for n in self._reads_behind(node)]
@@ -161,64 +150,52 @@ class _Specialiser:
             self._feeds,
             fetches,
             tuple(dict.fromkeys(targets)),
-            self._step.fetches,
+            flow.tensors,
         )
 
-    def _add_all(self, step: StepGraph) -> None:
-        for op in step.operations:
-            if isinstance(op, Structured):
-                self._add_structured(op)
+    def _add_all(self, flow: Dataflow) -> None:
+        for node in flow.nodes:
+            if parts_of(node):
+                self._add_structured(node)
             else:
-                self._add_operation(op)
+                self._add_node(node)
 
-    def _add_operation(self, op: Operation) -> None:
-        controls = self._controls(op)
-        if op._outputs and op._outputs[0] in self._rules.carriers:
-            self._carry(op, controls)
-            return
-        inputs = self._with_reads(op, controls)
-        node = Node(op.definition, op.name, op._attrs, inputs, controls, _static_types(op), op)
+    def _add_node(self, node: Node) -> None:
+        controls = self._controls(node)
+        inputs = tuple([self._values[v] for v in node.inputs])
         if is_source(node):
             # It only finds its state; the runtime looks at all of them before anything happens.
-            node = node.moved((), ())
+            new = node.moved((), ())
+        elif node.definition is UNDEFINED:
+            new = node.moved((), ())
         else:
-            node = self._settled(node)
-        if node.constant is None:
-            node = self._add(node)
-            self._waits[op] = (node,)
+            new = self._settled(node.moved(inputs, controls))
+        if new.constant is None:
+            new = self._add(new)
+            self._waits[node] = (new,)
         else:
-            node = node.moved((), ())
-            self._made.append(node)
-            self._waits[op] = controls
-            self._origins[node] = inputs
-            self._folded[op] = node
+            new = new.moved((), ())
+            self._made.append(new)
+            self._waits[node] = controls
+            self._origins[new] = inputs
+            self._folded[node] = new
             if controls:
-                self._behind[node] = controls
-        for t, value in zip(op._outputs, node.outputs, strict=True):
-            self._values.setdefault(t, self._promised(t, value))  # a fed output stays the feed
+                self._behind[new] = controls
+        for old, value in zip(node.outputs, new.outputs, strict=True):
+            self._values[old] = self._promised(old, value)
 
-    def _carry(self, op: Operation, controls: tuple[Node, ...]) -> None:
-        """Pass on a reference through what would have passed on the value."""
-        (t,), (out,) = self._rules.inputs_of(op), op._outputs
-        value = self._as_reference_or_value(t, self._values[t], True)
-        attrs = {"T": value.dtype.base_dtype}
-        node = Node(SAME_REFERENCE, op.name, attrs, (value,), controls, (value.type,), op)
-        node = self._add(node)
-        self._waits[op] = (node,)
-        self._values[out] = node.outputs[0]
-
-    def _controls(self, op: Operation | Structured) -> tuple[Node, ...]:
-        """What an operation must wait for, by itself or through the constants that it reads."""
-        found = [n for c in op._control_inputs for n in self._waited(c)]
-        if self._around and op.definition.effect is not Effect.PURE:
+    def _controls(self, node: Node) -> tuple[Node, ...]:
+        """What a node must wait for, by itself or through the constants that it reads."""
+        found = [n for c in node.controls for n in self._waited(c)]
+        if self._around and node.definition.effect is not Effect.PURE:
             found += self._around
         if self._behind:
-            found += [n for t in op._inputs for n in self._behind.get(self._values[t].op, ())]
+            found += [n for v in node.inputs for n in self._behind.get(self._values[v].op, ())]
         return tuple(dict.fromkeys(found)) if found else ()
 
-    def _waited(self, op: Operation) -> tuple[Node, ...]:
-        """What waiting for an operation means."""
-        waits, folded = self._waits.get(op, ()), self._folded.get(op)
+    def _waited(self, node: Node) -> tuple[Node, ...]:
+        """What waiting for a node means."""
+        waits, folded = self._waits.get(node, ()), self._folded.get(node)
         return waits if folded is None else (*waits, *self._reads_behind(folded))
 
     def _reads_behind(self, constant: Node) -> list[Node]:
@@ -259,84 +236,54 @@ class _Specialiser:
 
     # -- Loops and branches ------------------------------------------------------------------------
 
-    def _add_structured(self, op: Structured) -> None:
-        inputs = [self._values[t] for t in op._inputs]
-        if op.definition is PASS:
-            self._give(op, inputs * len(op._outputs))
-            self._waits.update(dict.fromkeys(op.members, self._controls(op)))
+    def _add_structured(self, node: Node) -> None:
+        inputs = [self._values[v] for v in node.inputs]
+        parts = parts_of(node)
+        if "callee" in parts:
+            self._inline(node, parts["callee"], inputs)
             return
-        if op.definition is CALL:
-            self._inline(op, op._attrs["callee"], inputs)
+        if "then" in parts and inputs[0].constant is not None:
+            taken = parts["then" if inputs[0].constant else "otherwise"]
+            self._inline(node, taken, inputs[1:])
             return
-        if op.definition is IF:
-            inputs[0] = self._as_reference_or_value(op._inputs[0], inputs[0], False)
-        if op.definition is IF and inputs[0].constant is not None:
-            taken = op._attrs["then" if inputs[0].constant else "otherwise"]
-            self._inline(op, taken, inputs[1:])
-            return
-        if op.definition is UNDEFINED:
-            node = Node(UNDEFINED, op.name, op._attrs, (), (), _static_types(op), op.origin)
-        elif op.definition is WHILE:
-            node = self._loop(op, inputs)
-        else:
-            node = self._branch(op, inputs)
-        node = self._add(node)
-        self._waits.update(dict.fromkeys(op.members, (node,)))
-        self._give(op, node.outputs)
+        make = self._loop if is_loop(node) else self._branch
+        new = self._add(make(node, inputs))
+        self._waits[node] = (new,)
+        self._values.update(zip(node.outputs, new.outputs, strict=True))
 
-    def _give(self, op: Structured, values: Sequence[Value]) -> None:
-        """Let the outputs of an operation have these values, or what they lead to."""
-        for t, value in zip(op._outputs, values, strict=True):
-            self._values[t] = self._as_reference_or_value(t, value, self._is_reference(t))
-
-    def _inline(self, op: Structured, part: StepGraph, inputs: list[Value]) -> None:
+    def _inline(self, node: Node, part: Dataflow, inputs: list[Value]) -> None:
         """Do what a part does that is done in any case: a function's body, the branch taken."""
-        inputs = self._taken(part.feeds, inputs)
-        for inner in part.operations:  # the body may have been added before, for another call
-            for t in inner._outputs:
-                self._values.pop(t, None)
-        self._values.update(zip(part.feeds, inputs, strict=True))
-        before = self._controls(op)
+        self._values.update((f.value, v) for f, v in zip(part.feeds, inputs, strict=True))
+        before = self._controls(node)
         outer, self._around = self._around, (*self._around, *before)
         start = len(self._made)
-        rules = self._rules
-        self._rules = part if part.rereads_any else rules
         self._add_all(part)
-        self._around, self._rules = outer, rules
+        self._around = outer
         made = tuple(n for n in self._made[start:] if n.constant is None)
-        self._waits.update(dict.fromkeys(op.members, (*before, *made)))
-        self._give(op, [self._values[f] for f in part.fetches])
+        self._waits[node] = (*before, *made)
+        results = (self._values[v] for v in part.fetches)
+        self._values.update(zip(node.outputs, results, strict=True))
 
-    def _loop(self, op: Structured, inputs: list[Value]) -> Node:
+    def _loop(self, node: Node, inputs: list[Value]) -> Node:
         """A loop, whose variables have the types that they keep from one iteration to the next."""
-        cond, body = op._attrs["cond"], op._attrs["body"]
+        cond, body = node.attrs["cond"], node.attrs["body"]
         count = len(body.fetches)
-        references = [self._is_reference(t) for t in cond.feeds[:count]]
-        inputs = self._taken(cond.feeds, inputs)
         variables, invariants = inputs[:count], inputs[count:]
         types = [v.type for v in variables]
         while True:
-            flow = self._part(body, [*variables, *invariants], types, references)
+            flow = self._part(body, inputs, types)
             kept = [_joined(t, v.type) for t, v in zip(types, flow.fetches, strict=True)]
             if kept == types:
                 break
             types = kept
-        goes_on = self._part(cond, [*variables, *invariants], types, [False])
-        parts = {"cond": goes_on, "body": flow}
+        parts = {"cond": self._part(cond, inputs, types), "body": flow}
         given = [*variables, *_given(invariants)]
-        results = op._attrs["results"]
-        return self._structured(op, given, [types[i] for i in results], parts, results=results)
+        results = [types[i] for i in node.attrs["results"]]
+        return self._structured(node, given, results, parts)
 
-    def _branch(self, op: Structured, inputs: list[Value]) -> Node:
-        references = [self._is_reference(t) for t in op._outputs]
-        sides = zip(*(part.feeds for part in parts_of(op).values()), strict=True)
-        carried = [any(map(self._is_reference, feeds)) for feeds in sides]
-        given = zip(op._inputs[1:], inputs[1:], carried, strict=True)
-        inputs = [inputs[0], *(self._as_reference_or_value(*each) for each in given)]
-        parts = {
-            name: self._part(step, inputs[1:], references=references)
-            for name, step in parts_of(op).items()
-        }
+    def _branch(self, node: Node, inputs: list[Value]) -> Node:
+        predicate, *given = inputs
+        parts = {name: self._part(part, given) for name, part in parts_of(node).items()}
         outcomes = zip(parts["then"].fetches, parts["otherwise"].fetches, strict=True)
         types = [
             b.type
@@ -346,97 +293,55 @@ class _Specialiser:
             else _joined(a.type, b.type)
             for a, b in outcomes
         ]
-        given = [inputs[0], *_given(inputs[1:])]
-        return self._structured(op, given, types, parts)
+        return self._structured(node, [predicate, *_given(given)], types, parts)
 
     def _part(
-        self,
-        step: StepGraph,
-        values: Sequence[Value],
-        types: Sequence[ValueType] = (),
-        references: Sequence[bool] = (),
+        self, part: Dataflow, values: Sequence[Value], types: Sequence[ValueType] = ()
     ) -> Dataflow:
-        """A part of a structured operation for these values, which have other types where `types`
-        says so; it holds those that are constant, and gets a reference that comes twice once.
+        """A part of a structured node for these values, which have other types where `types` says
+        so; it holds those that are constant, and gets a reference that comes twice once.
         """
-        feeds, known, makers = [], {}, {}
+        feeds, given, makers = [], {}, {}
         fed: dict[Value, Value] = {}
-        for i, (tensor, value) in enumerate(zip(step.feeds, values, strict=True)):
+        for i, (feed, value) in enumerate(zip(part.feeds, values, strict=True)):
             if value.constant is not None and i >= len(types):
-                known[tensor] = value
+                given[feed.value] = value
             elif value in fed:
-                known[tensor] = fed[value]
+                given[feed.value] = fed[value]
             else:
                 type = types[i] if i < len(types) else value.type
-                feeds.append(Feed(tensor, type, handle_data(value), is_local(value)))
+                new = Feed(feed.tensor, type, handle_data(value), is_local(value))
+                feeds.append(new)
+                given[feed.value] = new.value
                 if value.dtype._is_ref_dtype and i >= len(types):
-                    fed[value] = feeds[-1].value
+                    fed[value] = new.value
                 if value in self._makers:
-                    makers[feeds[-1].value] = self._makers[value]
-        around = step if step.rereads_any else self._rules
-        return _Specialiser(step, feeds, self._rows, known, makers, around).flow(references)
+                    makers[new.value] = self._makers[value]
+        return _Specialiser(self._rows, feeds, given, makers).flow(part, inner=True)
 
     def _structured(
         self,
-        op: Structured,
+        node: Node,
         inputs: Sequence[Value],
         types: Sequence[ValueType],
         parts: dict[str, Dataflow],
-        **attrs: Any,
     ) -> Node:
-        attrs["Tin"] = tuple(v.dtype for v in inputs)
-        attrs["Tout"] = tuple(t.dtype for t in types)
-        effect = _effect(n for flow in parts.values() for n in flow.nodes)
-        definition = with_effect(op.definition, effect)
-        controls = self._controls(op)
-        return Node(
-            definition,
-            op.name,
-            {**attrs, **parts},
-            tuple(inputs),
-            controls,
-            tuple(types),
-            op.origin,
+        attrs = {
+            **node.attrs,
+            "Tin": tuple(v.dtype for v in inputs),
+            "Tout": tuple(t.dtype for t in types),
+            **parts,
+        }
+        definition = with_effect(node.definition, effect_of(parts.values()))
+        controls = self._controls(node)
+        return replace(
+            node,
+            definition=definition,
+            attrs=attrs,
+            inputs=tuple(inputs),
+            controls=controls,
+            types=tuple(types),
         )
-
-    # -- Reading variables -------------------------------------------------------------------------
-
-    def _with_reads(self, op: Operation, controls: tuple[Node, ...]) -> tuple[Value, ...]:
-        """The op's inputs, with a reading of the variable wherever it wants a value and is given a
-        reference.
-        """
-        inputs = [self._values[t] for t in self._rules.inputs_of(op)]
-        if any(v.dtype._is_ref_dtype for v in inputs):
-            for i, wanted in enumerate(self._rules.wants_reference(op)):
-                if inputs[i].dtype._is_ref_dtype and not wanted:
-                    inputs[i] = self._read(inputs[i], f"{op.name}/read_{i}", op, controls)
-        return tuple(inputs)
-
-    def _read(self, ref: Value, name: str, op: Operation, controls: tuple[Node, ...]) -> Value:
-        dtype = ref.dtype.base_dtype
-        shape = _UNKNOWN if self._is_reshaped(ref) else ref.shape
-        node = Node(READ, name, {"T": dtype}, (ref,), controls, (ValueType.of(dtype, shape),), op)
-        return self._add(node).outputs[0]
-
-    def _is_reference(self, t: Tensor) -> bool:
-        return self._rules.is_reference(t)
-
-    def _taken(self, tensors: Sequence[Tensor], values: Sequence[Value]) -> list[Value]:
-        """Values for tensors of a part, of which few hold references."""
-        settled = zip(tensors, values, strict=True)
-        return [self._as_reference_or_value(t, v, self._is_reference(t)) for t, v in settled]
-
-    def _as_reference_or_value(self, t: Tensor, value: Value, reference: bool) -> Value:
-        """What a reference leads to, or a reference to a value, if the other is wanted of `t`."""
-        if value.dtype._is_ref_dtype == reference or is_undefined(value.producer):
-            return value
-        if not reference:
-            return self._read(value, f"{t.op.name}/read", t.op, ())
-        dtype = value.dtype._as_ref
-        attrs = {"T": value.dtype}
-        types = (ValueType.of(dtype, value.shape),)
-        node = Node(HOLD, f"{t.op.name}/hold", attrs, (value,), (), types, t.op)
-        return self._add(node).outputs[0]
 
     def _is_reshaped(self, value: Value) -> bool:
         return bool(self._reshaped) and not self._reshaped.isdisjoint(self._order.states(value))
@@ -498,9 +403,9 @@ class _Specialiser:
             if maker is not None:
                 self._makers[value] = maker
 
-    def _promised(self, tensor: Tensor, value: Value) -> Value:
-        """The value of `tensor`, through a check if its static shape says more than the rules."""
-        promise, known = tensor._shape, value.shape
+    def _promised(self, old: Value, value: Value) -> Value:
+        """The value, through a check if the static shape of `old` says more than the rules."""
+        promise, known = old.shape, value.shape
         if known.is_fully_defined() or promise.sizes is None or promise.sizes == known.sizes:
             return value
         if not self._promises or carries_state(value) or not promise.is_compatible_with(known):
@@ -508,11 +413,14 @@ class _Specialiser:
         shape = known.merge_with(promise)
         if shape.sizes == known.sizes:
             return value
-        op = tensor.op
-        name = f"{op.name}/shape_{tensor.value_index}"
+        node = old.op
+        name = f"{node.name}/shape_{old.index}"
         attrs: dict[str, Any] = {"T": value.dtype, "shape": shape}
         types = (ValueType.of(value.dtype, shape),)
-        return self._add(Node(ENSURE_SHAPE, name, attrs, (value,), (), types, op)).outputs[0]
+        check = Node(
+            ENSURE_SHAPE, name, attrs, (value,), (), types, node.origin, device=node.device
+        )
+        return self._add(check).outputs[0]
 
 
 def _given(values: Sequence[Value]) -> list[Value]:
@@ -533,22 +441,8 @@ def _joined(one: ValueType, other: ValueType) -> ValueType:
     return ValueType.of(one.dtype, TensorShape.of(sizes))
 
 
-def _effect(nodes: Iterable[Node]) -> Effect:
-    """What a structured node does, whose parts have these nodes."""
-    effects = {n.definition.effect for n in nodes if n.constant is None}
-    for effect in (Effect.WRITES, Effect.READS, Effect.RANDOM):
-        if effect in effects:
-            return effect
-    return Effect.PURE
-
-
-def _feed_type(tensor: Tensor, shape: tuple[int, ...] | None) -> ValueType:
-    known = tensor._shape if shape is None else TensorShape.of(shape)
-    return ValueType.of(tensor.dtype.base_dtype, known)  # what is fed is a value, no reference
-
-
-def _static_types(op: Operation | Structured) -> tuple[ValueType, ...]:
-    return tuple(ValueType.of(t.dtype, t._shape) for t in op._outputs)
+def _of_shape(t: ValueType, shape: tuple[int, ...]) -> ValueType:
+    return ValueType.of(t.dtype, TensorShape.of(shape))
 
 
 def _typed(untyped: ValueType, shape: TensorShape) -> ValueType:

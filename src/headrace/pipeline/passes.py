@@ -12,7 +12,7 @@ it is (`finish_as_is`), for shapes that are not specialised for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.core.config import settings
@@ -20,24 +20,25 @@ from headrace.core.progress import announced
 from headrace.devices.blocks import working_memory
 from headrace.graph.dataflow import Dataflow, map_parts
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import Program, StepGraph
-from headrace.graph.verify import verify_dataflow, verify_program, verify_step_graph
+from headrace.graph.program import Program
+from headrace.graph.verify import verify_dataflow, verify_program, verify_reads
 from headrace.optimize.aliases import reread
 from headrace.optimize.common import merge_common
 from headrace.optimize.dead import remove_dead
-from headrace.optimize.fold import fold
+from headrace.optimize.fold import fold, hold_constants
 from headrace.optimize.inlining import inline
 from headrace.optimize.mixed_precision import mix_precision
 from headrace.optimize.padding import pad_rows
 from headrace.optimize.prune import prune
 from headrace.optimize.races import find_races
 from headrace.optimize.raising import raise_structure
+from headrace.optimize.reads import read_variables
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
 from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.long_loops import count_iterations
 from headrace.pipeline.reports import report_races
-from headrace.pipeline.schedule import schedule, schedule_as_is
+from headrace.pipeline.schedule import schedule
 from headrace.place.constraints import place
 
 __all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
@@ -84,13 +85,14 @@ class Pass(NamedTuple):
 
 
 PASSES: list[Pass] = [
-    Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_step_graph),
-    Pass("prepare", "reread", lambda s, o: reread(s), verify_step_graph),
-    Pass("prepare", "place", lambda s, o: place(s, o.devices, o.soft_placement), verify_step_graph),
-    # Functions' bodies, loops and branches become operations that hold steps.
-    Pass("raise", "inline", lambda s, o: inline(s), verify_step_graph),
-    Pass("raise", "raise", lambda s, o: raise_structure(s), verify_step_graph),
-    # Shapes, constants, reads and the order of effects become explicit.
+    Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_dataflow),
+    Pass("prepare", "reread", lambda f, o: reread(f), verify_dataflow),
+    Pass("prepare", "place", lambda f, o: place(f, o.devices, o.soft_placement), verify_dataflow),
+    # Functions' bodies, loops and branches become nodes that hold steps.
+    Pass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
+    Pass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
+    # What reads variables becomes explicit; shapes, constants and the order of effects as well.
+    Pass("read", "read", lambda f, o: read_variables(f), verify_reads),
     Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
     # Where it's asked for, contractions compute in 16 bits.
     Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_dataflow),
@@ -116,8 +118,8 @@ def prepare(
     feeds: Sequence[Tensor],
     options: Options,
     watch: Watch | None = None,
-) -> StepGraph:
-    """The operations that a step needs, on their devices."""
+) -> Dataflow:
+    """What a step needs, on its devices."""
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
     step = _run("prepare", request, options, watch)
     report_races(find_races(step))
@@ -125,13 +127,15 @@ def prepare(
 
 
 def optimise(
-    step: StepGraph, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
+    step: Dataflow, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
 ) -> Dataflow:
     """The step for feeds of these shapes (None: not known); Unraisable if its control flow has no
     structured form.
     """
-    raised = _run("raise", step, options, watch) if step.steers or step.calls else step
-    return _run("optimise", (raised, shapes), options, watch)
+    if step.steers or step.calls:
+        step = _run("raise", step, options, watch)
+    step = _run("read", step, options, watch)
+    return _run("optimise", (step, shapes), options, watch)
 
 
 def finish(
@@ -151,12 +155,12 @@ def _compiling(options: Options) -> Callable[[Dataflow], Program]:
     return lambda flow: finish(flow, options, compiled=True)
 
 
-def finish_as_is(step: StepGraph) -> Program:
+def finish_as_is(step: Dataflow, options: Options) -> Program:
     """The program of a prepared step that runs with any shapes."""
-    program = schedule_as_is(step)
+    step = read_variables(hold_constants(step), ordered=True)
     if settings().verify:
-        verify_program(program)
-    return program
+        verify_reads(step)
+    return replace(_run("finish", step, options, None), specialised=False)
 
 
 def compile_step(

@@ -1,39 +1,35 @@
-"""Schedule. In: a Dataflow, or a StepGraph as it is; either in dependency order. Out: a Program
-whose slots are freed after their last reader.
+"""Schedule. In: a Dataflow. Out: a Program whose slots are freed after their last reader.
 
 Constants have slots, and no instructions. Nodes that find the step's variables come first, so that
-the runtime can check what it relies on before anything has happened.
+the runtime can check what it relies on before anything has happened. A Backedge has the slot of the
+value that is passed back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.graph.dataflow import Dataflow, Node
-from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import Instruction, Program, StepGraph
+from headrace.graph.dataflow import Backedge, Dataflow, Node, Value
+from headrace.graph.program import Instruction, Program
 from headrace.graph.structured import parts_of
 from headrace.optimize.states import is_source
 
-__all__ = ["dereferences", "schedule", "schedule_as_is"]
-
-_NO_STEP = StepGraph((), (), (), ())
+__all__ = ["schedule"]
 
 
 def schedule(flow: Dataflow) -> Program:
-    """Make the program of a specialised step."""
-    layout = _Layout([f.value for f in flow.feeds])
-    for node in sorted(flow.nodes, key=lambda node: not is_source(node)):
+    """Make the program of a step."""
+    layout = _Layout(flow)
+    for node in sorted(flow.nodes, key=lambda node: not is_source(node) or bool(node.controls)):
         if node.constant is not None:
             layout.hold(node.outputs, node.constant)
         else:
-            layout.run(node, node.inputs, node.controls, node.outputs, shown=_scheduled(node))
-    feeds = [f.tensor for f in flow.feeds]
-    return layout.program(feeds, flow.tensors or flow.fetches, flow.fetches)
+            layout.run(node)
+    return layout.program()
 
 
 def _scheduled(node: Node) -> Node:
@@ -42,114 +38,82 @@ def _scheduled(node: Node) -> Node:
     return replace(node, attrs={**node.attrs, **parts}) if parts else node
 
 
-def schedule_as_is(step: StepGraph) -> Program:
-    """Make the program of a step that nothing is known about but its graph."""
-    layout = _Layout(step.feeds)
-    for op in step.operations:
-        if op.definition.fold is not None and not op._inputs and not op._control_inputs:
-            layout.hold(op._outputs, op.definition.fold(op))
-        else:
-            inputs = step.inputs_of(op)
-            read = dereferences(op, inputs, step)
-            layout.run(op, inputs, op._control_inputs, op._outputs, read)
-    return layout.program(step.feeds, step.fetches, step.read_last or step.fetches)
+class _Draft(NamedTuple):
+    """An instruction whose inputs aren't all known to have slots yet."""
+
+    node: Node
+    output: int
 
 
 class _Layout:
-    """A program in the making. Values are Tensors or a Dataflow's Values, ops its nodes.
+    """A program in the making: the slot of each value, the number of each node's instruction."""
 
-    `_slot` of each value, `_number` of each instruction.
-    """
-
-    def __init__(self, feeds: Sequence[Any]) -> None:
-        self._slot: dict[Any, int] = {t: i for i, t in enumerate(feeds)}
+    def __init__(self, flow: Dataflow) -> None:
+        self._flow = flow
+        self._slot: dict[Value, int] = {f.value: i for i, f in enumerate(flow.feeds)}
         self._count = len(self._slot)
-        self._number: dict[Any, int] = {}
+        self._number: dict[Node, int] = {}
         self._constants: list[tuple[int, np.ndarray]] = []
-        self._drafts: list[tuple[Any, Sequence[Any], int, int, list[Any], Any]] = []
+        self._drafts: list[_Draft] = []
 
-    def hold(self, outputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+    def hold(self, outputs: Sequence[Value], values: Sequence[np.ndarray]) -> None:
         """Give constants slots that have their values from the start."""
         first = self._place(outputs)
-        self._constants += [
-            (first + i, value)
-            for i, (t, value) in enumerate(zip(outputs, values, strict=True))
-            if self._slot[t] == first + i
-        ]
+        self._constants += [(first + i, value) for i, value in enumerate(values)]
 
-    def run(
-        self,
-        op: Any,
-        inputs: Sequence[Any],
-        controls: Iterable[Any],
-        outputs: Sequence[Any],
-        dereference: tuple[int, ...] = (),
-        shown: Any = None,
-    ) -> None:
-        """Add the instruction that runs `op`, or `shown` in its place."""
-        self._number[op] = len(self._drafts)
-        first = self._place(outputs)
-        self._drafts.append((shown or op, inputs, first, len(outputs), list(controls), dereference))
+    def run(self, node: Node) -> None:
+        """Add the instruction that runs a node."""
+        self._number[node] = len(self._drafts)
+        self._drafts.append(_Draft(node, self._place(node.outputs)))
 
-    def _place(self, outputs: Sequence[Any]) -> int:
+    def _place(self, outputs: Sequence[Value]) -> int:
         first = self._count
-        for t in outputs:
-            self._slot.setdefault(t, self._count)  # a fed output keeps the feed's slot
+        for value in outputs:
+            self._slot[value] = self._count
             self._count += 1
         return first
 
-    def program(
-        self, feeds: Sequence[Tensor], tensors: Sequence[Any], fetches: Sequence[Any]
-    ) -> Program:
-        """The finished program; `fetches` are the values of `tensors`."""
-        inputs = [tuple([self._slot[t] for t in draft[1]]) for draft in self._drafts]
-        frees = self._frees(inputs, fetches)
+    def program(self) -> Program:
+        """The finished program."""
+        flow = self._flow
+        inputs = [tuple([self._slot_of(v) for v in draft.node.inputs]) for draft in self._drafts]
+        frees = self._frees(inputs)
         instructions = tuple(
-            Instruction(op, slots, output, width, freed, self._after(controls), dereference)
-            for (op, _, output, width, controls, dereference), slots, freed in zip(
-                self._drafts, inputs, frees, strict=True
+            Instruction(
+                _scheduled(node), slots, output, len(node.types), freed, self._after(node.controls)
             )
+            for (node, output), slots, freed in zip(self._drafts, inputs, frees, strict=True)
         )
+        names: Any = flow.tensors or flow.fetches
+        fetches = [(t, self._slot_of(v)) for t, v in zip(names, flow.fetches, strict=True)]
         return Program(
             instructions,
             self._count,
-            tuple((t, i) for i, t in enumerate(feeds)),
-            tuple((t, self._slot[v]) for t, v in zip(tensors, fetches, strict=True)),
+            tuple((f.tensor, i) for i, f in enumerate(flow.feeds)),
+            tuple(fetches),
             tuple(self._constants),
         )
 
-    def _after(self, controls: Iterable[Any]) -> tuple[int, ...]:
+    def _slot_of(self, value: Value) -> int:
+        producer = value.producer
+        return self._slot[self._flow.returns[producer] if isinstance(producer, Backedge) else value]
+
+    def _after(self, controls: Iterable[Node]) -> tuple[int, ...]:
         """The numbers of instructions; a constant has none: there is nothing to wait for."""
         return tuple(sorted({self._number[c] for c in controls if c in self._number}))
 
-    def _frees(self, inputs: list[tuple[int, ...]], fetches: Sequence[Any]) -> list[Any]:
+    def _frees(self, inputs: list[tuple[int, ...]]) -> list[Any]:
         """The slots that each instruction is the last to read."""
         frees: list[list[int]] = [[] for _ in self._drafts]
-        if any(draft[0].definition.flow is not None for draft in self._drafts):
-            return [()] * len(frees)  # who is the last depends on values: the runtime counts
-        kept = {self._slot[t] for t in fetches} | {slot for slot, _ in self._constants}
+        if self._flow.steers:
+            return [()] * len(frees)  # which is the last depends on values: the runtime counts
+        kept = {self._slot_of(v) for v in self._flow.fetches}
+        kept |= {slot for slot, _ in self._constants}
         last: dict[int, int] = {}
-        for k, (_, _, output, width, _, _) in enumerate(self._drafts):
-            last.update(dict.fromkeys(range(output, output + width), k))
+        for k, (node, output) in enumerate(self._drafts):
+            last.update(dict.fromkeys(range(output, output + len(node.types)), k))
             last.update(dict.fromkeys(inputs[k], k))
         for slot, k in sorted(last.items()):
             if slot not in kept:
                 frees[k].append(slot)
         return list(map(tuple, frees))
-
-
-def dereferences(
-    op: Operation, inputs: Sequence[Tensor], step: StepGraph = _NO_STEP
-) -> tuple[int, ...]:
-    """The inputs that are references to variables, where the op's schema asks for plain values and
-    the op isn't to carry them.
-    """
-    if not any(map(step.is_reference, inputs)):
-        return ()
-    wants_ref = step.wants_reference(op)
-    fed = set(step.feeds)
-    return tuple(
-        i
-        for i, (t, wanted) in enumerate(zip(inputs, wants_ref, strict=True))
-        if step.is_reference(t) and not wanted and t not in fed
-    )

@@ -1,5 +1,5 @@
-"""Place a step by its constraints. In: a StepGraph and the devices there are. Out: the same with a
-placement. And check that all operations of a graph could be placed, as it grows.
+"""Place a step by its constraints. In: a Dataflow and the devices there are. Out: the same, with a
+device for every node. And check that all operations of a graph could be placed, as it grows.
 
 Operations that must be together (`loc:@` groups, and those that take a reference, with what it
 refers to) share the first device that suits the requests of them all. An operation that only reads
@@ -14,26 +14,30 @@ from dataclasses import replace
 
 from headrace.core.device import canonical_name, matches
 from headrace.core.errors import InvalidArgumentError
+from headrace.graph.dataflow import Dataflow, Node, origin_of, rewrite
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation
-from headrace.graph.program import StepGraph
 
 __all__ = ["GraphPlacement", "place"]
 
 
-def place(step: StepGraph, devices: Sequence[str], soft: bool = False) -> StepGraph:
-    """Give every operation of `step` one of `devices` (full names, the preferred one first)."""
+def place(flow: Dataflow, devices: Sequence[str], soft: bool = False) -> Dataflow:
+    """Give every node of `flow` one of `devices` (full names, the preferred one first)."""
     groups = _Groups()
-    for op in step.operations:
-        for name in _companions(op):
-            groups.join(op.name, name)
+    for node in flow.nodes:
+        for name in _companions(node):
+            groups.join(node.name, name)
     requests: dict[str, dict[str, Operation]] = {}
-    for op in step.operations:
-        if op._device:
-            requests.setdefault(groups.find(op.name), {}).setdefault(op._device, op)
+    for node in flow.nodes:
+        if node.device and node.origin is not None:
+            root = groups.find(node.name)
+            requests.setdefault(root, {}).setdefault(node.device, node.origin)
     chosen = {root: _choose(asked, devices, soft) for root, asked in requests.items()}
-    placement = {op: chosen.get(groups.find(op.name), devices[0]) for op in step.operations}
-    return replace(step, placement=placement)
+
+    def placed(node: Node) -> Node:
+        return replace(node, device=chosen.get(groups.find(node.name), devices[0]))
+
+    return rewrite(flow, placed)
 
 
 class GraphPlacement:
@@ -98,14 +102,15 @@ class GraphPlacement:
             self._unmet.add(root)
 
 
-def _companions(op: Operation) -> list[str]:
-    """The names of the operations that an operation must be together with."""
+def _companions(op: Operation | Node) -> list[str]:
+    """The names of the operations that an operation or node must be together with."""
     found = []
     if op.definition.schema.has_ref_inputs:
         wanted = op.definition.schema.references(op._attrs)
         found += [t.op.name for t, is_ref in zip(op._inputs, wanted, strict=True) if is_ref]
     if "_class" in op._attrs:
-        found += [name.decode().removeprefix("loc:@") for name in op.colocation_groups()]
+        groups = origin_of(op).colocation_groups()
+        found += [name.decode().removeprefix("loc:@") for name in groups]
     return found
 
 

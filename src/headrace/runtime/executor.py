@@ -55,7 +55,10 @@ class Executable:
     ) -> None:
         self.program = program
         self.resources = resources
-        self.kernels = [bind(i, resources, self._part) for i in program.instructions]
+        self.kernels = [
+            bind(i.op, resources, self._part, specialised=program.specialised)
+            for i in program.instructions
+        ]
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
         self._watched = with_python_calls(program, self.kernels, resources)

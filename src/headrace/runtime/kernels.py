@@ -1,5 +1,5 @@
-"""From an instruction to a function. In: an operation and a session's resources. Out: a callable on
-its slots' values.
+"""From a node to a function. In: a node or operation and a session's resources. Out: a callable on
+the values of its inputs.
 
 The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's
 own samples in this process; where it declines an input, the NumPy kernel takes over.
@@ -29,7 +29,7 @@ from headrace.devices.resources import OPERATION_STATE, Resources, VariableState
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Definition, Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.program import Instruction, Program
+from headrace.graph.program import Program
 
 _BROADCAST = re.compile(
     r"operands could not be broadcast together with (?:remapped )?shapes ((?:\([\d,]*\) ?)+).*"
@@ -84,22 +84,21 @@ class NodeContext:
 
 
 def bind(
-    instruction: Instruction,
+    op: Operation | Node,
     resources: Resources,
     make: Callable[[Program], Any] | None = None,
     context_type: type[NodeContext] = NodeContext,
+    specialised: bool = False,
 ) -> Callable[..., Any]:
-    """Return the function that runs `instruction` on the values of its input slots; `make` binds
-    the programs inside of a structured one, `context_type` is what its kernel gets as `ctx`.
+    """Return the function that runs `op` on the values of its inputs; `make` binds the programs
+    inside of a structured one, `context_type` is what its kernel gets as `ctx`. `specialised`:
+    whether the program that it belongs to relies on the node's types.
     """
-    op = instruction.op
     context = context_type(op, resources, make)
     run = bind_kernel(op, context)
     if op.definition.native is not None:
         run = _with_native(op, context, run)
-    if instruction.dereference:
-        run = _dereferencing(run, instruction.dereference, len(instruction.inputs))
-    if isinstance(op, Node):
+    if specialised and isinstance(op, Node):
         if not op.inputs:
             run = _guarding(op, run)
         if settings().verify:
@@ -184,22 +183,6 @@ def _fits(value: Any, expected: ValueType) -> bool:
         return True  # references, handles, strings, and what only Python can hold
     right = expected.shape.is_compatible_with(TensorShape.of(value.shape))
     return right and value.dtype == expected.dtype.numpy
-
-
-def _dereferencing(
-    run: Callable[..., Any], which: tuple[int, ...], count: int
-) -> Callable[..., Any]:
-    """A kernel that reads the variables behind the marked inputs: what went through a Merge may be
-    a value already, or dead.
-    """
-    marked = frozenset(which)
-
-    def read(i: int, value: Any) -> Any:
-        return value.read() if i in marked and isinstance(value, VariableState) else value
-
-    if count == 1:
-        return lambda value: run(read(0, value))
-    return lambda *values: run(*[read(i, v) for i, v in enumerate(values)])
 
 
 def _with_native(

@@ -200,9 +200,9 @@ class Step:
     def _needed(self, slots: Iterable[int], operations: Iterable[Operation]) -> set[Node]:
         """The nodes that have yet to run before `slots` and `operations` are done."""
         writer, nodes = self._frames.writer, self._frames.nodes
-        index = {n.op: n for n in nodes}
+        wanted = set(operations)
         stack = [writer[s] for s in slots if s in writer]
-        stack += [index[op] for op in operations if op in index]  # a constant has no instruction
+        stack += [n for n in nodes if origin_of(n.op) in wanted]  # a constant has no instruction
         needed: set[Node] = set()
         while stack:
             node = stack.pop()

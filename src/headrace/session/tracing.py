@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.graph.dataflow import Dataflow, Node, origin_of
 from headrace.graph.operation import Operation
-from headrace.graph.program import Program, StepGraph
+from headrace.graph.program import Program
 
 if TYPE_CHECKING:
     from headrace.core import proto
@@ -46,11 +46,11 @@ def _incarnation(name: str) -> int:
     return secrets.randbits(63)
 
 
-def log_placement(stage: str, form: StepGraph | Dataflow | Program) -> None:
+def log_placement(stage: str, form: Dataflow | Program) -> None:
     """Print where each operation of a step goes, once per program."""
-    if stage == "place" and isinstance(form, StepGraph):
-        for op in form.operations:
-            print(f"{op.name}: ({op.type}): {form.placement[op]}", file=sys.stderr)
+    if stage == "place" and isinstance(form, Dataflow):
+        for node in form.nodes:
+            print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> Recorder | None:
@@ -94,7 +94,7 @@ class Recorder:
             target = self._metadata.partition_graphs.add()
             for instruction in program.instructions:
                 op = origin_of(instruction.op)
-                if isinstance(op, Operation) and op.definition is instruction.op.definition:
+                if isinstance(op, Operation) and op.type == instruction.op.type:
                     target.node.append(node_def(op))
             target.versions.CopyFrom(graph.graph_def_versions)
 

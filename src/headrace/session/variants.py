@@ -20,7 +20,6 @@ from headrace.core.locks import Lock
 from headrace.devices.resources import Resources
 from headrace.graph.dataflow import Dataflow
 from headrace.graph.operation import Tensor
-from headrace.graph.program import StepGraph
 from headrace.optimize.raising import Unraisable
 from headrace.pipeline import Options, compile_at, finish, finish_as_is, optimise
 from headrace.runtime import Executable, ShapesChanged, guarded
@@ -35,7 +34,7 @@ class Variants:
 
     def __init__(
         self,
-        step: StepGraph,
+        step: Dataflow,
         options: Options,
         resources: Resources,
         expected: Iterable[Shapes] = (),
@@ -45,7 +44,9 @@ class Variants:
         self._resources = resources
         # Feeds whose shape a key must tell: of the others it's known, or they have none.
         self._varying = tuple(
-            i for i, t in enumerate(step.feeds) if _has_shape(t) and not t._shape.is_fully_defined()
+            i
+            for i, feed in enumerate(step.feeds)
+            if _has_shape(feed.tensor) and not feed.tensor._shape.is_fully_defined()
         )
         self._settled: dict[Shapes, Executable] = {}
         self._waiting: dict[Shapes, tuple[Dataflow, Executable]] = {}
@@ -82,7 +83,7 @@ class Variants:
     def as_is(self) -> Executable:
         """The executable for any values."""
         if self._as_is is None:
-            program = finish_as_is(self._step)
+            program = finish_as_is(self._step, self._options)
             guard = guarded if self._options.check_numerics else None
             self._as_is = Executable(program, self._resources, guard=guard)
         return self._as_is
@@ -90,7 +91,7 @@ class Variants:
     def shared(self) -> Executable:
         """The executable whose results may be shared with variables: for looking at them."""
         if self._shared is None:
-            program = finish_as_is(self._step)
+            program = finish_as_is(self._step, self._options)
             self._shared = Executable(program, self._resources, sharing=True)
         return self._shared
 
@@ -126,8 +127,8 @@ class Variants:
 
     def _first(self, key: Shapes, values: list[Any]) -> Executable:
         shapes = [
-            np.shape(v) if _has_shape(t) else None
-            for t, v in zip(self._step.feeds, values, strict=True)
+            np.shape(v) if _has_shape(feed.tensor) else None
+            for feed, v in zip(self._step.feeds, values, strict=True)
         ]
         try:
             flow = optimise(self._step, shapes, self._options)

@@ -4,6 +4,7 @@ import headrace as tf
 from headrace.graph.verify import verify_dataflow
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import raise_structure
+from headrace.optimize.reads import read_variables
 from headrace.optimize.specialise import specialise
 
 
@@ -12,7 +13,7 @@ def flow(fetches, feeds=None, targets=()):
     feeds = feeds or {}
     fetches = fetches if isinstance(fetches, list) else [fetches]
     fetches = [tf.convert_to_tensor(t) if isinstance(t, tf.Variable) else t for t in fetches]
-    step = raise_structure(prune(fetches, list(targets), list(feeds)))
+    step = read_variables(raise_structure(prune(fetches, list(targets), list(feeds))))
     made = specialise(step, list(feeds.values()))
     verify_dataflow(made)
     return made

@@ -17,12 +17,12 @@ def _fresh():
     tf.reset_default_graph()
 
 
-def structured(step):
-    """The kinds of structured operations of a step, with those inside of each."""
+def structured(flow):
+    """The kinds of structured nodes of a flow, with those inside of each."""
     found = []
-    for op in step.operations:
-        if op.definition in (WHILE, IF):
-            found.append((op.type, *(structured(part) for part in parts_of(op).values())))
+    for node in flow.nodes:
+        if node.type in (WHILE.op_type, IF.op_type):
+            found.append((node.type, *(structured(part) for part in parts_of(node).values())))
     return found
 
 

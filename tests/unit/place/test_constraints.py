@@ -17,8 +17,8 @@ def graph():
 
 
 def placed(*ops, soft=False):
-    placement = place(prune([], list(ops), []), CPUS, soft).placement
-    return {op.name: CPUS.index(device) for op, device in placement.items()}
+    nodes = place(prune([], list(ops), []), CPUS, soft).nodes
+    return {node.name: CPUS.index(node.device) for node in nodes}
 
 
 def on(device, name):
