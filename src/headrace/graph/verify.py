@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.core.dtypes import DType
 from headrace.core.errors import InternalError
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.flow import Flow
@@ -100,15 +101,15 @@ def verify_reads(flow: Dataflow) -> None:
         for part in parts.values():
             verify_reads(part)
             extra = len(node.inputs) - len(part.feeds)  # an IF's predicate, in its first place
-            _check_references(node, node.inputs[extra:], [f.type for f in part.feeds])
+            _check_references(node, node.inputs[extra:], [f.type.dtype for f in part.feeds])
         if not parts and node.constant is None:
-            schema = node.definition.schema
-            _check_references(node, node.inputs, schema.references(node.attrs))
+            wanted = node.definition.schema.input_types(node.attrs)
+            _check_references(node, node.inputs, wanted)
 
 
-def _check_references(node: Node, values: Sequence[Value], wanted: Sequence[Any]) -> None:
-    for value, wants in zip(values, wanted, strict=True):
-        reference = wants if isinstance(wants, bool) else wants.dtype._is_ref_dtype
+def _check_references(node: Node, values: Sequence[Value], wanted: Sequence[DType]) -> None:
+    for value, dtype in zip(values, wanted, strict=True):
+        reference = dtype._is_ref_dtype
         fed = reference and isinstance(value.producer, Feed)  # which a kernel refuses to write
         wrong = value.dtype._is_ref_dtype != reference
         if wrong and not fed and not is_undefined(value.producer):

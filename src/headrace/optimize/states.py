@@ -18,10 +18,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.core import dtypes
-from headrace.graph.dataflow import Feed, Node, Value, ValueType
+from headrace.core.errors import InternalError
+from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType
 from headrace.graph.definition import Effect
+from headrace.graph.structured import parts_of
+from headrace.graph.verify import verify_reads
 
-__all__ = ["Order", "State", "carries_state", "is_source", "states_of"]
+__all__ = ["Order", "State", "carries_state", "is_source", "states_of", "verify_order"]
 
 WORLD = "the world"
 ANYTHING = "anything"  # a handle that was fed may lead to every state
@@ -143,3 +146,31 @@ class Order:
         if ANYTHING in states:
             return dict.fromkeys([*self._writers, *self._readers])
         return sorted(states, key=str) + [ANYTHING] if states else ()
+
+
+def verify_order(flow: Dataflow) -> None:
+    """Of two nodes that touch the same state, one of them writing, the later one comes after the
+    earlier one; and all that verify_reads checks.
+    """
+    verify_reads(flow)
+    _verify_order(flow)
+
+
+def _verify_order(flow: Dataflow) -> None:
+    order = Order()
+    bits = {node: 1 << i for i, node in enumerate(flow.nodes)}
+    before: dict[Any, int] = {}
+    for node in flow.nodes:
+        for part in parts_of(node).values():
+            _verify_order(part)
+        if node.constant is not None:
+            continue
+        sources = [*(v.producer for v in node.inputs), *node.controls]
+        before[node] = bits[node]
+        for source in sources:
+            before[node] |= before.get(source, 0)
+        for earlier in order.before(node):
+            if not before[node] & bits[earlier]:
+                message = f"nothing orders {earlier.name} and {node.name}, which touch one state"
+                raise InternalError(None, None, message)
+        order.add(node)

@@ -35,6 +35,7 @@ from headrace.optimize.raising import raise_structure
 from headrace.optimize.reads import read_variables
 from headrace.optimize.simplify import simplify
 from headrace.optimize.specialise import specialise
+from headrace.optimize.states import verify_order
 from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.long_loops import count_iterations
 from headrace.pipeline.reports import report_races
@@ -93,21 +94,21 @@ PASSES: list[Pass] = [
     Pass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),
     # What reads variables becomes explicit; shapes, constants and the order of effects as well.
     Pass("read", "read", lambda f, o: read_variables(f), verify_reads),
-    Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_dataflow),
+    Pass("optimise", "specialise", lambda s, o: specialise(*s), verify_order),
     # Where it's asked for, contractions compute in 16 bits.
-    Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_dataflow),
-    Pass("optimise", "fold", lambda f, o: fold(f), verify_dataflow),
-    Pass("optimise", "simplify", lambda f, o: simplify(f), verify_dataflow),
-    Pass("optimise", "pad", lambda f, o: pad_rows(f), verify_dataflow),
-    Pass("optimise", "common", lambda f, o: merge_common(f), verify_dataflow),
-    Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_dataflow),
+    Pass("optimise", "mix", lambda f, o: mix_precision(f) if o.mixed else f, verify_order),
+    Pass("optimise", "fold", lambda f, o: fold(f), verify_order),
+    Pass("optimise", "simplify", lambda f, o: simplify(f), verify_order),
+    Pass("optimise", "pad", lambda f, o: pad_rows(f), verify_order),
+    Pass("optimise", "common", lambda f, o: merge_common(f), verify_order),
+    Pass("optimise", "dead", lambda f, o: remove_dead(f), verify_order),
     # Regions become nodes of native code; without the compiler the flow stays as it is.
-    Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_dataflow),
-    Pass("compile", "merge", lambda f, o: merge_common(f), verify_dataflow),
-    Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_dataflow),
-    Pass("compile", "cluster", lambda f, o: cluster(f), verify_dataflow),
+    Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
+    Pass("compile", "merge", lambda f, o: merge_common(f), verify_order),
+    Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
+    Pass("compile", "cluster", lambda f, o: cluster(f), verify_order),
     # Where the interpreter is to run the step, loops are compiled once they are long.
-    Pass("interpret", "count", lambda f, o: count_iterations(f, _compiling(o)), verify_dataflow),
+    Pass("interpret", "count", lambda f, o: count_iterations(f, _compiling(o)), verify_order),
     Pass("finish", "schedule", lambda f, o: schedule(f), verify_program),
 ]
 

@@ -1,0 +1,139 @@
+"""The rendezvous of a step: whoever comes first waits, errors and ends reach everybody."""
+
+import threading
+
+import pytest
+
+from headrace.core.errors import AbortedError, CancelledError, InternalError
+from headrace.devices.rendezvous import Key, Rendezvous
+from headrace.graph.flow import DEAD
+
+CPU0, CPU1 = (f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2))
+ABORTED = AbortedError(None, None, "the step is over")
+
+
+def key(tensor="x:0", iteration=0):
+    return Key(CPU0, 7, CPU1, tensor, 0, iteration)
+
+
+def got(pending):
+    """What a Pending that is over holds."""
+    seen = []
+    pending.then(seen.append)
+    assert seen, "it still waits"
+    return pending.result()
+
+
+@pytest.mark.parametrize("value", [3.0, DEAD, None])
+def test_a_value_waits_for_its_receiver_and_a_receiver_for_its_value(value):
+    step = Rendezvous()
+    step.send(key("first"), value)
+    assert got(step.recv_async(key("first"))) is value
+    pending = step.recv_async(key("second"))
+    step.send(key("second"), value)
+    assert got(pending) is value
+
+
+def test_a_key_tells_iterations_apart_and_prints_as_tensorflows():
+    step = Rendezvous()
+    step.send(key(iteration=1), "one")
+    step.send(key(iteration=0), "zero")
+    assert got(step.recv_async(key(iteration=0))) == "zero"
+    assert got(step.recv_async(key(iteration=1))) == "one"
+    assert str(key(iteration=1)) == f"{CPU0};0000000000000007;{CPU1};x:0;0:1"
+
+
+@pytest.mark.parametrize("received", [False, True])
+def test_a_key_is_used_once(received):
+    step = Rendezvous()
+    step.send(key(), 1)
+    if received:
+        got(step.recv_async(key()))
+        with pytest.raises(InternalError, match="received twice"):
+            step.recv_async(key())
+    with pytest.raises(InternalError, match="sent twice"):
+        step.send(key(), 2)
+
+
+def test_two_receivers_of_a_key():
+    step = Rendezvous()
+    step.recv_async(key())
+    with pytest.raises(InternalError, match="received twice"):
+        step.recv_async(key())
+
+
+@pytest.mark.parametrize("receiver_first", [False, True])
+def test_an_error_in_place_of_a_value(receiver_first):
+    step = Rendezvous()
+    pending = step.recv_async(key()) if receiver_first else None
+    step.send_error(key(), ZeroDivisionError("a kernel"))
+    with pytest.raises(ZeroDivisionError, match="a kernel"):
+        got(pending or step.recv_async(key()))
+
+
+def test_abort_ends_those_who_wait_and_those_who_come_later():
+    step = Rendezvous()
+    step.send(key("unread"), 1)
+    pending = step.recv_async(key())
+    step.abort(ABORTED)
+    step.abort(CancelledError(None, None, "the second error doesn't count"))
+    for call in (
+        lambda: got(pending),
+        lambda: step.send(key(), 1),
+        lambda: step.recv_async(key("unread")),
+    ):
+        with pytest.raises(AbortedError, match="the step is over"):
+            call()
+
+
+def test_a_receiver_that_was_cancelled_leaves_the_sender_alone():
+    step = Rendezvous()
+    pending = step.recv_async(key())
+    assert pending.cancel(CancelledError(None, None, "stopped"))
+    step.send(key(), 1)
+    with pytest.raises(CancelledError, match="stopped"):
+        pending.result()
+    with pytest.raises(InternalError, match="sent twice"):
+        step.send(key(), 1)
+
+
+def test_what_is_waited_for_can_be_told():
+    assert Rendezvous().recv_async(key()).what == f"tensor 'x:0' of {CPU0}"
+
+
+def test_many_threads_exchange_every_value_once():
+    step, count = Rendezvous(), 2000
+    keys = [key(f"t{i}") for i in range(count)]
+    results = [None] * count
+
+    def send():
+        for i, each in enumerate(keys):
+            step.send(each, i)
+
+    def receive():
+        for i, each in reversed(list(enumerate(keys))):
+            step.recv_async(each).then(lambda p, i=i: results.__setitem__(i, p.result()))
+
+    threads = [threading.Thread(target=run) for run in (send, receive)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == list(range(count))
+
+
+def test_abort_races_with_receivers():
+    for _ in range(200):
+        step, outcomes = Rendezvous(), []
+
+        def receive(step=step, outcomes=outcomes):
+            try:
+                step.recv_async(key()).then(outcomes.append)
+            except AbortedError as error:
+                outcomes.append(error)
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        step.abort(ABORTED)
+        thread.join()
+        assert len(outcomes) == 1
