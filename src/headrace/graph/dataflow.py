@@ -48,6 +48,7 @@ __all__ = [
     "is_local",
     "map_parts",
     "origin_of",
+    "rebuild",
     "rewrite",
     "show_constant",
     "tensor_of",
@@ -105,13 +106,17 @@ class ValueType:
         return f"{self.dtype.name}[{sizes}]"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Value:
     """One output of a node, or a feed. Two values are the same only if they are one object."""
 
     producer: Node | Feed
     index: int
     type: ValueType
+
+    def __init__(self, producer: Node | Feed, index: int, type: ValueType) -> None:
+        # What a frozen dataclass would do attribute by attribute takes three times as long.
+        self.__dict__.update(producer=producer, index=index, type=type)
 
     # The face of a Tensor, for kernels and shape rules.
 
@@ -191,7 +196,7 @@ class Backedge(Feed):
     """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Node:
     """One use of an op. `constant`: its outputs' values, when they are known at compile time.
     `device`: where it runs; before it's placed, what the client asked for.
@@ -207,12 +212,38 @@ class Node:
     constant: tuple[np.ndarray, ...] | None = field(default=None, repr=False)
     device: str = ""
 
+    def __init__(
+        self,
+        definition: Definition,
+        name: str,
+        attrs: dict[str, Any],
+        inputs: tuple[Value, ...],
+        controls: tuple[Node, ...],
+        types: tuple[ValueType, ...],
+        origin: Operation | None = None,
+        constant: tuple[np.ndarray, ...] | None = None,
+        device: str = "",
+    ) -> None:
+        self.__dict__.update(  # see Value
+            definition=definition,
+            name=name,
+            attrs=attrs,
+            inputs=inputs,
+            controls=controls,
+            types=types,
+            origin=origin,
+            constant=constant,
+            device=device,
+        )
+
     @_made_once
     def outputs(self) -> tuple[Value, ...]:
-        return tuple(Value(self, i, t) for i, t in enumerate(self.types))
+        return tuple([Value(self, i, t) for i, t in enumerate(self.types)])
 
-    def moved(self, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
-        """The same use of the op at another place in a flow."""
+    def moved(
+        self, inputs: tuple[Value, ...], controls: tuple[Node, ...], device: str | None = None
+    ) -> Node:
+        """The same use of the op at another place in a flow, or on another device."""
         return Node(
             self.definition,
             self.name,
@@ -222,7 +253,7 @@ class Node:
             self.types,
             self.origin,
             self.constant,
-            self.device,
+            self.device if device is None else device,
         )
 
     # The face of an Operation, for kernels, shape rules and messages.
@@ -404,6 +435,28 @@ def map_parts(flow: Dataflow, function: Callable[[Dataflow], Dataflow]) -> Dataf
 
     structured = any(isinstance(v, Dataflow) for n in flow.nodes for v in n.attrs.values())
     return rewrite(flow, rule) if structured else flow
+
+
+def rebuild(
+    flow: Dataflow, change: Callable[[Node, tuple[Value, ...], tuple[Node, ...]], Node]
+) -> Dataflow:
+    """Put another node in the place of each: `change(node, inputs, controls)` gets what has taken
+    the place of the node's inputs and controls. It's what `rewrite` does, where nothing comes or
+    goes.
+    """
+    values: dict[Value, Value] = {}
+    nodes: dict[Node, Node] = {}
+    for node in flow.nodes:
+        inputs = tuple([values.get(v, v) for v in node.inputs])
+        new = nodes[node] = change(node, inputs, tuple([nodes[c] for c in node.controls]))
+        values.update(zip(node.outputs, new.outputs, strict=True))
+    return replace(
+        flow,
+        nodes=tuple(nodes.values()),
+        fetches=tuple(values.get(v, v) for v in flow.fetches),
+        targets=tuple(nodes[n] for n in flow.targets),
+        returns={back: values[v] for back, v in flow.returns.items()},
+    )
 
 
 Rule = Callable[[Node], Node | Sequence[Value] | None]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from headrace.core.collector import without_collector
 from headrace.core.config import settings
 from headrace.core.progress import announced
 from headrace.devices.blocks import working_memory
@@ -113,6 +114,7 @@ PASSES: list[Pass] = [
 ]
 
 
+@without_collector
 def prepare(
     fetches: Sequence[Tensor],
     targets: Sequence[Operation],
@@ -127,6 +129,7 @@ def prepare(
     return step
 
 
+@without_collector
 def optimise(
     step: Dataflow, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
 ) -> Dataflow:
@@ -156,6 +159,7 @@ def _compiling(options: Options) -> Callable[[Dataflow], Program]:
     return lambda flow: finish(flow, options, compiled=True)
 
 
+@without_collector
 def finish_as_is(step: Dataflow, options: Options) -> Program:
     """The program of a prepared step that runs with any shapes."""
     step = read_variables(hold_constants(step), ordered=True)

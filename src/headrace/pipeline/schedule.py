@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from headrace.core.collector import without_collector
 from headrace.graph.dataflow import Backedge, Dataflow, Node, Value
 from headrace.graph.program import Instruction, Program
 from headrace.graph.structured import parts_of
@@ -21,6 +22,7 @@ from headrace.optimize.states import is_source
 __all__ = ["schedule"]
 
 
+@without_collector
 def schedule(flow: Dataflow) -> Program:
     """Make the program of a step."""
     layout = _Layout(flow)

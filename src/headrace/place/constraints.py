@@ -10,11 +10,10 @@ soft placement, has no say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from headrace.core.device import canonical_name, matches
 from headrace.core.errors import InvalidArgumentError
-from headrace.graph.dataflow import Dataflow, Node, origin_of, rewrite
+from headrace.graph.dataflow import Dataflow, Node, Value, origin_of, rebuild
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation
 
@@ -34,10 +33,10 @@ def place(flow: Dataflow, devices: Sequence[str], soft: bool = False) -> Dataflo
             requests.setdefault(root, {}).setdefault(node.device, node.origin)
     chosen = {root: _choose(asked, devices, soft) for root, asked in requests.items()}
 
-    def placed(node: Node) -> Node:
-        return replace(node, device=chosen.get(groups.find(node.name), devices[0]))
+    def placed(node: Node, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
+        return node.moved(inputs, controls, chosen.get(groups.find(node.name), devices[0]))
 
-    return rewrite(flow, placed)
+    return rebuild(flow, placed)
 
 
 class GraphPlacement:
