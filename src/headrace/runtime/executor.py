@@ -10,7 +10,7 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import takewhile
 from operator import getitem, itemgetter
@@ -23,6 +23,7 @@ from headrace.devices.cancellation import Cancellation, active, current
 from headrace.devices.pending import Pending
 from headrace.devices.resources import Resources
 from headrace.graph.program import Instruction, Program
+from headrace.graph.structured import parts_of
 from headrace.runtime.frames import Frames
 from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, share, take
 from headrace.runtime.python_calls import RunElsewhere, Watched, with_python_calls
@@ -56,9 +57,18 @@ class Executable:
         self.program = program
         self.resources = resources
         self.kernels = [
-            bind(i.op, resources, self._part, specialised=program.specialised)
+            bind(i.op, resources, self._part, specialised=program.specialised, guarded=not inner)
             for i in program.instructions
         ]
+        # The variables that only parts find: those are looked at before the step begins as well.
+        self._looks = (
+            []
+            if inner
+            else [
+                bind(i.op, resources, specialised=program.specialised)
+                for i in _found_inside(program)
+            ]
+        )
         if guard is not None:
             self.kernels = list(map(guard, program.instructions, self.kernels))
         self._watched = with_python_calls(program, self.kernels, resources)
@@ -102,6 +112,7 @@ class Executable:
         if self._silent:
             return self._run(feeds)
         if not self._inner:
+            self.look()
             if self._counts:
                 with self.resources.running(Step(self)) as step:
                     return step.run(feeds)
@@ -110,6 +121,11 @@ class Executable:
                     return self.run(feeds)
         with np.errstate(all="ignore"):
             return self._run(feeds)
+
+    def look(self) -> None:
+        """ShapesChanged if a variable that a part finds hasn't the shape that was relied on."""
+        for find in self._looks:
+            find()
 
     def _run(self, feeds: Sequence[Any]) -> list[Any]:
         slots: list[Any] = [*feeds, *self._blank]
@@ -239,6 +255,14 @@ def _finds(instruction: Instruction) -> bool:
     given = [t.dtype for t in op._outputs]
     one = len(given) == 1 and (given[0]._is_ref_dtype or given[0] is resource)
     return one and not (op.definition.may_wait or op.definition.schema.has_list_outputs)
+
+
+def _found_inside(program: Program) -> Iterator[Instruction]:
+    """The instructions in parts of structured ones that find variables."""
+    for instruction in program.instructions:
+        for part in parts_of(instruction.op).values():
+            yield from filter(_finds, part.instructions)
+            yield from _found_inside(part)
 
 
 def _is_plain(instruction: Instruction) -> bool:

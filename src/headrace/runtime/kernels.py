@@ -89,17 +89,19 @@ def bind(
     make: Callable[[Program], Any] | None = None,
     context_type: type[NodeContext] = NodeContext,
     specialised: bool = False,
+    guarded: bool = True,
 ) -> Callable[..., Any]:
     """Return the function that runs `op` on the values of its inputs; `make` binds the programs
     inside of a structured one, `context_type` is what its kernel gets as `ctx`. `specialised`:
-    whether the program that it belongs to relies on the node's types.
+    whether the program that it belongs to relies on the node's types. `guarded`: whether one that
+    finds a variable checks that it has the shape which is relied on.
     """
     context = context_type(op, resources, make)
     run = bind_kernel(op, context)
     if op.definition.native is not None:
         run = _with_native(op, context, run)
     if specialised and isinstance(op, Node):
-        if not op.inputs:
+        if guarded and not op.inputs:
             run = _guarding(op, run)
         if settings().verify:
             run = _checking(op, run)

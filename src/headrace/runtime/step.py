@@ -102,6 +102,7 @@ class Step:
         observe: Observer | None = None,
     ) -> None:
         self._program = executable.program
+        self._look = executable.look
         self._frames = frames = executable.frames
         self._deadline = deadline
         self._observe = observe
@@ -136,6 +137,7 @@ class Step:
 
     def run(self, feeds: Sequence[Any]) -> list[Any]:
         """Feed all, run all, fetch all."""
+        self._look()
         program = self._program
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
         self.run_all()
