@@ -26,7 +26,6 @@ __all__ = [
     "Random",
     "Sample",
     "calls",
-    "float32_calls",
     "pairs",
     "r",
     "type_choices",
@@ -235,10 +234,3 @@ def _array(spec: Any, dtype: DType, salt: int) -> np.ndarray:
 
         return as_array(spec, dtype)
     return np.asarray(spec, dtype.numpy)
-
-
-def float32_calls(definition: Definition) -> Iterator[tuple[Operation, list[np.ndarray]]]:
-    """Every sample with float32 wherever the op takes it: what native kernels are compared on."""
-    for sample in samples_of(definition):
-        types = next(type_choices(definition, sample))
-        yield calls(definition, sample, types)

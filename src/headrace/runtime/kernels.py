@@ -1,8 +1,8 @@
 """From a node to a function. In: a node or operation and a session's resources. Out: a callable on
 the values of its inputs.
 
-The native kernel of an op (oneDNN's) is used once it has agreed with the NumPy kernel on the op's
-own samples in this process; where it declines an input, the NumPy kernel takes over.
+The native kernel of an op (oneDNN's) is used where oneDNN is there; tests hold it against the NumPy
+kernel. Where it declines an input, the NumPy kernel takes over.
 
 A specialised program relies on variables having their declared shapes: the kernels that find the
 variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
@@ -21,13 +21,12 @@ import numpy as np
 from headrace.core import errors
 from headrace.core.config import settings
 from headrace.core.dtypes import resource
-from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
-from headrace.devices.onednn import Unsupported
+from headrace.devices import onednn
 from headrace.devices.pending import Pending
 from headrace.devices.resources import OPERATION_STATE, Resources, VariableState, removals
 from headrace.graph.dataflow import Node, ValueType, origin_of
-from headrace.graph.definition import Definition, Effect, bind_kernel
+from headrace.graph.definition import Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
 
@@ -193,58 +192,16 @@ def _with_native(
     native = bind_kernel(op, context, op.definition.native)
 
     def run(*values: Any) -> Any:
-        if agrees(op.definition):
+        if onednn.available():
             try:
                 result = native(*values)
-            except Unsupported:
+            except onednn.Unsupported:
                 return plain(*values)
             if result is not NotImplemented:
                 return result
         return plain(*values)
 
     return run
-
-
-_agreed: dict[str, bool] = {}
-_agreement_lock = Lock()
-
-
-def agrees(definition: Definition) -> bool:
-    """Whether the native kernel gives the NumPy kernel's results on a sample; found out once per
-    process.
-    """
-    known = _agreed.get(definition.op_type)
-    if known is None:
-        with _agreement_lock:
-            known = _agreed.get(definition.op_type)
-            if known is None:
-                known = _agreed[definition.op_type] = _compare(definition)
-    return known
-
-
-def _compare(definition: Definition) -> bool:
-    from headrace.devices import onednn
-
-    if not onednn.available():
-        return False
-    from headrace.ops.samples import float32_calls
-
-    compared = 0
-    for op, inputs in float32_calls(definition):
-        try:
-            fast = bind_kernel(op, None, definition.native)(*inputs)
-        except Unsupported:
-            continue
-        if fast is NotImplemented:
-            continue
-        exact = bind_kernel(op, None)(*inputs)
-        pairs = (
-            zip(fast, exact, strict=True) if isinstance(exact, tuple | list) else [(fast, exact)]
-        )
-        if not all(np.allclose(f, e, rtol=1e-4, atol=1e-4) for f, e in pairs):
-            return False
-        compared += 1
-    return compared > 0
 
 
 def failure(
