@@ -429,7 +429,7 @@ _SCHEMA = Schema(
 
 
 def _definition(compiled: Compiled) -> Definition:
-    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=Effect.WRITES)
+    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect)
 
 
 def _no_rule(*_: object) -> None:

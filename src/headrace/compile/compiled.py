@@ -36,7 +36,7 @@ from headrace.devices.openmp import thread_count
 from headrace.devices.resources import ResourceHandle, VariableState, in_order
 from headrace.devices.target import Target, host
 from headrace.graph.dataflow import Dataflow, Node
-from headrace.graph.definition import bind_kernel
+from headrace.graph.definition import Effect, bind_kernel
 from headrace.graph.flow import DEAD
 from headrace.graph.lowering import Update
 from headrace.graph.structured import Structure
@@ -95,6 +95,11 @@ class Compiled:
         self._order: tuple[list[Any], list[Any]] = [], []
         self._begun = [i for i, v in enumerate(self._variables) if not v.initialized]
         self._undone = sorted(plan.undone)
+
+    @property
+    def effect(self) -> Effect:
+        """What the region does to variables."""
+        return Effect.WRITES if self._writes else Effect.READS if self._variables else Effect.PURE
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         # What comes as an array is checked by the driver, in nanoseconds.

@@ -259,7 +259,7 @@ class _Aliases:
             inputs = list(self._inputs_of(node))
             for i, given in enumerate(_data(node)):
                 given = self._uncovered(given)
-                if self._is_alias(given):
+                if self._is_alias(given) or isinstance(given.producer, Backedge):
                     stack.append(given)
                 inputs[i] = given
             self._take(node, inputs)

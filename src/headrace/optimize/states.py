@@ -149,28 +149,33 @@ class Order:
 
 
 def verify_order(flow: Dataflow) -> None:
-    """Of two nodes that touch the same state, one of them writing, the later one comes after the
-    earlier one; and all that verify_reads checks.
+    """Of two nodes that touch one variable, one of them writing, the later one comes after the
+    earlier one; and all that verify_reads checks. Not looked at are flows with ops that may wait,
+    which leave some of them unordered, and what a part does to references that it's fed.
     """
     verify_reads(flow)
     _verify_order(flow)
 
 
 def _verify_order(flow: Dataflow) -> None:
-    order = Order()
-    bits = {node: 1 << i for i, node in enumerate(flow.nodes)}
-    before: dict[Any, int] = {}
     for node in flow.nodes:
         for part in parts_of(node).values():
             _verify_order(part)
-        if node.constant is not None:
-            continue
-        sources = [*(v.producer for v in node.inputs), *node.controls]
-        before[node] = bits[node]
-        for source in sources:
+    if any(node.definition.may_wait for node in flow.nodes):
+        return
+    known: dict[Value, frozenset[State]] = {}
+    before: dict[Any, int] = {}
+    touches: dict[State, list[tuple[Node, int, bool]]] = {}
+    for i, node in enumerate(flow.nodes):
+        before[node] = 1 << i
+        for source in (*(v.producer for v in node.inputs), *node.controls):
             before[node] |= before.get(source, 0)
-        for earlier in order.before(node):
-            if not before[node] & bits[earlier]:
-                message = f"nothing orders {earlier.name} and {node.name}, which touch one state"
-                raise InternalError(None, None, message)
-        order.add(node)
+        states, writes = _NONE, False
+        if node.constant is None:
+            states, writes = _touched(node, known)
+        for state in states - _WORLD - _ANYTHING:
+            for earlier, bit, wrote in touches.setdefault(state, []):
+                if (writes or wrote) and not before[node] & bit:
+                    message = f"nothing orders {earlier.name} and {node.name}, which touch {state}"
+                    raise InternalError(None, None, message)
+            touches[state].append((node, 1 << i, writes))
