@@ -22,6 +22,7 @@ from headrace.core.text import (
     MONOLITHIC_BUILD,
     VERSION,
 )
+from headrace.devices import generated
 from headrace.graph import definition
 from headrace.ops import define
 
@@ -38,6 +39,7 @@ __monolithic_build__ = MONOLITHIC_BUILD
 # Ops are here from the start, by name; the modules that define them are imported when one is used.
 definition.expect(_homes.OPS)
 define.expect(_homes.FUNCTIONS)
+generated.expect("headrace.compile.singles")
 
 
 class _Package(ModuleType):

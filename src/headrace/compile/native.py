@@ -38,6 +38,7 @@ __all__ = [
     "machine_of",
     "prepared_kernel",
     "run_kernel",
+    "run_team",
     "why_not",
 ]
 
@@ -45,6 +46,7 @@ _log = logging.getLogger("headrace")
 _lock = RLock()
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
@@ -256,9 +258,22 @@ def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:
     return [found[name] for name in names]
 
 
-# -- One kernel, for tests and for timing candidates -----------------------------------------------
+# -- One kernel ------------------------------------------------------------------------------------
 
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+def run_team(function: int, pointers: Sequence[int]) -> None:
+    """Run a kernel by its address on a table of pointers, with all threads that there are."""
+    table = (ctypes.c_uint64 * len(pointers))(*pointers)
+    found = openmp.library()
+    if found is None:
+        _KERNEL(function)(ctypes.addressof(table), 0, 1)
+        return
+    (body,) = link({"team body": _team_body})
+    data = (ctypes.c_uint64 * 2)(function, ctypes.addressof(table))
+    found.GOMP_parallel(ctypes.c_void_p(body), data, openmp.thread_count(), 0)
+
+
+# -- One kernel on given arrays, for tests and for timing candidates -------------------------------
 
 
 def run_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2) -> None:

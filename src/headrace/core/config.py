@@ -23,6 +23,8 @@ class Settings:
 
     dnnl: path of the oneDNN library to load instead of the packaged one (HEADRACE_DNNL).
     no_onednn: use NumPy kernels even where oneDNN could serve (HEADRACE_NO_ONEDNN).
+    no_generated: use NumPy kernels where large arrays are otherwise handed to code that is generated
+        for the operation alone (HEADRACE_NO_GENERATED).
     verify: check the graph after every pass of the pipeline (HEADRACE_VERIFY).
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
@@ -45,6 +47,7 @@ class Settings:
 
     dnnl: str | None = None
     no_onednn: bool = False
+    no_generated: bool = False
     verify: bool = False
     num_threads: int | None = None
     cache: str = _CACHE
@@ -64,6 +67,7 @@ def read(environment: Mapping[str, str]) -> Settings:
     return Settings(
         dnnl=environment.get("HEADRACE_DNNL") or None,
         no_onednn=_flag(environment, "HEADRACE_NO_ONEDNN"),
+        no_generated=_flag(environment, "HEADRACE_NO_GENERATED"),
         verify=_flag(environment, "HEADRACE_VERIFY"),
         cache=_cache(environment),
         cache_mb=_count(environment, "HEADRACE_CACHE_MB", 1, _CACHE_MB),

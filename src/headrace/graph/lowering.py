@@ -13,7 +13,7 @@ the op's kernel. The compiler asks by `pointwise_of`, `reduction_of`, `views_of`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -40,6 +40,7 @@ __all__ = [
     "View",
     "assembly_of",
     "broadcast_view",
+    "flat_program",
     "operand_views",
     "pointwise_of",
     "recorded",
@@ -311,6 +312,22 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
     if program is not None and program.output_dtypes != site.output_dtypes:
         raise TypeError(f"a rule gives {program.output_dtypes}, not {site.output_dtypes}")
     return program
+
+
+def flat_program(
+    rule: Lowering | None, types: Sequence[str], attrs: Mapping[str, Any]
+) -> Pointwise | None:
+    """The program of an element-wise rule that depends neither on shapes nor on which inputs are
+    constants, for operands of these types; None where there is none, or where the operands must be
+    looked at first.
+    """
+    if not isinstance(rule, Elementwise) or (rule.operands, rule.views, rule.divisor) != (None,) * 3:
+        return None
+    names = _keyword_names(rule.function)
+    if "site" in names or not _compiled(*types):
+        return None
+    program = _run(rule.function, types, {name: attrs[name] for name in names})
+    return program if program is not None and _compiled(*program.output_dtypes) else None
 
 
 def recorded(function: Callable[..., Any], types: Sequence[str], site: Site) -> Pointwise | None:

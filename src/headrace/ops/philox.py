@@ -29,6 +29,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from headrace.core.locks import RLock
+from headrace.devices import generated
+from headrace.devices.buffers import empty_aligned
 from headrace.devices.resumable import Resumable
 
 SAMPLES_PER_OUTPUT = 256
@@ -334,10 +336,36 @@ def output_size(shape: Shape) -> int:
     return size
 
 
+def _generated(
+    distribution: str,
+    stream: Stream,
+    shape: Shape,
+    kind: np.dtype,
+    bounds: tuple[int, int] = (0, 0),
+) -> np.ndarray | None:
+    """The numbers of a large output, by generated code; None where there is none."""
+    if output_size(shape) < generated.LEAST:
+        return None
+    fill = generated.random_numbers(distribution, kind.name)
+    if fill is None:
+        return None
+    out = empty_aligned(tuple(shape), kind)
+    fill(stream.words(), bounds, out)
+    return out
+
+
 def _fill(
-    stream: Stream, shape: Shape, dtype: np.dtype, convert: Callable[[np.ndarray], np.ndarray]
+    distribution: str,
+    stream: Stream,
+    shape: Shape,
+    dtype: np.dtype,
+    convert: Callable[[np.ndarray], np.ndarray],
+    bounds: tuple[int, int] = (0, 0),
 ) -> np.ndarray:
     """An array of `shape` from consecutive samples, `convert` making the numbers of each chunk."""
+    found = _generated(distribution, stream, shape, dtype, bounds)
+    if found is not None:
+        return found
     size, per_sample = output_size(shape), _per_sample(dtype)
     samples = -(-size // per_sample)
     out = np.empty((samples, per_sample), dtype)
@@ -349,12 +377,12 @@ def _fill(
 def draw_uniform(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
     """Floats in [0, 1) from the start of `stream`."""
     kind = _float_dtype(dtype)
-    return _fill(stream, shape, kind, lambda sample: uniform_from_words(sample, kind))
+    return _fill("uniform", stream, shape, kind, lambda sample: uniform_from_words(sample, kind))
 
 
 def _draw_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
     kind = _float_dtype(dtype)
-    return _fill(stream, shape, kind, lambda sample: normal_from_words(sample, kind))
+    return _fill("normal", stream, shape, kind, lambda sample: normal_from_words(sample, kind))
 
 
 def _integer_dtype(shape: Shape, minval: int, maxval: int, dtype: DTypeLike) -> np.dtype:
@@ -383,7 +411,7 @@ def _draw_uniform_int(
         numbers += origin
         return numbers.view(kind)
 
-    return _fill(stream, shape, kind, convert)
+    return _fill("integer", stream, shape, kind, convert, (minval, maxval))
 
 
 def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
@@ -394,6 +422,9 @@ def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np
     twice the samples until all are full.
     """
     kind = _float_dtype(dtype)
+    found = _generated("truncated", stream, shape, kind)
+    if found is not None:
+        return found
     size, per_sample = output_size(shape), _per_sample(kind)
     groups = -(-size // per_sample)
     spacing = np.uint64(SAMPLES_PER_OUTPUT * per_sample // 4)

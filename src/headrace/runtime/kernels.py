@@ -2,7 +2,8 @@
 the values of its inputs.
 
 The native kernel of an op (oneDNN's) is used where oneDNN is there; tests hold it against the NumPy
-kernel. Where it declines an input, the NumPy kernel takes over.
+kernel. Where it declines an input, the NumPy kernel takes over. Element-wise ops without one are
+run by generated code where their arrays are large (runtime.generated).
 
 A specialised program relies on variables having their declared shapes: the kernels that find the
 variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
@@ -29,6 +30,7 @@ from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
+from headrace.runtime.generated import with_generated
 
 _BROADCAST = re.compile(
     r"operands could not be broadcast together with (?:remapped )?shapes ((?:\([\d,]*\) ?)+).*"
@@ -99,6 +101,8 @@ def bind(
     run = bind_kernel(op, context)
     if op.definition.native is not None:
         run = _with_native(op, context, run)
+    elif op.definition.lower is not None:
+        run = with_generated(op, run, specialised)
     if specialised and isinstance(op, Node):
         if guarded and not op.inputs:
             run = _guarding(op, run)

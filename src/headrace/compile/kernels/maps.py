@@ -23,7 +23,7 @@ from headrace.compile.spaces import (
 from headrace.devices.target import SIZES, Target
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["Map"]
+__all__ = ["Map", "unroll_of"]
 
 # Work of fewer vector instructions than this is not worth a second thread.
 SMALL = 4000
@@ -159,7 +159,7 @@ class _Nest:
             outer.remove(turned)
             return _Nest(spec, tuple(outer), turned, lane, square, square, True, True)
         row = outer.pop() if outer else None
-        unroll = _unroll(spec.program)
+        unroll = unroll_of(spec.program)
         if row is not None and row.extent >= unroll > 1 and lane.extent <= 2 * lanes:
             return _Nest(spec, tuple(outer), row, lane, lanes, unroll, True)
         return _Nest(spec, tuple(outer), row, lane, lanes, unroll, False)
@@ -312,7 +312,8 @@ def _turned(spec: Map, outer: Sequence[Dim], lane: Dim, lanes: int) -> Dim | Non
     return None
 
 
-def _unroll(program: Pointwise) -> int:
+def unroll_of(program: Pointwise) -> int:
+    """How many vectors of a program are done at once."""
     steps = cost(program)
     return 4 if steps <= 8 else 2 if steps <= LONG else 1
 

@@ -1,0 +1,61 @@
+"""Kernels that are generated for single operations. In: what to compute. Out: a function on arrays,
+or None where there is none.
+
+Interpreted operations on large arrays are run by machine code that the compiler makes for the
+operation alone, for any number of elements: once per type, and kept on disk. The rooms that ask,
+`ops` and `runtime`, don't know the compiler: `headrace` says by `expect` which module answers, and
+it's imported at the first question. HEADRACE_NO_GENERATED leaves all operations to NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from headrace.core.config import settings
+
+__all__ = ["LEAST", "elementwise", "expect", "random_numbers"]
+
+# Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
+# NumPy draws 2^17 normal numbers in 3 ms and computes as many error functions in 0.6.
+LEAST = 1 << 17
+
+_home = ""
+
+
+def expect(home: str) -> None:
+    """Say which module generates kernels; it has the functions of this one."""
+    global _home
+    _home = home
+
+
+def elementwise(program: Any, single: tuple[bool, ...]) -> Callable[..., Any] | None:
+    """The function of contiguous arrays, at least LEAST elements each, that runs a pointwise
+    program on each element, and returns a list of arrays; inputs that are `single` have one element
+    for all.
+    """
+    found = _generator()
+    return None if found is None else found.elementwise(program, single)
+
+
+def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
+    """The function (stream, limits, array) that fills an array of LEAST elements or more with random
+    numbers; stream: the key and the two halves of the counter; limits: the smallest integer, and
+    what all are below.
+    """
+    found = _generator()
+    return None if found is None else found.random_numbers(distribution, dtype)
+
+
+@cache
+def _generator() -> ModuleType | None:
+    if settings().no_generated or not _home:
+        return None
+    try:
+        found = import_module(_home)
+    except ImportError:
+        return None  # an installation without the compiler: all is interpreted, by NumPy
+    return found if found.available() else None
