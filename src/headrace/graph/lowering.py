@@ -317,11 +317,11 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
 def flat_program(
     rule: Lowering | None, types: Sequence[str], attrs: Mapping[str, Any]
 ) -> Pointwise | None:
-    """The program of an element-wise rule that depends neither on shapes nor on which inputs are
-    constants, for operands of these types; None where there is none, or where the operands must be
-    looked at first.
+    """The program of an element-wise rule for operands of these types that all have the shape of
+    the output, or one element; None where it depends on more than types and attributes, or where
+    operands must be looked at first.
     """
-    if not isinstance(rule, Elementwise) or (rule.operands, rule.views, rule.divisor) != (None,) * 3:
+    if not isinstance(rule, Elementwise) or (rule.operands, rule.divisor) != (None, None):
         return None
     names = _keyword_names(rule.function)
     if "site" in names or not _compiled(*types):

@@ -14,7 +14,7 @@ from headrace.ops.special_series import Array, horner, piecewise
 
 # I0(x) e**-x by its power series (A&S 9.6.10) up to here, by Hankel's expansion (A&S 9.7.1) beyond,
 # where the expansion's smallest term is below the rounding error.
-_SPLIT = 30.0
+SPLIT = 30.0
 _TERMS = 50
 
 
@@ -31,8 +31,8 @@ def _hankel_series(order: int) -> tuple[float, ...]:
     return tuple(reversed(coefficients))
 
 
-_I0_SERIES, _I1_SERIES = _power_series(0), _power_series(1)
-_I0_HANKEL, _I1_HANKEL = _hankel_series(0), _hankel_series(1)
+I0_SERIES, I1_SERIES = _power_series(0), _power_series(1)
+I0_HANKEL, I1_HANKEL = _hankel_series(0), _hankel_series(1)
 
 
 def bessel_i0e(x: Array) -> Array:
@@ -40,9 +40,9 @@ def bessel_i0e(x: Array) -> Array:
     y = np.abs(x)
 
     def near(y: Array) -> Array:
-        return horner(np.square(0.5 * y), _I0_SERIES) * np.exp(-y)
+        return horner(np.square(0.5 * y), I0_SERIES) * np.exp(-y)
 
-    return piecewise(y <= _SPLIT, y, near, lambda y: _far(y, _I0_HANKEL))
+    return piecewise(y <= SPLIT, y, near, lambda y: _far(y, I0_HANKEL))
 
 
 def bessel_i1e(x: Array) -> Array:
@@ -50,9 +50,9 @@ def bessel_i1e(x: Array) -> Array:
     y = np.abs(x)
 
     def near(y: Array) -> Array:
-        return horner(np.square(0.5 * y), _I1_SERIES) * np.exp(-y) * (0.5 * y)
+        return horner(np.square(0.5 * y), I1_SERIES) * np.exp(-y) * (0.5 * y)
 
-    return np.copysign(piecewise(y <= _SPLIT, y, near, lambda y: _far(y, _I1_HANKEL)), x)
+    return np.copysign(piecewise(y <= SPLIT, y, near, lambda y: _far(y, I1_HANKEL)), x)
 
 
 def _far(y: Array, hankel: tuple[float, ...]) -> Array:

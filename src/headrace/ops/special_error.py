@@ -13,28 +13,24 @@ import numpy as np
 
 from headrace.ops.special_series import Array, horner, piecewise, rational
 
-# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic; the
-# figure is the largest relative error between the nodes.
+# Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic, as
+# (numerator, denominator); the figure is the largest relative error between the nodes.
 
 # erf(x)/x in x**2, |x| <= 1: 1e-18.
-_ERF_P = (
-    8.625602445726376e-08, 0.00019709588069752516, 0.0018829155471563983,
-    0.0455033341653278, 0.14365581715028763, 1.1283791670955126,
-)  # fmt: skip
-_ERF_Q = (
-    2.0866484101019162e-05, 0.0006937362332349159, 0.010705251871973175,
-    0.0938746087651241, 0.46064498648983654, 1.0,
+ERF = (
+    (8.625602445726376e-08, 0.00019709588069752516, 0.0018829155471563983,
+     0.0455033341653278, 0.14365581715028763, 1.1283791670955126),
+    (2.0866484101019162e-05, 0.0006937362332349159, 0.010705251871973175,
+     0.0938746087651241, 0.46064498648983654, 1.0),
 )  # fmt: skip
 # exp(x**2) erfc(x) (x + 2) in 1/(x + 2), 0.5 <= x <= 28: 6e-19.
-_ERFCX_P = (
-    434.6671256107965, 674.087970978739, 695.5661865054458, 485.93001471659676,
-    351.50997396754684, 132.61903086713974, 91.21701423682089, 14.728067526200427,
-    11.785104952362856, 0.4989249884427076, 0.5641895835478116,
-)  # fmt: skip
-_ERFCX_Q = (
-    47.23875335401657, -15.065643332576222, 239.99367111585016, -59.43779888526678,
-    289.3224713776303, -52.02726198438782, 122.29690406212268, -14.230128468134593,
-    19.619911620404594, -1.1156784829035167, 1.0,
+ERFCX = (
+    (434.6671256107965, 674.087970978739, 695.5661865054458, 485.93001471659676,
+     351.50997396754684, 132.61903086713974, 91.21701423682089, 14.728067526200427,
+     11.785104952362856, 0.4989249884427076, 0.5641895835478116),
+    (47.23875335401657, -15.065643332576222, 239.99367111585016, -59.43779888526678,
+     289.3224713776303, -52.02726198438782, 122.29690406212268, -14.230128468134593,
+     19.619911620404594, -1.1156784829035167, 1.0),
 )  # fmt: skip
 # erf(x)/x in x**2, |x| <= 3.93, beyond which erf rounds to 1 in float32: 2e-8.
 _ERF_SINGLE_LIMIT = np.float32(3.93)
@@ -47,13 +43,11 @@ _ERF_SINGLE_Q = (
     0.11366058938891314, 0.4962596341399301, 1.0,
 )  # fmt: skip
 # exp(x**2) erfc(x) (x + 2) in 1/(x + 2), 0 <= x <= 11: 1e-9.
-_ERFCX_SINGLE_P = (
-    9.210658900888301, 6.480039374630004, 4.064613416308102,
-    3.025043226736359, 0.37520013957703474, 0.5641866886259662,
-)  # fmt: skip
-_ERFCX_SINGLE_Q = (
-    0.09420830053943409, 2.7133325979678484, -2.2805991136564816,
-    4.538614178899871, -1.335252111172518, 1.0,
+ERFCX_SINGLE = (
+    (9.210658900888301, 6.480039374630004, 4.064613416308102,
+     3.025043226736359, 0.37520013957703474, 0.5641866886259662),
+    (0.09420830053943409, 2.7133325979678484, -2.2805991136564816,
+     4.538614178899871, -1.335252111172518, 1.0),
 )  # fmt: skip
 
 # Normal quantile: M. J. Wichura, "Algorithm AS 241", Applied Statistics 37 (1988), routine PPND16.
@@ -91,7 +85,7 @@ _FAR_Q = (
 
 def _erf_centre(x: Array) -> Array:
     """Return erf(x) for |x| <= 1."""
-    result = rational(np.square(x), _ERF_P, _ERF_Q)
+    result = rational(np.square(x), *ERF)
     result *= x
     return result
 
@@ -112,7 +106,7 @@ def _exp_minus_square(x: Array, scale: float) -> Array:
 def _erfcx(x: Array) -> Array:
     """Return exp(x*x) erfc(x) for 0.5 <= x <= 28."""
     t = 1.0 / (x + 2.0)
-    result = rational(t, _ERFCX_P, _ERFCX_Q)
+    result = rational(t, *ERFCX)
     result *= t
     return result
 
@@ -160,7 +154,7 @@ def erfc_single(x: Array) -> Array:
     wide = x.astype(np.float64)
     magnitude = np.minimum(np.abs(wide), 11.0)  # erfc(11) is 0 in float32
     t = 1.0 / (magnitude + 2.0)
-    tail = rational(t, _ERFCX_SINGLE_P, _ERFCX_SINGLE_Q)
+    tail = rational(t, *ERFCX_SINGLE)
     tail *= t
     magnitude *= -magnitude
     tail *= np.exp(magnitude, out=magnitude)

@@ -16,7 +16,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.graph.pointwise import rounded_once
-from headrace.ops import infer, special
+from headrace.ops import infer, special, special_lowered
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
@@ -60,6 +60,7 @@ def erf(x, name=None):
     "{floats}",
     special.erfc,
     lambda b, op, dy: _gaussian(b, op, dy, -2 / math.sqrt(math.pi)),
+    lower=special_lowered.erfc,
 )
 def erfc(x, name=None):
     """Return 1 - erf(x), accurate for large x too."""
@@ -75,6 +76,7 @@ def erfc(x, name=None):
     special.lgamma,
     lambda b, op, dy: b.multiply(dy, b.digamma(op.inputs[0])),
     samples=unary(0.3, 5),
+    lower=special_lowered.lgamma,
 )
 def lgamma(x, name=None):
     """Return the logarithm of the magnitude of the gamma function."""
@@ -89,7 +91,14 @@ def _digamma_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @export("digamma", "math.digamma")
-@unary_op("Digamma", "{floats}", special.digamma, _digamma_gradient, samples=unary(0.3, 5))
+@unary_op(
+    "Digamma",
+    "{floats}",
+    special.digamma,
+    _digamma_gradient,
+    samples=unary(0.3, 5),
+    lower=special_lowered.digamma,
+)
 def digamma(x, name=None):
     """Return the derivative of lgamma."""
 
@@ -247,7 +256,13 @@ def _i0e_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 @export("math.bessel_i0e")
 @on_sparse_values("BesselI0e")
-@unary_op("BesselI0e", "{floats}", special.bessel_i0e, _i0e_gradient)
+@unary_op(
+    "BesselI0e",
+    "{floats}",
+    special.bessel_i0e,
+    _i0e_gradient,
+    lower=special_lowered.bessel_i0e,
+)
 def bessel_i0e(x, name=None):
     """Return exp(-|x|) I0(x), I0 the modified Bessel function of order 0."""
 
@@ -267,7 +282,13 @@ def _i1e_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 @export("math.bessel_i1e")
 @on_sparse_values("BesselI1e")
-@unary_op("BesselI1e", "{floats}", special.bessel_i1e, _i1e_gradient)
+@unary_op(
+    "BesselI1e",
+    "{floats}",
+    special.bessel_i1e,
+    _i1e_gradient,
+    lower=special_lowered.bessel_i1e,
+)
 def bessel_i1e(x, name=None):
     """Return exp(-|x|) I1(x), I1 the modified Bessel function of order 1."""
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from headrace.ops.special_series import Array, piecewise, rational
 
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-# The positive zero of digamma is _PSI_ROOT + _PSI_ROOT_LOW.
-_PSI_ROOT = 1.4616321449683622
-_PSI_ROOT_LOW = 9.549995429965697e-17
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+# The positive zero of digamma is PSI_ROOT + PSI_ROOT_LOW.
+PSI_ROOT = 1.4616321449683622
+PSI_ROOT_LOW = 9.549995429965697e-17
 
 # Rational interpolants at Chebyshev nodes, computed for this file in 50-digit arithmetic, as
 # (numerator, denominator); the figure is the largest relative error between the nodes. A pair is
@@ -64,10 +64,14 @@ _PSI_TAIL = (
 )  # fmt: skip
 _PSI_TAIL_SINGLE = ((0.02821896174630474, 0.08333325935073498), (0.4384817815015371, 1.0))
 
-_Fit = tuple[tuple[float, ...], tuple[float, ...]]
+Fit = tuple[tuple[float, ...], tuple[float, ...]]
+
+# The fits of each function: near its zeros, and beyond.
+LGAMMA, LGAMMA_SINGLE = (_LGAMMA_CENTRE, _BINET), (_LGAMMA_CENTRE_SINGLE, _BINET_SINGLE)
+DIGAMMA, DIGAMMA_SINGLE = (_PSI_CENTRE, _PSI_TAIL), (_PSI_CENTRE_SINGLE, _PSI_TAIL_SINGLE)
 
 
-def binet(y: Array, fit: _Fit = _BINET) -> Array:
+def binet(y: Array, fit: Fit = _BINET) -> Array:
     """Return lgamma(y) - ((y - 1/2) log y - y + log(2 pi)/2) for y >= 3."""
     inverse = 1.0 / y
     result = rational(np.square(inverse), *fit)
@@ -75,7 +79,7 @@ def binet(y: Array, fit: _Fit = _BINET) -> Array:
     return result
 
 
-def _lgamma_near_two(u: Array, centre: _Fit) -> Array:
+def _lgamma_near_two(u: Array, centre: Fit) -> Array:
     """Return lgamma(2 + u) for |u| <= 1; exact zeros at u = 0 and u = -1."""
     result = rational(u, *centre)
     result *= u
@@ -83,18 +87,18 @@ def _lgamma_near_two(u: Array, centre: _Fit) -> Array:
     return result
 
 
-def _stirling(y: Array, tail: _Fit) -> Array:
+def _stirling(y: Array, tail: Fit) -> Array:
     """Return lgamma(y) for y >= 3."""
     # Factored so that y = inf gives inf, not inf - inf.
     result = np.log(y)
     result -= 1.0
     result *= y - 0.5
     result += binet(y, tail)
-    result += _HALF_LOG_2PI - 0.5
+    result += HALF_LOG_2PI - 0.5
     return result
 
 
-def _lgamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
+def _lgamma_positive(x: Array, centre: Fit, tail: Fit) -> Array:
     """Return lgamma(x) for x >= 0; one step of the recurrence brings [0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
@@ -106,7 +110,7 @@ def _lgamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
     return piecewise(x < 3.0, x, below_three, lambda x: _stirling(x, tail))
 
 
-def _lgamma_signed(x: Array, centre: _Fit, tail: _Fit) -> Array:
+def _lgamma_signed(x: Array, centre: Fit, tail: Fit) -> Array:
     result = _lgamma_positive(np.abs(x), centre, tail)
     negative = np.flatnonzero(x < 0.0)
     if negative.size:
@@ -125,12 +129,12 @@ def _offset_from_integer(x: Array) -> Array:
 
 def lgamma(x: Array) -> Array:
     """Return log|gamma(x)|, float64."""
-    return _lgamma_signed(x, _LGAMMA_CENTRE, _BINET)
+    return _lgamma_signed(x, *LGAMMA)
 
 
 def lgamma_single(x: Array) -> Array:
     """Return log|gamma(x)| to float32 accuracy."""
-    return _lgamma_signed(x.astype(np.float64), _LGAMMA_CENTRE_SINGLE, _BINET_SINGLE)
+    return _lgamma_signed(x.astype(np.float64), *LGAMMA_SINGLE)
 
 
 def lgamma_of_one_plus(a: Array) -> Array:
@@ -143,16 +147,16 @@ def lgamma_of_one_plus(a: Array) -> Array:
     return piecewise(a <= 2.0, a, near, lambda a: lgamma(1.0 + a))
 
 
-def _digamma_near_two(u: Array, centre: _Fit) -> Array:
+def _digamma_near_two(u: Array, centre: Fit) -> Array:
     """Return digamma(2 + u) for |u| <= 1."""
     result = rational(u, *centre)
-    from_root = u + (2.0 - _PSI_ROOT)
-    from_root -= _PSI_ROOT_LOW
+    from_root = u + (2.0 - PSI_ROOT)
+    from_root -= PSI_ROOT_LOW
     result *= from_root
     return result
 
 
-def _digamma_tail(y: Array, tail: _Fit) -> Array:
+def _digamma_tail(y: Array, tail: Fit) -> Array:
     """Return digamma(y) for y >= 3."""
     inverse = 1.0 / y
     square = np.square(inverse)
@@ -164,7 +168,7 @@ def _digamma_tail(y: Array, tail: _Fit) -> Array:
     return result
 
 
-def _digamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
+def _digamma_positive(x: Array, centre: Fit, tail: Fit) -> Array:
     """Return digamma(x) for x > 0; one step of the recurrence brings (0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
@@ -176,7 +180,7 @@ def _digamma_positive(x: Array, centre: _Fit, tail: _Fit) -> Array:
     return piecewise(x < 3.0, x, below_three, lambda x: _digamma_tail(x, tail))
 
 
-def _digamma_signed(x: Array, centre: _Fit, tail: _Fit) -> Array:
+def _digamma_signed(x: Array, centre: Fit, tail: Fit) -> Array:
     result = _digamma_positive(np.abs(x), centre, tail)
     other = np.flatnonzero(x <= 0.0)
     if other.size:
@@ -189,12 +193,12 @@ def _digamma_signed(x: Array, centre: _Fit, tail: _Fit) -> Array:
 
 def digamma(x: Array) -> Array:
     """Return the derivative of lgamma, float64."""
-    return _digamma_signed(x, _PSI_CENTRE, _PSI_TAIL)
+    return _digamma_signed(x, *DIGAMMA)
 
 
 def digamma_single(x: Array) -> Array:
     """Return the derivative of lgamma to float32 accuracy."""
-    return _digamma_signed(x.astype(np.float64), _PSI_CENTRE_SINGLE, _PSI_TAIL_SINGLE)
+    return _digamma_signed(x.astype(np.float64), *DIGAMMA_SINGLE)
 
 
 # Euler-Maclaurin for zeta: terms summed one by one, and B(2k)/(2k)! for k = 1, 2, ... (Bernoulli

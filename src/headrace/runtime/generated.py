@@ -24,8 +24,11 @@ Kernel = Callable[..., Any]
 
 def with_generated(op: Operation | Node, plain: Kernel) -> Kernel:
     """The kernel of an operation, by generated code where its arrays are large."""
-    if not isinstance(op.definition.lower, Elementwise) or _is_small(op):
+    rule = op.definition.lower
+    if not isinstance(rule, Elementwise) or _is_small(op):
         return plain
+    if rule.views is not None and not isinstance(op, Node):
+        return plain  # nobody has seen whether the shapes are right
     known: dict[tuple[bool, ...], Kernel | None] = {}
 
     def run(*values: Any) -> Any:
@@ -69,7 +72,10 @@ def _singles(values: tuple[Any, ...]) -> tuple[bool, ...] | None:
 
 def _kernel(op: Operation | Node, values: tuple[Any, ...], single: tuple[bool, ...]) -> Any:
     """The generated kernel for arrays like these; None if there is none."""
-    program = flat_program(op.definition.lower, [v.dtype.name for v in values], op._attrs)
+    rule = op.definition.lower
+    if rule.views is not None and any(single):
+        return None
+    program = flat_program(rule, [v.dtype.name for v in values], op._attrs)
     wanted = tuple(t.dtype.base_dtype.name for t in op._outputs)
     if program is None or program.output_dtypes != wanted:
         return None

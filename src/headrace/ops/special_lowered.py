@@ -1,0 +1,161 @@
+"""Special functions as pointwise programs, for native code. In: a lane. Out: a lane of its type.
+
+They are those of `special_error`, `special_gamma` and `special_bessel`, with the same coefficients.
+All branches are computed and one is chosen. As there, narrow types are computed in float64 and
+rounded once; those of float32's size have approximations of that size, which take half the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from headrace.graph.pointwise import Lane, Recorder
+from headrace.ops import special_bessel, special_error, special_gamma
+from headrace.ops.special_gamma import Fit
+
+__all__ = ["bessel_i0e", "bessel_i1e", "digamma", "erfc", "lgamma"]
+
+
+def _in_float64(function: Callable[..., Lane]) -> Callable[..., Lane]:
+    """Let function(e, x, single) work on float64; `single`: as good as float32 will do."""
+
+    def run(e: Recorder, x: Lane) -> Lane:
+        single = x.dtype != "float64"
+        return e.cast(function(e, e.cast(x, "float64"), single), x.dtype)
+
+    return run
+
+
+def _horner(x: Lane, coefficients: Sequence[float]) -> Lane:
+    """The polynomial with `coefficients` (highest power first) at `x`."""
+    total = x * coefficients[0] + coefficients[1]
+    for coefficient in coefficients[2:]:
+        total = total * x + coefficient
+    return total
+
+
+def _rational(x: Lane, fit: Fit) -> Lane:
+    numerator, denominator = fit
+    return _horner(x, numerator) / _horner(x, denominator)
+
+
+def _sine(r: Lane, square: Lane) -> Lane:
+    """sin(pi r) for |r| <= 1/2, by its power series."""
+    return _horner(square, _SINE) * r
+
+
+def _cosine(square: Lane) -> Lane:
+    """cos(pi r) for |r| <= 1/2, by its power series in r^2."""
+    return _horner(square, _COSINE)
+
+
+def _series(first: int) -> tuple[float, ...]:
+    """The coefficients of sin(pi r) / r (first = 1) or cos(pi r) (0) in r^2: up to 1e-18."""
+    powers = range(first, 26, 2)
+    terms = [(-1) ** (n // 2) * math.pi**n / math.factorial(n) for n in powers]
+    return tuple(reversed(terms))
+
+
+_SINE, _COSINE = _series(1), _series(0)
+
+
+# Error functions ---------------------------------------------------------------------------------
+
+
+@_in_float64
+def erfc(e: Recorder, x: Lane, single: bool) -> Lane:
+    """1 - erf(x), accurate for large x too."""
+    fit, end = (special_error.ERFCX_SINGLE, 11.0) if single else (special_error.ERFCX, 28.0)
+    magnitude = e.min(e.abs(x), end)
+    t = e.reciprocal(magnitude + 2)
+    tail = _rational(t, fit) * t
+    if single:
+        tail = tail * e.exp(-(magnitude * magnitude))
+        return e.select(x < 0, 2 - tail, tail)
+    tail = tail * _exp_minus_square(e, magnitude)
+    centre = 1 - _rational(x * x, special_error.ERF) * x
+    return e.select(e.abs(x) <= 0.5, centre, e.select(x < 0, 2 - tail, tail))
+
+
+def _exp_minus_square(e: Recorder, x: Lane) -> Lane:
+    """exp(-x * x), with what rounding x * x lost."""
+    square = x * x
+    high = e.cast(e.cast(x, "float32"), "float64")
+    low = x - high
+    residue = (high * high - square) + 2 * high * low + low * low
+    return e.exp(-square) * (1 - residue)
+
+
+# Gamma functions ---------------------------------------------------------------------------------
+
+
+def _near_two(e: Recorder, x: Lane) -> Lane:
+    """What is to be added to 2 to get x, for x >= 1, else to get x + 1."""
+    return e.select(x < 1, x - 1, x - 2)
+
+
+@_in_float64
+def lgamma(e: Recorder, x: Lane, single: bool) -> Lane:
+    """log|gamma(x)|."""
+    centre, tail = special_gamma.LGAMMA_SINGLE if single else special_gamma.LGAMMA
+    y = e.abs(x)
+    log = e.log(y)
+    u = _near_two(e, y)
+    near = _rational(u, centre) * u * (u + 1)
+    near = e.select(y < 1, near - log, near)
+    inverse = e.reciprocal(y)
+    far = (log - 1) * (y - 0.5) + _rational(inverse * inverse, tail) * inverse
+    far = far + (special_gamma.HALF_LOG_2PI - 0.5)
+    positive = e.select(y < 3, near, far)
+    # gamma(x) gamma(-x) = -pi / (x sin(pi x))
+    r = x - e.rint(x)
+    sine = e.abs(_sine(r, r * r))
+    negative = e.log(math.pi / sine) - log - positive
+    negative = e.select(e.eq(x, e.floor(x)), math.inf, negative)
+    return e.select(x < 0, negative, positive)
+
+
+@_in_float64
+def digamma(e: Recorder, x: Lane, single: bool) -> Lane:
+    """The derivative of lgamma."""
+    centre, tail = special_gamma.DIGAMMA_SINGLE if single else special_gamma.DIGAMMA
+    y = e.abs(x)
+    inverse = e.reciprocal(y)
+    u = _near_two(e, y)
+    from_root = u + (2 - special_gamma.PSI_ROOT) - special_gamma.PSI_ROOT_LOW
+    near = _rational(u, centre) * from_root
+    near = e.select(y < 1, near - inverse, near)
+    square = inverse * inverse
+    far = e.log(y) - 0.5 * inverse - square * _rational(square, tail)
+    positive = e.select(y < 3, near, far)
+    # psi(x) = psi(1 - x) - pi cot(pi x), with psi(1 - x) = psi(-x) - 1/x
+    r = x - e.rint(x)
+    cotangent = _cosine(r * r) / _sine(r, r * r)
+    other = positive - (e.reciprocal(x) + math.pi * cotangent)
+    other = e.select(e.eq(x, e.floor(x)), math.inf, other)
+    return e.select(x <= 0, other, positive)
+
+
+# Bessel functions --------------------------------------------------------------------------------
+
+
+@_in_float64
+def bessel_i0e(e: Recorder, x: Lane, single: bool) -> Lane:
+    """exp(-|x|) I0(x)."""
+    y = e.abs(x)
+    near = _horner(e.square(0.5 * y), special_bessel.I0_SERIES) * e.exp(-y)
+    return e.select(y <= special_bessel.SPLIT, near, _far(e, y, special_bessel.I0_HANKEL))
+
+
+@_in_float64
+def bessel_i1e(e: Recorder, x: Lane, single: bool) -> Lane:
+    """exp(-|x|) I1(x)."""
+    y = e.abs(x)
+    near = _horner(e.square(0.5 * y), special_bessel.I1_SERIES) * e.exp(-y) * (0.5 * x)
+    far = _far(e, y, special_bessel.I1_HANKEL)
+    return e.select(y <= special_bessel.SPLIT, near, e.select(x < 0, -far, far))
+
+
+def _far(e: Recorder, y: Lane, hankel: Sequence[float]) -> Lane:
+    return _horner(e.reciprocal(y), hankel) / e.sqrt(2 * math.pi * y)
