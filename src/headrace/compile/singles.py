@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.random import RandomNumbers
 from headrace.compile.kernels.spans import Span
 from headrace.compile.native import available
@@ -22,7 +23,7 @@ from headrace.core.dtypes import as_dtype
 from headrace.devices.buffers import address, empty_aligned
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["available", "elementwise", "random_numbers"]
+__all__ = ["available", "elementwise", "largest", "random_numbers"]
 
 
 @lru_cache(1024)
@@ -54,6 +55,17 @@ def random_numbers(distribution: str, dtype: str) -> Callable[..., None]:
         run(stream, np.array([out.size, *limits]), out)
 
     return fill
+
+
+@lru_cache(32)
+def largest(dtype: str) -> Callable[..., None]:
+    """The function (x, values, indices) that finds the largest elements of each row."""
+    run = _runner(LargestOfAny(dtype))
+
+    def find(x: np.ndarray, values: np.ndarray, indices: np.ndarray) -> None:
+        run(np.array([*x.shape, values.shape[1]]), x, values, indices)
+
+    return find
 
 
 def _runner(spec: Kernel) -> Callable[..., None]:

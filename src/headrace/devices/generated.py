@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.config import settings
 
-__all__ = ["LEAST", "elementwise", "expect", "random_numbers"]
+__all__ = ["LEAST", "elementwise", "expect", "largest", "random_numbers"]
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
 # NumPy draws 2^16 normal numbers in 1.5 ms and computes as many error functions in 0.3.
@@ -48,6 +48,14 @@ def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
     """
     found = _generator()
     return None if found is None else found.random_numbers(distribution, dtype)
+
+
+def largest(dtype: str) -> Callable[..., Any] | None:
+    """The function (x, values, indices) that finds the largest elements of each row of a matrix, in
+    descending order, as many as `values` has columns, and their int32 places.
+    """
+    found = _generator()
+    return None if found is None else found.largest(dtype)
 
 
 @cache

@@ -13,10 +13,11 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices import generated
 from headrace.graph.anchors import largest
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Anchor
+from headrace.graph.lowering import COMPILED, Anchor
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import convert
 from headrace.ops.accumulation import widened
@@ -30,6 +31,7 @@ __all__ = ["argsort", "in_top_k", "searchsorted", "sort", "top_k"]
 # From so many elements on, packing them pays; and so many are packed at a time, to stay in L2.
 _LARGE = 1 << 10
 _BLOCK = 1 << 15
+_FEW = 32  # as many of the largest elements as generated code finds soon: it inserts one by one
 _PACKABLE = tuple(np.dtype(t) for t in ("float32", "int32", "int16", "int8", "uint16", "uint8"))
 
 # -- The largest elements --------------------------------------------------------------------------
@@ -63,8 +65,16 @@ def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
     if x.shape[-1] < count:
         raise ValueError(f"input must have at least k columns. Had {x.shape[-1]}, needed {count}")
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    found = _places(widened(rows), count)
     shape = (*x.shape[:-1], count)
+    if 0 < count <= _FEW and rows.size >= generated.LEAST and rows.dtype.name in COMPILED:
+        find = generated.largest(rows.dtype.name)
+        if find is not None:
+            values, places = np.empty(shape, x.dtype), np.empty(shape, np.int32)
+            find(
+                np.ascontiguousarray(rows), values.reshape(-1, count), places.reshape(-1, count)
+            )
+            return values, places
+    found = _places(widened(rows), count)
     return _taken(rows, found).reshape(shape), found.astype(np.int32, copy=False).reshape(shape)
 
 

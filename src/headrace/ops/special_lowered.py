@@ -90,9 +90,26 @@ def _exp_minus_square(e: Recorder, x: Lane) -> Lane:
 # Gamma functions ---------------------------------------------------------------------------------
 
 
-def _near_two(e: Recorder, x: Lane) -> Lane:
-    """What is to be added to 2 to get x, for x >= 1, else to get x + 1."""
-    return e.select(x < 1, x - 1, x - 2)
+def _near_or_far(
+    e: Recorder, y: Lane, centre: Fit, tail: Fit, factors: Sequence[Lane], power: int
+) -> Lane:
+    """For y < 3 the fit at u, how far from 2 y or y + 1 is, times the factors; beyond, the fit at
+    y^-2 times y^-power. One division serves both: it takes as long as the polynomials.
+    """
+    y = e.min(y, 1e8)  # beyond which the tail doesn't count, and powers of y would overflow
+    square = y * y
+    near, near_divisor = (_horner(_from_two(e, y), c) for c in centre)
+    far, far_divisor = (_horner(square, tuple(reversed(c))) for c in tail)
+    for factor in factors:
+        near = near * factor
+    far_divisor = far_divisor * (square if power == 2 else y)
+    is_near = y < 3
+    return e.select(is_near, near, far) / e.select(is_near, near_divisor, far_divisor)
+
+
+def _from_two(e: Recorder, y: Lane) -> Lane:
+    """What is to be added to 2 to get y, for y >= 1, else to get y + 1."""
+    return e.select(y < 1, y - 1, y - 2)
 
 
 @_in_float64
@@ -100,18 +117,16 @@ def lgamma(e: Recorder, x: Lane, single: bool) -> Lane:
     """log|gamma(x)|."""
     centre, tail = special_gamma.LGAMMA_SINGLE if single else special_gamma.LGAMMA
     y = e.abs(x)
-    log = e.log(y)
-    u = _near_two(e, y)
-    near = _rational(u, centre) * u * (u + 1)
-    near = e.select(y < 1, near - log, near)
-    inverse = e.reciprocal(y)
-    far = (log - 1) * (y - 0.5) + _rational(inverse * inverse, tail) * inverse
-    far = far + (special_gamma.HALF_LOG_2PI - 0.5)
+    log, u = e.log(y), _from_two(e, y)
+    fit = _near_or_far(e, y, centre, tail, (u, u + 1), 1)
+    near = e.select(y < 1, fit - log, fit)
+    # Factored so that y = inf gives inf, not inf - inf.
+    far = (log - 1) * (y - 0.5) + (fit + (special_gamma.HALF_LOG_2PI - 0.5))
     positive = e.select(y < 3, near, far)
     # gamma(x) gamma(-x) = -pi / (x sin(pi x))
     r = x - e.rint(x)
     sine = e.abs(_sine(r, r * r))
-    negative = e.log(math.pi / sine) - log - positive
+    negative = math.log(math.pi) - e.log(sine) - log - positive
     negative = e.select(e.eq(x, e.floor(x)), math.inf, negative)
     return e.select(x < 0, negative, positive)
 
@@ -121,18 +136,15 @@ def digamma(e: Recorder, x: Lane, single: bool) -> Lane:
     """The derivative of lgamma."""
     centre, tail = special_gamma.DIGAMMA_SINGLE if single else special_gamma.DIGAMMA
     y = e.abs(x)
-    inverse = e.reciprocal(y)
-    u = _near_two(e, y)
+    inverse, u = e.reciprocal(y), _from_two(e, y)
     from_root = u + (2 - special_gamma.PSI_ROOT) - special_gamma.PSI_ROOT_LOW
-    near = _rational(u, centre) * from_root
-    near = e.select(y < 1, near - inverse, near)
-    square = inverse * inverse
-    far = e.log(y) - 0.5 * inverse - square * _rational(square, tail)
-    positive = e.select(y < 3, near, far)
+    fit = _near_or_far(e, y, centre, tail, (from_root,), 2)
+    near = e.select(y < 1, fit - inverse, fit)
+    positive = e.select(y < 3, near, e.log(y) - 0.5 * inverse - fit)
     # psi(x) = psi(1 - x) - pi cot(pi x), with psi(1 - x) = psi(-x) - 1/x
     r = x - e.rint(x)
     cotangent = _cosine(r * r) / _sine(r, r * r)
-    other = positive - (e.reciprocal(x) + math.pi * cotangent)
+    other = positive + (inverse - math.pi * cotangent)
     other = e.select(e.eq(x, e.floor(x)), math.inf, other)
     return e.select(x <= 0, other, positive)
 

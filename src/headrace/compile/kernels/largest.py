@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.compile.emit import I1, I32, Reg
+from headrace.compile.emit import I1, I32, I64, PTR, Function, Operand, Reg, Type
 from headrace.compile.kernel import Team
 from headrace.compile.pointwise import load_value, memory_type, store_value
+from headrace.devices.target import SIZES
 
-__all__ = ["Largest"]
+__all__ = ["Largest", "LargestOfAny"]
 
 
 @dataclass(frozen=True)
 class Largest:
     """The k largest of each of `rows` rows of `length` elements, in descending order; of equal ones
     the first comes first, and a NaN is larger than any number.
-
-    Elements come one by one. What has been found so far is in order in the result, and an element
-    that belongs there moves the smaller ones on by a place.
     """
 
     rows: int
@@ -32,47 +31,104 @@ class Largest:
         return 0
 
     def emit(self, team: Team) -> None:
-        f = team.f
-        x, values, indices = team.args
-        type = memory_type(self.dtype)
+        _emit_rows(team, self.dtype, (self.rows, self.length, self.k), team.args)
 
-        def row(r: Reg) -> None:
-            at = f.mul(r, self.k)
-            found = f.offset(values, at, type), f.offset(indices, at, I32)
-            source = f.offset(x, f.mul(r, self.length), type)
 
-            def element(j: Reg) -> None:
-                value = load_value(f, self.dtype, 0, source, j)
-                least = load_value(f, self.dtype, 0, found[0], self.k - 1)
-                room = f.icmp("slt", j, self.k)
-                f.when(
-                    f.or_(room, self._beats(team, value, least)),
-                    lambda: self._insert(team, found, j, value),
-                )
+@dataclass(frozen=True)
+class LargestOfAny:
+    """As Largest, for any sizes: `sizes` are the rows, their length and k, as int64."""
 
-            f.loop(0, self.length, element)
+    dtype: str
 
-        f.loop(*team.share(self.rows), row)
+    arguments = ("sizes", "x", "out:values", "out:indices")
+    counters = 0
 
-    def _insert(self, team: Team, found: tuple[Reg, Reg], j: Reg, value: Reg) -> None:
-        """Put element j among those that were found: of the places, the first j are taken."""
-        f = team.f
-        values, indices = found
+    def scratch(self, threads: int) -> int:
+        return 0
 
-        def place(i: Reg, value: Reg, index: Reg, moved: Reg) -> list[Reg]:
-            here = load_value(f, self.dtype, 0, values, i)
-            there = f.load(I32, indices, i)
-            moves = f.or_(f.icmp("sge", i, j), self._beats(team, value, here))
-            moves = f.or_(moved, moves)
-            store_value(f, self.dtype, f.select(moves, value, here), values, i)
-            f.store(f.select(moves, index, there), indices, i)
-            return [f.select(moves, here, value), f.select(moves, there, index), moves]
+    def emit(self, team: Team) -> None:
+        sizes, *arrays = team.args
+        rows, length, k = (team.f.load(I64, sizes, i) for i in range(3))
+        _emit_rows(team, self.dtype, (rows, length, k), arrays)
 
-        start = [value, f.convert("trunc", j, I32), f.const(False, I1)]
-        f.loop(0, self.k, place, start)
 
-    def _beats(self, team: Team, x: Reg, y: Reg) -> Reg:
-        f = team.f
-        if "float" in self.dtype:
-            return f.and_(f.fcmp("ord", y, y), f.fcmp("ugt", x, y))
-        return f.icmp("ugt" if self.dtype.startswith("u") else "sgt", x, y)
+def _emit_rows(
+    team: Team, dtype: str, sizes: tuple[Operand, Operand, Operand], arrays: list[Reg]
+) -> None:
+    """What has been found so far is in order in the result, and an element that belongs there moves
+    the smaller ones on by a place. Few do: a vector of elements is first compared with the least of
+    those that were found.
+    """
+    f = team.f
+    rows, length, k = sizes
+    x, values, indices = arrays
+    type = memory_type(dtype)
+    lanes = team.target.lanes(dtype if SIZES[dtype] >= 4 else "float32")
+    element = _element(team, dtype)
+    whole = f.add(k, f.mul(f.div(f.sub(length, k), lanes), lanes))
+
+    def row(r: Reg) -> None:
+        at = f.mul(r, k)
+        found = f.offset(values, at, type), f.offset(indices, at, I32)
+        source = f.offset(x, f.mul(r, length), type)
+
+        def one(j: Reg) -> None:
+            f.call_function(element, source, *found, j, k)
+
+        def vector(j: Reg) -> None:
+            least = load_value(f, dtype, 0, found[0], f.sub(k, 1))
+            block = load_value(f, dtype, lanes, source, j)
+            beats = _beats(f, dtype, block, f.splat(least, lanes))
+            _for_each_lane(f, beats, lambda lane: one(f.add(j, lane)))
+
+        f.loop(0, k, one)
+        f.loop(k, whole, vector, step=lanes)
+        f.loop(whole, length, one)
+
+    f.loop(*team.share(rows), row)
+
+
+def _for_each_lane(f: Function, mask: Reg, body: Callable[[Reg], None]) -> None:
+    """Run body(lane) for the lanes where a mask holds."""
+    bits = f.convert("zext", f.convert("bitcast", mask, Type(f"i{mask.type.lanes}")), I64)
+
+    def lowest(bits: Reg) -> Reg:
+        body(f.call("llvm.cttz.i64", I64, bits, f.const(1, I1)))
+        return f.and_(bits, f.wrapping("sub", bits, 1))
+
+    f.repeat(lambda bits: f.icmp("ne", bits, 0), lowest, [bits])
+
+
+def _element(team: Team, dtype: str) -> Function:
+    """The function that looks at one element, and puts it among those that were found."""
+    f = team.helper("element", [PTR, PTR, PTR, I64, I64])
+    source, values, indices, j, k = f.parameters
+    value = load_value(f, dtype, 0, source, j)
+    last = f.sub(k, 1)
+
+    def goes_before(place: Reg) -> Reg:
+        first = f.icmp("eq", place, 0)
+        before = f.select(first, place, f.sub(place, 1))
+        beaten = _beats(f, dtype, value, load_value(f, dtype, 0, values, before))
+        return f.select(first, f.const(False, I1), beaten)
+
+    def move(place: Reg) -> Reg:
+        before = f.sub(place, 1)
+        store_value(f, dtype, load_value(f, dtype, 0, values, before), values, place)
+        f.store(f.load(I32, indices, before), indices, place)
+        return before
+
+    def insert() -> None:
+        (place,) = f.repeat(goes_before, move, [f.minimum(j, last)])
+        store_value(f, dtype, value, values, place)
+        f.store(f.convert("trunc", j, I32), indices, place)
+
+    least = load_value(f, dtype, 0, values, last)
+    f.when(f.or_(f.icmp("slt", j, k), _beats(f, dtype, value, least)), insert)
+    return f.finish()
+
+
+def _beats(f: Function, dtype: str, x: Reg, y: Reg) -> Reg:
+    if "float" in dtype:
+        return f.and_(f.fcmp("ord", y, y), f.fcmp("ugt", x, y))
+    return f.icmp("ugt" if dtype.startswith("u") else "sgt", x, y)
