@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.random import RandomNumbers
 from headrace.compile.kernels.spans import Span
@@ -21,9 +22,11 @@ from headrace.compile.native import available
 from headrace.compile.pointwise import supports
 from headrace.core.dtypes import as_dtype
 from headrace.devices.buffers import address, empty_aligned
+from headrace.devices.openmp import thread_count
+from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["available", "elementwise", "largest", "random_numbers"]
+__all__ = ["available", "elementwise", "fourier", "largest", "random_numbers"]
 
 
 @lru_cache(1024)
@@ -66,6 +69,29 @@ def largest(dtype: str) -> Callable[..., None]:
         run(np.array([*x.shape, values.shape[1]]), x, values, indices)
 
     return find
+
+
+@lru_cache(8)
+def fourier(dtype: str, inverse: bool) -> Callable[..., None]:
+    """The function (x, y) that transforms complex arrays along the middle one of three axes."""
+    run = _runner(Fourier(dtype, inverse))
+    lanes = host().lanes(dtype)
+
+    def transform(x: np.ndarray, y: np.ndarray) -> None:
+        _, n, inner = x.shape
+        if inner != 1 and inner % lanes:
+            raise ValueError(f"{inner} transforms side by side aren't a multiple of {lanes}")
+        work = empty_aligned((4 * n * (1 if inner == 1 else lanes) * thread_count(),), dtype)
+        run(np.array(x.shape), _roots(n, dtype), x, y, work)
+
+    return transform
+
+
+@lru_cache(16)
+def _roots(n: int, dtype: str) -> np.ndarray:
+    """What a transform of n numbers multiplies by (see kernels.fourier)."""
+    angles = np.outer([1, 2, 3], np.arange(n // 4)) * (-2 * np.pi / n)
+    return np.ascontiguousarray(np.stack([np.cos(angles), np.sin(angles)]), dtype)
 
 
 def _runner(spec: Kernel) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.config import settings
 
-__all__ = ["LEAST", "elementwise", "expect", "largest", "random_numbers"]
+__all__ = ["LEAST", "elementwise", "expect", "fourier", "largest", "random_numbers"]
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
 # NumPy draws 2^16 normal numbers in 1.5 ms and computes as many error functions in 0.3.
@@ -48,6 +48,15 @@ def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
     """
     found = _generator()
     return None if found is None else found.random_numbers(distribution, dtype)
+
+
+def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:
+    """The function (x, y) that transforms complex numbers with parts of a type along the middle axis
+    of [outer, n, inner], or back: n and inner are powers of two, n at least 64, inner too or 1. Both
+    may be one array.
+    """
+    found = _generator()
+    return None if found is None else found.fourier(dtype, inverse)
 
 
 def largest(dtype: str) -> Callable[..., Any] | None:

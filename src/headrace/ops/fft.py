@@ -6,6 +6,7 @@ or take only the non-redundant half of the last dimension; `fft_length` is the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices import generated
+from headrace.devices.buffers import empty_aligned
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
@@ -26,6 +29,8 @@ from headrace.ops.samples import r
 __all__ = ["irfft", "irfft2d", "irfft3d", "rfft", "rfft2d", "rfft3d"]
 
 
+_SHORTEST = 64  # the length of a row that generated code transforms
+
 # Kernels ---------------------------------------------------------------------------------------
 
 
@@ -35,13 +40,36 @@ def _check_rank(x: np.ndarray, rank: int) -> None:
 
 
 def _transform(function: Callable[..., Any], rank: int) -> Callable[[np.ndarray], np.ndarray]:
-    axes = tuple(range(-rank, 0))
+    axes, inverse = tuple(range(-rank, 0)), function is np.fft.ifftn
 
     def kernel(x: np.ndarray) -> np.ndarray:
         _check_rank(x, rank)
-        return function(x, axes=axes) if x.size else x
+        if not x.size:
+            return x
+        found = _generated_transform(x, rank, inverse)
+        return function(x, axes=axes) if found is None else found
 
     return kernel
+
+
+def _generated_transform(x: np.ndarray, rank: int, inverse: bool) -> np.ndarray | None:
+    """The transform of a large array by generated code, for lengths that are powers of two; None
+    where there is none. Real numbers are transformed as complex ones.
+    """
+    lengths = x.shape[x.ndim - rank :]
+    if x.size < generated.LEAST or any(n < _SHORTEST or n & (n - 1) for n in lengths):
+        return None
+    run = generated.fourier(x.real.dtype.name, inverse)
+    if run is None:
+        return None
+    x = x if x.dtype.kind == "c" else x.astype(np.complex64)
+    x, result = np.ascontiguousarray(x), empty_aligned(x.shape, x.dtype)
+    outer, inner = math.prod(x.shape[: x.ndim - rank]), math.prod(lengths)
+    for n in lengths:
+        inner //= n
+        run(x.reshape(outer, n, inner), result.reshape(outer, n, inner))
+        x, outer = result, outer * n
+    return result
 
 
 def _lengths(x: np.ndarray, fft_length: np.ndarray, rank: int) -> list[int]:
@@ -78,6 +106,9 @@ def _real_transform(rank: int) -> Callable[..., np.ndarray]:
         signal = _cut(x, lengths)
         if not signal.size:
             return np.zeros((*signal.shape[:-1], _half(lengths[-1])), np.complex64)
+        found = _generated_transform(signal, rank, inverse=False)
+        if found is not None:
+            return np.ascontiguousarray(found[..., : _half(lengths[-1])])
         return np.fft.rfftn(signal, axes=axes).astype(np.complex64, copy=False)
 
     return kernel
