@@ -17,34 +17,61 @@ from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.random import RandomNumbers
-from headrace.compile.kernels.spans import Span
+from headrace.compile.kernels.spans import ColumnSums, Span, block_of
 from headrace.compile.native import available
 from headrace.compile.pointwise import supports
+from headrace.compile.spaces import lanes_for
 from headrace.core.dtypes import as_dtype
 from headrace.devices.buffers import address, empty_aligned
 from headrace.devices.openmp import thread_count
 from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["available", "elementwise", "fourier", "largest", "random_numbers"]
+__all__ = ["available", "column_sums", "elementwise", "fourier", "largest", "random_numbers"]
 
 
 @lru_cache(1024)
 def elementwise(
-    program: Pointwise, single: tuple[bool, ...]
-) -> Callable[..., list[np.ndarray]] | None:
+    program: Pointwise, kinds: tuple[str, ...]
+) -> Callable[..., list[np.ndarray] | None] | None:
     """The function of contiguous arrays that runs a program on each element."""
     if not supports(program) or any(s.opcode == "index" for s in program.steps):
         return None
-    run = _runner(Span(program, single))
-    first = single.index(False)
+    run = _runner(Span(program, kinds))
+    first = kinds.index("full")
+    row = kinds.index("row") if "row" in kinds else None
+    least = block_of(program, host())
     dtypes = [np.dtype(as_dtype(t).as_numpy_dtype) for t in program.output_dtypes]
 
-    def call(*inputs: np.ndarray) -> list[np.ndarray]:
-        shape = inputs[first].shape
-        outputs = [empty_aligned(shape, dtype) for dtype in dtypes]
-        run(np.array([inputs[first].size]), *inputs, *outputs)
+    def call(*inputs: np.ndarray) -> list[np.ndarray] | None:
+        full = inputs[first]
+        columns = full.size if row is None else inputs[row].size
+        if columns < least:
+            return None
+        outputs = [empty_aligned(full.shape, dtype) for dtype in dtypes]
+        run(np.array([full.size // columns, columns]), *inputs, *outputs)
         return outputs
+
+    return call
+
+
+@lru_cache(64)
+def column_sums(
+    program: Pointwise, kinds: tuple[str, ...]
+) -> Callable[..., np.ndarray | None] | None:
+    """The function of contiguous arrays that sums a program's result over all rows."""
+    if not supports(program):
+        return None
+    run = _runner(ColumnSums(program, kinds))
+    lanes = lanes_for(host(), [program])
+
+    def call(*inputs: np.ndarray) -> np.ndarray | None:
+        rows, columns = inputs[0].shape
+        if columns % lanes:
+            return None
+        sums = np.zeros((thread_count(), columns))
+        run(np.array([rows, columns]), *inputs, sums)
+        return sums.sum(axis=0)
 
     return call
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.config import settings
 
-__all__ = ["LEAST", "elementwise", "expect", "fourier", "largest", "random_numbers"]
+__all__ = ["LEAST", "column_sums", "elementwise", "expect", "fourier", "largest", "random_numbers"]
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
 # NumPy draws 2^16 normal numbers in 1.5 ms and computes as many error functions in 0.3.
@@ -32,13 +32,21 @@ def expect(home: str) -> None:
     _home = home
 
 
-def elementwise(program: Any, single: tuple[bool, ...]) -> Callable[..., Any] | None:
-    """The function of contiguous arrays, at least LEAST elements each, that runs a pointwise
-    program on each element, and returns a list of arrays; inputs that are `single` have one element
-    for all.
+def elementwise(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
+    """The function of contiguous arrays that runs a pointwise program on each element, and returns
+    a list of arrays (None where rows are too short). Each input is "full" (LEAST elements or more),
+    "row" (what all rows of the full ones are combined with) or "single" (one element for all).
     """
     found = _generator()
-    return None if found is None else found.elementwise(program, single)
+    return None if found is None else found.elementwise(program, kinds)
+
+
+def column_sums(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
+    """The function of contiguous arrays, first a matrix, that sums what a pointwise program gives
+    over all rows, in float64; None where it isn't for such columns. `kinds` as for `elementwise`.
+    """
+    found = _generator()
+    return None if found is None else found.column_sums(program, kinds)
 
 
 def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:

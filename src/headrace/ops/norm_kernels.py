@@ -1,18 +1,26 @@
 """Bias, batch and local response normalisation in NumPy. In: arrays, TF attributes. Out: arrays.
 
 Sums over a batch have millions of terms per channel, which NumPy would add one after another when
-the channel is the last axis: `_channel_sum` lets BLAS add blocks of them, and adds up the blocks in
-float64.
+the channel is the last axis: `_sum_on_channels` lets BLAS add blocks of them, and adds up the
+blocks in float64. Large arrays with channels last are handed to generated code.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
 from headrace.core.shapes import show_shape
+from headrace.devices import generated
+from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
 from headrace.ops.accumulation import require_float, widened
+
+_Arrays = Sequence[np.ndarray]
 
 _BLOCK = 512  # as many terms as may be added in the array's own precision
 
@@ -72,9 +80,7 @@ def fused_batch_norm(
         _check_norm(x, data_format, mean=mean, variance=variance)
         used_mean, used_variance, unbiased = mean, variance, variance
     factor = scale / np.sqrt(used_variance + scale.dtype.type(epsilon))
-    y = widened(x) - _along(used_mean, axis, x.ndim)
-    y *= _along(factor, axis, x.ndim)
-    y += _along(offset, axis, x.ndim)
+    y = _on_channels(_normalised, axis, [widened(x)], [used_mean, factor, offset])
     # Copies: an output must not share memory with another, nor with the variable that was read.
     statistics = (used_mean, unbiased, used_mean, used_variance)
     return y.astype(x.dtype, copy=False), *(vector.copy() for vector in statistics)
@@ -130,19 +136,16 @@ def fused_batch_norm_grad(
         )
     count = x.size // max(x.shape[axis], 1)
     inverse = 1 / np.sqrt(reserve_space_2 + scale.dtype.type(epsilon))
-    dy = widened(y_backprop)
-    normal = widened(x) - _along(reserve_space_1, axis, x.ndim)
-    normal *= _along(inverse, axis, x.ndim)
+    dy, wide = widened(y_backprop), widened(x)
     d_offset = _channel_sum(dy, axis).astype(scale.dtype)
-    d_scale = _channel_sum(dy * normal, axis).astype(scale.dtype)
+    products = _sum_on_channels(_products, axis, [dy, wide], [reserve_space_1, inverse])
+    d_scale = products.astype(scale.dtype)
+    slope = scale * inverse
     if is_training and count:
-        normal *= _along(-d_scale / count, axis, x.ndim)
-        normal += dy
-        normal -= _along(d_offset / count, axis, x.ndim)
-        dx = normal
-        dx *= _along(scale * inverse, axis, x.ndim)
+        vectors = [reserve_space_1, inverse * d_scale / count, d_offset / count, slope]
+        dx = _on_channels(_centred, axis, [dy, wide], vectors)
     else:
-        dx = dy * _along(scale * inverse, axis, x.ndim)
+        dx = dy * _along(slope, axis, x.ndim)
     unused = np.zeros((), scale.dtype)
     return dx.astype(x.dtype, copy=False), d_scale, d_offset, unused, unused.copy()
 
@@ -185,12 +188,46 @@ def lrn(
     """Divide by (bias + alpha * sum of squares over the channels within depth_radius) ** beta."""
     _check_lrn(depth_radius, inputs)
     x = widened(inputs)
-    scale = _window_sum(x * x, depth_radius)
-    scale *= alpha
-    scale += bias
-    scale **= -beta
-    scale *= x
-    return scale.astype(inputs.dtype, copy=False)
+    y = _generated_lrn(x, depth_radius, bias, alpha, beta)
+    if y is None:
+        y = _window_sum(x * x, depth_radius)
+        y *= alpha
+        y += bias
+        y **= -beta
+        y *= x
+    return y.astype(inputs.dtype, copy=False)
+
+
+def _generated_lrn(
+    x: np.ndarray, radius: int, bias: float, alpha: float, beta: float
+) -> np.ndarray | None:
+    """The result for a large array by generated code; None where there is none."""
+    channels = x.shape[-1]
+    radius = min(radius, channels - 1)
+    if x.size < generated.LEAST or radius > _WIDEST:
+        return None
+    program = _lrn_program(radius, bias, alpha, beta, x.dtype.name)
+    run = generated.elementwise(program, ("full",) * (2 * radius + 1))
+    if run is None:
+        return None
+    spaced = _spaced(x.reshape(-1, channels), radius)
+    size = spaced.size - 2 * radius
+    (found,) = run(*(spaced[shift : shift + size] for shift in range(2 * radius + 1)))
+    return found.reshape(-1, channels + radius)[:, :channels].reshape(x.shape)
+
+
+@lru_cache
+def _lrn_program(radius: int, bias: float, alpha: float, beta: float, dtype: str) -> Pointwise:
+    """The formula of an element and its neighbours."""
+
+    def formula(e: Recorder, *window: Lane) -> Lane:
+        total = reduce(add, map(e.square, window)) * alpha + bias
+        if beta == 0.75:  # the usual one, quicker than by a logarithm
+            root = e.rsqrt(total)
+            return root * e.sqrt(root) * window[radius]
+        return e.pow(total, -beta) * window[radius]
+
+    return record(formula, [dtype] * (2 * radius + 1))
 
 
 def lrn_grad(
@@ -250,40 +287,99 @@ def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...
     wide = widened(x)
     with np.errstate(invalid="ignore"):
         mean = _channel_sum(wide, axis) / np.float64(count)
-        variance = _squares_sum(wide, mean.astype(wide.dtype), axis) / np.float64(count)
+        squares = _sum_on_channels(_squares, axis, [wide], [mean.astype(wide.dtype)])
+        variance = squares / np.float64(count)
     unbiased = variance * (count / max(count - 1, 1))
     return mean.astype(dtype), variance.astype(dtype), unbiased.astype(dtype)
 
 
-def _squares_sum(x: np.ndarray, mean: np.ndarray, axis: int) -> np.ndarray:
-    """The sum of squared distances from each channel's mean, in float64."""
+def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
+    """The sum over everything but `axis`, in float64."""
+    return _sum_on_channels(_same, axis, [x], [])
+
+
+# Formulas: of elements and of their channels' vectors, as arrays or as lanes of native code.
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+def _squares(x: Any, mean: Any) -> Any:
+    return (x - mean) * (x - mean)
+
+
+def _normalised(x: Any, mean: Any, factor: Any, offset: Any) -> Any:
+    return (x - mean) * factor + offset
+
+
+def _products(dy: Any, x: Any, mean: Any, inverse: Any) -> Any:
+    return dy * ((x - mean) * inverse)
+
+
+def _centred(dy: Any, x: Any, mean: Any, along: Any, offset: Any, slope: Any) -> Any:
+    return (dy - (x - mean) * along - offset) * slope
+
+
+@lru_cache
+def _program(formula: Callable[..., Any], dtypes: tuple[str, ...]) -> Pointwise:
+    return record(lambda e, *lanes: formula(*lanes), dtypes)
+
+
+def _generated(
+    make: Callable[..., Any], formula: Callable[..., Any], arrays: _Arrays, vectors: _Arrays
+) -> Any:
+    """What generated code gives for a formula on large arrays with channels last; else None."""
+    if arrays[0].size < generated.LEAST or not all(a.flags.c_contiguous for a in arrays):
+        return None
+    program = _program(formula, tuple(a.dtype.name for a in (*arrays, *vectors)))
+    run = make(program, ("full",) * len(arrays) + ("row",) * len(vectors))
+    rows = [a.reshape(-1, a.shape[-1]) for a in arrays]
+    return None if run is None else run(*rows, *map(np.ascontiguousarray, vectors))
+
+
+def _on_channels(
+    formula: Callable[..., Any], axis: int, arrays: _Arrays, vectors: _Arrays
+) -> np.ndarray:
+    """The formula for all elements."""
+    x = arrays[0]
     if axis != x.ndim - 1:
-        centred = x - _along(mean, axis, x.ndim)
-        return _channel_sum(np.square(centred, out=centred), axis)
-    # Block by block: a block stays in cache, which makes it twice as fast.
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    total = np.zeros(x.shape[-1], np.float64)
-    ones = np.ones(_BLOCK, x.dtype)
-    for start in range(0, len(rows), _BLOCK):
-        centred = rows[start : start + _BLOCK] - mean
-        centred *= centred
-        total += ones[: len(centred)] @ centred
+        return formula(*arrays, *(_along(v, axis, x.ndim) for v in vectors))
+    found = _generated(generated.elementwise, formula, arrays, vectors)
+    if found is not None:
+        return found[0].reshape(x.shape)
+    result = np.empty_like(x, order="C")
+    rows = result.reshape(-1, x.shape[-1])
+    for start, blocks in _blocks(arrays):
+        rows[start : start + len(blocks[0])] = formula(*blocks, *vectors)
+    return result
+
+
+def _sum_on_channels(
+    formula: Callable[..., Any], axis: int, arrays: _Arrays, vectors: _Arrays
+) -> np.ndarray:
+    """The sum of the formula over everything but `axis`, in float64: blocks by BLAS, then the
+    blocks.
+    """
+    x = arrays[0]
+    if axis != x.ndim - 1:
+        found = formula(*arrays, *(_along(v, axis, x.ndim) for v in vectors))
+        planes = found.reshape(*x.shape[:2], math.prod(x.shape[2:]))
+        return (planes @ np.ones(planes.shape[2], x.dtype)).sum(axis=0, dtype=np.float64)
+    found = _generated(generated.column_sums, formula, arrays, vectors)
+    if found is not None:
+        return found
+    total, ones = np.zeros(x.shape[-1], np.float64), np.ones(_BLOCK, x.dtype)
+    for _, blocks in _blocks(arrays):
+        total += ones[: len(blocks[0])] @ formula(*blocks, *vectors)
     return total
 
 
-def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
-    """The sum over everything but `axis`, in float64: blocks by BLAS, then the blocks."""
-    if axis != x.ndim - 1:
-        planes = x.reshape(*x.shape[:2], math.prod(x.shape[2:]))
-        return (planes @ np.ones(planes.shape[2], x.dtype)).sum(axis=0, dtype=np.float64)
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-    if len(rows) < _BLOCK:
-        return np.ones(len(rows), x.dtype) @ rows
-    whole = len(rows) // _BLOCK * _BLOCK
-    blocks = rows[:whole].reshape(whole // _BLOCK, _BLOCK, x.shape[-1])
-    ones = np.ones(_BLOCK, x.dtype)
-    total = (ones @ blocks).sum(axis=0, dtype=np.float64)
-    return total + ones[: len(rows) - whole] @ rows[whole:]
+def _blocks(arrays: _Arrays) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """The arrays' rows, channels last, in blocks that stay in cache."""
+    rows = [a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) for a in arrays]
+    for start in range(0, len(rows[0]), _BLOCK):
+        yield start, [r[start : start + _BLOCK] for r in rows]
 
 
 def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
@@ -297,6 +393,7 @@ def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
 
 # Elements to add up at once in `_window_sum`: they stay in cache.
 _WINDOW_BLOCK = 1 << 16
+_WIDEST = 8  # the depth radius up to which generated code adds up a window
 
 
 def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
@@ -313,12 +410,19 @@ def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
     total = np.empty_like(pixels)
     step = max(_WINDOW_BLOCK // width, 1)
     for start in range(0, len(pixels), step):
-        block = pixels[start : start + step]
-        spaced = np.zeros(len(block) * width + 2 * radius, x.dtype)
+        spaced = _spaced(pixels[start : start + step], radius)
         size = spaced.size - 2 * radius
-        spaced[radius : radius + size].reshape(-1, width)[:, :channels] = block
         sums = spaced[:size].copy()
         for shift in range(1, 2 * radius + 1):
             sums += spaced[shift : shift + size]
         total[start : start + step] = sums.reshape(-1, width)[:, :channels]
     return total.reshape(x.shape)
+
+
+def _spaced(pixels: np.ndarray, radius: int) -> np.ndarray:
+    """Pixels one after the other, with `radius` zeros between, before and behind them."""
+    count, channels = pixels.shape
+    width = channels + radius
+    spaced = np.zeros(count * width + 2 * radius, pixels.dtype)
+    spaced[radius : radius + count * width].reshape(-1, width)[:, :channels] = pixels
+    return spaced

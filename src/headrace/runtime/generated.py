@@ -29,16 +29,17 @@ def with_generated(op: Operation | Node, plain: Kernel) -> Kernel:
         return plain
     if rule.views is not None and not isinstance(op, Node):
         return plain  # nobody has seen whether the shapes are right
-    known: dict[tuple[bool, ...], Kernel | None] = {}
+    known: dict[tuple[str, ...], Kernel | None] = {}
 
     def run(*values: Any) -> Any:
-        single = _singles(values)
-        if single is None:
+        kinds = _kinds(values)
+        if kinds is None:
             return plain(*values)
-        if single not in known:
-            known[single] = _kernel(op, values, single)
-        kernel = known[single]
-        return plain(*values) if kernel is None else kernel(*values)
+        if kinds not in known:
+            known[kinds] = _kernel(op, values, kinds)
+        kernel = known[kinds]
+        result = None if kernel is None else kernel(*values)
+        return plain(*values) if result is None else result
 
     return run
 
@@ -51,41 +52,49 @@ def _is_small(op: Operation | Node) -> bool:
     return all(s is not None and prod(s) < generated.LEAST for s in sizes)
 
 
-def _singles(values: tuple[Any, ...]) -> tuple[bool, ...] | None:
-    """Which of the arrays are one element for all of the others; None where they aren't large
-    arrays of one shape beside such.
+def _kinds(values: tuple[Any, ...]) -> tuple[str, ...] | None:
+    """How each array lies over the others (see devices.generated); None where there is no large one
+    or they broadcast in other ways.
     """
-    shape: tuple[int, ...] | None = None
+    shape: tuple[int, ...] = ()
     for v in values:
         if not isinstance(v, np.ndarray | np.generic):
             return None
-        if v.size >= generated.LEAST:
-            if shape not in (None, v.shape) or not v.flags.c_contiguous or not v.flags.aligned:
-                return None
+        if v.size >= generated.LEAST and v.ndim >= len(shape):
             shape = v.shape
-        elif v.size != 1 or not v.flags.aligned:
-            return None
-    if shape is None or any(v.ndim > len(shape) for v in values):
+    if not shape:
         return None
-    return tuple(v.size == 1 for v in values)
+    found = [_kind(v, shape) for v in values]
+    rows = {v.shape for v, kind in zip(values, found, strict=True) if kind == "row"}
+    return None if None in found or len(rows) > 1 else tuple(found)  # type: ignore[arg-type]
 
 
-def _kernel(op: Operation | Node, values: tuple[Any, ...], single: tuple[bool, ...]) -> Any:
+def _kind(value: Any, shape: tuple[int, ...]) -> str | None:
+    if value.ndim > len(shape) or not (value.flags.c_contiguous and value.flags.aligned):
+        return None
+    if value.shape == shape:
+        return "full"
+    if value.size == 1:
+        return "single"
+    return "row" if value.ndim and value.shape == shape[-value.ndim :] else None
+
+
+def _kernel(op: Operation | Node, values: tuple[Any, ...], kinds: tuple[str, ...]) -> Any:
     """The generated kernel for arrays like these; None if there is none."""
     rule = op.definition.lower
-    if rule.views is not None and any(single):
+    if rule.views is not None and set(kinds) != {"full"}:
         return None
     program = flat_program(rule, [v.dtype.name for v in values], op._attrs)
     wanted = tuple(t.dtype.base_dtype.name for t in op._outputs)
     if program is None or program.output_dtypes != wanted:
         return None
-    found = generated.elementwise(program, single)
+    found = generated.elementwise(program, kinds)
     if found is None:
         return None
     several = len(wanted) > 1
 
     def run(*values: Any) -> Any:
         results = found(*map(np.asarray, values))  # scalars come as they are
-        return results if several else results[0]
+        return results if several or results is None else results[0]
 
     return run

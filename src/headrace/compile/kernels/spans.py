@@ -1,74 +1,160 @@
-"""Element-wise kernels for any number of elements: what interpreted operations are run with."""
+"""Element-wise kernels and sums of columns for any sizes: interpreted operations are run by them.
+
+Arrays are tables of `rows` times `columns` elements. An input is one of three kinds: "full" (such a
+table), "row" (one row, for all rows) or "single" (one element for all).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headrace.compile.emit import I64, Operand, Reg
+from headrace.compile.emit import F64, I64, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.maps import unroll_of
-from headrace.compile.pointwise import emit_pointwise, load_value, store_value
+from headrace.compile.pointwise import compute_type, emit_pointwise, load_value, store_value
 from headrace.compile.spaces import lanes_for
 from headrace.devices.target import Target
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["Span"]
+__all__ = ["ColumnSums", "Span", "block_of"]
+
+_NEAR = 128  # so many rows are added up in the elements' own type
+
+
+def block_of(program: Pointwise, target: Target) -> int:
+    """How many elements of a row are done at once: a row has at least as many."""
+    return lanes_for(target, [program]) * unroll_of(program)
+
+
+def _inputs(program: Pointwise) -> list[str]:
+    return [f"x{i}" for i in range(len(program.inputs))]
+
+
+class _Operands:
+    """The inputs of a program in a table; what is one element for all is loaded once."""
+
+    def __init__(
+        self, f: Function, program: Pointwise, kinds: Sequence[str], pointers: Sequence[Reg]
+    ) -> None:
+        self._f = f
+        self._lanes = lanes_for(f.target, [program])
+        self._inputs = list(zip(program.inputs, kinds, pointers, strict=True))
+        self._known = {
+            i: load_value(f, dtype, 0, pointer)
+            for i, (dtype, kind, pointer) in enumerate(self._inputs)
+            if kind == "single"
+        }
+
+    def load(self, start: Operand, column: Operand) -> list[Reg]:
+        """Vectors of the inputs at a column of the row that starts at an element."""
+        f, at = self._f, self._f.add(start, column)
+        return [
+            self._known[i]
+            if kind == "single"
+            else load_value(f, dtype, self._lanes, pointer, at if kind == "full" else column)
+            for i, (dtype, kind, pointer) in enumerate(self._inputs)
+        ]
 
 
 @dataclass(frozen=True)
 class Span:
-    """outputs = program(inputs), element by element of contiguous arrays; `single` says which
-    inputs are one element for all. The number of elements is data, so that arrays of all sizes
-    share one piece of code; there are at least `least`.
+    """outputs = program(inputs), element by element. The sizes are data (rows, columns), so that
+    tables of all sizes share one piece of code; columns are at least `block_of`.
 
-    Elements are done in blocks, of which the last one begins where it ends with the arrays: some
-    elements are computed twice, and no code is needed for a part of a block. So an output must not
-    be the memory of an input.
+    A row is done in blocks, of which the last one ends where the row ends: some elements are
+    computed twice, and no code is needed for a part of a block. So an output must not be the memory
+    of an input. Threads share the blocks of all rows.
     """
 
     program: Pointwise
-    single: tuple[bool, ...]
+    kinds: tuple[str, ...]
 
     counters = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        inputs = [f"x{i}" for i in range(len(self.program.inputs))]
-        return ("count", *inputs, *(f"out:y{i}" for i in range(len(self.program.outputs))))
+        outputs = (f"out:y{i}" for i in range(len(self.program.outputs)))
+        return ("sizes", *_inputs(self.program), *outputs)
 
     def scratch(self, threads: int) -> int:
         return 0
 
-    def least(self, target: Target) -> int:
-        """The number of elements of a block."""
-        return lanes_for(target, [self.program]) * unroll_of(self.program)
+    def emit(self, team: Team) -> None:
+        f, program = team.f, self.program
+        lanes, block = lanes_for(team.target, [program]), block_of(program, team.target)
+        sizes, *pointers = team.args
+        rows, columns = f.load(I64, sizes), f.load(I64, sizes, 1)
+        count = len(program.inputs)
+        operands = _Operands(f, program, self.kinds, pointers[:count])
+        last = f.sub(columns, block)
+        blocks = f.div(f.add(columns, block - 1), block)
+
+        def vector(start: Operand, column: Operand) -> None:
+            results = emit_pointwise(f, program, operands.load(start, column))
+            at = f.add(start, column)
+            for dtype, value, place in zip(
+                program.output_dtypes, results, pointers[count:], strict=True
+            ):
+                store_value(f, dtype, value, place, at)
+
+        def at_block(b: Reg, start: Operand) -> None:
+            first = f.minimum(f.mul(b, block), last)
+            for step in range(0, block, lanes):
+                vector(start, f.add(first, step))
+
+        def in_row(r: Reg) -> None:
+            start = f.mul(r, columns)
+            f.loop(0, blocks, lambda b: at_block(b, start))
+
+        if "row" in self.kinds:
+            f.loop(*team.share(rows), in_row)
+        else:  # a single row
+            f.loop(*team.share(blocks), lambda b: at_block(b, 0))
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """The sum over all rows of program(inputs), for each column, as float64: [threads, columns], a
+    part of each thread (zeros before). Sizes are data: rows, and columns, a multiple of the lanes.
+    """
+
+    program: Pointwise
+    kinds: tuple[str, ...]
+
+    counters = 0
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("sizes", *_inputs(self.program), "inout:sums")
+
+    def scratch(self, threads: int) -> int:
+        return 0
 
     def emit(self, team: Team) -> None:
         f, program = team.f, self.program
         lanes = lanes_for(team.target, [program])
-        block = self.least(team.target)
-        total = f.load(I64, team.args[0])
-        pointers = team.args[1:]
-        inputs, outputs = pointers[: len(program.inputs)], pointers[len(program.inputs) :]
-        known = {
-            i: load_value(f, dtype, 0, pointer)
-            for i, (dtype, pointer) in enumerate(zip(program.inputs, inputs, strict=True))
-            if self.single[i]
-        }
-        last = f.sub(total, block)
+        sizes, *pointers, sums = team.args
+        rows, columns = f.load(I64, sizes), f.load(I64, sizes, 1)
+        operands = _Operands(f, program, self.kinds, pointers)
+        mine = f.offset(sums, f.mul(columns, team.thread), F64)
+        zero = f.const(0.0, compute_type(program.output_dtypes[0], lanes))
 
-        def vector(at: Operand) -> None:
-            values = [
-                known[i] if i in known else load_value(f, dtype, lanes, pointer, at)
-                for i, (dtype, pointer) in enumerate(zip(program.inputs, inputs, strict=True))
-            ]
-            results = emit_pointwise(f, program, values)
-            for dtype, value, place in zip(program.output_dtypes, results, outputs, strict=True):
-                store_value(f, dtype, value, place, at)
+        def over(first: Reg, end: Operand) -> Callable[[Reg], None]:
+            def column(c: Reg) -> None:
+                def add(r: Reg, total: Reg) -> Reg:
+                    (value,) = emit_pointwise(f, program, operands.load(f.mul(r, columns), c))
+                    return f.fadd(total, value)
 
-        def elements(b: Reg) -> None:
-            start = f.minimum(f.mul(b, block), last)
-            for step in range(0, block, lanes):
-                vector(f.add(start, step))
+                (total,) = f.loop(first, end, add, [zero])
+                wide = total if total.type.scalar == F64 else f.convert("fpext", total, F64)
+                f.store(f.fadd(f.load(F64.of(lanes), mine, c), wide), mine, c)
 
-        f.loop(*team.share(f.div(f.add(total, block - 1), block)), elements)
+            return column
+
+        def stretch(first: Reg) -> None:
+            end = f.minimum(f.add(first, _NEAR), stop)
+            f.loop(0, columns, over(first, end), step=lanes)
+
+        start, stop = team.share(rows, _NEAR)
+        f.loop(start, stop, stretch, step=_NEAR)
