@@ -17,7 +17,7 @@ from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.random import RandomNumbers
-from headrace.compile.kernels.spans import ColumnSums, Span, block_of
+from headrace.compile.kernels.spans import ColumnSums, RowUpdates, Span, block_of
 from headrace.compile.native import available
 from headrace.compile.pointwise import supports
 from headrace.compile.spaces import lanes_for
@@ -27,7 +27,7 @@ from headrace.devices.openmp import thread_count
 from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["available", "column_sums", "elementwise", "fourier", "largest", "random_numbers"]
+__all__ = ["available", "column_sums", "elementwise", "fourier", "largest", "random_numbers", "row_updates"]
 
 
 @lru_cache(1024)
@@ -74,6 +74,19 @@ def column_sums(
         return sums.sum(axis=0)
 
     return call
+
+
+@lru_cache(64)
+def row_updates(program: Pointwise) -> Callable[..., None] | None:
+    """The function (target, keys, rows) that changes rows of a target, one after the other."""
+    if not supports(program):
+        return None
+    run = _runner(RowUpdates(program))
+
+    def update(target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+        run(np.array([len(keys), rows.size // len(keys)]), keys, rows, target)
+
+    return update
 
 
 @lru_cache(32)

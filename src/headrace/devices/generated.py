@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.core.config import settings
 
-__all__ = ["LEAST", "column_sums", "elementwise", "expect", "fourier", "largest", "random_numbers"]
+__all__ = ["LEAST", "column_sums", "elementwise", "expect", "fourier", "largest", "random_numbers", "row_updates"]
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
 # NumPy draws 2^16 normal numbers in 1.5 ms and computes as many error functions in 0.3.
@@ -73,6 +73,14 @@ def largest(dtype: str) -> Callable[..., Any] | None:
     """
     found = _generator()
     return None if found is None else found.largest(dtype)
+
+
+def row_updates(program: Any) -> Callable[..., Any] | None:
+    """The function (target, keys, rows) that sets target[keys[i]] to what a pointwise program makes
+    of it and of rows[i], for each i in order. Arrays are contiguous, keys int64 and within range.
+    """
+    found = _generator()
+    return None if found is None else found.row_updates(program)
 
 
 @cache

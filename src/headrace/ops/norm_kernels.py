@@ -306,7 +306,8 @@ def _same(x: Any) -> Any:
 
 
 def _squares(x: Any, mean: Any) -> Any:
-    return (x - mean) * (x - mean)
+    centred = x - mean
+    return centred * centred
 
 
 def _normalised(x: Any, mean: Any, factor: Any, offset: Any) -> Any:

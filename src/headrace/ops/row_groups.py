@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.devices import generated
+from headrace.graph.pointwise import record
+
 # Elements to gather at once: they are reduced while they are still in L2.
 _BLOCK = 1 << 16
 # Shorter vectors are sorted as fast by the plain way.
@@ -23,6 +26,7 @@ _FEW = 256
 _MANY = 32
 # So few rows in all are taken one by one: making groups costs 50 us.
 _FEW_ROWS = 64
+_UPDATED = ("float32", "float64", "int32", "int64")  # the types of rows for generated code
 
 
 def stable_order(keys: np.ndarray) -> np.ndarray:
@@ -79,6 +83,33 @@ def _reduce(ufunc: np.ufunc, rows: np.ndarray) -> np.ndarray:
     return ufunc.reduce(rows, axis=0, dtype=rows.dtype)
 
 
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    np.add: lambda e, x, y: x + y,
+    np.subtract: lambda e, x, y: x - y,
+    np.multiply: lambda e, x, y: x * y,
+    np.minimum: lambda e, x, y: e.min(x, y),
+    np.maximum: lambda e, x, y: e.max(x, y),
+}
+
+
+def _generated(function: Any, target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> bool:
+    """Let generated code update many rows, if there is such code; returns whether it did."""
+    formula = _FORMULAS.get(function)
+    if formula is None or rows.size < generated.LEAST or target.dtype.name not in _UPDATED:
+        return False
+    run = generated.row_updates(record(formula, [target.dtype.name] * 2))
+    if run is None or not (target.flags.c_contiguous and target.flags.writeable):
+        return False
+    run(target, keys.astype(np.int64), np.ascontiguousarray(rows, target.dtype))
+    return True
+
+
+def add_rows(target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
+    """Add each row to that of its key, in a target of zeros."""
+    if not _generated(np.add, target, keys, rows):
+        reduce_rows(np.add, rows, keys, target)
+
+
 def reduce_rows(ufunc: np.ufunc, rows: np.ndarray, keys: np.ndarray, target: np.ndarray) -> None:
     """Set target[k] to the reduction of the rows whose key is k, for every key that there is."""
     if keys.size and (rows.ndim == 1 or keys.size < _FEW_ROWS):
@@ -96,6 +127,8 @@ def update_rows(
 
     Only where a key has many rows, and the function is a ufunc, they are first joined.
     """
+    if _generated(function, target, keys, rows):
+        return
     plain = isinstance(function, np.ufunc)
     if plain and (target.ndim == 1 or keys.size < _FEW_ROWS or rows.dtype.hasobject):
         function.at(target, keys.astype(np.intp, copy=False), rows)

@@ -21,7 +21,7 @@ from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
-from headrace.ops.row_groups import reduce_rows
+from headrace.ops.row_groups import add_rows, reduce_rows
 from headrace.ops.samples import r, typed
 
 __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorted_segment_sqrt_n"]
@@ -35,7 +35,10 @@ def segment_rows(reduce: Any, rows: Any, ids: Any, count: int, default: Any) -> 
     result = np.full((count, *rows.shape[1:]), default, rows.dtype)
     if not (ids.size and result.size):
         return result
-    reduce_rows(reduce, widened(rows), ids, result)
+    if reduce is np.add:
+        add_rows(result, ids, widened(rows))
+    else:
+        reduce_rows(reduce, widened(rows), ids, result)
     return result
 
 

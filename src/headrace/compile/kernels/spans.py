@@ -1,4 +1,5 @@
-"""Element-wise kernels and sums of columns for any sizes: interpreted operations are run by them.
+"""Element-wise kernels, sums of columns and updates of rows for any sizes: interpreted operations
+are run by them.
 
 Arrays are tables of `rows` times `columns` elements. An input is one of three kinds: "full" (such a
 table), "row" (one row, for all rows) or "single" (one element for all).
@@ -17,7 +18,7 @@ from headrace.compile.spaces import lanes_for
 from headrace.devices.target import Target
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["ColumnSums", "Span", "block_of"]
+__all__ = ["ColumnSums", "RowUpdates", "Span", "block_of"]
 
 _NEAR = 128  # so many rows are added up in the elements' own type
 
@@ -158,3 +159,42 @@ class ColumnSums:
 
         start, stop = team.share(rows, _NEAR)
         f.loop(start, stop, stretch, step=_NEAR)
+
+
+@dataclass(frozen=True)
+class RowUpdates:
+    """target[keys[i]] = program(target[keys[i]], rows[i]) for each row, in order. Sizes are data: how
+    many rows, and their columns. Keys are int64, and within the target. Threads share the columns.
+    """
+
+    program: Pointwise
+
+    arguments = ("sizes", "keys", "rows", "inout:target")
+    counters = 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        f, program = team.f, self.program
+        (dtype,) = program.output_dtypes
+        lanes = lanes_for(team.target, [program])
+        sizes, keys, rows, target = team.args
+        count, columns = f.load(I64, sizes), f.load(I64, sizes, 1)
+        start, stop = team.share(columns, lanes)
+        whole = f.add(start, f.mul(f.div(f.sub(stop, start), lanes), lanes))
+
+        def row(i: Reg) -> None:
+            source, place = (f.mul(r, columns) for r in (i, f.load(I64, keys, i)))
+
+            def update(column: Reg, lanes: int) -> None:
+                at = f.add(place, column)
+                old = load_value(f, dtype, lanes, target, at)
+                new = load_value(f, dtype, lanes, rows, f.add(source, column))
+                (result,) = emit_pointwise(f, program, [old, new])
+                store_value(f, dtype, result, target, at)
+
+            f.loop(start, whole, lambda column: update(column, lanes), step=lanes)
+            f.loop(whole, stop, lambda column: update(column, 0))
+
+        f.loop(0, count, row)
