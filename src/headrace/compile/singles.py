@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.factors import PANEL, Cholesky, Inverse
 from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.random import RandomNumbers
@@ -27,7 +28,10 @@ from headrace.devices.openmp import thread_count
 from headrace.devices.target import host
 from headrace.graph.pointwise import Pointwise
 
-__all__ = ["available", "column_sums", "elementwise", "fourier", "largest", "random_numbers", "row_updates"]
+__all__ = [
+    "available", "cholesky", "column_sums", "elementwise", "fourier", "inverse", "largest",
+    "random_numbers", "row_updates",
+]  # fmt: skip
 
 
 @lru_cache(1024)
@@ -132,6 +136,46 @@ def _roots(n: int, dtype: str) -> np.ndarray:
     """What a transform of n numbers multiplies by (see kernels.fourier)."""
     angles = np.outer([1, 2, 3], np.arange(n // 4)) * (-2 * np.pi / n)
     return np.ascontiguousarray(np.stack([np.cos(angles), np.sin(angles)]), dtype)
+
+
+@cache
+def cholesky() -> Callable[[np.ndarray], np.ndarray | None]:
+    """The function of matrices [count, n, n] that gives their lower factors; None if some matrix
+    has none.
+    """
+    run = _runner(Cholesky("float64"))
+
+    def factors(x: np.ndarray) -> np.ndarray | None:
+        count, n, _ = x.shape
+        width = -(-n // PANEL) * PANEL
+        found, status = np.zeros((count, n, width)), np.zeros(count, np.int64)
+        run(np.array([count, n, width]), np.ascontiguousarray(x, np.float64), found, status)
+        return None if status.any() else found[..., :n].astype(x.dtype, order="C")
+
+    return factors
+
+
+@cache
+def inverse() -> Callable[[np.ndarray], np.ndarray | None]:
+    """The function of matrices [count, n, n] that gives their inverses; None if some matrix has
+    none.
+    """
+    run = _runner(Inverse("float64"))
+
+    def inverses(x: np.ndarray) -> np.ndarray | None:
+        count, n, _ = x.shape
+        width = -(-n // PANEL) * PANEL
+        frames = empty_aligned((count, width, width), np.float64)
+        frames[:, :n, :n] = x
+        if width != n:
+            frames[:, n:] = np.eye(width)[n:]
+            frames[:, :n, n:] = 0
+        found, status = empty_aligned(x.shape, np.float64), np.zeros(count, np.int64)
+        work = empty_aligned((thread_count() * (PANEL + 2) * width,), np.float64)
+        run(np.array([count, n, width]), frames, found, status, work)
+        return None if status.any() else found.astype(x.dtype, copy=False)
+
+    return inverses
 
 
 def _runner(spec: Kernel) -> Callable[..., None]:

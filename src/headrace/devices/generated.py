@@ -17,7 +17,10 @@ from typing import Any
 
 from headrace.core.config import settings
 
-__all__ = ["LEAST", "column_sums", "elementwise", "expect", "fourier", "largest", "random_numbers", "row_updates"]
+__all__ = [
+    "LEAST", "cholesky", "column_sums", "elementwise", "expect", "fourier", "inverse", "largest",
+    "random_numbers", "row_updates",
+]  # fmt: skip
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
 # NumPy draws 2^16 normal numbers in 1.5 ms and computes as many error functions in 0.3.
@@ -81,6 +84,22 @@ def row_updates(program: Any) -> Callable[..., Any] | None:
     """
     found = _generator()
     return None if found is None else found.row_updates(program)
+
+
+def cholesky() -> Callable[..., Any] | None:
+    """The function of real matrices [count, n, n] that gives their lower Cholesky factors, computed
+    in float64; None if a matrix isn't positive definite.
+    """
+    found = _generator()
+    return None if found is None else found.cholesky()
+
+
+def inverse() -> Callable[..., Any] | None:
+    """The function of real matrices [count, n, n] that gives their inverses, computed in float64;
+    None if a matrix has none.
+    """
+    found = _generator()
+    return None if found is None else found.inverse()
 
 
 @cache
