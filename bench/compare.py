@@ -26,11 +26,13 @@ PEERS = {
 class Worker:
     """A framework that answers with timings."""
 
-    def __init__(self, label: str, framework: str, python: str, module: str) -> None:
+    def __init__(
+        self, label: str, framework: str, python: str, module: str, environment: dict[str, str]
+    ) -> None:
         self.label = label
         threads = os.environ.get("OMP_NUM_THREADS", "2")
         command = [python, str(HERE / "worker.py"), framework, module]
-        self._process = Process(command, {"OMP_NUM_THREADS": threads})
+        self._process = Process(command, {"OMP_NUM_THREADS": threads, **environment})
         self.version = self._answer(self._process.read)
 
     def _answer(self, read: Callable[..., str], *line: str) -> str:
@@ -50,14 +52,18 @@ class Worker:
         self._process.close()
 
 
-def start(module: str, numpy: bool = True) -> list[Worker]:
-    """The workers that there are: Headrace first, then NumPy, then the peers that are named."""
-    workers = [Worker("Headrace", "headrace", sys.executable, module)]
+def start(
+    module: str, numpy: bool = True, environment: dict[str, str] | None = None
+) -> list[Worker]:
+    """The workers that there are: Headrace first, then NumPy, then the peers that are named;
+    `environment`: variables that Headrace's gets.
+    """
+    workers = [Worker("Headrace", "headrace", sys.executable, module, environment or {})]
     if numpy:
-        workers.append(Worker("NumPy", "numpy", sys.executable, module))
+        workers.append(Worker("NumPy", "numpy", sys.executable, module, {}))
     for label, (framework, variable) in PEERS.items():
         if python := os.environ.get(variable):
-            workers.append(Worker(label, framework, python, module))
+            workers.append(Worker(label, framework, python, module, {}))
         else:
             print(f"{label}: set {variable} to its Python to compare")
     return workers

@@ -42,7 +42,9 @@ case("log_1M", f32(MILLION), lambda tf, x: tf.log(x), lambda np, x: np.log(x))
 case("tanh_1M", f32(MILLION), lambda tf, x: tf.tanh(x), lambda np, x: np.tanh(x))
 case("sigmoid_1M", f32(MILLION), lambda tf, x: tf.sigmoid(x), lambda np, x: 1 / (1 + np.exp(-x)))
 case("erf_1M", f32(MILLION), lambda tf, x: tf.erf(x))
+case("erfc_1M", f32(MILLION), lambda tf, x: tf.erfc(x))
 case("lgamma_100k", f32((100000,)), lambda tf, x: tf.lgamma(x))
+case("digamma_100k", f32((100000,)), lambda tf, x: tf.digamma(x))
 case(
     "pow_1M", f32(MILLION, MILLION), lambda tf, x, y: tf.pow(x, y), lambda np, x, y: np.power(x, y)
 )
@@ -112,6 +114,13 @@ case(
     lambda np: [np.ones(65536, np.complex64)],
     lambda tf, x: tf.fft(x),
     lambda np, x: np.fft.fft(x),
+)
+case("rfft_64k", f32((65536,)), lambda tf, x: tf.signal.rfft(x), lambda np, x: np.fft.rfft(x))
+case(
+    "fft2d_512",
+    lambda np: [np.ones((512, 512), np.complex64)],
+    lambda tf, x: tf.fft2d(x),
+    lambda np, x: np.fft.fft2(x),
 )
 
 # Array ops
@@ -200,6 +209,12 @@ case(
     lambda np: np.random.randn(1000000),
 )
 case("truncated_normal_1M", lambda np: [], lambda tf: tf.truncated_normal([1000000]))
+case(
+    "random_integers_1M",
+    lambda np: [],
+    lambda tf: tf.random_uniform([1000000], 0, 1000, tf.int32),
+    lambda np: np.random.randint(0, 1000, 1000000),
+)
 case("random_uniform_10", lambda np: [], lambda tf: tf.random_uniform([10]))
 
 # Neural networks
@@ -243,6 +258,11 @@ case(
     "fused_batch_norm",
     f32((16, 56, 56, 64), (64,), (64,)),
     lambda tf, x, s, o: tf.nn.fused_batch_norm(x, s, o)[0],
+)
+case(
+    "fused_batch_norm_gradients",
+    f32((16, 56, 56, 64), (64,), (64,)),
+    lambda tf, x, s, o: tf.gradients(tf.nn.fused_batch_norm(x, s, o)[0], [x, s, o]),
 )
 case("lrn", f32((8, 28, 28, 64)), lambda tf, x: tf.nn.lrn(x, 5, 1.0, 1e-4, 0.75))
 case(

@@ -23,8 +23,8 @@ class Settings:
 
     dnnl: path of the oneDNN library to load instead of the packaged one (HEADRACE_DNNL).
     no_onednn: use NumPy kernels even where oneDNN could serve (HEADRACE_NO_ONEDNN).
-    no_generated: use NumPy kernels where large arrays are otherwise handed to code that is generated
-        for the operation alone (HEADRACE_NO_GENERATED).
+    no_generated: use NumPy kernels where interpreted operations on large arrays would be run by
+        code that is generated for the operation alone (HEADRACE_NO_GENERATED).
     verify: check the graph after every pass of the pipeline (HEADRACE_VERIFY).
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).

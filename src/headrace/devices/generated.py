@@ -53,18 +53,18 @@ def column_sums(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | No
 
 
 def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
-    """The function (stream, limits, array) that fills an array of LEAST elements or more with random
-    numbers; stream: the key and the two halves of the counter; limits: the smallest integer, and
-    what all are below.
+    """The function (stream, limits, array) that fills an array of LEAST elements or more with
+    random numbers; stream: the key and the two halves of the counter; limits: the smallest integer,
+    and what all are below.
     """
     found = _generator()
     return None if found is None else found.random_numbers(distribution, dtype)
 
 
 def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:
-    """The function (x, y) that transforms complex numbers with parts of a type along the middle axis
-    of [outer, n, inner], or back: n and inner are powers of two, n at least 64, inner too or 1. Both
-    may be one array.
+    """The function (x, y) that transforms complex numbers with parts of a type along the middle
+    axis of [outer, n, inner], or back: n and inner are powers of two, n at least 64, inner too or
+    1. Both may be one array.
     """
     found = _generator()
     return None if found is None else found.fourier(dtype, inverse)

@@ -317,8 +317,8 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
 def flat_program(
     rule: Lowering | None, types: Sequence[str], attrs: Mapping[str, Any]
 ) -> Pointwise | None:
-    """The program of an element-wise rule for operands of these types; None where it depends on more
-    than types and attributes, or where operands must be looked at first.
+    """The program of an element-wise rule for operands of these types; None where it depends on
+    more than types and attributes, or where operands must be looked at first.
     """
     if not isinstance(rule, Elementwise) or (rule.operands, rule.divisor) != (None, None):
         return None

@@ -70,9 +70,7 @@ def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
         find = generated.largest(rows.dtype.name)
         if find is not None:
             values, places = np.empty(shape, x.dtype), np.empty(shape, np.int32)
-            find(
-                np.ascontiguousarray(rows), values.reshape(-1, count), places.reshape(-1, count)
-            )
+            find(np.ascontiguousarray(rows), values.reshape(-1, count), places.reshape(-1, count))
             return values, places
     found = _places(widened(rows), count)
     return _taken(rows, found).reshape(shape), found.astype(np.int32, copy=False).reshape(shape)

@@ -30,9 +30,9 @@ class Fourier:
     real parts, then imaginary parts, of e^(-2 pi i j k / n) for k = 1, 2, 3 and j < n / 4, as
     [2, 3, n / 4]; work: room of 4 n numbers, times the lanes if inner isn't 1, for each thread.
 
-    The result may have the memory of what is transformed. Transforms along an axis that isn't the last are done as many at once as there are lanes. A
-    thread does whole transforms: between passes it would wait for the others longer than a pass
-    takes.
+    The result may have the memory of what is transformed. Transforms along an axis that isn't the
+    last are done as many at once as there are lanes. A thread does whole transforms: between passes
+    it would wait for the others longer than a pass takes.
     """
 
     dtype: str
@@ -292,7 +292,7 @@ def _alternating(lanes: int, run: int) -> list[int]:
     return [start + i for start in starts for i in range(run)]
 
 
-# -- Complex numbers --------------------------------------------------------------------------------
+# -- Complex numbers -----------------------------------------------------------------------------
 
 
 def _added(f: Function, x: _Pair, y: _Pair) -> _Pair:

@@ -163,8 +163,9 @@ class ColumnSums:
 
 @dataclass(frozen=True)
 class RowUpdates:
-    """target[keys[i]] = program(target[keys[i]], rows[i]) for each row, in order. Sizes are data: how
-    many rows, and their columns. Keys are int64, and within the target. Threads share the columns.
+    """target[keys[i]] = program(target[keys[i]], rows[i]) for each row, in order. Sizes are data:
+    how many rows, and their columns. Keys are int64, and within the target. Threads share the
+    columns.
     """
 
     program: Pointwise
