@@ -24,6 +24,7 @@ PLACES = {
     "faults/test_clusters.py": ["needs_llvm"],
     "golden/test_plans.py": ["needs_llvm"],
     "laws/test_compiled.py": ["needs_llvm", "slow"],
+    "laws/test_generated_kernels.py": ["needs_llvm", "slow"],
     "laws/test_lowering.py": ["slow"],
     "programs/test_ahead.py": ["needs_llvm", "slow"],
     "programs/test_documents.py": ["slow"],
