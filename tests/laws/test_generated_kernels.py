@@ -39,6 +39,8 @@ def uses(definition, special):
                 continue
             op, arrays = calls(definition, sample, types)
             names = [a.dtype.name for a in arrays]
+            if len({a.shape for a in arrays}) > 1:
+                continue  # it wants more than arrays that broadcast
             if flat_program(definition.lower, names, op._attrs) is not None:
                 yield op, [spread(a, special) for a in arrays]
 
