@@ -22,8 +22,7 @@ from headrace.core.text import (
     MONOLITHIC_BUILD,
     VERSION,
 )
-from headrace.devices import generated
-from headrace.graph import definition
+from headrace.graph import definition, generated
 from headrace.ops import define
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ for every type that is compiled, and for every way in which its inputs may lie o
 import numpy as np
 import pytest
 
-from headrace.devices import generated
+from headrace.graph import generated
 from headrace.graph.definition import bind_kernel, definitions
 from headrace.graph.lowering import Elementwise, flat_program
 from headrace.ops.samples import Random, calls, samples_of, type_choices

@@ -1,4 +1,4 @@
-"""Kernels for single operations (see devices.generated). In: what an operation computes. Out: a
+"""Kernels for single operations (see graph.generated). In: what an operation computes. Out: a
 function on arrays that runs it on all cores.
 
 The code of such a kernel doesn't depend on sizes: it's generated once per operation and type.

@@ -15,8 +15,8 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.devices import generated
 from headrace.devices.buffers import empty_aligned
+from headrace.graph import generated
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
@@ -59,7 +59,7 @@ def _generated_transform(x: np.ndarray, rank: int, inverse: bool) -> np.ndarray 
     lengths = x.shape[x.ndim - rank :]
     if x.size < generated.LEAST or any(n < _SHORTEST or n & (n - 1) for n in lengths):
         return None
-    run = generated.fourier(x.real.dtype.name, inverse)
+    run = generated.fourier("float64" if x.dtype == np.complex128 else "float32", inverse)
     if run is None:
         return None
     x = x if x.dtype.kind == "c" else x.astype(np.complex64)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.devices import generated
+from headrace.graph import generated
 
 Array = np.ndarray
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.shapes import show_shape
-from headrace.devices import generated
+from headrace.graph import generated
 from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
 from headrace.ops.accumulation import require_float, widened
 

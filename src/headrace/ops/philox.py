@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from headrace.core.locks import RLock
-from headrace.devices import generated
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.resumable import Resumable
+from headrace.graph import generated
 
 SAMPLES_PER_OUTPUT = 256
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.devices import generated
+from headrace.graph import generated
 from headrace.graph.pointwise import record
 
 # Elements to gather at once: they are reduced while they are still in L2.

@@ -13,7 +13,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.devices import generated
+from headrace.graph import generated
 from headrace.graph.anchors import largest
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value

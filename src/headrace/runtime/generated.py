@@ -1,5 +1,5 @@
 """Large element-wise operations by generated code. In: an operation and its NumPy kernel. Out: a
-kernel that hands large arrays to code generated for this operation alone (devices.generated).
+kernel that hands large arrays to code generated for this operation alone (graph.generated).
 
 Whether it does depends on the arrays' sizes and nothing else: equal steps give equal bits.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.devices import generated
+from headrace.graph import generated
 from headrace.graph.dataflow import Node
 from headrace.graph.lowering import Elementwise, flat_program
 from headrace.graph.operation import Operation
@@ -36,7 +36,7 @@ def with_generated(op: Operation | Node, plain: Kernel) -> Kernel:
         if kinds is None:
             return plain(*values)
         if kinds not in known:
-            known[kinds] = _kernel(op, values, kinds)
+            known[kinds] = _kernel(op, rule, values, kinds)
         kernel = known[kinds]
         result = None if kernel is None else kernel(*values)
         return plain(*values) if result is None else result
@@ -53,7 +53,7 @@ def _is_small(op: Operation | Node) -> bool:
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """How each array lies over the others (see devices.generated); None where there is no large one
+    """How each array lies over the others (see graph.generated); None where there is no large one
     or they broadcast in other ways.
     """
     shape: tuple[int, ...] = ()
@@ -79,9 +79,10 @@ def _kind(value: Any, shape: tuple[int, ...]) -> str | None:
     return "row" if value.ndim and value.shape == shape[-value.ndim :] else None
 
 
-def _kernel(op: Operation | Node, values: tuple[Any, ...], kinds: tuple[str, ...]) -> Any:
+def _kernel(
+    op: Operation | Node, rule: Elementwise, values: tuple[Any, ...], kinds: tuple[str, ...]
+) -> Kernel | None:
     """The generated kernel for arrays like these; None if there is none."""
-    rule = op.definition.lower
     if rule.views is not None and set(kinds) != {"full"}:
         return None
     program = flat_program(rule, [v.dtype.name for v in values], op._attrs)

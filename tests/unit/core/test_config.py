@@ -16,13 +16,14 @@ def test_every_variable_is_read():
     environment = {
         "HEADRACE_DNNL": "/lib/libdnnl.so.3",
         "HEADRACE_NO_ONEDNN": "1",
+        "HEADRACE_NO_GENERATED": "1",
         "HEADRACE_VERIFY": "True",
         "HEADRACE_NUM_THREADS": "4",
         "HEADRACE_CACHE": "/var/cache/mine",
         "HEADRACE_CACHE_MB": "100",
     }
     assert config.read(environment) == config.Settings(
-        "/lib/libdnnl.so.3", True, True, 4, "/var/cache/mine", 100
+        "/lib/libdnnl.so.3", True, True, True, 4, "/var/cache/mine", 100
     )
 
 

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from headrace.core.config import settings
+from headrace.graph.pointwise import Pointwise
 
 __all__ = [
     "LEAST", "cholesky", "column_sums", "elementwise", "expect", "fourier", "inverse", "largest",
@@ -35,7 +35,7 @@ def expect(home: str) -> None:
     _home = home
 
 
-def elementwise(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
+def elementwise(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
     """The function of contiguous arrays that runs a pointwise program on each element, and returns
     a list of arrays (None where rows are too short). Each input is "full" (LEAST elements or more),
     "row" (what all rows of the full ones are combined with) or "single" (one element for all).
@@ -44,7 +44,7 @@ def elementwise(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | No
     return None if found is None else found.elementwise(program, kinds)
 
 
-def column_sums(program: Any, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
+def column_sums(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
     """The function of contiguous arrays, first a matrix, that sums what a pointwise program gives
     over all rows, in float64; None where it isn't for such columns. `kinds` as for `elementwise`.
     """
@@ -78,7 +78,7 @@ def largest(dtype: str) -> Callable[..., Any] | None:
     return None if found is None else found.largest(dtype)
 
 
-def row_updates(program: Any) -> Callable[..., Any] | None:
+def row_updates(program: Pointwise) -> Callable[..., Any] | None:
     """The function (target, keys, rows) that sets target[keys[i]] to what a pointwise program makes
     of it and of rows[i], for each i in order. Arrays are contiguous, keys int64 and within range.
     """
@@ -104,6 +104,10 @@ def inverse() -> Callable[..., Any] | None:
 
 @cache
 def _generator() -> ModuleType | None:
+    from headrace.core.config import (
+        settings,
+    )  # `import headrace` loads this module, and no settings
+
     if settings().no_generated or not _home:
         return None
     try:
