@@ -106,7 +106,7 @@ def inverse() -> Callable[..., Any] | None:
 def _generator() -> ModuleType | None:
     from headrace.core.config import (
         settings,
-    )  # `import headrace` loads this module, and no settings
+    )  # import headrace needs none
 
     if settings().no_generated or not _home:
         return None
