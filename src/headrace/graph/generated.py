@@ -9,6 +9,7 @@ it's imported at the first question. HEADRACE_NO_GENERATED leaves all operations
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -40,16 +41,14 @@ def elementwise(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any
     a list of arrays (None where rows are too short). Each input is "full" (LEAST elements or more),
     "row" (what all rows of the full ones are combined with) or "single" (one element for all).
     """
-    found = _generator()
-    return None if found is None else found.elementwise(program, kinds)
+    return _made("elementwise", program, kinds)
 
 
 def column_sums(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
     """The function of contiguous arrays, first a matrix, that sums what a pointwise program gives
     over all rows, in float64; None where it isn't for such columns. `kinds` as for `elementwise`.
     """
-    found = _generator()
-    return None if found is None else found.column_sums(program, kinds)
+    return _made("column_sums", program, kinds)
 
 
 def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
@@ -57,8 +56,7 @@ def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
     random numbers; stream: the key and the two halves of the counter; limits: the smallest integer,
     and what all are below.
     """
-    found = _generator()
-    return None if found is None else found.random_numbers(distribution, dtype)
+    return _made("random_numbers", distribution, dtype)
 
 
 def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:
@@ -66,52 +64,64 @@ def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:
     axis of [outer, n, inner], or back: n and inner are powers of two, n at least 64, inner too or
     1. Both may be one array.
     """
-    found = _generator()
-    return None if found is None else found.fourier(dtype, inverse)
+    return _made("fourier", dtype, inverse)
 
 
 def largest(dtype: str) -> Callable[..., Any] | None:
     """The function (x, values, indices) that finds the largest elements of each row of a matrix, in
     descending order, as many as `values` has columns, and their int32 places.
     """
-    found = _generator()
-    return None if found is None else found.largest(dtype)
+    return _made("largest", dtype)
 
 
 def row_updates(program: Pointwise) -> Callable[..., Any] | None:
     """The function (target, keys, rows) that sets target[keys[i]] to what a pointwise program makes
     of it and of rows[i], for each i in order. Arrays are contiguous, keys int64 and within range.
     """
-    found = _generator()
-    return None if found is None else found.row_updates(program)
+    return _made("row_updates", program)
 
 
 def cholesky() -> Callable[..., Any] | None:
     """The function of real matrices [count, n, n] that gives their lower Cholesky factors, computed
     in float64; None if a matrix isn't positive definite.
     """
-    found = _generator()
-    return None if found is None else found.cholesky()
+    return _made("cholesky")
 
 
 def inverse() -> Callable[..., Any] | None:
     """The function of real matrices [count, n, n] that gives their inverses, computed in float64;
     None if a matrix has none.
     """
+    return _made("inverse")
+
+
+def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
+    """What the generator answers; None where there is none, or where it fails."""
     found = _generator()
-    return None if found is None else found.inverse()
+    if found is None:
+        return None
+    try:
+        return getattr(found, what)(*arguments)
+    except Exception as error:
+        if _settings().verify:
+            raise
+        # A fault of the compiler costs speed, never a result.
+        logging.getLogger("headrace").warning("an operation is left to NumPy: %s", error)
+        return None
 
 
 @cache
 def _generator() -> ModuleType | None:
-    from headrace.core.config import (
-        settings,
-    )  # import headrace needs none
-
-    if settings().no_generated or not _home:
+    if _settings().no_generated or not _home:
         return None
     try:
         found = import_module(_home)
     except ImportError:
         return None  # an installation without the compiler: all is interpreted, by NumPy
     return found if found.available() else None
+
+
+def _settings() -> Any:
+    from headrace.core.config import settings  # not loaded by `import headrace`, as this is
+
+    return settings()

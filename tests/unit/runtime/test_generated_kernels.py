@@ -220,6 +220,20 @@ def test_a_forked_child_computes_alone(plainly):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_a_fault_of_the_generator_costs_no_result(monkeypatch, caplog):
+    def fail(program, kinds):
+        raise RuntimeError("no code for that")
+
+    generator = generated._generator()
+    monkeypatch.setattr(generator, "elementwise", fail)
+    x = floats(LARGE)
+    quiet = type("Settings", (), {"verify": False, "no_generated": False})
+    monkeypatch.setattr(generated, "_settings", quiet)
+    with tf.Graph().as_default(), tf.Session() as session:
+        np.testing.assert_allclose(session.run(tf.exp(tf.constant(x))), np.exp(x), rtol=1e-6)
+    assert "no code for that" in caplog.text
+
+
 def run_python(code, **variables):
     environment = {**os.environ, "HEADRACE_JIT": "off", **variables}
     command = [sys.executable, "-c", code]
