@@ -22,12 +22,17 @@ __all__ = ["with_generated"]
 Kernel = Callable[..., Any]
 
 
-def with_generated(op: Operation | Node, plain: Kernel) -> Kernel:
-    """The kernel of an operation, by generated code where its arrays are large."""
+def with_generated(op: Operation | Node, plain: Kernel, specialised: bool = False) -> Kernel:
+    """The kernel of an operation, by generated code where its arrays are large; `specialised`:
+    whether they will have the shapes that the node's types say.
+    """
     rule = op.definition.lower
-    if not isinstance(rule, Elementwise) or _is_small(op):
+    if not isinstance(rule, Elementwise):
         return plain
-    if rule.views is not None and not isinstance(op, Node):
+    if specialised and isinstance(op, Node):
+        if _is_small(op):
+            return plain
+    elif rule.views is not None:
         return plain  # nobody has seen whether the shapes are right
     known: dict[tuple[str, ...], Kernel | None] = {}
 
@@ -44,11 +49,9 @@ def with_generated(op: Operation | Node, plain: Kernel) -> Kernel:
     return run
 
 
-def _is_small(op: Operation | Node) -> bool:
+def _is_small(node: Node) -> bool:
     """Whether all shapes are known, and too small."""
-    if not isinstance(op, Node):
-        return False
-    sizes = [t.sizes for t in op.types]
+    sizes = [t.sizes for t in node.types]
     return all(s is not None and prod(s) < generated.LEAST for s in sizes)
 
 
