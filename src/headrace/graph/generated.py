@@ -9,7 +9,6 @@ it's imported at the first question. HEADRACE_NO_GENERATED leaves all operations
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -105,6 +104,8 @@ def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
     except Exception as error:
         if _settings().verify:
             raise
+        import logging  # which `import headrace` does without
+
         # A fault of the compiler costs speed, never a result.
         logging.getLogger("headrace").warning("an operation is left to NumPy: %s", error)
         return None
