@@ -2,15 +2,17 @@
 
 Buffers go by the same names in every pass: "x" and "y" are the images (or their gradients), "w" is
 the filter (or its gradient), others are temporaries. What may be chosen is bounded by `accuracy`:
-"strict" never takes Winograd's algorithm, "default" only what is within 1e-5 of the exact result
-(root mean square, relative: F(2x2) and F(4x4) are at 3e-7 and 2e-6), "fast" also F(6x6), at 4e-6.
-Candidates that measurements have ruled out for a class of shapes aren't offered.
+"strict" never takes Winograd's algorithm, "default" only where its errors, the largest and the root
+mean square, stay within four times those of direct convolution, "fast" always: there F(4x4) and
+F(6x6) are within 1e-5 of the exact result (root mean square, relative). Candidates that
+measurements have ruled out for a class of shapes aren't offered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headrace.compile.epilogue import NOTHING, Epilogue
@@ -88,16 +90,14 @@ def candidates(
         found += _onednn(direction, g, epilogue, types, layouts)
         return found or [_general(direction, g, epilogue, layouts)]
     found: list[Candidate] = []
-    if g.blocked and g.dense and g.kernel in ((3, 3), (5, 5)) and accuracy != "strict":
-        found.append(_winograd(direction, g, epilogue, pool, cache))
-        if accuracy == "fast" and g.kernel == (3, 3) and not pool:
-            found.append(_winograd(direction, g, epilogue, pool, cache, 6))
+    if g.blocked and g.dense and g.kernel in _TILES and accuracy != "strict":
+        found += _winograds(direction, g, accuracy, epilogue, pool, cache)
     if _is_1x1(g) and not pool:
         found.append(_1x1(direction, g, epilogue))
     few = g.channels < g.block and g.filters % g.block == 0 and g.dilations == (1, 1)
     if few and direction != "backward_data":
         found.append(_few(direction, g, epilogue, pool))
-    if pool or (found and "bfloat16" not in types and _settled(direction, g)):
+    if pool or (found and "bfloat16" not in types and _settled(direction, g, accuracy)):
         return found
     found += _onednn(direction, g, epilogue, types, g.layouts)
     return found or [_general(direction, g, epilogue, g.layouts)]
@@ -112,7 +112,7 @@ def _check(direction: str, accuracy: str, pool: bool) -> None:
         raise ValueError("only a forward pass can have a max-pool behind it")
 
 
-def _settled(direction: str, g: Geometry) -> bool:
+def _settled(direction: str, g: Geometry, accuracy: str) -> bool:
     """Whether the kernel of ours that there is won all measurements against oneDNN's, so that a
     cold start needn't compile and time both. Left open: Winograd's algorithm with few channels or
     pixels, and the gradient of 1 x 1 filters.
@@ -121,24 +121,46 @@ def _settled(direction: str, g: Geometry) -> bool:
         return direction != "backward_filter"
     if g.channels < g.block:
         return True
-    return min(g.channels, g.filters) >= 2 * g.block and min(g.out_height, g.out_width) >= 6
+    least = 12 if g.kernel == (5, 5) and accuracy == "default" else 6
+    return min(g.channels, g.filters) >= 2 * g.block and min(g.out_height, g.out_width) >= least
+
+
+# The sizes of Winograd's tiles of results, by the filter's, with which errors stay within four
+# times those of direct convolution.
+_TILES = {(3, 3): 4, (5, 5): 2}
+
+
+def _winograds(
+    direction: str, g: Geometry, accuracy: str, epilogue: Epilogue, pool: bool, cache: int
+) -> list[Candidate]:
+    """F(4x4), mostly: larger tiles mostly lose in memory what they save in products, and are less
+    exact; smaller ones save less.
+    """
+    make = partial(_winograd, direction, g, epilogue, pool, cache)
+    if accuracy == "default":
+        return [make("accurate winograd", _TILES[g.kernel], True)]
+    larger = [make("winograd 6", 6, False)] if g.kernel == (3, 3) and not pool else []
+    return [make("winograd", 4, False), *larger]
 
 
 def _winograd(
-    direction: str, g: Geometry, epilogue: Epilogue, pool: bool, cache: int, m: int = 4
+    direction: str,
+    g: Geometry,
+    epilogue: Epilogue,
+    pool: bool,
+    cache: int,
+    name: str,
+    m: int,
+    accurate: bool,
 ) -> Candidate:
-    """F(4x4): larger tiles mostly lose in memory what they save in products, and are less exact;
-    smaller ones save less.
-    """
     r = g.kernel[0]
-    name = "winograd" if m == 4 else f"winograd {m}"
     if direction == "backward_filter":
-        kernel = WinogradBackwardFilter(g, m, epilogue=epilogue)
+        kernel = WinogradBackwardFilter(g, m, accurate, epilogue)
         return Candidate(name, direction, ((kernel, _BUFFERS[direction]),), *g.layouts)
     backward = direction == "backward_data"
-    transform = WinogradFilter(g.channels, g.filters, m, r, backward=backward, block=g.block)
+    transform = WinogradFilter(g.channels, g.filters, m, r, accurate, backward, g.block)
     shape = g.backward_data() if backward else g
-    kernel = WinogradForward(shape, m, epilogue=epilogue, pool=pool, cache=cache)
+    kernel = WinogradForward(shape, m, accurate, epilogue, pool, cache)
     source, _, result = _BUFFERS[direction]
     calls = ((transform, ("w", "u")), (kernel, (source, "u", result)))
     return Candidate(name, direction, calls, *g.layouts, (("u", 4 * transform.layout.size),))

@@ -3,6 +3,7 @@
 `emit_product`, of blocked pixels and a panel of the filter:
     sum over blocks b and channels c < lanes of
         A[b * a_block + pixel * lanes + c] * B[(b * lanes + c) * b_row + k]
+`emit_short_sums`, the same with smaller rounding errors, stored in memory.
 `outer_function`, of blocked pixels and blocked gradients, for the filter's gradient:
     S[c * outer + k] += sum over pixels p of  X[p * lanes + c] * Y[p * y_row + k]
 `lanes` are the channels of a block, `outer` = outer_width(lanes).
@@ -10,6 +11,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compile.emit import F32, I32, I64, PTR, VOID, Function, Operand, Reg
@@ -17,8 +20,8 @@ from headrace.compile.kernel import Team
 from headrace.devices.target import Target
 
 __all__ = [
-    "Panels", "channels_at_once", "emit_product", "outer_function", "outer_width", "padded",
-    "registers_of",
+    "Panels", "channels_at_once", "emit_product", "emit_short_sums", "outer_function",
+    "outer_width", "padded", "registers_of",
 ]  # fmt: skip
 
 _UNROLLED = 4  # channels: as fast as all of a block, and less code
@@ -84,23 +87,109 @@ def emit_product(
     b_row: int,
 ) -> list[Reg]:
     """The sums, vector by vector of each pixel."""
-    vector = F32.of(lanes)
 
     def some(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
         total = list(sums)
         for c in range(_UNROLLED):
-            columns = [f.load(vector, b, c * b_row + v * lanes) for v in range(vectors)]
-            for p in range(pixels):
-                x = f.splat(f.load(F32, a, p * lanes + c), lanes)
-                for v in range(vectors):
-                    total[p * vectors + v] = f.fma(x, columns[v], total[p * vectors + v])
+            rows = [p * lanes + c for p in range(pixels)]
+            total = _add_products(f, a, rows, b, c * b_row, vectors, lanes, total)
         return [f.offset(a, _UNROLLED), f.offset(b, _UNROLLED * b_row), *total]
 
     def block(_: Reg, a: Reg, b: Reg, *sums: Reg) -> list[Reg]:
         return [f.offset(a, a_block), *f.loop(0, lanes // _UNROLLED, some, [a, b, *sums])[1:]]
 
-    zeros = [f.const(0.0, vector)] * (pixels * vectors)
+    zeros = [f.const(0.0, F32.of(lanes))] * (pixels * vectors)
     return f.loop(0, blocks, block, [a, b, *zeros])[2:]
+
+
+def _add_products(
+    f: Function,
+    a: Reg,
+    rows: Sequence[int],
+    b: Reg,
+    column: int,
+    vectors: int,
+    lanes: int,
+    sums: Sequence[Reg],
+) -> list[Reg]:
+    """The sums, none at first, plus one channel's products: A[row] of every pixel times the vectors
+    of B that begin at `column`.
+    """
+    columns = [f.load(F32.of(lanes), b, column + v * lanes) for v in range(vectors)]
+    total = []
+    for p, row in enumerate(rows):
+        x = f.splat(f.load(F32, a, row), lanes)
+        for v in range(vectors):
+            at = p * vectors + v
+            total.append(f.fma(x, columns[v], sums[at]) if sums else f.fmul(x, columns[v]))
+    return total
+
+
+_CHAIN, _GROUP = 8, 64  # channels
+
+
+def emit_short_sums(
+    f: Function,
+    a: Reg,
+    b: Reg,
+    m: Reg,
+    places: Sequence[int],
+    *,
+    pixels: int,
+    vectors: int,
+    lanes: int,
+    channels: int,
+    a_block: int,
+    b_row: int,
+) -> None:
+    """Store the sums at `places` of `m`. A sum of n terms loses precision with the square root of
+    n, so channels are added up in chains, in registers, chains in groups, in a buffer, and groups
+    in `m`.
+    """
+    vector, chain = F32.of(lanes), math.gcd(_CHAIN, channels)
+    buffer = f.local(F32, len(places) * lanes)
+    buffered = [i * lanes for i in range(len(places))]
+
+    def chain_from(c: Operand) -> list[Reg]:
+        ac = f.offset(a, f.add(f.mul(f.div(c, lanes), a_block), f.rem(c, lanes)))
+        bc = f.offset(b, f.mul(c, b_row))
+        total: list[Reg] = []
+        for i in range(chain):
+            rows = [i // lanes * a_block + p * lanes + i % lanes for p in range(pixels)]
+            total = _add_products(f, ac, rows, bc, i * b_row, vectors, lanes, total)
+        return total
+
+    def store(values: Sequence[Reg], target: Reg, at: Sequence[int]) -> None:
+        for value, place in zip(values, at, strict=True):
+            f.store(value, target, place)
+
+    def plus(values: Sequence[Reg], target: Reg, at: Sequence[int]) -> list[Reg]:
+        pairs = zip(values, at, strict=True)
+        return [f.fadd(value, f.load(vector, target, place)) for value, place in pairs]
+
+    def group_from(c: Operand, count: int) -> list[Reg]:
+        if count == chain:
+            return chain_from(c)
+        store(chain_from(c), buffer, buffered)
+        last = f.add(c, count - chain)
+
+        def between(k: Reg) -> None:
+            store(plus(chain_from(k), buffer, buffered), buffer, buffered)
+
+        f.loop(f.add(c, chain), last, between, step=chain)
+        return plus(chain_from(last), buffer, buffered)
+
+    first = channels if channels <= _GROUP else channels % _GROUP
+    if first:
+        store(group_from(0, first), m, places)
+    else:
+        store([f.const(0.0, vector)] * len(places), m, places)
+
+    def whole(c: Reg) -> None:
+        store(plus(group_from(c, _GROUP), m, places), m, places)
+
+    if first < channels:
+        f.loop(first, channels, whole, step=_GROUP)
 
 
 # -- For the filter's gradient ---------------------------------------------------------------------

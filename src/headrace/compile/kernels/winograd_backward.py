@@ -32,6 +32,8 @@ __all__ = ["WinogradBackwardFilter"]
 
 _RUN = 28  # tiles that a thread transforms at a time
 _DEEP = 160  # tiles that are added up in registers: as many as the first-level cache holds
+_LEAST_DEEP = 8
+_SHARE = 32  # direct convolution's sums are at least so many times as long as accurate ones
 _PANELS = 6  # panels of a task of the product
 _CHUNK = 12 << 20, 64 << 20  # bytes of V and Z: what caches may hold, what memory may cost
 
@@ -89,6 +91,15 @@ class WinogradBackwardFilter:
     def _depth(self) -> int:
         """Tiles of a chunk."""
         return self._chunk_runs * _RUN
+
+    @property
+    def _deep(self) -> int:
+        """Tiles that are added up in registers. Rounding errors grow with a sum's length, those of
+        direct convolution too, which takes one sum over all places of all images.
+        """
+        if not self.accurate:
+            return _DEEP
+        return max(_LEAST_DEEP, min(_DEEP, self._tiles * self.m**2 // _SHARE))
 
     @property
     def _planes(self) -> tuple[int, int, int]:
@@ -221,12 +232,12 @@ class _Emitter:
             u = f.offset(self.u, f.mul(point, self.u_plane))
 
             def deep(t: Reg) -> None:
-                count = f.minimum(f.sub(tiles, t), _DEEP)
+                count = f.minimum(f.sub(tiles, t), spec._deep)
                 fresh = f.and_(f.icmp("eq", chunk, 0), f.icmp("eq", t, 0))
                 vt, zt = f.offset(v, f.mul(t, self.lanes)), f.offset(z, f.mul(t, self.outer))
                 f.loop(first, last, lambda p: self._multiply_panel(p, vt, zt, u, count, fresh))
 
-            f.loop(0, tiles, deep, step=_DEEP)
+            f.loop(0, tiles, deep, step=spec._deep)
 
         self.team.claim(f.add(f.mul(chunk, 2), 1), spec._points * parts, task)
 

@@ -16,7 +16,7 @@ from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_epilogue import Fused
 from headrace.compile.kernels.conv_geometry import Geometry
-from headrace.compile.kernels.conv_product import Panels, emit_product
+from headrace.compile.kernels.conv_product import Panels, emit_product, emit_short_sums
 from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
@@ -227,20 +227,22 @@ class _Emitter:
         """(V, U, M): a few tiles times a panel."""
         f = self.team.helper(name, [PTR, PTR, PTR])
         v, u, m = f.parameters
-        vectors = width // self.lanes
-        sums = emit_product(
-            f,
-            v,
-            u,
-            pixels=self.pixels,
-            vectors=vectors,
-            lanes=self.lanes,
-            blocks=self.tiling.blocks,
-            a_block=self.pixels * self.lanes,
-            b_row=width,
-        )
-        for i, value in enumerate(sums):
-            f.store(value, m, i // vectors * self.panels.width + i % vectors * self.lanes)
+        vectors, group = width // self.lanes, self.pixels * self.lanes
+        places = [
+            p * self.panels.width + n * self.lanes
+            for p in range(self.pixels)
+            for n in range(vectors)
+        ]
+        sizes = {"pixels": self.pixels, "vectors": vectors, "lanes": self.lanes}
+        if self.spec.accurate:
+            channels = self.spec.geometry.channels
+            emit_short_sums(
+                f, v, u, m, places, **sizes, channels=channels, a_block=group, b_row=width
+            )
+            return f.finish()
+        sums = emit_product(f, v, u, **sizes, blocks=self.tiling.blocks, a_block=group, b_row=width)
+        for value, place in zip(sums, places, strict=True):
+            f.store(value, m, place)
         return f.finish()
 
     def _store(self, k: Reg, width: Operand, first: Operand, count: Operand) -> None:

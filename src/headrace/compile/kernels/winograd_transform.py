@@ -23,12 +23,12 @@ from headrace.compile.kernels.conv_product import registers_of
 __all__ = ["LinearMap", "Matrices", "matrices", "two_sided"]
 
 
-_HALF, _THREE_HALVES, _THREE_QUARTERS = Fraction(1, 2), Fraction(3, 2), Fraction(3, 4)
+_HALF, _NEAR, _FAR = Fraction(1, 2), Fraction(21, 32), Fraction(3, 2)
 _POINTS: dict[tuple[int, bool], tuple[Fraction | int, ...]] = {
     (3, False): (0, 1, -1),
     (3, True): (0, 1, -1),
     (5, False): (0, 1, -1, 2, -2),
-    (5, True): (0, _THREE_QUARTERS, -_THREE_QUARTERS, _THREE_HALVES, -_THREE_HALVES),
+    (5, True): (0, _NEAR, -_NEAR, _FAR, -_FAR),
     (7, False): (0, 1, -1, 2, -2, _HALF, -_HALF),
     (7, True): (0, 1, -1, 2, -2, _HALF, -_HALF),
 }
