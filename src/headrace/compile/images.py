@@ -129,7 +129,7 @@ def _choose(
 ) -> str:
     """The name of the fastest candidate, on a few images."""
     g = replace(geometry, batch=min(geometry.batch, _TIMED_BATCH))
-    found = ask(g, pool=pool)
+    found = ask(g, pool=pool, images=geometry.batch)
     direction = found[0].direction
     ways: dict[str, Callable[[], Way]] = {c.name: partial(_way, c, g) for c in found}
     return fastest(f"convolution {direction} {g}", ways, builder.threads)

@@ -85,13 +85,14 @@ def winograd() -> None:
     for c, k, h, r in ((16, 32, 5, 3), (48, 16, 9, 3), (64, 48, 14, 3), (32, 16, 7, 5)):
         g = Geometry(2, h, h, c, k, (r, r), pads=((r // 2,) * 2, (r // 2,) * 2))
         x, y, w = _sizes(g)
-        for backward in (False, True):
-            transform = WinogradFilter(c, k, 4, r, backward=backward)
-            u = 4 * transform.layout.size
-            run(transform, [w, u])
-            shape = g.backward_data() if backward else g
-            run(WinogradForward(shape, 4), [y, u, x] if backward else [x, u, y])
-        run(WinogradBackwardFilter(g, 4), [x, y, w])
+        for m, accurate in ((4, False), (4 if r == 3 else 2, True)):
+            for backward in (False, True):
+                transform = WinogradFilter(c, k, m, r, accurate, backward)
+                u = 4 * transform.layout.size
+                run(transform, [w, u])
+                kernel = WinogradForward(g.backward_data() if backward else g, m, accurate)
+                run(kernel, [y, u, x] if backward else [x, u, y])
+            run(WinogradBackwardFilter(g, m, accurate), [x, y, w])
 
 
 def pointwise_convolutions() -> None:

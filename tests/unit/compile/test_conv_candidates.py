@@ -19,7 +19,7 @@ from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read,
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 
 SAME3 = ((1, 1), (1, 1))
-THREE = Geometry(2, 10, 9, 16, 32, (3, 3), pads=SAME3)
+THREE = Geometry(3, 10, 9, 16, 32, (3, 3), pads=SAME3)
 ONE = Geometry(2, 7, 7, 32, 48, (1, 1))
 STRIDED = Geometry(1, 9, 9, 16, 16, (3, 3), strides=(2, 2), pads=SAME3)
 PHOTO = Geometry(1, 16, 16, 3, 32, (7, 7), strides=(2, 2), pads=((3, 3), (3, 3)))
@@ -49,10 +49,11 @@ def onednn(monkeypatch):
 def test_what_is_offered_where_onednn_has_code(direction, onednn):
     onednn(True)
     unsettled = ["onednn"] if direction == "backward_filter" else []
-    assert names(direction, THREE) == ["winograd", "onednn"]
+    assert names(direction, THREE) == ["accurate winograd", "onednn"]
     assert names(direction, THREE, "fast") == ["winograd", "winograd 6", "onednn"]
     assert names(direction, THREE, "strict") == ["onednn"]
-    assert names(direction, replace(THREE, channels=64)) == ["winograd"]
+    assert names(direction, replace(THREE, channels=64)) == ["accurate winograd"]
+    assert names(direction, replace(THREE, channels=64), "fast") == ["winograd", "winograd 6"]
     assert names(direction, ONE, "strict") == ["1x1", *unsettled]
     assert names(direction, STRIDED) == ["onednn"]
     assert names(direction, PHOTO) == ["onednn" if direction == "backward_data" else "few"]
@@ -62,7 +63,7 @@ def test_what_is_offered_where_onednn_has_code(direction, onednn):
 @pytest.mark.parametrize("direction", PASSES)
 def test_there_is_always_a_kernel_of_ours(direction, onednn):
     onednn(False)
-    assert names(direction, THREE) == ["winograd"]
+    assert names(direction, THREE) == ["accurate winograd"]
     assert names(direction, THREE, "strict") == ["general"]
     assert names(direction, ONE) == ["1x1"]
     assert names(direction, STRIDED) == ["general"]
@@ -79,7 +80,34 @@ def test_another_processor_gets_no_kernels_of_onednn(direction, onednn):
     onednn(True)
     other = V3 if host().level == "x86-64-v4" else V4
     assert names(direction, STRIDED, target=other) == ["general"]
-    assert names(direction, replace(THREE, block=8), target=other) == ["winograd"]
+    assert names(direction, replace(THREE, block=8), target=other) == ["accurate winograd"]
+
+
+def test_accurate_tiles_are_small_where_errors_are_large():
+    five = replace(THREE, batch=8, kernel=(5, 5), pads=((2, 2), (2, 2)))
+
+    def kernels(direction: str, geometry: Geometry, accuracy: str, target=V3) -> set:
+        found = candidates(direction, geometry, accuracy, target=target)
+        return {
+            (spec.m, spec.accurate) for c in found if "winograd" in c.name for spec, _ in c.calls
+        }
+
+    for direction in PASSES:
+        assert kernels(direction, THREE, "default") == {(4, True)}
+        assert kernels(direction, THREE, "default", for_level("x86-64-v2")) == {(2, True)}
+        assert kernels(direction, THREE, "fast") == {(4, False), (6, False)}
+        assert kernels(direction, five, "default") == {(2, True)}
+        assert kernels(direction, five, "fast") == {(4, False)}
+
+
+def test_short_sums_are_left_to_direct_convolution(onednn):
+    onednn(True)
+    small = Geometry(2, 9, 9, 8, 16, (3, 3), pads=SAME3, block=8)
+    assert names("forward", small) == names("backward_filter", small) == ["onednn"]
+    assert names("backward_data", small) == ["accurate winograd", "onednn"]
+    assert names("forward", small, "fast") == ["winograd", "winograd 6", "onednn"]
+    # Kernels are timed on a part of the images, and judged by all of them.
+    assert names("backward_filter", small, images=16) == ["accurate winograd", "onednn"]
 
 
 def test_a_reference_implementation_is_never_offered():
@@ -95,12 +123,13 @@ def test_narrow_products_are_always_tried(onednn):
     onednn(True)
     types = ("float32", "bfloat16")
     found = names("forward", replace(THREE, channels=64), types=types)
-    assert found == ["winograd", "onednn", "onednn bfloat16"]
+    assert found == ["accurate winograd", "onednn", "onednn bfloat16"]
 
 
 def test_pools_are_fused_by_own_kernels_only():
     even = Geometry(1, 8, 8, 16, 16, (3, 3), pads=SAME3)
-    assert names("forward", even, pool=True) == ["winograd"]
+    assert names("forward", even, pool=True) == ["accurate winograd"]
+    assert names("forward", even, "fast", pool=True) == ["winograd"]
     assert names("forward", PHOTO, pool=True) == ["few"]
     assert names("forward", even, "strict", pool=True) == []
     assert names("forward", THREE, pool=True) == []

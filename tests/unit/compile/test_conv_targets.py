@@ -48,18 +48,19 @@ def like(e: Example, array: np.ndarray) -> np.ndarray:
     return room(*in_blocks(e, array).shape)
 
 
+@pytest.mark.parametrize("accurate", [False, True])
 @pytest.mark.parametrize("backward", [False, True])
-def test_winograd(target, example, backward):
+def test_winograd(target, example, backward, accurate):
     e = example(THREE)
     g = e.geometry
-    transform = WinogradFilter(g.channels, g.filters, 4, 3, backward=backward, block=g.block)
+    transform = WinogradFilter(g.channels, g.filters, 4, 3, accurate, backward, g.block)
     u = room(transform.layout.size)
     run_on(target, transform, [placed(e.w), u])
     given, expected = (e.dy, e.dx) if backward else (e.x, e.y)
     found = like(e, expected)
-    spec = WinogradForward(g.backward_data() if backward else g, 4)
+    spec = WinogradForward(g.backward_data() if backward else g, 4, accurate)
     run_on(target, spec, [in_blocks(e, given), u, found])
-    assert error(plain(found), expected) < 5e-6
+    assert error(plain(found), expected) < (1e-6 if accurate else 5e-6)
 
 
 def test_1x1(target, example):

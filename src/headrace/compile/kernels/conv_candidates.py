@@ -10,10 +10,11 @@ measurements have ruled out for a class of shapes aren't offered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.compile.epilogue import NOTHING, Epilogue
 from headrace.compile.foreign import can
@@ -68,6 +69,7 @@ def candidates(
     types: Sequence[str] = ("float32",),
     plain: bool = False,
     target: Target | None = None,
+    images: int | None = None,
 ) -> list[Candidate]:
     """All ways to do it that are worth timing, the likeliest first. There is always one, but for a
     fused max-pool.
@@ -76,9 +78,10 @@ def candidates(
     types: those in which products may be computed
     pool: with a max-pool of 2 x 2 behind the epilogue of a forward pass, in the same kernel
     target: the processor; oneDNN's kernels are for this machine's alone
+    images: those that are convolved in the end, where the candidates are for a part of them
     """
-    g, cache = geometry, (target or host()).l2
-    types = types if target is None or target == host() else ()
+    g, target = geometry, target or host()
+    types = types if target == host() else ()
     _check(direction, accuracy, pool)
     if pool and (g.out_height % 2 or g.out_width % 2):
         return []
@@ -90,8 +93,10 @@ def candidates(
         found += _onednn(direction, g, epilogue, types, layouts)
         return found or [_general(direction, g, epilogue, layouts)]
     found: list[Candidate] = []
-    if g.blocked and g.dense and g.kernel in _TILES and accuracy != "strict":
-        found += _winograds(direction, g, accuracy, epilogue, pool, cache)
+    if g.blocked and g.dense and g.kernel in _ACCURATE and accuracy != "strict":
+        whole = replace(g, batch=images or g.batch)
+        if accuracy == "fast" or _ACCURATE[g.kernel].holds(direction, whole):
+            found += _winograds(direction, g, accuracy, epilogue, pool, target)
     if _is_1x1(g) and not pool:
         found.append(_1x1(direction, g, epilogue))
     few = g.channels < g.block and g.filters % g.block == 0 and g.dilations == (1, 1)
@@ -125,20 +130,36 @@ def _settled(direction: str, g: Geometry, accuracy: str) -> bool:
     return min(g.channels, g.filters) >= 2 * g.block and min(g.out_height, g.out_width) >= least
 
 
-# The sizes of Winograd's tiles of results, by the filter's, with which errors stay within four
-# times those of direct convolution.
-_TILES = {(3, 3): 4, (5, 5): 2}
+class _Accurate(NamedTuple):
+    """Where the errors of Winograd's algorithm stay within four times those of direct convolution:
+    with tiles of `tile` results, if direct convolution's own sums have some length, either of
+    `terms` (channels and taps) or, for the filter's gradient, of `places` (of all images).
+    """
+
+    tile: int
+    terms: int
+    places: int
+
+    def holds(self, direction: str, g: Geometry) -> bool:
+        if direction == "backward_filter":
+            return g.batch * g.out_height * g.out_width >= self.places
+        channels = g.channels if direction == "forward" else g.filters
+        return math.prod(g.kernel) * channels >= self.terms
+
+
+_ACCURATE = {(3, 3): _Accurate(4, 128, 192), (5, 5): _Accurate(2, 128, 512)}
 
 
 def _winograds(
-    direction: str, g: Geometry, accuracy: str, epilogue: Epilogue, pool: bool, cache: int
+    direction: str, g: Geometry, accuracy: str, epilogue: Epilogue, pool: bool, target: Target
 ) -> list[Candidate]:
     """F(4x4), mostly: larger tiles mostly lose in memory what they save in products, and are less
     exact; smaller ones save less.
     """
-    make = partial(_winograd, direction, g, epilogue, pool, cache)
+    make = partial(_winograd, direction, g, epilogue, pool, target.l2)
     if accuracy == "default":
-        return [make("accurate winograd", _TILES[g.kernel], True)]
+        tile = _ACCURATE[g.kernel].tile if target.fma else 2  # products that are rounded twice
+        return [make("accurate winograd", tile, True)]
     larger = [make("winograd 6", 6, False)] if g.kernel == (3, 3) and not pool else []
     return [make("winograd", 4, False), *larger]
 
