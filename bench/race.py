@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,9 +64,11 @@ class Track:
 
 
 class Contender:
-    """A worker process and its track."""
+    """A worker process and its track. `settings`: variables of its environment."""
 
-    def __init__(self, track: Track, model: Model, caches: Path) -> None:
+    def __init__(
+        self, track: Track, model: Model, caches: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.track = track
         framework, _, mode = track.label.partition(" ")
         script = str(HERE / "training_worker.py")
@@ -74,6 +76,7 @@ class Contender:
         environment = {
             "HEADRACE_CACHE": str(caches / "headrace"),
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
+            **(settings or {}),
         }
         self._process = Process(command, environment, PATIENCE)
         answer = self._answer(self._process.read)
