@@ -1,8 +1,8 @@
 """The rounding errors of a convolution's three passes.
 
 Run by bench/curves.py, for each value of HEADRACE_ACCURACY. Answers in JSON: for each shape, for
-each pass, the root mean square and the largest of the differences from the same in float64, relative
-to the root mean square of that.
+each pass, the root mean square and the largest of the differences from the same in float64,
+relative to the root mean square of that.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_errors_stay_within_four_times_those_of_direct_convolution(geometry, dir
 
 
 @pytest.mark.parametrize("block", [4, 8, 16])
-@pytest.mark.parametrize("blocks", [1, 3, 5])
+@pytest.mark.parametrize("blocks", [1, 3, 5, 17])
 def test_short_sums_of_any_number_of_channels(block, blocks):
     geometry = Geometry(1, 8, 8, block * blocks, 5 * block, (3, 3), pads=SAME3, block=block)
     e = example(geometry, "normal")

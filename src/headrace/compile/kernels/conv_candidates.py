@@ -158,7 +158,8 @@ def _winograds(
     """
     make = partial(_winograd, direction, g, epilogue, pool, target.l2)
     if accuracy == "default":
-        tile = _ACCURATE[g.kernel].tile if target.fma else 2  # products that are rounded twice
+        # Without fused multiply-adds every product is rounded twice.
+        tile = _ACCURATE[g.kernel].tile if target.fma else 2
         return [make("accurate winograd", tile, True)]
     larger = [make("winograd 6", 6, False)] if g.kernel == (3, 3) and not pool else []
     return [make("winograd", 4, False), *larger]

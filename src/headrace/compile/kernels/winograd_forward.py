@@ -73,6 +73,7 @@ def run_length(tiles: int, points: int, channels: int, block: int, cache: int) -
 class WinogradForward:
     """A convolution by Winograd's algorithm, with its epilogue.
 
+    `accurate`: at points and in sums that lose less precision, which takes a little longer.
     `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no
     full operand; a last argument receives the position of each maximum in its window (a byte, 0 to
     3 in row-major order), as `pooling.MaxPool` does. `cache`: the bytes of a core's own cache.

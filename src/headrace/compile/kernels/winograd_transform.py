@@ -23,6 +23,8 @@ from headrace.compile.kernels.conv_product import registers_of
 __all__ = ["LinearMap", "Matrices", "matrices", "two_sided"]
 
 
+# From a search over multiples of 1/32: the errors of F(4, 3) and of F(2, 5), as root mean square
+# and of the worst result, are close to the least.
 _HALF, _NEAR, _FAR = Fraction(1, 2), Fraction(21, 32), Fraction(3, 2)
 _POINTS: dict[tuple[int, bool], tuple[Fraction | int, ...]] = {
     (3, False): (0, 1, -1),
