@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from headrace.compile.foreign import is_foreign
 from headrace.compile.plan import Buffer, Call, Jump
 
-__all__ = ["with_barriers"]
+__all__ = ["conflicts", "with_barriers"]
 
 
 class _Range(NamedTuple):
@@ -44,6 +44,12 @@ def with_barriers(calls: Sequence[Call], buffers: Sequence[Buffer]) -> list[Call
         written += writes
         result.append(replace(call, barrier=barrier))
     return result
+
+
+def conflicts(a: Call, b: Call, buffers: Sequence[Buffer]) -> bool:
+    """Whether two calls touch the same bytes, one of them writing."""
+    (reads, writes), (others, written) = _touched(a, buffers), _touched(b, buffers)
+    return _meet(writes, others) or _meet(writes, written) or _meet(reads, written)
 
 
 def _meet(ours: Sequence[_Range], theirs: Sequence[_Range]) -> bool:

@@ -33,6 +33,8 @@ from headrace.compile.region import (
 )
 from headrace.compile.spaces import Access
 from headrace.compile.strides import broadcast, collapse, is_dense, over, split
+from headrace.compile.verify import verify_plan
+from headrace.core.config import settings
 from headrace.core.progress import counted
 from headrace.devices.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
@@ -155,7 +157,7 @@ class Builder(Calls):
 
     def part(self, whole: int, dtype: str, count: int, start: int, label: str = "") -> int:
         """A buffer in the arena that is inside of another, from element `start` on."""
-        number = self.temporary(dtype, count, label)
+        number = self.add("arena", dtype, count, label, whole=whole)
         self.parts[number] = whole, start * SIZES[dtype]
         return number
 
@@ -511,7 +513,10 @@ class Builder(Calls):
             offset = self.buffers[whole].offset + start
             self.buffers[i] = replace(self.buffers[i], offset=offset)
         calls = with_barriers(self.calls, self.buffers)
-        return Plan(tuple(self.buffers), tuple(calls), total, self.fault)
+        plan = Plan(tuple(self.buffers), tuple(calls), total, self.fault)
+        if settings().verify:
+            verify_plan(plan)
+        return plan
 
 
 def dtype_of(value: Value) -> str:

@@ -4,6 +4,7 @@ A spec is a frozen dataclass that says all there is to know about a kernel but i
 types, what is fused into it. Its repr is its identity (kernels are shared and cached by it). It has
 
     arguments            names of the buffers it works on, in order; "x", "out:y", "inout:w"
+    fills                those inout arguments, if any, of which it writes a part and reads nothing
     counters             how many task counters it uses (0 if its work is divided statically)
     scratch(threads)     bytes of working memory that it needs while it runs, for all threads
     emit(team)           writes the body

@@ -23,7 +23,9 @@ KINDS = ("input", "output", "variable", "constant", "arena", "list")
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A piece of memory. `index`: which input, output or variable of the cluster it is."""
+    """A piece of memory. `index`: which input, output or variable of the cluster it is. `whole`:
+    the buffer of the arena that it is a part of.
+    """
 
     kind: str
     dtype: str
@@ -32,6 +34,7 @@ class Buffer:
     offset: int = -1
     value: np.ndarray | None = field(default=None, repr=False, compare=False)
     label: str = ""
+    whole: int = -1
 
     def __str__(self) -> str:
         where = f"+{self.offset}" if self.kind == "arena" else f"{self.index}"

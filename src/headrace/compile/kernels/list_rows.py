@@ -75,6 +75,10 @@ class PutRow(_Row):
             return ("value", "inout:list", "inout:top", "inout:fault")
         return ("value", "index", "inout:list", "inout:marks", "inout:fault")
 
+    @property
+    def fills(self) -> tuple[str, ...]:
+        return () if self.how == "add" else ("inout:list",)
+
     def emit(self, team: Team) -> None:
         f = team.f
         value, *rest, place, fault = team.args
@@ -161,6 +165,7 @@ class ZeroRows(_Row):
     """
 
     arguments = ("like", "inout:list", "inout:top", "inout:fault")
+    fills = ("inout:list", "inout:top")
 
     @property
     def small(self) -> bool:

@@ -1,0 +1,235 @@
+"""The checker of plans: raises InternalError with the first thing that is wrong.
+
+It trusts nothing that made the plan. Lifetimes are not computed again but followed: along every
+path through the calls and jumps, each buffer is unwritten, holds what was written to it, or has
+been overwritten by a buffer in the same bytes of the arena. Whoever reads must find its own values.
+So a buffer that an earlier iteration filled and a later one reads has to keep its bytes through the
+whole loop, whatever the planner took its lifetime to be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.compile.barriers import conflicts
+from headrace.compile.foreign import is_foreign
+from headrace.compile.plan import KINDS, Buffer, Call, Jump, Plan
+from headrace.core.errors import InternalError
+
+__all__ = ["verify_plan"]
+
+_UNWRITTEN, _VALID, _OVERWRITTEN = 1, 2, 4  # what a buffer may be, on some path to a call
+_WORDS = ("inout:status", "inout:fault")
+_GIVEN = ("input", "variable", "constant", "list")  # kinds that have contents from the start
+
+
+def verify_plan(plan: Plan) -> None:
+    """Check what a Plan promises:
+
+    - buffers lie inside of the arena, or of the buffer that they are a part of;
+    - a call has the arguments that its kernel declares, and writes only what it may: never inputs
+      or constants, and no bytes of another of its arguments;
+    - jumps lead to calls, or to the end;
+    - whatever is read was written, and not overwritten since; outputs are written on every path;
+    - calls without a barrier between them don't touch the same bytes, one of them writing.
+    """
+    _check_buffers(plan)
+    for number, call in enumerate(plan.calls):
+        _check_call(plan, number, call)
+    _Contents(plan).check()
+    _check_barriers(plan)
+
+
+# -- Buffers and calls by themselves ---------------------------------------------------------------
+
+
+def _check_buffers(plan: Plan) -> None:
+    buffers = plan.buffers
+    for i, b in enumerate(buffers):
+        if b.kind not in KINDS:
+            raise _wrong(f"b{i} is of kind {b.kind!r}")
+        if b.kind == "constant" and (b.value is None or b.value.nbytes != b.size):
+            raise _wrong(f"constant b{i} has no value of {b.size} bytes")
+        if b.kind != "arena":
+            continue
+        if b.whole >= 0:
+            w = buffers[b.whole]
+            if not (w.offset <= b.offset and b.offset + b.size <= w.offset + w.size):
+                raise _wrong(f"b{i} is a part of b{b.whole}, and lies outside of it")
+        used = any(i in call.buffers for call in plan.calls)
+        if used and not 0 <= b.offset <= plan.arena - b.size:
+            raise _wrong(f"b{i} lies outside of the arena: {b.size} bytes at {b.offset}")
+    if plan.fault is not None and buffers[plan.fault].dtype != "int64":
+        raise _wrong(f"the fault word b{plan.fault} is of {buffers[plan.fault].dtype}")
+
+
+def _check_call(plan: Plan, number: int, call: Call) -> None:
+    names, kernel = call.kernel.arguments, call.kernel
+    if len(names) != len(call.buffers):
+        raise _wrong(
+            f"call {number} has {len(call.buffers)} buffers for the arguments {names}", call
+        )
+    for b in call.buffers:
+        if not 0 <= b < len(plan.buffers):
+            raise _wrong(f"call {number} works on b{b}, and there is none", call)
+    if isinstance(kernel, Jump) and not 0 <= kernel.target <= len(plan.calls):
+        raise _wrong(f"call {number} jumps to {kernel.target}, of {len(plan.calls)} calls", call)
+    for name, b in zip(names, call.buffers, strict=True):
+        if not _writes(name):
+            continue
+        if plan.buffers[b].kind in ("input", "constant"):
+            raise _wrong(f"call {number} writes b{b}, which is {plan.buffers[b]}", call)
+        for other in call.buffers:
+            if _root(plan, other) != _root(plan, b) and _meet(plan.buffers[other], plan.buffers[b]):
+                raise _wrong(f"call {number} writes b{b} over its argument b{other}", call)
+
+
+def _writes(name: str) -> bool:
+    return name.startswith(("out:", "inout:"))
+
+
+def _reads(call: Call, name: str) -> bool:
+    """Whether an argument's contents matter to a kernel: not where it fills some of its rows, or
+    sets a word if something is wrong.
+    """
+    fills = getattr(call.kernel, "fills", ())
+    return not name.startswith("out:") and name not in (*fills, *_WORDS)
+
+
+def _root(plan: Plan, number: int) -> Any:
+    """What a buffer's contents belong to: the buffer that it's a part of, the caller's array."""
+    buffer = plan.buffers[number]
+    while buffer.whole >= 0:
+        number, buffer = buffer.whole, plan.buffers[buffer.whole]
+    return number if buffer.kind in ("arena", "constant") else (buffer.kind, buffer.index)
+
+
+def _meet(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers of the arena have bytes in common."""
+    both = a.kind == b.kind == "arena"
+    return both and a.offset < b.offset + b.size and b.offset < a.offset + a.size
+
+
+def _check_barriers(plan: Plan) -> None:
+    since: list[tuple[int, Call]] = []
+    for number, call in enumerate(plan.calls):
+        if isinstance(call.kernel, Jump) or is_foreign(call.kernel):
+            since = []  # all threads meet there in any case
+            continue
+        if call.barrier:
+            since = []
+        for before, other in since:
+            if conflicts(other, call, plan.buffers):
+                raise _wrong(f"calls {before} and {number} conflict, and no barrier parts them")
+        since.append((number, call))
+
+
+# -- What is in the buffers ------------------------------------------------------------------------
+
+
+class _Contents:
+    """The contents of buffers along all paths. `_same`: the buffers in whose bytes one finds what
+    is written to each; `_others`: those whose contents are lost by that.
+
+    A state has, for each buffer, what it may be. `_before` has that of each call, and of the end.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        used = sorted({b for call in plan.calls for b in call.buffers})
+        roots = {b: _root(plan, b) for b in used}
+        sharing: dict[Any, list[int]] = {}
+        for b in used:
+            sharing.setdefault(roots[b], []).append(b)
+        self._same = {b: sharing[roots[b]] for b in used}
+        self._others: dict[int, list[int]] = {b: [] for b in used}
+        arena = [b for b in used if plan.buffers[b].kind == "arena"]
+        arena.sort(key=lambda b: plan.buffers[b].offset)
+        for i, a in enumerate(arena):
+            end = plan.buffers[a].offset + plan.buffers[a].size
+            for b in arena[i + 1 :]:
+                if plan.buffers[b].offset >= end:
+                    break
+                if roots[a] != roots[b]:
+                    self._others[a].append(b)
+                    self._others[b].append(a)
+        for b in arena:
+            self._same[b] = [c for c in self._same[b] if _meet(plan.buffers[b], plan.buffers[c])]
+        self._before: list[bytearray | None] = [None] * (len(plan.calls) + 1)
+
+    def check(self) -> None:
+        """Follow all paths until nothing new is found, then look at every read."""
+        calls = self._plan.calls
+        kinds = [b.kind for b in self._plan.buffers]
+        start = bytearray(_VALID if kind in _GIVEN else _UNWRITTEN for kind in kinds)
+        self._before[0] = start
+        waiting = {0}
+        while waiting:
+            number = min(waiting)
+            waiting.remove(number)
+            if number == len(calls):
+                continue
+            state = bytearray(self._before[number])  # type: ignore[arg-type]
+            self._write(calls[number], state)
+            waiting.update(t for t in _following(number, calls[number]) if self._reach(t, state))
+        for number, call in enumerate(calls):
+            state = self._before[number]
+            if state is not None:  # else no path leads there
+                self._check_reads(number, call, state)
+        self._check_end(self._before[-1])
+
+    def _reach(self, number: int, state: bytearray) -> bool:
+        """A call is reached with this state; returns whether that is news."""
+        known = self._before[number]
+        joined = state if known is None else bytearray(a | b for a, b in zip(known, state))
+        self._before[number] = bytearray(joined)
+        return joined != known
+
+    def _write(self, call: Call, state: bytearray) -> None:
+        for name, b in zip(call.kernel.arguments, call.buffers, strict=True):
+            if _writes(name):
+                for other in self._others[b]:
+                    if state[other] & _VALID:
+                        state[other] = (state[other] & ~_VALID) | _OVERWRITTEN
+                for same in self._same[b]:
+                    state[same] = _VALID
+
+    def _check_reads(self, number: int, call: Call, state: bytearray) -> None:
+        read = [
+            b
+            for name, b in zip(call.kernel.arguments, call.buffers, strict=True)
+            if _reads(call, name)
+        ]
+        if isinstance(call.kernel, Jump) and self._plan.fault is not None:
+            read.append(self._plan.fault)  # the driver looks at it
+        for b in read:
+            if state[b] & _OVERWRITTEN:
+                names = ", ".join(f"b{other}" for other in self._others[b])
+                raise _wrong(
+                    f"call {number} reads b{b} ({self._plan.buffers[b]}), whose bytes were given "
+                    f"to others meanwhile ({names})",
+                    call,
+                )
+            if state[b] == _UNWRITTEN:
+                raise _wrong(f"call {number} reads b{b} before it is written", call)
+
+    def _check_end(self, state: bytearray | None) -> None:
+        if state is None:
+            raise _wrong("no path leads to the end")
+        written = {b: state[b] for b in self._same}
+        for b, buffer in enumerate(self._plan.buffers):
+            if buffer.kind == "output" and written.get(b, _UNWRITTEN) != _VALID:
+                raise _wrong(f"output b{b} ({buffer}) is not written on every path")
+
+
+def _following(number: int, call: Call) -> tuple[int, ...]:
+    """The calls that may come next."""
+    if not isinstance(call.kernel, Jump):
+        return (number + 1,)
+    ahead = (number + 1,) if call.kernel.conditional else ()
+    return (*ahead, call.kernel.target)
+
+
+def _wrong(what: str, call: Call | None = None) -> InternalError:
+    shown = "" if call is None else f": {call.kernel} {call.label}".rstrip()
+    return InternalError(None, None, f"a plan is wrong: {what}{shown}")

@@ -1,0 +1,185 @@
+"""Each promise of a plan is checked: a plan that breaks it is refused, and the error says where."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from headrace.compile.barriers import with_barriers
+from headrace.compile.plan import Buffer, Call, Jump, Plan
+from headrace.compile.verify import verify_plan
+from headrace.core.errors import InternalError
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that is never run: only what it declares matters."""
+
+    arguments: tuple[str, ...]
+    fills: tuple[str, ...] = ()
+    counters = 0
+
+    def scratch(self, threads):
+        return 0
+
+
+COPY = Kernel(("x", "out:y"))
+ADD = Kernel(("a", "b", "out:y"))
+UPDATE = Kernel(("x", "inout:w"))
+PUSH = Kernel(("x", "inout:rows"), fills=("inout:rows",))
+SIZE = 64
+
+
+def arena(offset, size=SIZE, **more):
+    return Buffer("arena", "float32", size, offset=offset, **more)
+
+
+X, Y = Buffer("input", "float32", SIZE, 0), Buffer("output", "float32", SIZE, 0)
+W = Buffer("variable", "float32", SIZE, 0)
+FLAG = Buffer("input", "bool", 1, 1)
+
+
+def plan(buffers, *calls, size=None, **more):
+    """A plan of (kernel, buffers) pairs, with the barriers that it needs."""
+    made = with_barriers([Call(kernel, tuple(b)) for kernel, b in calls], buffers)
+    ends = [b.offset + b.size for b in buffers if b.kind == "arena"]
+    return Plan(tuple(buffers), tuple(made), max(ends, default=0) if size is None else size, **more)
+
+
+def chain():
+    """x -> b2 -> b3 -> b2 -> y: the third value lies where the first did."""
+    return plan([X, Y, arena(0), arena(64)], (COPY, (0, 2)), (COPY, (2, 3)), (COPY, (3, 1)))
+
+
+def loop(temporary_offset):
+    """b2 is filled before the loop and read in each iteration, which also uses b3."""
+    return plan(
+        [X, Y, arena(0), arena(temporary_offset), FLAG],
+        (COPY, (0, 2)),
+        (Jump(5, True), (4,)),
+        (ADD, (0, 2, 1)),
+        (COPY, (0, 3)),
+        (Jump(1, False), ()),
+        (COPY, (0, 1)),
+    )
+
+
+def refused(broken, message):
+    with pytest.raises(InternalError, match=message):
+        verify_plan(broken)
+
+
+def test_good_plans_pass():
+    verify_plan(chain())
+    verify_plan(loop(64))
+    verify_plan(plan([X, W], (UPDATE, (0, 1))))
+
+
+def test_a_buffer_that_is_read_later_keeps_its_bytes():
+    buffers = [X, Y, arena(0), arena(32)]
+    refused(
+        plan(buffers, (COPY, (0, 2)), (COPY, (0, 3)), (COPY, (2, 1))),
+        r"call 2 reads b2 .*given to others meanwhile \(b3\)",
+    )
+
+
+def test_a_buffer_that_the_next_iteration_reads_keeps_its_bytes_through_the_loop():
+    refused(loop(0), r"call 2 reads b2 .*given to others meanwhile \(b3\)")
+
+
+def test_rows_that_a_loop_fills_keep_their_bytes():
+    buffers = [X, Y, arena(0, 256), arena(192), FLAG]
+    calls = [
+        (Jump(4, True), (4,)),
+        (PUSH, (0, 2)),
+        (COPY, (0, 3)),
+        (Jump(0, False), ()),
+        (COPY, (2, 1)),
+    ]
+    refused(plan(buffers, *calls), "call 4 reads b2")
+    buffers[3] = arena(256)
+    verify_plan(plan(buffers, *calls))
+
+
+def test_buffers_are_read_after_they_are_written():
+    refused(plan([X, Y, arena(0)], (COPY, (2, 1))), "call 0 reads b2 before it is written")
+    refused(
+        plan([X, Y, arena(0)], (UPDATE, (0, 2)), (COPY, (2, 1))),
+        "call 0 reads b2 before it is written",
+    )
+
+
+def test_a_part_has_the_contents_of_the_whole():
+    parts = [X, Y, arena(0, 128), arena(64, whole=2)]
+    verify_plan(plan(parts, (COPY, (0, 2)), (COPY, (3, 1))))
+    verify_plan(plan(parts, (COPY, (0, 3)), (COPY, (2, 1))))
+    refused(
+        plan([X, Y, arena(0, 128), arena(96, whole=2)], (COPY, (0, 3)), (COPY, (2, 1))),
+        "b3 is a part of b2, and lies outside of it",
+    )
+
+
+def test_buffers_lie_in_the_arena():
+    refused(replace(chain(), arena=100), "b3 lies outside of the arena: 64 bytes at 64")
+    unplaced = [X, Y, arena(-1)]
+    refused(plan(unplaced, (COPY, (0, 2)), (COPY, (2, 1))), "b2 lies outside of the arena")
+
+
+def test_outputs_are_written_on_every_path():
+    refused(plan([X, Y, arena(0)], (COPY, (0, 2))), "output b1 .*is not written on every path")
+    branch = plan([X, Y, FLAG], (Jump(2, True), (2,)), (COPY, (0, 1)))
+    refused(branch, "output b1 .*is not written on every path")
+
+
+def test_calls_have_the_arguments_of_their_kernels():
+    one = Plan((X, Y), (Call(COPY, (0,)),), 0)
+    refused(one, r"call 0 has 1 buffers for the arguments \('x', 'out:y'\)")
+    refused(Plan((X, Y), (Call(COPY, (0, 7)),), 0), "call 0 works on b7, and there is none")
+
+
+def test_inputs_and_constants_are_never_written():
+    refused(plan([X, Y], (COPY, (1, 0))), "call 0 writes b0, which is input0")
+    value = np.zeros(16, np.float32)
+    constant = Buffer("constant", "float32", SIZE, value=value)
+    refused(plan([X, constant], (UPDATE, (0, 1))), "call 0 writes b1, which is constant")
+
+
+def test_constants_have_values():
+    refused(plan([Buffer("constant", "float32", SIZE), Y], (COPY, (0, 1))), "constant b0 has no")
+
+
+def test_a_call_writes_over_none_of_its_arguments():
+    buffers = [X, Y, arena(0), arena(32)]
+    calls = (COPY, (0, 2)), (COPY, (2, 3)), (COPY, (3, 1))
+    refused(plan(buffers, *calls), "call 1 writes b3 over its argument b2")
+
+
+def test_jumps_lead_to_calls():
+    refused(plan([X, Y], (COPY, (0, 1)), (Jump(3, False), ())), "call 1 jumps to 3, of 2 calls")
+    refused(plan([X, Y], (COPY, (0, 1)), (Jump(-1, False), ())), "call 1 jumps to -1")
+    refused(plan([X, Y], (COPY, (0, 1)), (Jump(0, False), ())), "no path leads to the end")
+
+
+def test_calls_that_conflict_have_a_barrier_between_them():
+    good = chain()
+    assert [call.barrier for call in good.calls] == [False, True, True]
+    calls = [replace(call, barrier=False) for call in good.calls]
+    refused(replace(good, calls=tuple(calls)), "calls 0 and 1 conflict, and no barrier parts them")
+
+
+def test_the_fault_word_is_zeroed_before_a_jump_and_kept():
+    word, zero = Buffer("arena", "int64", 8, offset=0), Kernel(("out:word",))
+    jump = (Jump(2, False), ())
+    buffers = [X, Y, word, arena(64)]
+    calls = [(zero, (2,)), jump, (COPY, (0, 3)), (COPY, (3, 1))]
+    verify_plan(plan(buffers, *calls, fault=2))
+    refused(plan(buffers, jump, calls[0], *calls[2:], fault=2), "call 0 reads b2 before")
+    refused(
+        plan([X, Y, word, arena(0)], calls[0], calls[2], (Jump(3, False), ()), calls[3], fault=2),
+        "call 2 reads b2 .*given to others",
+    )
+    refused(plan([X, Y, arena(0, 8)], (COPY, (0, 1)), fault=2), "the fault word b2 is of float32")
+
+
+def test_kinds_of_buffers_are_known():
+    refused(plan([X, Y, Buffer("heap", "float32", 4)], (COPY, (0, 1))), "b2 is of kind 'heap'")
