@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.compile.anchors import FAMILIES
-from headrace.compile.cluster import is_lowerable
+from headrace.compile.lowerable import is_lowerable
 from headrace.compile.compiled import plan_region
 from headrace.compile.driver import NativeCluster
 from headrace.compile.region import Region, is_reference

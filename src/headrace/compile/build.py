@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.compile.barriers import with_barriers
 from headrace.compile.calls import Calls
+from headrace.compile.choose import noting
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.homes import Home, homes_of
@@ -121,8 +122,12 @@ class Builder(Calls):
 
     def add_groups(self, groups: Sequence[Group]) -> None:
         """Add the calls of groups, in order."""
+        around = self.group
         for group in counted("choosing kernels", groups):
-            self._builders[group.kind](self, group)
+            self.group = group
+            with noting(group.choices):
+                self._builders[group.kind](self, group)
+        self.group = around
 
     def inside(self, region: Region, blocked: Blocks) -> Builder:
         """A builder for a part of a loop or branch, which adds to this one's plan."""

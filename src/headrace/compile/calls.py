@@ -32,7 +32,7 @@ class _Loop:
 class Calls:
     """Calls in order. `kept` are buffers whose contents go from one iteration to the next, `parts`
     are buffers inside of others: in which, and at which byte. `fault` is the buffer of a word which
-    ends the step when a kernel sets it.
+    ends the step when a kernel sets it. `group` is what calls are added for.
 
     State: what runs before all else, the loops that have ended, the innermost that has not.
     """
@@ -44,6 +44,7 @@ class Calls:
         self.kept: set[int] = set() if outer is None else outer.kept
         self.parts: dict[int, tuple[int, int]] = {} if outer is None else outer.parts
         self.fault: int | None = None if outer is None else outer.fault
+        self.group: Any = None if outer is None else outer.group
         self._start: list[Call] = [] if outer is None else outer._start
         self._loops: list[_Loop] = [] if outer is None else outer._loops
         self._around: _Loop | None = None if outer is None else outer._around
@@ -57,12 +58,12 @@ class Calls:
         """Run a kernel next."""
         if len(kernel.arguments) != len(buffers):
             raise AssertionError(f"{kernel} takes {kernel.arguments}, not {len(buffers)} buffers")
-        self.calls.append(Call(kernel, tuple(buffers), label))
+        self.calls.append(Call(kernel, tuple(buffers), label, group=self.group))
 
     def jump(self, flag: int | None = None, target: int = -1) -> int:
         """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
         buffers = () if flag is None else (flag,)
-        self.calls.append(Call(Jump(target, flag is not None), buffers))
+        self.calls.append(Call(Jump(target, flag is not None), buffers, group=self.group))
         return len(self.calls) - 1
 
     def land(self, jump: int) -> None:
@@ -124,7 +125,7 @@ class Calls:
         loop = self._around
         if loop is None or reads not in loop.invariants:
             return False
-        loop.early.append(Call(kernel, tuple(buffers), label))
+        loop.early.append(Call(kernel, tuple(buffers), label, group=self.group))
         return True
 
     def _insert(self, start: int, calls: Sequence[Call]) -> None:

@@ -9,8 +9,10 @@ the likely best.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from headrace.core.config import settings
 from headrace.core.locks import Lock
 from headrace.devices.target import host
 
-__all__ = ["Way", "fastest"]
+__all__ = ["Choice", "Way", "fastest", "noting"]
 
 _ROUNDS = 3
 _MOST_ROUNDS, _SECONDS = 100, 0.01  # for kernels that are over soon, which anything disturbs
@@ -55,26 +57,57 @@ class Way:
         return Plan(tuple(buffers), tuple(calls), total)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which way was chosen for `key`, of those that `kernels` has the kernels of. `seconds`: what
+    each took where it was timed; empty if none was.
+    """
+
+    key: str
+    chosen: str
+    kernels: Mapping[str, tuple[Any, ...]]
+    seconds: Mapping[str, float]
+
+
 _lock = Lock()
+_listening = threading.local()
+
+
+@contextmanager
+def noting(choices: list[Choice]) -> Iterator[None]:
+    """Add the choices that this thread makes inside the with-block to a list."""
+    before = getattr(_listening, "choices", None)
+    _listening.choices = choices
+    try:
+        yield
+    finally:
+        _listening.choices = before
 
 
 def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> str:
     """The name of the fastest way to do what `key` describes."""
     names: Sequence[str] = list(ways)
-    if len(names) == 1 or settings().accuracy == "strict":
+    if len(names) == 1:
         return names[0]
-    full = f"{host().model} {threads} threads {key} {','.join(names)}"
-    with _lock:
-        found = cache.recall(full)
-        if found not in ways:
-            found = _race({name: make() for name, make in ways.items()}, threads)
-            cache.remember(full, found)
-    return str(found)
+    seconds: Mapping[str, float] = {}
+    if settings().accuracy != "strict":
+        full = f"{host().model} {threads} threads {key} {','.join(names)}"
+        with _lock:
+            seconds = cache.recall(full) or {}
+            if seconds.keys() != ways.keys():
+                seconds = _race({name: make() for name, make in ways.items()}, threads)
+                cache.remember(full, seconds)
+    chosen = min(names, key=lambda name: seconds.get(name, 0.0))
+    choices: list[Choice] | None = getattr(_listening, "choices", None)
+    if choices is not None:
+        kernels = {name: tuple(k for k, _ in make().calls) for name, make in ways.items()}
+        choices.append(Choice(key, chosen, kernels, seconds))
+    return chosen
 
 
-def _race(ways: Mapping[str, Way], threads: int) -> str:
-    """Run the ways in turn, so that what disturbs the machine disturbs them all; longer, if one
-    was never left alone.
+def _race(ways: Mapping[str, Way], threads: int) -> dict[str, float]:
+    """The seconds of each way. They run in turn, so that what disturbs the machine disturbs them
+    all; longer, if one was never left alone.
     """
     clusters = {name: NativeCluster(way.plan(), threads) for name, way in ways.items()}
     best = dict.fromkeys(clusters, _Round(float("inf"), 0.0))
@@ -91,7 +124,7 @@ def _race(ways: Mapping[str, Way], threads: int) -> str:
                 break
         for name, cluster in clusters.items():
             best[name] = min(best[name], _timed(cluster))
-    return min(best, key=best.__getitem__)
+    return {name: round.seconds for name, round in best.items()}
 
 
 class _Round(NamedTuple):

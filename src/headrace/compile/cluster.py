@@ -10,26 +10,16 @@ gives may be what another's dequeue is waiting for.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
 
-from headrace.compile.anchors import FAMILIES, Family
 from headrace.compile.channels_last import channels_last
 from headrace.compile.compiled import Compiled, compile_region
 from headrace.compile.generators import find_generators
-from headrace.compile.lists import list_use, list_users, lists_fit
-from headrace.compile.region import (
-    Region,
-    constant_of,
-    index_bases,
-    is_constant,
-    is_reference,
-    limits_of,
-    operands_of,
-    works,
-)
+from headrace.compile.lists import list_users, lists_fit
+from headrace.compile.lowerable import is_lowerable, why_not
+from headrace.compile.region import Region, is_reference, works
 from headrace.compile.rewrites import (
     cut_pieces,
     join_pieces,
@@ -42,34 +32,15 @@ from headrace.compile.rewrites import (
 )
 from headrace.compile.widen import widen
 from headrace.core.config import settings
-from headrace.graph.anchors import Advance, Divisor
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
+from headrace.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace.graph.definition import Definition, Effect
-from headrace.graph.lists import row_kept
-from headrace.graph.lowering import (
-    COMPILED,
-    Anchor,
-    Elementwise,
-    Join,
-    Move,
-    Read,
-    Reduce,
-    Update,
-    assembly_of,
-    pointwise_of,
-    reduction_of,
-    update_of,
-    views_of,
-)
-from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter
+from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import Schema
-from headrace.graph.structured import Structure, is_undefined
 
-__all__ = ["cluster", "is_lowerable", "is_worthwhile", "region_of", "regions", "rewritten"]
+__all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewritten"]
 
 Readers = Mapping[Value, Sequence[Node | None]]
-
-_LOOKING = (Gather, Scatter, RowUpdate)  # what looks at its indices itself, where nobody can before
+Tell = Callable[[Node, str], None]
 
 _EARLY = -1  # the place of what goes before all other compiled nodes ..
 _LITTLE = 1 << 16  # .. and makes no more elements than this
@@ -88,22 +59,43 @@ def rewritten(flow: Dataflow) -> Dataflow:
     return widen(flow, is_lowerable)
 
 
-def cluster(flow: Dataflow) -> Dataflow:
-    """Replace every region that can be compiled by one node."""
-    return _Clusterer(flow).run()
+def cluster(flow: Dataflow, tell: Tell | None = None) -> Dataflow:
+    """Replace every region that can be compiled by one node. `tell` is told of each node that is
+    left to the interpreter, and why.
+    """
+    return _Clusterer(flow, tell).run()
 
 
-def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
-    """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside."""
+def regions(
+    flow: Dataflow, reasons: dict[Node, str] | None = None
+) -> list[tuple[bool, list[Node]]]:
+    """The nodes in dependency order, as runs of (can be compiled, nodes); constants aside.
+    `reasons` gets those why nodes can't.
+    """
     nodes = [n for n in flow.nodes if not _is_free(n)]
-    can = {n: is_lowerable(n) for n in nodes}
-    can.update(dict.fromkeys(_read_for_others(nodes, can), False))
+    can: dict[Node, bool] = {}
+    reasons = {} if reasons is None else reasons
+
+    def refuse(refused: Iterable[Node], reason: str) -> None:
+        for node in refused:
+            can[node] = False
+            reasons.setdefault(node, reason)
+
+    for node in nodes:
+        reason = why_not(node)
+        can[node] = reason is None
+        if reason is not None:
+            reasons[node] = reason
+    refuse(_read_for_others(nodes, can), "no compiled node reads it: outside it costs nothing")
     users = list_users(nodes)
     for group in users:
-        # Lists that come from outside can't be reached by native code.
-        fetched = any(is_local(v) and v.producer in group for v in flow.fetches)
-        if fetched or not all(can.get(n, False) for n in group) or not lists_fit(group):
-            can.update(dict.fromkeys(group, False))
+        outside = next((n for n in group if not can.get(n, False)), None)
+        if any(is_local(v) and v.producer in group for v in flow.fetches):
+            refuse(group, "its list leaves the flow, and native code has lists of its own")
+        elif outside is not None:
+            refuse(group, f"{outside.name}, which works on the same list, is not compiled")
+        elif not lists_fit(group):
+            refuse(group, "the rows of its list differ in shape, or are needed as they were before")
     dependencies = _Dependencies(nodes)
     while True:
         runs = dependencies.runs(can)
@@ -111,8 +103,8 @@ def regions(flow: Dataflow) -> list[tuple[bool, list[Node]]]:
         torn = [g for g in users if can[g[0]] and len({number[n] for n in g}) > 1]
         if not torn:
             return runs
-        for group in torn:  # a list can't go from one cluster to another
-            can.update(dict.fromkeys(group, False))
+        for group in torn:
+            refuse(group, "its list would have to go from one cluster to another")
 
 
 def _read_for_others(nodes: list[Node], can: Mapping[Node, bool]) -> list[Node]:
@@ -205,110 +197,6 @@ def _is_free(node: Node) -> bool:
     return node.constant is not None and not node.controls
 
 
-def is_lowerable(
-    node: Node, families: Mapping[str, Family] = FAMILIES, inside: bool = False
-) -> bool:
-    """Whether the compiler can do what a node does, with the anchors that it has kernels for;
-    `inside`: in a part of a loop or branch.
-    """
-    rule = node.definition.lower
-    if rule is None or node.constant is not None:
-        return False
-    types = [v.type for v in (*node.inputs, *node.outputs) if not is_reference(v)]
-    if any(t.sizes is None for t in types) or not _has_rule(node, families, inside):
-        return False
-    data = [*operands_of(node), *(v for v in node.outputs if not is_reference(v))]
-    return all(_is_compiled(v.type) or is_local(v) for v in data)
-
-
-def _has_rule(node: Node, families: Mapping[str, Family], inside: bool) -> bool:
-    """Whether a node's rule is for this use of the op."""
-    rule = node.definition.lower
-    if isinstance(rule, Read | Update) and node.variable_type(0) is None:
-        return False
-    kept = row_kept(node.definition)
-    if kept is not None and is_reference(node.inputs[kept]):
-        return False
-    if isinstance(rule, Elementwise):
-        return pointwise_of(rule, node) is not None
-    if isinstance(rule, Update):
-        return update_of(rule, node) is not None
-    if isinstance(rule, Reduce):
-        return reduction_of(rule, node) is not None
-    if isinstance(rule, Move):
-        return views_of(rule, node) is not None
-    if isinstance(rule, Join):
-        return assembly_of(rule, node) is not None
-    if isinstance(rule, Anchor):
-        family = families.get(rule.family)
-        geometry = node.geometry if family is not None else None
-        if family is None or geometry is None or not family.supports(geometry):
-            return False
-        if isinstance(geometry, Structure):
-            known = all(variable_type(v) for v in node.inputs if is_reference(v))
-            return known and all(_is_part(part, families) for part in geometry.parts)
-        if isinstance(geometry, Cut | Divisor):
-            return inside  # elsewhere the interpreter is as good, or says what is wrong
-        if inside and isinstance(geometry, _LOOKING):
-            return True
-        return all(_is_given(v, limit) for v, limit in limits_of(node))
-    return True
-
-
-def _is_part(part: Dataflow, families: Mapping[str, Family]) -> bool:
-    """Whether a part of a loop or branch can be compiled with it: all of it, and nothing in it has
-    to be checked or reserved before. It may read and write variables, and gives no references.
-    """
-    given = [f.value for f in part.feeds if not is_reference(f.value)]
-    if any(map(is_reference, part.fetches)):
-        return False
-    for value in (*given, *part.fetches):
-        if not (is_undefined(value.producer) or is_local(value) or _is_compiled(value.type)):
-            return False
-    for node in part.nodes:
-        if node.constant is not None or is_undefined(node):
-            continue
-        if not _is_quiet(node):
-            return False
-        use = list_use(node)
-        if use is not None and use.makes and use.kind != "list":
-            return False
-        if not is_lowerable(node, families, inside=True):
-            return False
-    return True
-
-
-def _is_quiet(node: Node) -> bool:
-    """Whether a node of a part changes nothing but variables that the loop or branch was given, and
-    says itself what is wrong.
-    """
-    if isinstance(node.geometry, Structure):
-        return True  # its own parts tell
-    lowerable = partial(is_lowerable, inside=True)
-    bases = [b for v, _ in limits_of(node) for b in index_bases(v, lowerable)]
-    if not all(map(is_constant, bases)):
-        return isinstance(node.geometry, _LOOKING)
-    effect, rule = node.definition.effect, node.definition.lower
-    known = isinstance(rule, Read | Update) or isinstance(node.geometry, (*_LOOKING, Advance))
-    return effect in (Effect.PURE, Effect.LOCAL) or known
-
-
-def _is_given(indices: Value, limit: int) -> bool:
-    """Whether indices can be checked before a cluster runs: they come from outside."""
-    for base in index_bases(indices, is_lowerable):
-        if is_constant(base):
-            array = constant_of(base)
-            if array.size and not (array.min() >= 0 and array.max() < limit):
-                return False
-        elif isinstance(base.producer, Node) and is_lowerable(base.producer):
-            return False
-    return True
-
-
-def _is_compiled(t: ValueType) -> bool:
-    return t.sizes is not None and 0 not in t.sizes and t.dtype.base_dtype.name in COMPILED
-
-
 def is_worthwhile(nodes: Sequence[Node]) -> bool:
     """Whether a run of nodes is worth a native call."""
     working = [n for n in nodes if works(n)]
@@ -336,8 +224,10 @@ def readers_of(flow: Dataflow) -> Readers:
 
 
 class _Clusterer:
-    def __init__(self, flow: Dataflow) -> None:
+    def __init__(self, flow: Dataflow, tell: Tell | None) -> None:
         self.flow = flow
+        self.tell = tell
+        self.reasons: dict[Node, str] = {}
         self.readers = readers_of(flow)
         self.values: dict[Value, Value] = {}
         self.nodes: dict[Node, tuple[Node, ...]] = {}
@@ -348,11 +238,13 @@ class _Clusterer:
         for node in self.flow.nodes:
             if _is_free(node):
                 self._keep(node)
-        for can_compile, nodes in regions(self.flow):
+        for can_compile, nodes in regions(self.flow, self.reasons):
             compiled = self._compile(nodes) if can_compile else None
             if compiled is None:
                 for node in nodes:
                     self._keep(node)
+                    if self.tell is not None:
+                        self.tell(node, self.reasons[node])
         return replace(
             self.flow,
             nodes=tuple(self.kept),
@@ -376,6 +268,7 @@ class _Clusterer:
 
     def _compile(self, nodes: list[Node]) -> Node | None:
         if not is_worthwhile(nodes):
+            self.reasons.update(dict.fromkeys(nodes, "too little work for a native call"))
             return None
         region = region_of(nodes, self.flow, self.readers)
         try:
@@ -388,6 +281,7 @@ class _Clusterer:
                 RuntimeWarning,
                 stacklevel=2,
             )
+            self.reasons.update(dict.fromkeys(nodes, f"the compiler failed: {error}"))
             return None
         return self._replace(nodes, region, compiled)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.lowering import Anchor, Elementwise, pointwise_of, update_of
 from headrace.graph.pointwise import Pointwise
+
+if TYPE_CHECKING:
+    from headrace.compile.choose import Choice
 
 __all__ = ["AGAIN", "Group", "Space", "asks_position", "contraction_of", "is_again", "program_of"]
 
@@ -41,6 +45,7 @@ class Group:
     `nodes[0]` is the anchor or reduction; `before` has the nodes that come before a reduction,
     `copied` is the value that a copy makes, `pool` the max-pool behind a convolution, and `twin`
     the group of the weights' update that is done in the same pass as the gradient of their input.
+    `choices` are those that were made between kernels for it (see choose).
     """
 
     number: int
@@ -52,6 +57,7 @@ class Group:
     pool: Node | None = None
     twin: Group | None = None
     steps: int = 0
+    choices: list[Choice] = field(default_factory=list)
 
     @property
     def head(self) -> Node:

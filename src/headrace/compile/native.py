@@ -33,6 +33,7 @@ __all__ = [
     "aligned",
     "assemble",
     "available",
+    "code_size",
     "link",
     "load",
     "machine_of",
@@ -256,6 +257,18 @@ def addresses(specs: Sequence[Kernel], *, serial: bool = False) -> list[int]:
     units = {name: unit(spec) for name, spec in zip(names, specs, strict=True)}
     found = dict(zip(units, link(units), strict=True))
     return [found[name] for name in names]
+
+
+def code_size(spec: Kernel, *, serial: bool = False) -> int:
+    """The bytes of a kernel's machine code; it's compiled if nobody has kept it."""
+    llvm = _llvm()
+    identity = ("serial " if serial else "") + repr(spec)
+    key = cache.key(identity)
+    data = cache.store().get("objects", key)
+    if data is None:
+        data = assemble(generate(spec, _symbol(key), host(), serial=serial))
+    sections = llvm.ObjectFileRef.from_data(data).sections()
+    return sum(section.size() for section in sections if section.is_text())
 
 
 # -- One kernel ------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ Where no machine code can be made they do nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.compile import cluster as clustering
 from headrace.compile import native
 from headrace.compile import recompute as recomputing
-from headrace.graph.dataflow import Dataflow
+from headrace.graph.dataflow import Dataflow, Node
 
 __all__ = ["cluster", "recompute", "rewrite"]
 
@@ -23,6 +25,6 @@ def recompute(flow: Dataflow, limit: int) -> Dataflow:
     return recomputing.recompute(flow, limit) if native.available() else flow
 
 
-def cluster(flow: Dataflow) -> Dataflow:
-    """Every region that can be compiled as one node."""
-    return clustering.cluster(flow) if native.available() else flow
+def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
+    """Every region that can be compiled as one node; `tell` hears why others aren't."""
+    return clustering.cluster(flow, tell) if native.available() else flow

@@ -43,12 +43,15 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One kernel on buffers. `barrier`: whether the team must meet before it starts."""
+    """One kernel on buffers. `barrier`: whether the team must meet before it starts. `group`: the
+    compile.groups.Group that it was made for, if any.
+    """
 
     kernel: Any  # a compile.kernel.Kernel, or a compile.foreign.Foreign
     buffers: tuple[int, ...]
     label: str = ""
     barrier: bool = True
+    group: Any = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

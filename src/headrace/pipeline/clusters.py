@@ -8,13 +8,14 @@ them fails, they leave the flow as it is.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from headrace.core.config import settings
-from headrace.graph.dataflow import Dataflow
+from headrace.graph.dataflow import Dataflow, Node
 
 __all__ = ["cluster", "find_compiler", "recompute", "rewrite"]
 
@@ -31,9 +32,9 @@ def recompute(flow: Dataflow, limit: int) -> Dataflow:
     return _run("recompute", flow, limit)
 
 
-def cluster(flow: Dataflow) -> Dataflow:
-    """Compile what can be compiled."""
-    return _run("cluster", flow)
+def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
+    """Compile what can be compiled; `tell` is told of each node that isn't, and why."""
+    return _run("cluster", flow) if tell is None else _run("cluster", flow, tell)
 
 
 def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:

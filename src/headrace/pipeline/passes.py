@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headrace.core.collector import without_collector
 from headrace.core.config import settings
 from headrace.core.progress import announced
 from headrace.devices.blocks import working_memory
-from headrace.graph.dataflow import Dataflow, map_parts
+from headrace.graph.dataflow import Dataflow, Node, map_parts
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
 from headrace.graph.verify import verify_dataflow, verify_program, verify_reads
@@ -47,6 +47,7 @@ __all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optim
 
 Shape = tuple[int, ...] | None
 Watch = Callable[[str, Any], None]
+Tell = Callable[[Node, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Options:
     jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
     feed shapes a step is optimised. memory: the bytes that a cluster should do with.
     check_numerics: whether every operation is checked; steps are then run as they are. mixed:
-    whether contractions compute in bfloat16 (None: as the graph of the step says).
+    whether contractions compute in bfloat16 (None: as the graph of the step says). watch: sees each
+    pass's name and result. tell: is told of each node that is not compiled, and why.
     """
 
     devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
@@ -66,6 +68,8 @@ class Options:
     memory: int = field(default_factory=working_memory)
     check_numerics: bool = field(default_factory=lambda: settings().check_numerics)
     mixed: bool | None = None
+    watch: Watch | None = field(default=None, compare=False, repr=False)
+    tell: Tell | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,18 @@ class Request:
 
 
 class Pass(NamedTuple):
-    """A step of the pipeline: what it does to a form, and who checks the result."""
+    """A step of the pipeline: what it does to a form, and who checks the result.
+
+    inside: how it gets to the flows inside of loops and branches. "parts first": it runs on each of
+    them, then on the flow around; "whole first": it's offered a loop as a whole, and then runs on
+    the parts of those that it has left; "by itself": it goes into them.
+    """
 
     stage: str
     name: str
     run: Callable[[Any, Options], Any]
     verify: Callable[[Any], None]
+    inside: Literal["parts first", "whole first", "by itself"] = "parts first"
 
 
 PASSES: list[Pass] = [
@@ -107,10 +117,16 @@ PASSES: list[Pass] = [
     Pass("compile", "rewrite", lambda f, o: rewrite(f), verify_order),
     Pass("compile", "merge", lambda f, o: merge_common(f), verify_order),
     Pass("compile", "recompute", lambda f, o: recompute(f, o.memory), verify_order),
-    Pass("compile", "cluster", lambda f, o: cluster(f), verify_order),
+    Pass("compile", "cluster", lambda f, o: cluster(f, o.tell), verify_order, "whole first"),
     # Where the interpreter is to run the step, loops are compiled once they are long.
-    Pass("interpret", "count", lambda f, o: count_iterations(f, _compiling(o)), verify_order),
-    Pass("finish", "schedule", lambda f, o: schedule(f), verify_program),
+    Pass(
+        "interpret",
+        "count",
+        lambda f, o: count_iterations(f, _compiling(o)),
+        verify_order,
+        "whole first",
+    ),
+    Pass("finish", "schedule", lambda f, o: schedule(f), verify_program, "by itself"),
 ]
 
 
@@ -120,38 +136,33 @@ def prepare(
     targets: Sequence[Operation],
     feeds: Sequence[Tensor],
     options: Options,
-    watch: Watch | None = None,
 ) -> Dataflow:
     """What a step needs, on its devices."""
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
-    step = _run("prepare", request, options, watch)
+    step = _run("prepare", request, options)
     report_races(find_races(step))
     return step
 
 
 @without_collector
-def optimise(
-    step: Dataflow, shapes: Sequence[Shape], options: Options, watch: Watch | None = None
-) -> Dataflow:
+def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataflow:
     """The step for feeds of these shapes (None: not known); Unraisable if its control flow has no
     structured form.
     """
     if step.steers or step.calls:
-        step = _run("raise", step, options, watch)
-    step = _run("read", step, options, watch)
-    return _run("optimise", (step, shapes), options, watch)
+        step = _run("raise", step, options)
+    step = _run("read", step, options)
+    return _run("optimise", (step, shapes), options)
 
 
-def finish(
-    flow: Dataflow, options: Options, compiled: bool = False, watch: Watch | None = None
-) -> Program:
+def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Program:
     """The program of an optimised step, with native code in it if `compiled`."""
     if compiled:
         with announced("compiling a step"):
-            flow = _run("compile", flow, options, watch)
+            flow = _run("compile", flow, options)
     elif options.jit == "auto":
-        flow = _run("interpret", flow, options, watch)
-    return _run("finish", flow, options, watch)
+        flow = _run("interpret", flow, options)
+    return _run("finish", flow, options)
 
 
 def _compiling(options: Options) -> Callable[[Dataflow], Program]:
@@ -165,7 +176,8 @@ def finish_as_is(step: Dataflow, options: Options) -> Program:
     step = read_variables(hold_constants(step), ordered=True)
     if settings().verify:
         verify_reads(step)
-    return replace(_run("finish", step, options, None), specialised=False)
+    unwatched = replace(options, watch=None)
+    return replace(_run("finish", step, unwatched), specialised=False)
 
 
 def compile_step(
@@ -177,13 +189,13 @@ def compile_step(
     watch: Watch | None = None,
 ) -> Program:
     """Run every pass; `watch` sees each pass's name and result."""
-    options = options or Options()
-    step = prepare(fetches, targets, feeds, options, watch)
-    flow = optimise(step, shapes, options, watch)
-    return finish(flow, options, options.jit != "off", watch)
+    options = replace(options or Options(), watch=watch)
+    step = prepare(fetches, targets, feeds, options)
+    flow = optimise(step, shapes, options)
+    return finish(flow, options, options.jit != "off")
 
 
-def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
+def _run(stage: str, form: Any, options: Options) -> Any:
     for each in PASSES:
         if each.stage == stage:
             form = (
@@ -193,21 +205,19 @@ def _run(stage: str, form: Any, options: Options, watch: Watch | None) -> Any:
             )
             if settings().verify:
                 each.verify(form)
-            if watch is not None:
-                watch(each.name, form)
+            if options.watch is not None:
+                options.watch(each.name, form)
     return form
 
 
 def _deeply(each: Pass, flow: Dataflow, options: Options) -> Any:
-    """A pass over a flow and the flows inside of its loops and branches: those first, but where a
-    loop is taken as a whole.
-    """
+    """A pass over a flow and the flows inside of its loops and branches, as it asks for them."""
 
     def inside(flow: Dataflow) -> Dataflow:
         return map_parts(flow, lambda part: _deeply(each, part, options))
 
-    if each.name == "schedule":
-        return each.run(flow, options)  # which goes into them by itself
-    if each.name in ("cluster", "count"):
+    if each.inside == "by itself":
+        return each.run(flow, options)
+    if each.inside == "whole first":
         return inside(each.run(flow, options))
     return each.run(inside(flow), options)

@@ -11,6 +11,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headrace.core import errors, nest, source
@@ -31,6 +33,7 @@ from headrace.session.growth import GrowthWatch
 from headrace.session.partial_runs import PartialRun
 from headrace.session.process_config import default_config
 from headrace.session.variants import Variants
+from headrace.session.watching import timed, watch_step
 from headrace.variables.variable import Variable
 
 __all__ = ["BaseSession", "InteractiveSession", "Session"]
@@ -60,7 +63,8 @@ class _Plan:
         mutations: int,
     ) -> None:
         self.variants = variants
-        self.run = variants.run
+        watch = variants.watch
+        self.run = variants.run if watch is None else timed(variants.run, watch)
         self.feeds = feeds
         self.direct = direct
         self.fetches = fetches
@@ -223,11 +227,15 @@ class BaseSession:
         return plan
 
     def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
-        watch = tracing.log_placement if self._asked.log_placement else None
         options = self._options_for_graph()
-        step = prepare(wanted.tensors, wanted.targets, feeds, options, watch)
+        watch = watch_step(wanted.tensors, wanted.targets, feeds, options)
+        if watch is not None:
+            options = replace(options, watch=watch.passed, tell=watch.told)
+        step = prepare(wanted.tensors, wanted.targets, feeds, options)
+        if self._asked.log_placement:
+            tracing.log_placement(step)
         expected = self._expected.get(_signature(wanted, feeds), ())
-        return Variants(step, options, self._resources, expected)
+        return Variants(step, options, self._resources, expected, watch)
 
     def _check_placement(self) -> None:
         """Refuse a graph with an operation for which there is no device, whatever is run of it."""
@@ -285,6 +293,11 @@ class BaseSession:
         self, plan: _Plan, values: list[Any], options: Any, metadata: Any
     ) -> list[Any]:
         """Run with a deadline or under observation."""
+        run = partial(self._run_with, plan, options=options, metadata=metadata)
+        watch = plan.variants.watch
+        return run(values) if watch is None else timed(run, watch)(values)
+
+    def _run_with(self, plan: _Plan, values: list[Any], options: Any, metadata: Any) -> list[Any]:
         configuration.check_run(options, metadata)
         timeout = self._asked.timeout
         if options is not None:

@@ -46,11 +46,10 @@ def _incarnation(name: str) -> int:
     return secrets.randbits(63)
 
 
-def log_placement(stage: str, form: Dataflow | Program) -> None:
-    """Print where each operation of a step goes, once per program."""
-    if stage == "place" and isinstance(form, Dataflow):
-        for node in form.nodes:
-            print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
+def log_placement(step: Dataflow) -> None:
+    """Print where each operation of a prepared step goes."""
+    for node in step.nodes:
+        print(f"{node.name}: ({node.type}): {node.device}", file=sys.stderr)
 
 
 def recorder(options: Any, metadata: Any, costs: bool) -> Recorder | None:

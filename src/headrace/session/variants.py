@@ -23,6 +23,7 @@ from headrace.graph.operation import Tensor
 from headrace.optimize.raising import Unraisable
 from headrace.pipeline import Options, compile_at, finish, finish_as_is, optimise
 from headrace.runtime import Executable, ShapesChanged, guarded
+from headrace.session.watching import StepWatch
 
 __all__ = ["Variants"]
 
@@ -38,7 +39,9 @@ class Variants:
         options: Options,
         resources: Resources,
         expected: Iterable[Shapes] = (),
+        watch: StepWatch | None = None,
     ) -> None:
+        self.watch = watch
         self._step = step
         self._options = options
         self._resources = resources

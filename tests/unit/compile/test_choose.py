@@ -1,6 +1,7 @@
 """Races between ways to do the same work: the faster wins, whatever was in memory before."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -32,8 +33,32 @@ def way(times):
 
 
 def test_the_faster_way_wins():
-    assert choose._race({"slow": way(100_000), "fast": way(10)}, 2) == "fast"
-    assert choose._race({"fast": way(10), "slow": way(100_000)}, 1) == "fast"
+    for threads in (1, 2):
+        seconds = choose._race({"slow": way(100_000), "fast": way(10)}, threads)
+        assert 0 < seconds["fast"] < seconds["slow"]
+
+
+def test_a_choice_says_what_was_offered_and_how_long_it_took():
+    ways = {"slow": lambda: way(100_000), "fast": lambda: way(10)}
+    choices = []
+    with choose.noting(choices):
+        assert choose.fastest("squares", ways, 1) == "fast"
+        assert choose.fastest("squares", ways, 1) == "fast"  # recalled, with its times
+    first, second = choices
+    assert first == second
+    assert (first.key, first.chosen) == ("squares", "fast")
+    assert first.kernels == {"slow": (Multiply(100_000),), "fast": (Multiply(10),)}
+    assert first.seconds["fast"] < first.seconds["slow"]
+    assert choose.fastest("squares", ways, 1) == "fast"
+    assert len(choices) == 2
+
+
+def test_strict_accuracy_takes_the_first_way_untimed(monkeypatch):
+    monkeypatch.setattr(choose, "settings", lambda: SimpleNamespace(accuracy="strict"))
+    choices = []
+    with choose.noting(choices):
+        assert choose.fastest("k", {"a": lambda: way(9), "b": lambda: way(1)}, 1) == "a"
+    assert choices[0].seconds == {}
 
 
 def test_what_lay_in_memory_before_does_not_slow_a_way():

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from headrace.compile.ahead.anchors import FAMILIES
 from headrace.compile.ahead.simplify import simplify
-from headrace.compile.cluster import is_lowerable
 from headrace.compile.compiled import plan_region
 from headrace.compile.lists import list_users, lists_fit
+from headrace.compile.lowerable import is_lowerable
 from headrace.compile.plan import Plan
 from headrace.compile.region import Region
 from headrace.compile.widen import widen
