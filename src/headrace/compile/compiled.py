@@ -101,6 +101,11 @@ class Compiled:
         """What the region does to variables."""
         return Effect.WRITES if self._writes else Effect.READS if self._variables else Effect.PURE
 
+    @property
+    def region(self) -> Region:
+        """What was compiled."""
+        return self._region
+
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         # What comes as an array is checked by the driver, in nanoseconds.
         inputs = [

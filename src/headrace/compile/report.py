@@ -1,5 +1,5 @@
-"""What a compiled cluster consists of, for people. In: a Compiled. Out: its groups, their calls, and
-the size of each kernel's code.
+"""What a compiled cluster consists of, for people. In: a Compiled. Out: its groups, their calls,
+and the size of each kernel's code.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Variants:
             self._limit = 0
             self._settled.clear()
             self._waiting.clear()
-        return self.as_is()
+        return self._fallback("a variable has another shape than was declared")
 
     def _settle(self, key: Shapes, values: list[Any]) -> Executable:
         """The executable for shapes that have none yet, or one that waits to be compiled."""
@@ -115,7 +115,8 @@ class Variants:
             if waiting is None:
                 known = self._expected | self._settled.keys() | self._waiting.keys()
                 if len(known | {key}) > self._limit:
-                    return self.as_is()
+                    limit = self._limit
+                    return self._fallback(f"it is specialised for {limit} shapes of feeds at most")
                 return self._first(key, values)
         if not self._compiling.acquire(blocking=False):
             return waiting[1]  # another thread compiles: this step need not wait for it
@@ -135,9 +136,9 @@ class Variants:
         ]
         try:
             flow = optimise(self._step, shapes, self._options)
-        except Unraisable:
+        except Unraisable as error:
             self._limit = 0  # control flow that only the primitives can express
-            return self.as_is()
+            return self._fallback(f"its control flow has no structured form: {error}")
         when = compile_at(flow, self._options.jit)
         if when is not None and key in self._expected:
             when = 1
@@ -150,6 +151,12 @@ class Variants:
         else:
             self._waiting[key] = flow, executable
         return executable
+
+    def _fallback(self, reason: str) -> Executable:
+        """The executable for any values, in the place of a better one."""
+        if self.watch is not None:
+            self.watch.runs_as_is(reason)
+        return self.as_is()
 
     def _compiled(self, flow: Dataflow) -> Executable:
         return Executable(finish(flow, self._options, compiled=True), self._resources)

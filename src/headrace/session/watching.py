@@ -30,6 +30,10 @@ class StepWatch(Protocol):
         """A node is not compiled, and why."""
         ...
 
+    def runs_as_is(self, reason: str) -> None:
+        """The step, or from now on some of its runs, is interpreted as the graph has it."""
+        ...
+
     def ran(self, seconds: float) -> None:
         """A run of the step is over. An exception ends the program's run of the session."""
         ...

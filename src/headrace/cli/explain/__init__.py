@@ -1,0 +1,141 @@
+"""`headrace explain`: run a program and show what becomes of one of its steps. In: a script. Out:
+the step after each pass, its clusters, what was not compiled and why; with --html, a drawing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from headrace.cli.explain.capture import Capture, Ending, Step, Variant
+
+__all__ = ["command"]
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--fetch", metavar="NAME", help="Explain the step that fetches or runs this.")
+@click.option("--full", is_flag=True, help="Show every line of every form.")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop after so many session runs.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the step on a page of its own.",
+)
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    script: Path,
+    arguments: tuple[str, ...],
+    fetch: str | None,
+    full: bool,
+    steps: int | None,
+    html: Path | None,
+) -> None:
+    """Run SCRIPT and explain a step of its sessions.
+
+    Without --fetch that is the step that took most of the time. The script's own output goes to
+    stderr. Ctrl-C ends it; what was seen until then is explained. ARGUMENTS are the script's, and
+    so is all that follows `--`.
+    """
+    from headrace.cli.explain.text import explain, steps_table
+
+    before = set(threading.enumerate())
+    capture, ending = _run(script, arguments, steps)
+    try:
+        step = _choose(capture.steps, fetch)
+        if fetch is None:
+            click.echo("\n".join(steps_table(capture.steps)))
+            click.echo("\nthe step that took most of the time:\n")
+        variant = _variant(step)
+        click.echo("\n".join(explain(step, variant, full)))
+        if html is not None:
+            from headrace.cli.explain.page import page
+
+            html.write_text(page(step, variant, script.name))
+            click.echo(f"\n{html}: a drawing of the step")
+    except click.ClickException as error:
+        _tell(ending)
+        error.show()
+        status = error.exit_code
+    else:
+        _tell(ending)
+        status = 1 if ending.error is not None else 0
+    _leave(status, set(threading.enumerate()) - before)
+
+
+def _run(script: Path, arguments: Sequence[str], steps: int | None) -> tuple[Capture, Ending]:
+    from rich.console import Console
+
+    from headrace.cli.explain.capture import Capture, run_script
+
+    with Console(stderr=True).status(f"running {script}") as status:
+        shown = 0.0
+
+        def progress(capture: Capture) -> None:
+            nonlocal shown
+            if time.monotonic() > shown + 0.2:
+                shown = time.monotonic()
+                most = "" if steps is None else f" of {steps:,}"
+                known = f"{capture.runs:,}{most} runs of {len(capture.steps):,} steps"
+                status.update(f"running {script}: {known}")
+
+        capture = Capture(steps, progress)
+        return capture, run_script(script, arguments, capture)
+
+
+def _choose(steps: Sequence[Step], fetch: str | None) -> Step:
+    """The step to explain: the one that took longest, of those that give what was asked for."""
+    if not steps:
+        raise click.ClickException("no session ran a step")
+    found = [s for s in steps if fetch is None or s.gives(fetch)]
+    if not found:
+        names = list(dict.fromkeys(n for s in steps for n in s.names))
+        close = difflib.get_close_matches(fetch or "", [*names, *(n[:-2] for n in names)], n=3)
+        hint = f"Did you mean {' or '.join(close)}?" if close else f"Fetched: {_few(names)}."
+        raise click.ClickException(f"no step fetches or runs {fetch!r}. {hint}")
+    return max(found, key=lambda step: step.seconds)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return ", ".join(names[:12]) + more
+
+
+def _variant(step: Step) -> Variant | None:
+    """The first combination of feed shapes, compiled though it may have run only once."""
+    variants = [v for v in step.variants.values() if not v.is_loop]
+    if not variants:
+        return None
+    if not variants[0].compiled and step.options.jit != "off":
+        click.echo("the step ran too seldom to be compiled; compiling it now", err=True)
+        step.complete(variants[0])
+    return variants[0]
+
+
+def _tell(ending: Ending) -> None:
+    """Say how the program ended, if that wasn't at its end."""
+    if ending.error is not None:
+        sys.stdout.flush()
+        lines = traceback.format_exception(ending.error)
+        click.echo("\n" + "".join(lines).rstrip(), err=True)
+    if ending.text:
+        click.echo(f"\n{ending.text}", err=True)
+
+
+def _leave(status: int, threads: set[threading.Thread]) -> None:
+    """End the command, whatever threads the program has left running."""
+    if any(not thread.daemon for thread in threads):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)

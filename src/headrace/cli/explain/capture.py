@@ -1,0 +1,230 @@
+"""Run a program and keep what becomes of its steps. In: a script and its arguments. Out: a Capture,
+with a record of each step that sessions prepared.
+
+A step is known by its graph and the names of what it fetches, runs and is fed with; sessions that
+prepare it again add to the same record. Runs are counted in all threads.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import runpy
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.graph.dataflow import Dataflow, Node
+from headrace.graph.operation import Operation, Tensor
+from headrace.pipeline import PASSES, Options, finish
+from headrace.session.watching import observed_by
+
+__all__ = ["Capture", "Ending", "Step", "Variant", "run_script"]
+
+_STAGES = {each.name: each.stage for each in PASSES}
+
+Forms = list[tuple[str, Any]]  # the name of each pass, and what it has made
+
+
+@dataclass
+class Variant:
+    """A step for one combination of feed shapes, or a loop of one that was compiled while it ran.
+
+    `forms` are those of the optimiser's passes, `interpreted` and `compiled` those that lead to a
+    program from there. `refused`: which nodes were not compiled, and why.
+    """
+
+    shapes: tuple[str, ...]
+    is_loop: bool = False
+    forms: Forms = field(default_factory=list)
+    interpreted: Forms = field(default_factory=list)
+    compiled: Forms = field(default_factory=list)
+    refused: list[tuple[Node, str]] = field(default_factory=list)
+
+    @property
+    def flow(self) -> Dataflow | None:
+        """The optimised step."""
+        return self.forms[-1][1] if self.forms else None
+
+
+class Step:
+    """What is known of one step: a watch of headrace.session.watching."""
+
+    def __init__(
+        self,
+        capture: Capture,
+        fetches: Sequence[Tensor],
+        targets: Sequence[Operation],
+        feeds: Sequence[Tensor],
+        options: Options,
+    ) -> None:
+        self.fetches = [t.name for t in fetches]
+        self.targets = [op.name for op in targets]
+        self.feeds = [t.name for t in feeds]
+        self.options = options
+        self.runs = 0
+        self.seconds = 0.0
+        self.prepared: Forms = []
+        self.variants: dict[tuple[str, ...], Variant] = {}
+        self.as_is: list[str] = []  # the reasons why it runs as it is, at times
+        self._capture = capture
+        self._current = threading.local()
+
+    @property
+    def names(self) -> list[str]:
+        """What it fetches and runs."""
+        return [*self.fetches, *self.targets]
+
+    @property
+    def nodes(self) -> int:
+        """How many operations it needs."""
+        text = str(self.prepared[-1][1]) if self.prepared else ""
+        outer = ("feed ", "fetch ", "run ", " ")
+        return sum(not line.startswith(outer) for line in text.splitlines())
+
+    def gives(self, name: str) -> bool:
+        """Whether it fetches a tensor or operation, or runs it."""
+        return name in self.names or f"{name}:0" in self.fetches
+
+    def passed(self, name: str, form: Any) -> None:
+        stage = _STAGES[name]
+        if stage == "prepare":
+            if any(name == known for known, _ in self.prepared):  # another session prepares it
+                self.prepared = []
+            self.prepared.append((name, form))
+        elif stage == "raise":
+            self._current.raised = [*getattr(self._current, "raised", ()), (name, form)]
+        elif stage == "optimise":
+            self._variant(form, name).forms.append((name, form))
+        elif stage == "compile":
+            self._variant(form).compiled.append((name, form))
+        else:
+            variant = self._current.variant
+            (variant.compiled or variant.interpreted).append((name, form))
+
+    def _variant(self, flow: Dataflow, begins: str = "") -> Variant:
+        """The variant that a flow belongs to, from now on the one that this thread works on."""
+        shapes = tuple(f"{f.value.name} {f.type}" for f in flow.feeds)
+        found = self.variants.get(shapes)
+        again = found is not None and any(begins == name for name, _ in found.forms)
+        if found is None or again:
+            found = Variant(shapes, is_loop=not begins)
+            found.forms += getattr(self._current, "raised", ())
+            self.variants[shapes] = found
+        if begins:
+            self._current.raised = []
+        self._current.variant = found
+        return found
+
+    def told(self, node: Node, reason: str) -> None:
+        self._current.variant.refused.append((node, reason))
+
+    def runs_as_is(self, reason: str) -> None:
+        if reason not in self.as_is:
+            self.as_is.append(reason)
+
+    def ran(self, seconds: float) -> None:
+        with self._capture.lock:
+            self.runs += 1
+            self.seconds += seconds
+        self._capture.count()
+
+    def complete(self, variant: Variant) -> None:
+        """Compile a variant that hasn't come back often enough to be."""
+        assert variant.flow is not None
+        options = replace(self.options, watch=self.passed, tell=self.told)
+        finish(variant.flow, options, compiled=True)
+
+
+class Capture:
+    """The steps of a program, in the order in which they were prepared, and how many runs there
+    were. `most`: after so many the program is stopped. `progress` is called after each.
+    """
+
+    def __init__(self, most: int | None, progress: Callable[[Capture], None]) -> None:
+        self.steps: list[Step] = []
+        self.runs = 0
+        self.lock = threading.Lock()
+        self._most = most
+        self._progress = progress
+        self._known: dict[Any, Step] = {}
+
+    def __call__(
+        self,
+        fetches: Sequence[Tensor],
+        targets: Sequence[Operation],
+        feeds: Sequence[Tensor],
+        options: Options,
+    ) -> Step:
+        key = (*fetches, None, *targets, None, *feeds)
+        with self.lock:
+            if key not in self._known:
+                self._known[key] = Step(self, fetches, targets, feeds, options)
+                self.steps.append(self._known[key])
+            return self._known[key]
+
+    def count(self) -> None:
+        """A run is over; ends the program if it was the last."""
+        with self.lock:
+            self.runs += 1
+        self._progress(self)
+        if self._most is None or self.runs < self._most:
+            return
+        if threading.current_thread() is threading.main_thread():
+            raise _Enough
+        if self.runs == self._most:  # the main thread may be waiting for this one
+            _thread.interrupt_main()
+
+    @property
+    def is_full(self) -> bool:
+        return self._most is not None and self.runs >= self._most
+
+
+class _Enough(SystemExit):
+    """Ends a program after as many runs as were asked for."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended: a line about it ("" if it came to its end), and its exception."""
+
+    text: str = ""
+    error: BaseException | None = None
+
+
+def run_script(script: Path, arguments: Sequence[str], capture: Capture) -> Ending:
+    """Run a script as Python would, its output on stderr; what it did goes to the capture."""
+    with _as_main(script, arguments), observed_by(capture):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except _Enough:
+            return Ending(f"stopped after {_runs(capture.runs)}")
+        except SystemExit as error:
+            failed = error.code not in (None, 0)
+            return Ending(f"{script.name} ended with status {error.code}" if failed else "")
+        except KeyboardInterrupt:
+            how = "stopped" if capture.is_full else "interrupted"
+            return Ending(f"{how} after {_runs(capture.runs)}")
+        except BaseException as error:
+            return Ending(f"{script.name} failed after {_runs(capture.runs)}", error)
+    return Ending()
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+@contextlib.contextmanager
+def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
+    """What a script finds: its arguments, and its directory on the path."""
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
