@@ -77,6 +77,47 @@ def test_the_tools_for_debugging(tmp_path):
     assert ran.stdout.split(mark + "\n") == blocks("docs/debugging.md", "text")
 
 
+def without_measures(lines):
+    """The lines with a mark for what depends on the machine: times, and sizes of machine code."""
+    times = [re.sub(r" +[\d.]+ (?:ns|us|ms|s) ", " # ", line).rstrip() for line in lines]
+    return [re.sub(r"[\d,]+ (B|bytes of) code", r"# \1 code", line) for line in times]
+
+
+@pytest.mark.needs_llvm
+def test_explaining_a_step(tmp_path):
+    """Commands print the lines that are shown, in this order; "…" stands for some others."""
+    (program,) = blocks("docs/explain.md", "python")
+    (tmp_path / "step.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    for block in blocks("docs/explain.md", "console"):
+        command, *shown = block.splitlines()
+        words = shlex.split(command.removeprefix("$ headrace "))
+        ran = subprocess.run(
+            [sys.executable, "-m", "headrace", *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+        printed = iter(without_measures(ran.stdout.splitlines()))
+        gap = False
+        for line in without_measures(shown):
+            if line == "…":
+                gap = True
+                continue
+            found = next((p for p in printed if p == line or not gap), None)
+            assert found == line, ran.stdout + ran.stderr
+            gap = False
+        assert gap or next(printed, None) is None, ran.stdout
+    (step,) = re.findall(r"\n\n((?:    .*\n|\n)*    .*session.run\(\[loss.*\n)", architecture())
+    lines = [line.strip() for line in step.splitlines() if line.strip()]
+    assert set(lines) <= {line.strip() for line in program.splitlines()}
+
+
+def architecture():
+    return (ROOT / "ARCHITECTURE.md").read_text()
+
+
 @pytest.mark.needs_llvm
 def test_the_forms_of_the_architecture():
     first, groups, calls, *_ = blocks("docs/compiler.md", "python")

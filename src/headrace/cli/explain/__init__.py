@@ -47,30 +47,39 @@ def command(
     stderr. Ctrl-C ends it; what was seen until then is explained. ARGUMENTS are the script's, and
     so is all that follows `--`.
     """
-    from headrace.cli.explain.text import explain, steps_table
-
     before = set(threading.enumerate())
     capture, ending = _run(script, arguments, steps)
+    status = 1 if ending.failed else 0
     try:
-        step = _choose(capture.steps, fetch)
-        if fetch is None:
-            click.echo("\n".join(steps_table(capture.steps)))
-            click.echo("\nthe step that took most of the time:\n")
-        variant = _variant(step)
-        click.echo("\n".join(explain(step, variant, full)))
-        if html is not None:
-            from headrace.cli.explain.page import page
-
-            html.write_text(page(step, variant, script.name))
-            click.echo(f"\n{html}: a drawing of the step")
+        _show(capture, fetch, full, html, script.name)
     except click.ClickException as error:
         _tell(ending)
         error.show()
         status = error.exit_code
     else:
         _tell(ending)
-        status = 1 if ending.error is not None else 0
     _leave(status, set(threading.enumerate()) - before)
+
+
+def _show(capture: Capture, fetch: str | None, full: bool, html: Path | None, title: str) -> None:
+    """Explain the step that was asked for."""
+    from headrace.cli.explain.text import explain, steps_table
+
+    step = _choose(capture.steps, fetch)
+    if fetch is None:
+        click.echo("\n".join(steps_table(capture.steps)))
+        click.echo("\nthe step that took most of the time:\n")
+    variant = _variant(step)
+    click.echo("\n".join(explain(step, variant, full)))
+    if html is not None:
+        from headrace.cli.explain.page import page
+
+        drawn = page(step, variant, title)
+        try:
+            html.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
+        click.echo(f"\n{html}: a drawing of the step")
 
 
 def _run(script: Path, arguments: Sequence[str], steps: int | None) -> tuple[Capture, Ending]:

@@ -7,12 +7,12 @@ prepare it again add to the same record. Runs are counted in all threads.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import runpy
+import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,16 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.pipeline import PASSES, Options, finish
 from headrace.session.watching import observed_by
 
-__all__ = ["Capture", "Ending", "Step", "Variant", "run_script"]
+__all__ = ["Capture", "Ending", "Step", "Variant", "count_nodes", "run_script"]
 
 _STAGES = {each.name: each.stage for each in PASSES}
 
 Forms = list[tuple[str, Any]]  # the name of each pass, and what it has made
+
+
+def count_nodes(lines: Iterable[str]) -> int:
+    """How many nodes a printed form has, those inside of loops and branches aside."""
+    return sum(not line.startswith(("feed ", "fetch ", "run ", " ")) for line in lines)
 
 
 @dataclass
@@ -81,9 +86,7 @@ class Step:
     @property
     def nodes(self) -> int:
         """How many operations it needs."""
-        text = str(self.prepared[-1][1]) if self.prepared else ""
-        outer = ("feed ", "fetch ", "run ", " ")
-        return sum(not line.startswith(outer) for line in text.splitlines())
+        return count_nodes(str(self.prepared[-1][1]).splitlines()) if self.prepared else 0
 
     def gives(self, name: str) -> bool:
         """Whether it fetches a tensor or operation, or runs it."""
@@ -100,7 +103,10 @@ class Step:
         elif stage == "optimise":
             self._variant(form, name).forms.append((name, form))
         elif stage == "compile":
-            self._variant(form).compiled.append((name, form))
+            variant = self._variant(form)
+            if any(name == known for known, _ in variant.compiled):  # so does another session
+                variant.compiled, variant.refused = [], []
+            variant.compiled.append((name, form))
         else:
             variant = self._current.variant
             (variant.compiled or variant.interpreted).append((name, form))
@@ -141,12 +147,14 @@ class Step:
 
 class Capture:
     """The steps of a program, in the order in which they were prepared, and how many runs there
-    were. `most`: after so many the program is stopped. `progress` is called after each.
+    were. `most`: after so many the program is stopped. `progress` is called after each. `running`:
+    whether the program's main thread may be interrupted.
     """
 
     def __init__(self, most: int | None, progress: Callable[[Capture], None]) -> None:
         self.steps: list[Step] = []
         self.runs = 0
+        self.running = False
         self.lock = threading.Lock()
         self._most = most
         self._progress = progress
@@ -173,10 +181,12 @@ class Capture:
         self._progress(self)
         if self._most is None or self.runs < self._most:
             return
-        if threading.current_thread() is threading.main_thread():
-            raise _Enough
-        if self.runs == self._most:  # the main thread may be waiting for this one
-            _thread.interrupt_main()
+        if threading.current_thread() is not threading.main_thread():
+            with self.lock:
+                if self.running:  # the main thread may be waiting for this one: wake it up
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                self.running = False
+        raise _Enough
 
     @property
     def is_full(self) -> bool:
@@ -189,28 +199,41 @@ class _Enough(SystemExit):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a program ended: a line about it ("" if it came to its end), and its exception."""
+    """How a program ended: a line about it ("" if it came to its end), whether that is its fault,
+    and the exception that ended it.
+    """
 
     text: str = ""
+    failed: bool = False
     error: BaseException | None = None
 
 
 def run_script(script: Path, arguments: Sequence[str], capture: Capture) -> Ending:
     """Run a script as Python would, its output on stderr; what it did goes to the capture."""
-    with _as_main(script, arguments), observed_by(capture):
-        try:
+    try:
+        with _as_main(script, arguments), observed_by(capture), _interruptible(capture):
             runpy.run_path(str(script), run_name="__main__")
-        except _Enough:
-            return Ending(f"stopped after {_runs(capture.runs)}")
-        except SystemExit as error:
-            failed = error.code not in (None, 0)
-            return Ending(f"{script.name} ended with status {error.code}" if failed else "")
-        except KeyboardInterrupt:
-            how = "stopped" if capture.is_full else "interrupted"
-            return Ending(f"{how} after {_runs(capture.runs)}")
-        except BaseException as error:
-            return Ending(f"{script.name} failed after {_runs(capture.runs)}", error)
+    except _Enough:
+        return Ending(f"stopped after {_runs(capture.runs)}")
+    except SystemExit as error:
+        failed = error.code not in (None, 0)
+        return Ending(f"{script.name} ended with status {error.code}" if failed else "", failed)
+    except KeyboardInterrupt:
+        how = "stopped" if capture.is_full else "interrupted"
+        return Ending(f"{how} after {_runs(capture.runs)}")
+    except BaseException as error:
+        return Ending(f"{script.name} failed after {_runs(capture.runs)}", True, error)
     return Ending()
+
+
+@contextlib.contextmanager
+def _interruptible(capture: Capture) -> Iterator[None]:
+    capture.running = True
+    try:
+        yield
+    finally:
+        with capture.lock:
+            capture.running = False
 
 
 def _runs(count: int) -> str:

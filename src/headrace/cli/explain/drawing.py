@@ -122,12 +122,14 @@ class _Flow:
         if isinstance(compiled, Compiled):
             self._add_cluster(node, compiled, parent)
             return
+        self._add_node(node, parent)
+
+    def _add_node(self, node: Node, parent: int) -> None:
+        """A node, as a box if it has parts."""
         number = self._node(node, parent)
         self._connect(node, number)
         for name, part in parts_of(node).items():
-            self._drawing.items[number].is_box = True
-            self._drawing.items[number].kind = "loop"
-            inner = self._drawing.add(Item(name, "part", parent=number, is_box=True))
+            inner = _add_part(self._drawing, number, name)
             _Flow(self._drawing, self._refused).draw(part, inner)
 
     def _node(self, node: Node, parent: int) -> int:
@@ -176,16 +178,16 @@ class _Flow:
             number = self._drawing.add(item)
             homes.update(dict.fromkeys((*group.before, *group.nodes), number))
         for member in region.nodes:
-            number = self._node(member, homes.get(member, box))
-            self._connect(member, number)
-            for name, part in parts_of(member).items():
-                self._drawing.items[number].is_box = True
-                self._drawing.items[number].kind = "loop"
-                inner = self._drawing.add(Item(name, "part", parent=number, is_box=True))
-                _Flow(self._drawing, self._refused).draw(part, inner)
+            self._add_node(member, homes.get(member, box))
         for given, value in zip(node.outputs, region.outputs, strict=True):
             self._values[given] = self._values.get(value, box)
         self._drawing.edges += [(self._nodes[c], box, True) for c in node.controls]
+
+
+def _add_part(drawing: Drawing, number: int, name: str) -> int:
+    """A box for a part of a loop or branch, which becomes a box itself."""
+    drawing.items[number].is_box, drawing.items[number].kind = True, "loop"
+    return drawing.add(Item(name, "part", parent=number, is_box=True))
 
 
 def _kind(node: Node) -> str:
@@ -268,9 +270,7 @@ def _draw_text(
         made.update(dict.fromkeys((*names, name), number))
         later.append((number, inputs))
         for part, inside in _parts(inner):
-            drawing.items[number].is_box, drawing.items[number].kind = True, "loop"
-            box = drawing.add(Item(part, "part", parent=number, is_box=True))
-            _draw_text(drawing, inside, box, known)
+            _draw_text(drawing, inside, _add_part(drawing, number, part), known)
     for number, inputs in later:
         for given in inputs:
             origin = made.get(given.lstrip("^"))

@@ -22,7 +22,7 @@ __all__ = ["page"]
 
 def page(step: Step, variant: Variant | None, title: str) -> str:
     """A page that draws a step after each pass."""
-    template = files(__package__).joinpath("page.html").read_text()
+    template = files(__name__.rpartition(".")[0]).joinpath("page.html").read_text()
     data = json.dumps(_data(step, variant), separators=(",", ":"), ensure_ascii=False)
     heading = f"{title}: {', '.join(step.names[:4])}{' …' if len(step.names) > 4 else ''}"
     filled = template.replace("$TITLE$", escape(heading))

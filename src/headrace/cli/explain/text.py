@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-from headrace.cli.explain.capture import Step, Variant
+from headrace.cli.explain.capture import Step, Variant, count_nodes
+from headrace.compile import native
 from headrace.compile.choose import Choice
 from headrace.compile.compiled import Compiled
 from headrace.compile.groups import Group
@@ -82,8 +83,9 @@ def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
     yield from _forms([*step.prepared, *variant.forms, *chosen], full)
     flow = next((f for _, f in reversed(chosen) if isinstance(f, Dataflow)), None)
     yield ""
-    if not variant.compiled:
-        yield f"not compiled: {_why_interpreted(step)}"
+    reason = _why_interpreted(step)
+    if reason is not None:
+        yield f"not compiled: {reason}"
     elif flow is not None:
         for node, compiled in cluster_nodes(flow):
             yield from _cluster(node, compiled, full)
@@ -92,10 +94,11 @@ def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
     yield from _why_as_is(step)
 
 
-def _why_interpreted(step: Step) -> str:
+def _why_interpreted(step: Step) -> str | None:
+    """The reason why nothing of a step is compiled; None if the compiler has looked at it."""
     if step.options.jit == "off":
         return "the session's configuration or HEADRACE_JIT says so"
-    return "it ran too seldom"
+    return native.why_not()
 
 
 def _why_as_is(step: Step) -> Iterator[str]:
@@ -144,8 +147,7 @@ def _size(form: Any, lines: Sequence[str]) -> str:
         return plural(len(form.instructions), "instruction")
     if isinstance(form, Dataflow):
         return plural(len(form.nodes), "node")
-    outer = ("feed ", "fetch ", "run ", " ")
-    return plural(sum(not line.startswith(outer) for line in lines), "operation")
+    return plural(count_nodes(lines), "operation")
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], str]:
@@ -291,10 +293,10 @@ def _differing(name: str, kernels: Any, named: dict[str, str]) -> str:
 
 
 def _refused(variant: Variant, flow: Dataflow, full: bool) -> Iterator[str]:
-    if not variant.refused:
-        yield "everything is compiled"
-        return
     compiled = sum(len(c.region.nodes) for _, c in cluster_nodes(flow))
+    if not variant.refused:
+        yield "everything is compiled" if compiled else "there is nothing to compile"
+        return
     count = len(variant.refused)
     yield f"not compiled: {plural(count, 'node')}, and {compiled:,} compiled"
     reasons: dict[str, list[Node]] = {}
