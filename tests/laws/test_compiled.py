@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from headrace.compile.anchors import FAMILIES
-from headrace.compile.lowerable import is_lowerable
 from headrace.compile.compiled import plan_region
 from headrace.compile.driver import NativeCluster
+from headrace.compile.lowerable import is_lowerable
 from headrace.compile.region import Region, is_reference
 from headrace.core import dtypes
 from headrace.graph.definition import Effect, definitions
