@@ -191,8 +191,10 @@ class _Contents:
                 for other in self._others[b]:
                     if state[other] & _VALID:
                         state[other] = (state[other] & ~_VALID) | _OVERWRITTEN
+                # Who updates some of it doesn't bring back the rest.
+                lost = 0 if name.startswith("out:") else _OVERWRITTEN
                 for same in self._same[b]:
-                    state[same] = _VALID
+                    state[same] = _VALID | (state[same] & lost)
 
     def _check_reads(self, number: int, call: Call, state: bytearray) -> None:
         read = [
