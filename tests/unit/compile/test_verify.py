@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+import headrace as tf
 from headrace.compile.barriers import with_barriers
+from headrace.compile.driver import Full, NativeCluster
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.verify import verify_plan
 from headrace.core.errors import InternalError
+from tests.unit.compile.steps import clusters
 
 
 @dataclass(frozen=True)
@@ -186,3 +189,50 @@ def test_the_fault_word_is_zeroed_before_a_jump_and_kept():
 
 def test_kinds_of_buffers_are_known():
     refused(plan([X, Y, Buffer("heap", "float32", 4)], (COPY, (0, 1))), "b2 is of kind 'heap'")
+
+
+def results(plan):
+    """What a plan computes from certain numbers; None if it ends with a fault."""
+    cluster = NativeCluster(plan, threads=1)
+    random = np.random.RandomState(0)
+    arrays = {"input": [], "output": [], "variable": []}
+    for kind, found in arrays.items():
+        for expected in (e for e in cluster._expected if e.what.startswith(kind)):
+            found.append(random.uniform(-1, 1, expected.size).astype(expected.dtype))
+    while True:
+        try:
+            cluster.run(*arrays.values())
+        except Full:
+            continue
+        except Exception as error:
+            return type(error)
+        return [a.tobytes() for a in (*arrays["output"], *arrays["variable"])]
+
+
+@pytest.mark.needs_llvm
+def test_a_plan_that_passes_computes_what_it_should():
+    """Whichever two buffers of a loop and its gradient share bytes: it's refused, or harmless."""
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2, 5, 8])
+        outputs, _ = tf.nn.dynamic_rnn(tf.nn.rnn_cell.GRUCell(8), x, dtype=tf.float32)
+        fetches = [outputs, *tf.gradients(tf.reduce_sum(outputs**2), tf.trainable_variables())]
+        found = max(clusters(fetches, {x: np.zeros((2, 5, 8))}), key=lambda c: len(c.plan.calls))
+    good = found.plan
+    expected = results(good)
+    moved = [i for i, b in enumerate(good.buffers) if b.kind == "arena" and b.whole < 0]
+    random = np.random.RandomState(1)
+    refusals = 0
+    for _ in range(120):
+        a, b = random.choice(moved, 2, replace=False)
+        buffers = list(good.buffers)
+        buffers[a] = replace(buffers[a], offset=buffers[b].offset)
+        calls = tuple(with_barriers(good.calls, buffers))
+        end = max(b.offset + b.size for b in buffers if b.kind == "arena")
+        broken = Plan(tuple(buffers), calls, max(good.arena, end), good.fault)
+        try:
+            verify_plan(broken)
+        except InternalError:
+            refusals += 1
+        else:
+            assert results(broken) == expected, (buffers[a], buffers[b])
+    assert 30 < refusals < 120

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.cli.explain.text import amount, flops_of, show_choice, without_device
+from headrace.cli.explain.text import amount, flops_of, show_choice, size, without_device
 from headrace.compile.compiled import Compiled
 from headrace.compile.report import Section, sections, show_call
 from headrace.core import source
@@ -154,8 +154,8 @@ class _Flow:
         code = {r.call.kernel: r.code or 0 for section in found for r in section.calls}
         facts = [
             ("nodes", str(len(region.nodes))),
-            ("machine code", f"{amount(sum(code.values()))} bytes in {len(code)} kernels"),
-            ("arena", f"{amount(plan.arena)} bytes"),
+            ("machine code", f"{size(sum(code.values()))} in {len(code)} kernels"),
+            ("arena", size(plan.arena)),
             *((f"b{i}", str(b)) for i, b in enumerate(plan.buffers[:64])),
         ]
         if len(plan.buffers) > 64:
@@ -228,7 +228,7 @@ def _section_facts(section: Section) -> Facts:
     assert section.group is not None
     facts: Facts = [("group", str(section.group))]
     for report in section.calls:
-        code = "" if report.code is None else f"\n{amount(report.code)} bytes of code"
+        code = "" if report.code is None else f"\n{size(report.code)} of code"
         facts.append((f"call {report.number}", f"{show_call(report.call)}{code}"))
     facts.append(("work", f"~{amount(flops_of(section.group))} flops"))
     facts += [("choice", show_choice(choice)) for choice in section.group.choices]

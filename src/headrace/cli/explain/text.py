@@ -21,7 +21,15 @@ from headrace.graph.program import Program
 from headrace.graph.structured import parts_of
 from headrace.pipeline.tiers import flops
 
-__all__ = ["amount", "cluster_nodes", "explain", "flops_of", "show_choice", "steps_table"]
+__all__ = [
+    "amount",
+    "cluster_nodes",
+    "explain",
+    "flops_of",
+    "show_choice",
+    "size",
+    "steps_table",
+]
 
 _LINES = 16  # of a form that are shown
 _GROUPS = 24
@@ -38,6 +46,11 @@ def amount(count: float) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:,.0f}"
+
+
+def size(count: int) -> str:
+    """A number of bytes for people."""
+    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count:,} B"
 
 
 def seconds(time: float) -> str:
@@ -223,8 +236,8 @@ def _cluster(node: Node, compiled: Compiled, full: bool) -> Iterator[str]:
     groups = [s for s in found if s.group is not None]
     yield (
         f"cluster {node.name}: {plural(len(compiled.region.nodes), 'node')} in "
-        f"{plural(len(groups), 'group')}, {plural(len(reports), 'kernel')} of {amount(code)} bytes "
-        f"of code, {plural(len(plan.buffers), 'buffer')}, arena {amount(plan.arena)} bytes"
+        f"{plural(len(groups), 'group')}, {plural(len(reports), 'kernel')} of {size(code)} "
+        f"code, {plural(len(plan.buffers), 'buffer')}, arena of {size(plan.arena)}"
     )
     shown = found if full else found[:_GROUPS]
     for section in shown:
@@ -243,9 +256,9 @@ def _section(section: Section, full: bool) -> Iterator[str]:
     yield f"  {title if full else _cut(title)}"
     work = 0.0 if group is None else flops_of(group)
     for report in section.calls:
-        facts = [] if report.code is None else [f"{amount(report.code)} B code"]
+        facts = [] if report.code is None else [f"{size(report.code)} code"]
         facts += [f"~{amount(work)} flops"] if work and report is section.calls[-1] else []
-        facts += [f"{amount(report.moved)} B of data"] if report.moved else []
+        facts += [f"{size(report.moved)} of data"] if report.moved else []
         yield f"     {show_call(report.call)}"
         if facts:
             yield f"       {', '.join(facts)}"
