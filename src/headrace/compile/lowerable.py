@@ -72,7 +72,9 @@ def why_not(
             return f"the shape of {v.name} is not known before it runs: {v.type}"
     reason = _why_no_rule(node, families, inside)
     if reason is not None:
-        return reason
+        values = [v for v in (*node.inputs, *node.outputs) if not (is_reference(v) or is_local(v))]
+        strange = [v for v in values if v.dtype.base_dtype.name not in COMPILED]
+        return _why_not_type(strange[0]) if reason is _OTHER_USE and strange else reason
     for v in (*operands_of(node), *(v for v in node.outputs if not is_reference(v))):
         if not is_local(v) and not _is_compiled(v.type):
             return _why_not_type(v)
