@@ -1,4 +1,4 @@
-"""A form as items and edges. In: a Dataflow, or the text of another form. Out: a Drawing.
+"""A form as items and edges. In: a Dataflow, or the text of a Program. Out: a Drawing.
 
 Items are nodes and boxes: clusters with the groups that became kernels, loops and branches with
 their parts, and, where there are many nodes, name scopes. An item's parent is the box it's in.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.cli.explain.text import amount, flops_of, show_choice, size, without_device
+from headrace.cli.explain.text import amount, flops_of, show_choice, size
 from headrace.compile.compiled import Compiled
 from headrace.compile.report import Section, sections, show_call
 from headrace.core import source
@@ -71,14 +71,13 @@ class Drawing:
 
 def draw(form: Any, refused: Mapping[str, str], known: Mapping[str, Node]) -> Drawing:
     """Draw a form. `refused`: why nodes are not compiled, by name; `known`: nodes by name, of which
-    other forms tell more than this one's text.
+    other forms tell more than a Program's text.
     """
     drawing = Drawing()
     if isinstance(form, Dataflow):
         _Flow(drawing, refused).draw(form, -1)
     else:
-        lines, _ = without_device(str(form).splitlines())
-        _draw_text(drawing, lines, -1, known)
+        _draw_program(drawing, str(form).splitlines(), -1, known)
     leaves = sum(not item.is_box for item in drawing.items)
     drawing = _without_unread(drawing)
     _move_constants(drawing)
@@ -110,6 +109,9 @@ class _Flow:
             self._values[feed.value] = self._drawing.add(item)
         for node in flow.nodes:
             self._add(node, parent)
+        for back, value in flow.returns.items():  # to the next iteration
+            readers = [n for n in flow.nodes if any(v.producer is back for v in n.inputs)]
+            self._drawing.edges += [(self._values[value], self._nodes[n], False) for n in readers]
         for value in flow.fetches:
             if value in self._values:
                 self._drawing.items[self._values[value]].is_result = True
@@ -208,6 +210,7 @@ def facts_of(node: Node) -> Facts:
         facts += [("value", _short(show_constant(c))) for c in node.constant]
     facts += [(f"input {i}", f"{v.name} {v.type}") for i, v in enumerate(node.inputs)]
     facts += [("after", c.name) for c in node.controls]
+    facts += [("device", node.device)] if node.device else []
     for key, value in node.attrs.items():
         if not isinstance(value, Dataflow):
             facts.append((key, _short(getattr(value, "name", None) or repr(value))))
@@ -235,47 +238,39 @@ def _section_facts(section: Section) -> Facts:
     return facts
 
 
-# -- Text ------------------------------------------------------------------------------------------
+# -- Programs --------------------------------------------------------------------------------------
 
-_NODE = re.compile(r"(?:(?P<outputs>.*?) = )?(?P<type>\w+)\((?P<inputs>[^()]*)\)(?P<rest>.*)$")
-_SLOT = re.compile(r"\*?(\^?[^\s,]+)")
+_INSTRUCTION = re.compile(
+    r"(?:(?P<outputs>[^=]*) = )?(?P<type>\w+)\((?P<inputs>[^()]*)\)  # (?P<name>\S+)"
+)
 
 
-def _draw_text(
+def _draw_program(
     drawing: Drawing, lines: Sequence[str], parent: int, known: Mapping[str, Node]
 ) -> None:
-    """Draw what lines of a printed form say; those of parts are indented below their node."""
-    made: dict[str, int] = {}
-    later: list[tuple[int, list[str]]] = []
+    """Draw the lines of a printed Program; those of parts are indented below their instruction."""
+    slots: dict[str, int] = {}
     for line, inner in _blocks(lines):
-        words = line.split()
-        if words[0] in ("feed", "fetch", "run") and " = " not in line:
-            if words[0] == "feed":
-                item = Item(words[1], "feed", " ".join(words[2:]), [("type", words[-1])], parent)
-                made[words[1]] = drawing.add(item)
-            elif words[1] in made:
-                drawing.items[made[words[1]]].is_result = True
-            continue
-        found = _NODE.match(line)
-        outputs = line.partition(" = ")[0] if found is None else found["outputs"] or ""
-        names = [part.split()[0] for part in outputs.split(", ") if part]
-        inputs = [] if found is None else _SLOT.findall(found["inputs"])
-        comment = "" if found is None else found["rest"].partition("# ")[2].split("  ")[0]
-        name = comment or (names[0].rpartition(":")[0] or names[0] if names else line)
-        node = known.get(name)
-        kind = "constant" if found is None else "op" if node is None else _kind(node)
-        facts = [("line", _short(line))] + ([] if node is None else facts_of(node))
-        type = "" if found is None else found["type"]
-        number = drawing.add(Item(name, kind, type, facts, parent))
-        made.update(dict.fromkeys((*names, name), number))
-        later.append((number, inputs))
-        for part, inside in _parts(inner):
-            _draw_text(drawing, inside, _add_part(drawing, number, part), known)
-    for number, inputs in later:
-        for given in inputs:
-            origin = made.get(given.lstrip("^"))
-            if origin is not None:
-                drawing.edges.append((origin, number, given.startswith("^")))
+        found = _INSTRUCTION.match(line)
+        head, _, rest = line.partition(" = ")
+        if line.startswith("fetch "):
+            drawing.items[slots[line.split()[1]]].is_result = True
+        elif found is None:
+            fed = rest.startswith("feed ")
+            name = rest.removeprefix("feed ") if fed else head
+            item = Item(name, "feed" if fed else "constant", head, [("line", _short(line))], parent)
+            slots[head] = drawing.add(item)
+        else:
+            node = known.get(found["name"])
+            facts = [("line", _short(line))] + ([] if node is None else facts_of(node))
+            kind = "op" if node is None else _kind(node)
+            number = drawing.add(Item(found["name"], kind, found["type"], facts, parent))
+            read = [slot.lstrip("*") for slot in found["inputs"].split(", ") if slot]
+            drawing.edges += [(slots[slot], number, False) for slot in dict.fromkeys(read)]
+            slots.update(dict.fromkeys((found["outputs"] or "").split(", "), number))
+            for part, inside in _blocks(inner):
+                box = _add_part(drawing, number, part.rstrip(":"))
+                _draw_program(drawing, inside, box, known)
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -290,11 +285,6 @@ def _blocks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
             head, inner = line, []
     if head is not None:
         yield head, inner
-
-
-def _parts(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    for head, inner in _blocks(lines):
-        yield head.rstrip(":"), inner
 
 
 # -- Constants -------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ _BUFFERS = 12
 _NAMES = 8  # of nodes with one reason
 _WIDTH = 140  # of a line
 _MORE = "… {} more {}"
-_ON = " on /job:"  # what stands before an operation's device
 
 
 def amount(count: float) -> str:
@@ -126,8 +125,11 @@ def _forms(forms: Sequence[tuple[str, Any]], full: bool) -> Iterator[str]:
     """The form after each pass."""
     before: list[str] = []
     same: list[str] = []  # passes that have changed nothing
+    placed = ""
     for name, form in forms:
-        lines, device = without_device(str(form).splitlines())
+        lines = str(form).splitlines()
+        device = "" if placed else _device(form)
+        placed = placed or device
         if lines == before and not device:
             same.append(name)
             continue
@@ -144,23 +146,16 @@ def _forms(forms: Sequence[tuple[str, Any]], full: bool) -> Iterator[str]:
         yield f"\n{', '.join(same)}: no change"
 
 
-def without_device(lines: Sequence[str]) -> tuple[list[str], str]:
-    """Lines without the device that all operations are on, and that device ("" if there are none,
-    or several).
-    """
-    devices = {line.rpartition(_ON)[2] for line in lines if _ON in line}
-    if len(devices) != 1:
-        return list(lines), ""
-    (device,) = devices
-    return [line.removesuffix(_ON + device) for line in lines], f"/job:{device}"
+def _device(form: Any) -> str:
+    """The device that all of a form is on; "" if it isn't placed yet, or is on several."""
+    found = {node.device for node in form.nodes} if isinstance(form, Dataflow) else set()
+    return found.pop() if len(found) == 1 else ""
 
 
 def _size(form: Any, lines: Sequence[str]) -> str:
     if isinstance(form, Program):
         return plural(len(form.instructions), "instruction")
-    if isinstance(form, Dataflow):
-        return plural(len(form.nodes), "node")
-    return plural(count_nodes(lines), "operation")
+    return plural(count_nodes(lines), "node")
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], str]:
