@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import threading
 import time
 import weakref
@@ -30,13 +29,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.compile import native, team
+from headrace.compile import entry, native, pool, words
 from headrace.compile.foreign import Bound, is_foreign
 from headrace.compile.kernel import COUNTER_STRIDE
 from headrace.compile.kernels.list_rows import HEADER
-from headrace.compile.plan import Buffer, Call, Jump, Plan
+from headrace.compile.phases import Phase, Row, phases_of
+from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.segments import kind_of, segments
-from headrace.compile.team import CALL_WORDS, FIRST_ARRAY, Header
+from headrace.compile.words import FIRST_ARRAY, Header, PhaseWord, RowWord, TeamWord
 from headrace.core import dtypes, errors
 from headrace.core.locks import RLock
 from headrace.devices import openmp
@@ -51,7 +51,6 @@ _KEPT_BELOW = 2**24  # idle instances of so many bytes are kept, larger ones but
 _FIRST_ROWS = 16  # of lists that grow, ..
 _GROWTH = 4  # .. each time by this factor
 _HOLDS_GIL = 16  # so many small calls are quicker than letting go of the GIL and taking it again
-_SIGNAL_TICKS = {"x86_64": 2**29}  # a fifth of a second, about
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 
@@ -154,7 +153,8 @@ class NativeCluster:
         instance.words[Header.TIMED] = 0
         if status is not None:
             raise _failure(status)
-        ends = instance.calls[:, team.CALL_WORDS - 1].astype(np.float64)
+        # Threads end their shares of calls that overlap in any order.
+        ends = np.maximum.accumulate(instance.ends().astype(np.float64))
         ticks = np.diff(ends, prepend=float(instance.words[Header.STARTED]))
         self._give_back(instance)
         return list(zip(self.plan.calls, ticks * (elapsed / ticks.sum()), strict=True))
@@ -246,9 +246,9 @@ class Full(Fault):
 
 
 def _failure(status: int) -> Exception:
-    if status in (team.FAULTED, team.OUTSIDE):
+    if status in (words.FAULTED, words.OUTSIDE):
         return Fault()
-    if status == team.CANCELLED:
+    if status == words.CANCELLED:
         return errors.CancelledError(None, None, "the step was cancelled")
     if status < 0:
         return errors.InternalError(None, None, f"a native call failed with status {status}")
@@ -292,17 +292,46 @@ class _Instance:
         self._patches[:, 1] = address(self._table) + 8 * self._patches[:, 1]
 
         self._bound = [
-            c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, _target(c))
+            c.kernel.bind(threads) if is_foreign(c.kernel) else Bound(f, 0)
             for c, f in zip(plan.calls, cluster._functions, strict=True)
         ]
-        self.calls = np.array(
+        runs = segments(plan.calls)
+        rows, phases = phases_of(plan.calls, [first for _, first, _ in runs])
+        if len(phases) > words.IDLE:
+            raise ValueError(f"a cluster has at most {words.IDLE} phases, not {len(phases)}")
+        self._calls = np.array([row.call for row in rows], np.int64)
+        kinds = [kind_of(c) for c in plan.calls]
+        shares = [threads if kind == words.TEAM else 1 for kind in kinds]
+        self._rows = _table(
             [
-                (bound.function, address(self._table) + 8 * start, _flags(call), bound.user, 0)
-                for call, bound, start in zip(plan.calls, self._bound, tables, strict=True)
+                (
+                    self._bound[row.call].function,
+                    address(self._table) + 8 * tables[row.call],
+                    row.meeting if kinds[row.call] == words.TEAM else words.NO_MEETING,
+                    shares[row.call],
+                    self._bound[row.call].user,
+                    0,
+                )
+                for row in rows
             ],
-            np.int64,
-        ).reshape(-1, CALL_WORDS)
-        self._segments = np.array(segments(plan.calls), np.int64).reshape(-1, 3)
+            RowWord.SIZE,
+        )
+        starts = _starts(rows, phases, len(plan.calls))
+        self._phases = _table(
+            [
+                (p.how, p.first, p.end, sum(shares[r.call] for r in rows[p.first : p.end]))
+                + (starts[p.target],)
+                for p in phases
+            ],
+            PhaseWord.SIZE,
+        )
+        self._segments = _table(
+            [(k, starts[first], end if k == words.JUMP else starts[end]) for k, first, end in runs],
+            3,
+        )
+        self._claims = empty_aligned((max(1, len(rows) * threads),), np.int64)
+        self._team = empty_aligned((TeamWord.SIZE,), np.int64)
+        self._claims[:] = self._team[:] = 0
         self._arrays = np.array([_row(e) for e in cluster._expected], np.int64).reshape(-1, 3)
         self._limits = np.array(cluster._limits, np.int64).reshape(-1, 4)
         self.words = np.zeros(Header.SIZE, np.int64)
@@ -310,7 +339,11 @@ class _Instance:
         for word, value in {
             Header.SEGMENTS: address(self._segments),
             Header.SEGMENT_COUNT: len(self._segments),
-            Header.CALLS: address(self.calls),
+            Header.ROWS: address(self._rows),
+            Header.PHASES: address(self._phases),
+            Header.CLAIMS: address(self._claims),
+            Header.WORDS: address(self._team),
+            Header.SPIN: pool.spin_between_phases(threads),
             Header.COUNTERS: address(self._counters),
             Header.COUNTER_COUNT: sum(counts),
             Header.THREADS: threads,
@@ -325,14 +358,32 @@ class _Instance:
             Header.PATCH_COUNT: len(self._patches),
             Header.LIMITS: address(self._limits),
             Header.LIMIT_COUNT: len(self._limits),
-            Header.TICKS: _SIGNAL_TICKS.get(platform.machine(), 2**24),
+            Header.TICKS: words.TICKS,
         }.items():
             self.words[word] = value
         self.enter = _method(self.words)
+        if threads > 1:
+            self.words[Header.POOL] = pool.helpers_for(threads)
+            weakref.finalize(self, pool.wait_until_left, address(self.words)).atexit = False
+
+    def ends(self) -> np.ndarray:
+        """When each call ended, as the clock of `Header.STARTED` shows it."""
+        last = np.unique(self._calls[::-1], return_index=True)[1]
+        return self._rows[len(self._rows) - 1 - last, RowWord.ENDED]
 
     def fill(self, byte: int) -> None:
         for memory in self._memory:
             memory[:] = byte
+
+
+def _table(rows: Sequence[tuple[int, ...]], words: int) -> np.ndarray:
+    return np.array(rows, np.int64).reshape(-1, words)
+
+
+def _starts(rows: Sequence[Row], phases: Sequence[Phase], calls: int) -> dict[int, int]:
+    """The phases that calls begin, and the one behind the last."""
+    found = {rows[p.first].call: i for i, p in reversed(list(enumerate(phases)))}
+    return {**found, calls: len(phases)}
 
 
 def _list(buffer: Buffer, rows: int) -> np.ndarray:
@@ -342,28 +393,16 @@ def _list(buffer: Buffer, rows: int) -> np.ndarray:
     return words
 
 
-def _target(call: Call) -> int:
-    """Where a jump leads to; 0 for kernels."""
-    return call.kernel.target if isinstance(call.kernel, Jump) else 0
-
-
-def _flags(call: Call) -> int:
-    if isinstance(call.kernel, Jump):
-        return team.JUMPS | (0 if call.kernel.conditional else team.ALWAYS)
-    alone = team.ON_MASTER if kind_of(call) == team.ALONE else 0
-    return alone | (team.NEEDS_BARRIER if call.barrier else 0)
-
-
 def _takes_long(calls: Sequence[Call]) -> bool:
-    return len(calls) > _HOLDS_GIL or any(kind_of(c) != team.ALONE for c in calls)
+    return len(calls) > _HOLDS_GIL or any(kind_of(c) != words.ALONE for c in calls)
 
 
 def _functions(calls: Sequence[Call]) -> list[int]:
     """The kernels' addresses; 0 for foreign calls, which are bound per instance."""
     found: dict[Any, int] = {}
-    for kind in (team.TEAM, team.ALONE):
+    for kind in (words.TEAM, words.ALONE):
         specs = list(dict.fromkeys(c.kernel for c in calls if kind_of(c) == kind))
-        found.update(zip(specs, native.addresses(specs, serial=kind == team.ALONE), strict=True))
+        found.update(zip(specs, native.addresses(specs, serial=kind == words.ALONE), strict=True))
     return [found.get(c.kernel, 0) for c in calls]
 
 
@@ -482,7 +521,7 @@ def _definition() -> _MethodDef:
         "Py_IncRef",
     ):
         native.define(name, getattr(ctypes.pythonapi, name))
-    (function,) = native.link({"driver": lambda symbol: team.driver_text(symbol, host())})
+    (function,) = native.link({"driver": lambda symbol: entry.driver_text(symbol, host())})
     return _MethodDef(b"run", function, _FASTCALL, None)
 
 
@@ -503,14 +542,14 @@ def _check_layout() -> None:
     def field(offset: int, type: Any) -> int:
         return type.from_address(id(probe) + offset).value
 
-    shape = field(team.SHAPE_FIELD, ctypes.c_void_p)
+    shape = field(entry.SHAPE_FIELD, ctypes.c_void_p)
     found = (
-        field(team.TYPE_FIELD, ctypes.c_void_p) == id(np.ndarray)
-        and field(team.DATA_FIELD, ctypes.c_void_p) == probe.ctypes.data
-        and field(team.NDIM_FIELD, ctypes.c_int) == 2
+        field(entry.TYPE_FIELD, ctypes.c_void_p) == id(np.ndarray)
+        and field(entry.DATA_FIELD, ctypes.c_void_p) == probe.ctypes.data
+        and field(entry.NDIM_FIELD, ctypes.c_int) == 2
         and list((ctypes.c_int64 * 2).from_address(shape)) == [3, 5]
-        and field(team.DTYPE_FIELD, ctypes.c_void_p) == id(probe.dtype)
-        and field(team.FLAGS_FIELD, ctypes.c_int) & 0x501 == 0x501
+        and field(entry.DTYPE_FIELD, ctypes.c_void_p) == id(probe.dtype)
+        and field(entry.FLAGS_FIELD, ctypes.c_int) & 0x501 == 0x501
     )
     if not found:
         raise RuntimeError("compiled clusters don't know this Python's or NumPy's memory layout")

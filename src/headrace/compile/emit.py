@@ -417,10 +417,39 @@ class Function(Control):
         self._entry.append(f"  {name} = alloca {type}, i64 {count}, align {align}")
         return Reg(name, PTR)
 
-    def atomic_add(self, pointer: Reg, value: Operand, index: Operand = 0) -> Reg:
-        """Add to an i64 in memory, atomically; returns what was there before."""
+    # -- Words that several threads use: i64 -----------------------------------------------------
+
+    def atomic_add(
+        self, pointer: Reg, value: Operand, index: Operand = 0, order: str = "monotonic"
+    ) -> Reg:
+        """Add to a word; returns what was there before."""
         at = self.offset(pointer, index, I64)
-        return self._new(f"atomicrmw add ptr {at.text}, {self.reg(value)} monotonic, align 8", I64)
+        return self._new(f"atomicrmw add ptr {at.text}, {self.reg(value)} {order}, align 8", I64)
+
+    def atomic_load(self, pointer: Reg, index: Operand = 0, order: str = "acquire") -> Reg:
+        at = self.offset(pointer, index, I64)
+        return self._new(f"load atomic i64, ptr {at.text} {order}, align 8", I64)
+
+    def atomic_store(
+        self, value: Operand, pointer: Reg, index: Operand = 0, order: str = "release"
+    ) -> None:
+        at = self.offset(pointer, index, I64)
+        self._lines.append(f"  store atomic {self.reg(value)}, ptr {at.text} {order}, align 8")
+
+    def compare_exchange(
+        self, pointer: Reg, old: Reg, new: Reg, index: Operand = 0, order: str = "monotonic"
+    ) -> Reg:
+        """Write `new` to a word that is `old`; returns whether it was."""
+        at = self.offset(pointer, index, I64)
+        text = f"cmpxchg ptr {at.text}, {old}, {new} {order} monotonic, align 8"
+        return self._new(f"extractvalue {{ i64, i1 }} {self._new(text, I64).text}, 1", I1)
+
+    def relax(self) -> None:
+        """Tell the processor that this thread spins."""
+        if self.target.triple.startswith("x86"):
+            self.call("llvm.x86.sse2.pause", VOID)
+        elif self.target.triple.startswith("aarch64"):
+            self.call("llvm.aarch64.hint", VOID, self.const(1, I32))
 
     # -- Calls -----------------------------------------------------------------------------------
 

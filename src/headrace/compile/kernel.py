@@ -6,14 +6,20 @@ types, what is fused into it. Its repr is its identity (kernels are shared and c
     arguments            names of the buffers it works on, in order; "x", "out:y", "inout:w"
     fills                those inout arguments, if any, of which it writes a part and reads nothing
     counters             how many task counters it uses (0 if its work is divided statically)
+    meetings             how often its team meets while it runs; 0 if it doesn't say
     scratch(threads)     bytes of working memory that it needs while it runs, for all threads
     emit(team)           writes the body
 
-All threads of a team run the same function, `void kernel(ptr args, i64 thread, i64 threads)`, where
-args is an array of addresses: the arguments, then scratch, then counters. They share the work by
-`team.share` (static) or `team.claim` (from a counter), and meet at `team.barrier()`. The driver
-puts a barrier between kernels, zeroes the counters before a step, and runs the kernel with one
-thread where there is no OpenMP. Kernels never allocate, never fail and never look at global state.
+A kernel's work has as many shares as a team has threads. All are done by the same function, `void
+kernel(ptr args, i64 thread, i64 threads, i64 meeting)`, where args is an array of addresses: the
+arguments, then scratch, then counters. Shares divide the work by `team.share` (static) or
+`team.claim` (from a counter). A kernel with meetings is called once more for each of them: what is
+written in `team.after(1, ...)` runs when all shares of `team.after(0, ...)` are done. Any thread
+may run any share, several of them one after the other: the results don't depend on it. The driver
+waits between kernels, zeroes the counters before a step, and runs the kernel with one share where
+there is no OpenMP. Kernels never allocate, never fail and never look at global state.
+
+The function of a *serial* kernel takes no meeting: its one share does all at once.
 """
 
 from __future__ import annotations
@@ -24,10 +30,9 @@ from typing import Any, Protocol
 from headrace.compile.emit import I64, PTR, VOID, Function, Module, Operand, Reg, Type
 from headrace.devices.target import Target
 
-__all__ = ["COUNTER_STRIDE", "BARRIER", "Kernel", "Team", "generate"]
+__all__ = ["COUNTER_STRIDE", "Kernel", "Team", "generate", "meetings_of"]
 
 COUNTER_STRIDE = 8  # in i64: one cache line each
-BARRIER = "headrace_barrier"
 
 
 class Kernel(Protocol):
@@ -44,16 +49,26 @@ class Kernel(Protocol):
     def emit(self, team: Team) -> None: ...
 
 
-class Team:
-    """The body of a kernel while it's written: its function, arguments and threads."""
+def meetings_of(spec: Any) -> int:
+    """How often the team meets while it runs a kernel."""
+    return getattr(spec, "meetings", 0)
 
-    def __init__(self, function: Function, names: tuple[str, ...], serial: bool) -> None:
+
+class Team:
+    """The body of a kernel while it's written: its function, arguments and threads. `thread` is the
+    number of the share that is worked on, whichever thread does it.
+    """
+
+    def __init__(
+        self, function: Function, names: tuple[str, ...], serial: bool, meetings: int = 0
+    ) -> None:
         self.f = f = function
         self.target = function.target
         self.serial = serial
-        table, thread, threads = f.parameters
-        self.thread: Operand = 0 if serial else thread
-        self.threads: Operand = 1 if serial else threads
+        self.meetings = meetings
+        table = f.parameters[0]
+        self.thread: Operand = 0 if serial else f.parameters[1]
+        self.threads: Operand = 1 if serial else f.parameters[2]
         self.args = [f.load(PTR, table, i) for i in range(len(names))]
         self.scratch = f.load(PTR, table, len(names))
         self.counters = f.load(PTR, table, len(names) + 1)
@@ -62,10 +77,17 @@ class Team:
         """Begin an internal function of this kernel's module."""
         return self.f.module.function(f"{self.f.name}_{name}", parameters, result)
 
-    def barrier(self) -> None:
-        """Wait until all threads of the team are here."""
-        if not self.serial:
-            self.f.call(BARRIER, VOID)
+    def after(self, meeting: Operand, body: Callable[[], Any]) -> None:
+        """Write what begins when all shares have done what comes before that meeting; 0: at once.
+        Code outside of `after` runs each time that the kernel is called: it may compute addresses,
+        and read what no share has changed by then.
+        """
+        if isinstance(meeting, int) and meeting > self.meetings:
+            raise ValueError(f"{self.f.name} says that its team meets {self.meetings} times")
+        if self.serial or not self.meetings:
+            body()
+            return
+        self.f.when(self.f.icmp("eq", self.f.parameters[3], meeting), body)
 
     def share(self, count: Operand, align: int = 1) -> tuple[Operand, Operand]:
         """This thread's part [start, stop) of `count` units, in multiples of `align`."""
@@ -96,7 +118,8 @@ class Team:
 def generate(spec: Kernel, symbol: str, target: Target, *, serial: bool = False) -> str:
     """The module with `spec` as an external function `symbol`."""
     module = Module(target)
-    f = module.function(symbol, [PTR, I64, I64], internal=False)
-    spec.emit(Team(f, spec.arguments, serial))
+    parameters = [PTR, I64, I64] if serial else [PTR, I64, I64, I64]
+    f = module.function(symbol, parameters, internal=False)
+    spec.emit(Team(f, spec.arguments, serial, meetings_of(spec)))
     f.finish()
     return str(module)

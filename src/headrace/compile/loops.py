@@ -363,10 +363,11 @@ def _check(s: Statement, scope: _Scope, buffers: Mapping[str, object]) -> _Scope
         return _Scope(scope.values, scope.totals, scope.variables | {s.variable}, scope.kinds)
     elif isinstance(s, Total):
         return _Scope(scope.values, {**scope.totals, s.name: s}, scope.variables, scope.kinds)
-    elif isinstance(s, Barrier | Call):
+    elif isinstance(s, Barrier):
+        _require(not scope.kinds, "the team can't meet inside a loop")
+    elif isinstance(s, Call):
         _require("parallel" not in scope.kinds, "the team can't meet inside a parallel loop")
-        if isinstance(s, Call):
-            _known(s.buffers, buffers, "buffer")
+        _known(s.buffers, buffers, "buffer")
     else:
         return _check_value(s, scope, buffers)
     return scope

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from headrace.compile import cache
-from headrace.compile.kernel import BARRIER, COUNTER_STRIDE, Kernel, generate
+from headrace.compile.kernel import COUNTER_STRIDE, Kernel, generate, meetings_of
 from headrace.core.config import settings
 from headrace.core.locks import RLock
 from headrace.core.progress import counted
@@ -47,7 +47,7 @@ _log = logging.getLogger("headrace")
 _lock = RLock()
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
@@ -92,10 +92,9 @@ def _llvm() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     found = openmp.library()
-    define("GOMP_parallel", found.GOMP_parallel if found else _nothing, llvm)
-    define(BARRIER, found.GOMP_barrier if found else _nothing, llvm)
-    for name in ("omp_get_thread_num", "omp_get_num_threads"):
+    for name in ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
         define(name, getattr(found, name) if found else _nothing, llvm)
+    define("syscall", ctypes.CDLL(None).syscall, llvm)
     return llvm
 
 
@@ -275,14 +274,16 @@ def code_size(spec: Kernel, *, serial: bool = False) -> int:
 
 
 def run_team(function: int, pointers: Sequence[int]) -> None:
-    """Run a kernel by its address on a table of pointers, with all threads that there are."""
+    """Run a kernel without meetings by its address on a table of pointers, with all threads that
+    there are.
+    """
     table = (ctypes.c_uint64 * len(pointers))(*pointers)
     found = openmp.library()
     if found is None:
-        _KERNEL(function)(ctypes.addressof(table), 0, 1)
+        _KERNEL(function)(ctypes.addressof(table), 0, 1, 0)
         return
     (body,) = link({"team body": _team_body})
-    data = (ctypes.c_uint64 * 2)(function, ctypes.addressof(table))
+    data = (ctypes.c_uint64 * 3)(function, ctypes.addressof(table), 1)
     found.GOMP_parallel(ctypes.c_void_p(body), data, openmp.thread_count(), 0)
 
 
@@ -300,18 +301,19 @@ def prepared_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2
     scratch = aligned(max(64, spec.scratch(threads)))
     counters = np.zeros(max(1, spec.counters) * COUNTER_STRIDE, np.int64)
     table = np.array([a.ctypes.data for a in (*arrays, scratch, counters)], np.uint64)
-    kernel = _KERNEL(address)
+    kernel, meetings = _KERNEL(address), meetings_of(spec)
     found = openmp.library() if threads > 1 else None
     if found is None:
 
         def run_alone() -> None:
             counters[:] = 0
-            kernel(table.ctypes.data, 0, 1)
+            for meeting in range(meetings + 1):
+                kernel(table.ctypes.data, 0, 1, meeting)
 
         run_alone.keep = (arrays, scratch)  # type: ignore[attr-defined]
         return run_alone
     (body,) = link({"team body": _team_body})
-    data = np.array([address, table.ctypes.data], np.uint64)
+    data = np.array([address, table.ctypes.data, meetings + 1], np.uint64)
 
     def run() -> None:
         counters[:] = 0
@@ -322,15 +324,22 @@ def prepared_kernel(spec: Kernel, arrays: Sequence[np.ndarray], threads: int = 2
 
 
 def _team_body(symbol: str) -> str:
-    """What each thread of a parallel region runs: the kernel at data[0] with arguments data[1]."""
-    from headrace.compile.emit import I32, I64, PTR, VOID, Module
+    """What each thread of a parallel region runs: the kernel at data[0] with arguments data[1], in
+    as many parts as data[2] says, with a barrier between them.
+    """
+    from headrace.compile.emit import I32, I64, PTR, VOID, Module, Reg
 
     module = Module(host())
     f = module.function(symbol, [PTR], internal=False)
     kernel, table = (f.load(PTR, f.parameters[0], i) for i in range(2))
     thread = f.convert("sext", f.call("omp_get_thread_num", I32), I64)
     threads = f.convert("sext", f.call("omp_get_num_threads", I32), I64)
-    f.call_pointer(kernel, VOID, table, thread, threads)
+
+    def part(meeting: Reg) -> None:
+        f.when(f.icmp("ne", meeting, 0), lambda: f.call("GOMP_barrier", VOID))
+        f.call_pointer(kernel, VOID, table, thread, threads, meeting)
+
+    f.loop(0, f.load(I64, f.parameters[0], 2), part)
     f.finish()
     return str(module)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from headrace.compile.combine import Combine, combine_of
 from headrace.compile.emit import I32, I64, PTR, VOID, Operand, Reg
@@ -59,7 +60,19 @@ Value = tuple[Reg, ...]
 def generate_loops(team: Team, program: Body, buffers: Mapping[str, Reg]) -> None:
     """Write a program's code; `buffers` are the addresses of its buffers."""
     verify(program, buffers)
-    _Generator(team, buffers).run(program)
+    generator = _Generator(team, buffers)
+    for meeting, part in enumerate(_between_barriers(program)):
+        team.after(meeting, partial(generator.run, part))
+
+
+def _between_barriers(program: Body) -> list[Body]:
+    parts: list[list[Statement]] = [[]]
+    for statement in program:
+        if isinstance(statement, Barrier):
+            parts.append([])
+        else:
+            parts[-1].append(statement)
+    return [tuple(p) for p in parts]
 
 
 @dataclass(frozen=True)
@@ -524,9 +537,6 @@ class _Generator:
             f.store(self.buffers[name], table, i)
         f.call(s.symbol, VOID, table, f.reg(self.team.thread), f.reg(self.team.threads))
 
-    def barrier(self, _: Barrier) -> None:
-        self.team.barrier()
-
 
 _WRITERS: dict[type, Callable[[_Generator, Statement], None]] = {
     Load: _Generator.load, Compute: _Generator.compute, Store: _Generator.store,
@@ -534,5 +544,5 @@ _WRITERS: dict[type, Callable[[_Generator, Statement], None]] = {
     Split: _Generator.split, Position: _Generator.position,
     Total: _Generator.total, Accumulate: _Generator.accumulate, Merge: _Generator.merge,
     Fold: _Generator.fold, Take: _Generator.take, For: _Generator.loop, If: _Generator.branch,
-    While: _Generator.repeat, Call: _Generator.call, Barrier: _Generator.barrier,
+    While: _Generator.repeat, Call: _Generator.call,
 }  # type: ignore[dict-item]  # fmt: skip

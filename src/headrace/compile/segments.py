@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from headrace.compile import team
+from headrace.compile import words
 from headrace.compile.foreign import is_foreign
 from headrace.compile.plan import Call, Jump
 
@@ -23,11 +23,11 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
     kinds = [kind_of(c) for c in calls]
     jumps: dict[int, int] = {}
     for first, end in _spans(calls):
-        if team.FOREIGN in kinds[first:end]:
-            own = (i for i in range(first, end) if kinds[i] == team.JUMP)
+        if words.FOREIGN in kinds[first:end]:
+            own = (i for i in range(first, end) if kinds[i] == words.JUMP)
             jumps.update({i: calls[i].kernel.target for i in own})
         else:
-            kind = team.TEAM if team.TEAM in kinds[first:end] else team.ALONE
+            kind = words.TEAM if words.TEAM in kinds[first:end] else words.ALONE
             kinds[first:end] = [kind] * (end - first)
     cuts = sorted({0, len(calls), *jumps, *(i + 1 for i in jumps), *jumps.values()})
     result: list[tuple[int, int, int]] = []
@@ -35,18 +35,18 @@ def segments(calls: Sequence[Call]) -> list[tuple[int, int, int]]:
     for first, end in pairwise(cuts):
         numbers[first] = len(result)
         if first in jumps:
-            result.append((team.JUMP, first, jumps[first]))
+            result.append((words.JUMP, first, jumps[first]))
         else:
             result += _runs(kinds, first, end)
     numbers[len(calls)] = len(result)
-    return [(k, a, numbers[b] if k == team.JUMP else b) for k, a, b in result]
+    return [(k, a, numbers[b] if k == words.JUMP else b) for k, a, b in result]
 
 
 def _spans(calls: Sequence[Call]) -> list[tuple[int, int]]:
     """What the calls jump over, back or ahead, as ranges that don't overlap."""
     found: list[tuple[int, int]] = []
     for i, call in enumerate(calls):
-        if kind_of(call) == team.JUMP:
+        if kind_of(call) == words.JUMP:
             target = call.kernel.target
             found.append((min(i, target), max(i + 1, target)))
     merged: list[tuple[int, int]] = []
@@ -67,19 +67,19 @@ def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, i
             result.append((kind, first, end))
 
     while first < stop:
-        foreign = kinds[first] == team.FOREIGN
+        foreign = kinds[first] == words.FOREIGN
         end = first
-        while end < stop and (kinds[end] == team.FOREIGN) == foreign:
+        while end < stop and (kinds[end] == words.FOREIGN) == foreign:
             end += 1
-        large = [i for i in range(first, end) if kinds[i] == team.TEAM]
+        large = [i for i in range(first, end) if kinds[i] == words.TEAM]
         if foreign:
-            add(team.FOREIGN, first, end)
+            add(words.FOREIGN, first, end)
         elif large:
-            add(team.ALONE, first, large[0])
-            add(team.TEAM, large[0], large[-1] + 1)
-            add(team.ALONE, large[-1] + 1, end)
+            add(words.ALONE, first, large[0])
+            add(words.TEAM, large[0], large[-1] + 1)
+            add(words.ALONE, large[-1] + 1, end)
         else:
-            add(team.ALONE, first, end)
+            add(words.ALONE, first, end)
         first = end
     return result
 
@@ -87,7 +87,7 @@ def _runs(kinds: Sequence[int], first: int, stop: int) -> list[tuple[int, int, i
 def kind_of(call: Call) -> int:
     """Who runs a call: a team, one thread alone, another library, or nobody (a jump)."""
     if isinstance(call.kernel, Jump):
-        return team.JUMP
+        return words.JUMP
     if is_foreign(call.kernel):
-        return team.FOREIGN
-    return team.ALONE if getattr(call.kernel, "small", False) else team.TEAM
+        return words.FOREIGN
+    return words.ALONE if getattr(call.kernel, "small", False) else words.TEAM

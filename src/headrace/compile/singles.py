@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 import numpy as np
 
 from headrace.compile import native
-from headrace.compile.kernel import Kernel
+from headrace.compile.kernel import Kernel, meetings_of
 from headrace.compile.kernels.factors import PANEL, Cholesky, Inverse
 from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
@@ -182,7 +182,7 @@ def _runner(spec: Kernel) -> Callable[..., None]:
     """The function that runs a kernel on contiguous arrays, whatever their sizes."""
     (function,) = native.addresses([spec])
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
-    assert not spec.counters
+    assert not spec.counters and not meetings_of(spec)
 
     def run(*arrays: np.ndarray) -> None:
         rest = ctypes.addressof(none)

@@ -1,454 +1,363 @@
-"""The native driver: generated code that walks a cluster's calls. In: a target. Out: a module.
+"""A team of threads that share the phases of a step. In: a module. Out: its functions for that.
 
-One function serves all clusters: `enter`, a Python method (METH_FASTCALL) whose arguments are the
-arrays of a step and whose `self` is an array of words, the *header* of an instance of a cluster
-(see `Header`). It checks each array against what the plan expects, puts the arrays' addresses
-where the kernels look for them, lets go of the GIL if the header says so, and runs the calls:
+**Work is claimed, not owned.** Each row of a phase has as many shares as there are threads (one, if
+it's small), whoever runs them. A thread claims its own shares, so that it finds in its caches what
+it wrote there, and then those that nobody has claimed yet: a thread that the system doesn't let run
+holds nobody up unless it was stopped amid a share. Whoever finishes the last share of a phase goes
+on to the next phase that is to be shared: it runs small phases, follows jumps, sees whether the
+step must end, and publishes what it came to. All that steers a step is thus done by one thread at a
+time, and a thread that comes late joins the phase that is current.
 
-    segment of kind TEAM      in one parallel region: all threads walk the segment's calls and meet
-                              at a barrier before each call that asks for one
-    segment of kind ALONE     small kernels, by the calling thread, without a region
-    segment of kind FOREIGN   `i64 f(user, args)` by the calling thread; other than 0 is a failure
-    segment of kind JUMP      go on at another segment
+The word CURRENT says which that is. It's a *ticket*: a turn, which only grows, and the phase. A
+share is claimed by writing the ticket to its word in a table; one that already has it, or a later
+one, is taken. So nothing is ever reset, and a thread that comes with an old ticket gets nothing.
 
-A jump may also stand among the calls of a segment: then all threads follow it, together. If it has
-a flag, it's followed only when that is 0; task counters begin anew, for loops; a fault ends all.
-
-It returns None; or a number, the status of a step that did not end (a refused array is FIRST_ARRAY
-plus its position, OUTSIDE an index that is none, a foreign call's failure the negative number that
-it returned); or an exception that a signal's handler raised.
-
-Between calls the calling thread looks at the cancel word and, now and then, lets Python handle its
-signals: Ctrl-C stops a step of many seconds at the next call. What stops it is written as the
-number of the first call that is not to be run: a slow thread that reads it one call too early must
-still go on to the barrier where the others wait.
+**Helpers come if they can.** A step is over when its work is, not when all threads know of it. The
+calling thread rings a bell and begins; helpers, threads of a pool that all clusters have in common,
+join it when they run. There is one pool: while one step has it, steps on other threads do all of
+their shares themselves. A helper says which instance it looks at before it does, and only then
+sees whether that still is the one to help: so an instance that nobody looks at can be freed.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-from headrace.compile.emit import I1, I8, I32, I64, PTR, VOID, Function, Module, Reg, Type
-from headrace.compile.kernel import BARRIER, COUNTER_STRIDE
+from headrace.compile.emit import I1, I32, I64, PTR, VOID, Function, Module, Reg
+from headrace.compile.words import (
+    IDLE,
+    LINE,
+    PHASE_BITS,
+    Header,
+    HelperWord,
+    How,
+    PhaseWord,
+    PoolWord,
+    RowWord,
+    TeamWord,
+    begin_anew,
+    clock,
+    get,
+    get_pointer,
+    is_stopped,
+    is_taken,
+    phase_at,
+    phase_of,
+    put,
+    row_at,
+    rows_of,
+    run_share,
+    stop_if_asked,
+)
 from headrace.devices.target import Target
 
-__all__ = [
-    "ALONE",
-    "ALWAYS",
-    "CALL_WORDS",
-    "CANCELLED",
-    "FAULTED",
-    "FIRST_ARRAY",
-    "FOREIGN",
-    "JUMP",
-    "JUMPS",
-    "NEEDS_BARRIER",
-    "ON_MASTER",
-    "OUTSIDE",
-    "TEAM",
-    "Header",
-    "driver_text",
-]
+__all__ = ["Team", "helper_text"]
+
+# Linux: the number of the system call, by architecture, and what it's asked for.
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_WAIT, _WAKE = 128, 129  # within this process
+_NAP = 0, 100_000_000  # seconds and nanoseconds after which a sleeper looks around
+# A helper that spun in vain spins for a fraction of that time, the next so many times.
+_SHORTER, _REST = 16, 32
 
 
-class Header(IntEnum):
-    """Words at the head of an instance. Tables are addresses of further words."""
+class Team:
+    """The functions of a module by which threads run phases.
 
-    SEGMENTS = 0  # table of (kind, first call, end; for a jump the segment that it leads to)
-    SEGMENT_COUNT = 1
-    CALLS = 2  # table of (function, address of its argument table, flags, user, time of its end)
-    COUNTERS = 3  # the kernels' task counters, zeroed before a step
-    COUNTER_COUNT = 4
-    THREADS = 5
-    RELEASE = 6  # whether to let go of the GIL
-    CANCEL = 7  # address of a word that stops the step when it is not 0
-    NONE = 8  # address of None
-    ARRAY_TYPE = 9  # address of numpy.ndarray
-    ARRAYS = 10  # table of (dtype's address, number of elements, flags) that arrays must have
-    ARRAY_COUNT = 11
-    PATCHES = 12  # table of (array's position, address of the word that takes its address)
-    PATCH_COUNT = 13
-    TICKS = 14  # how many ticks of the clock between two looks at signals
-    # Written by the driver:
-    FIRST = 15  # the running segment's calls
-    END = 16
-    STOP = 17  # the first call that is not to be run
-    STATUS = 18
-    LOOKED = 19  # when signals were last looked at
-    STATE = 20  # Python's thread state while the GIL is released, else 0
-    STARTED = 21  # when the step began
-    # Set by whoever profiles:
-    TIMED = 22  # whether to note when each call ended
-    ZERO = 23  # a word that stays 0: what CANCEL points to by default
-    FAULT = 24  # address of a word that kernels set when something is wrong
-    LIMITS = 25  # table of (array's position, bytes of an element, elements, limit): of indices
-    LIMIT_COUNT = 26
-    SIZE = 27
+    look(header)                 on the calling thread, which alone may, let Python handle signals
+                                 if it's time to
+    go_on(header, phase, thread, by_one)
+                                 from a phase on, run what one thread runs: small phases, or all of
+                                 them (`by_one`), and jumps; returns the first phase for the team,
+                                 or IDLE if there is none or the step was stopped
+    work(header, phase)          on the calling thread, run the segment from a phase on, with help
+    walk(header, thread)         run shares until there are no more phases
+    wait(word, value, spin, nap)
+                                 until a word has another value
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self.look = self._look()
+        self.go_on = self._go_on()
+        self._wake = self._write_wake()
+        self.wait = self._write_wait()
+        self._publish = self._write_publish()
+        self._run_shares = self._write_run_shares()
+        self.walk = self._walk()
+        self.work = self._work()
+
+    def _look(self) -> Function:
+        f = self._module.function("look", [PTR], noalias=False)
+        (header,) = f.parameters
+        now = clock(f)
+
+        def look_at_signals() -> None:
+            put(f, header, Header.LOOKED, now)
+            f.call("PyEval_RestoreThread", VOID, get_pointer(f, header, Header.STATE))
+            raised = f.call("PyErr_CheckSignals", I32)
+            f.store(f.call("PyEval_SaveThread", PTR), header, int(Header.STATE))
+            f.when(f.icmp("ne", raised, 0), lambda: f.atomic_store(1, header, Header.RAISED))
+
+        since = f.wrapping("sub", now, get(f, header, Header.LOOKED))
+        due = f.icmp("ugt", since, get(f, header, Header.TICKS))
+        released = f.icmp("ne", get(f, header, Header.STATE), 0)
+        calm = f.icmp("eq", get(f, header, Header.RAISED), 0)
+        f.when(f.and_(due, f.and_(released, calm)), look_at_signals)
+        return f.finish()
+
+    # -- Steering: by one thread at a time -------------------------------------------------------
+
+    def _go_on(self) -> Function:
+        f = self._module.function("go_on", [PTR, I64, I64, I64], I64, noalias=False)
+        header, start, thread, by_one = f.parameters
+        is_caller = f.icmp("eq", thread, 0)
+        is_one = f.icmp("ne", by_one, 0)
+        end = get(f, header, Header.END)
+        no, yes = f.const(0, I1), f.const(1, I1)
+
+        def pause(phase: Reg) -> None:
+            f.when(is_caller, lambda: f.call_function(self.look, header))
+            stop_if_asked(f, header, phase)
+
+        def work(number: Reg, phase: Reg, how: Reg) -> list[Reg]:
+            """The phase that this thread comes to, and whether it stays there."""
+            is_small = f.icmp("eq", how, How.SMALL)
+            # Whoever runs small phases has no time to look around.
+            f.when(f.xor(is_small, yes), lambda: pause(number))
+            return f.when(
+                is_stopped(f, header),
+                lambda: [end, yes],
+                lambda: f.when(
+                    f.or_(is_small, is_one), lambda: finish(number, phase), lambda: [number, yes]
+                ),
+            )
+
+        def finish(number: Reg, phase: Reg) -> list[Reg]:
+            first, last = rows_of(f, phase)
+            f.loop(first, last, lambda i: run_share(f, header, row_at(f, header, i), 0, 1))
+            return [f.add(number, 1), no]
+
+        def jump(number: Reg, phase: Reg, how: Reg) -> list[Reg]:
+            pause(number)
+            taken = is_taken(f, row_at(f, header, f.load(I64, phase, PhaseWord.FIRST)), how)
+            begin_anew(f, header)
+            following = f.select(taken, f.load(I64, phase, PhaseWord.TARGET), f.add(number, 1))
+            return [f.select(is_stopped(f, header), end, following), no]
+
+        def visit(number: Reg, _: Reg) -> list[Reg]:
+            phase = phase_at(f, header, number)
+            how = f.load(I64, phase, PhaseWord.HOW)
+            return f.when(
+                f.icmp("sge", how, How.UNLESS),
+                lambda: jump(number, phase, how),
+                lambda: work(number, phase, how),
+            )
+
+        def goes_on(number: Reg, stays: Reg) -> Reg:
+            return f.and_(f.icmp("slt", number, end), f.icmp("eq", stays, no))
+
+        number, _ = f.repeat(goes_on, visit, [start, no])
+        return f.finish(f.select(f.icmp("slt", number, end), number, IDLE))
+
+    def _write_publish(self) -> Function:
+        """publish(header, phase): make a phase, or IDLE, what is current."""
+        f = self._module.function("publish", [PTR, I64], noalias=False)
+        header, phase = f.parameters
+        words = get_pointer(f, header, Header.WORDS)
+
+        def expect() -> None:
+            shares = f.load(I64, phase_at(f, header, phase), PhaseWord.SHARES)
+            f.atomic_store(shares, words, TeamWord.LEFT, "monotonic")
+
+        f.when(f.icmp("ne", phase, IDLE), expect)
+        ticket = f.atomic_load(words, TeamWord.CURRENT, "monotonic")
+        turn = f.add(f.lshr(ticket, PHASE_BITS), 1)
+        f.call_function(self._wake, words, f.or_(f.shl(turn, PHASE_BITS), phase))
+        return f.finish()
+
+    # -- Waiting ---------------------------------------------------------------------------------
+    # A team's CURRENT and the pool's BELL are words that threads wait on; how many of them sleep
+    # stands a line behind. Whoever is about to sleep counts itself before it looks at the word a
+    # last time, and whoever changes the word does so before it looks at the count.
+
+    def _write_wake(self) -> Function:
+        """wake(word, value): change a word, and wake who sleeps on it."""
+        f = self._module.function("wake", [PTR, I64], noalias=False)
+        word, value = f.parameters
+        f.atomic_store(value, word, 0, "seq_cst")
+        sleepers = f.atomic_load(word, LINE, "seq_cst")
+        f.when(f.icmp("ne", sleepers, 0), lambda: _futex(f, word, _WAKE, f.reg(2**31 - 1)))
+        return f.finish()
+
+    def _write_wait(self) -> Function:
+        """wait(word, value, spin, nap): spin for so many ticks, then sleep, until a word has
+        another value, which is returned; or as long as `nap` says, if that isn't null.
+        """
+        f = self._module.function("wait", [PTR, I64, I64, PTR], I64, noalias=False)
+        word, value, spin, nap = f.parameters
+        start = clock(f)
+
+        def look_again(*_: Reg) -> list[Reg]:
+            f.relax()
+            return [f.wrapping("sub", clock(f), start), f.atomic_load(word)]
+
+        def unchanged(since: Reg, found: Reg) -> Reg:
+            return f.and_(f.icmp("ult", since, spin), f.icmp("eq", found, value))
+
+        def sleep() -> Reg:
+            f.atomic_add(word, 1, LINE, "seq_cst")
+            same = f.icmp("eq", f.atomic_load(word, 0, "seq_cst"), value)
+            f.when(same, lambda: _futex(f, word, _WAIT, value, nap))
+            f.atomic_add(word, -1, LINE, "seq_cst")
+            return f.atomic_load(word)
+
+        _, found = f.repeat(unchanged, look_again, [f.reg(0), f.atomic_load(word)])
+        (found,) = f.when(f.icmp("eq", found, value), sleep, lambda: found)
+        return f.finish(found)
+
+    # -- Work ------------------------------------------------------------------------------------
+
+    def _write_run_shares(self) -> Function:
+        """run_shares(header, ticket, first, end): of the current phase's rows, run those shares
+        whose numbers are in [first, end) and that nobody has claimed. Returns how many these were.
+        """
+        f = self._module.function("run_shares", [PTR, I64, I64, I64], I64, noalias=False)
+        header, ticket, first, end = f.parameters
+        claims = get_pointer(f, header, Header.CLAIMS)
+        threads = get(f, header, Header.THREADS)
+
+        def claim(number: Reg, share: Reg) -> Reg:
+            at = f.offset(claims, f.add(f.mul(number, threads), share), I64)
+            before = f.atomic_load(at, 0, "monotonic")
+            return f.when(
+                f.icmp("slt", before, ticket),
+                lambda: f.compare_exchange(at, before, ticket),
+                lambda: f.const(0, I1),
+            )[0]
+
+        def visit_row(number: Reg, done: Reg) -> list[Reg]:
+            row = row_at(f, header, number)
+            shares = f.load(I64, row, RowWord.SHARES)
+
+            def visit(share: Reg, done: Reg) -> list[Reg]:
+                is_ours = claim(number, share)
+                f.when(is_ours, lambda: run_share(f, header, row, share, shares))
+                return [f.add(done, f.convert("zext", is_ours, I64))]
+
+            return f.loop(first, f.minimum(end, shares), visit, [done])
+
+        phase = phase_at(f, header, phase_of(f, ticket))
+        (done,) = f.loop(*rows_of(f, phase), visit_row, [f.reg(0)])
+        return f.finish(done)
+
+    def _walk(self) -> Function:
+        f = self._module.function("walk", [PTR, I64], noalias=False)
+        header, thread = f.parameters
+        words = get_pointer(f, header, Header.WORDS)
+        threads, spin = get(f, header, Header.THREADS), get(f, header, Header.SPIN)
+        is_caller = f.icmp("eq", thread, 0)
+        behind = f.add(thread, 1)
+        # The caller looks at signals now and then.
+        nap = f.select(is_caller, self._module.data("nap", _NAP, I64), f.const(0, PTR))
+
+        def shares(ticket: Reg, first: Reg | int, end: Reg) -> Reg:
+            return f.call_function(self._run_shares, header, ticket, first, end)
+
+        def finish(done: Reg) -> Reg:
+            """Whether these were the last shares of the phase."""
+
+            def subtract() -> Reg:
+                left = f.atomic_add(words, f.sub(f.reg(0), done), TeamWord.LEFT, "acq_rel")
+                return f.icmp("eq", left, done)
+
+            return f.when(f.icmp("ne", done, 0), subtract, lambda: f.const(0, I1))[0]
+
+        def help_others(ticket: Reg) -> Reg:
+            done = shares(ticket, behind, threads)
+            return finish(f.add(done, shares(ticket, 0, thread)))
+
+        def steer(ticket: Reg) -> None:
+            following = f.add(phase_of(f, ticket), 1)
+            found = f.call_function(self.go_on, header, following, thread, 0)
+            f.call_function(self._publish, header, found)
+
+        def visit(ticket: Reg) -> Reg:
+            is_last = finish(shares(ticket, thread, behind))
+            (is_last,) = f.when(is_last, lambda: f.const(1, I1), lambda: help_others(ticket))
+            f.when(is_last, lambda: steer(ticket))
+            f.when(is_caller, lambda: f.call_function(self.look, header))
+            return f.call_function(self.wait, words, ticket, spin, nap)
+
+        f.repeat(
+            lambda ticket: f.icmp("ne", phase_of(f, ticket), IDLE),
+            visit,
+            [f.atomic_load(words, TeamWord.CURRENT)],
+        )
+        return f.finish()
+
+    def _work(self) -> Function:
+        f = self._module.function("work", [PTR, I64], noalias=False)
+        header, phase = f.parameters
+        f.call_function(self._publish, header, phase)
+        pool = get_pointer(f, header, Header.POOL)
+        nobody, ours = f.reg(0), f.convert("ptrtoint", header, I64)
+        is_ours = f.compare_exchange(pool, nobody, ours, PoolWord.OWNER, "release")
+
+        def ring() -> None:
+            bell = f.atomic_load(pool, PoolWord.BELL, "monotonic")
+            f.call_function(self._wake, pool, f.add(bell, 1))
+
+        f.when(is_ours, ring)
+        f.call_function(self.walk, header, 0)
+        # A helper says what it looks at before it reads this; whoever frees that does the reverse.
+        f.when(is_ours, lambda: f.atomic_store(0, pool, PoolWord.OWNER, "seq_cst"))
+        return f.finish()
 
 
-TEAM, ALONE, FOREIGN, JUMP = range(4)
-# Flags of a call. A jump's `user` is the call that it leads to; ALWAYS: it has no flag to look at.
-NEEDS_BARRIER, ON_MASTER, ALWAYS, JUMPS = 1, 2, 4, 8
-CALL_WORDS = 5
-_FUNCTION, _ARGUMENTS, _FLAGS, _USER, _ENDED = range(CALL_WORDS)
-
-CANCELLED, INTERRUPTED, FAULTED, OUTSIDE = 1, 2, 3, 4  # statuses
-FIRST_ARRAY = 16
-
-_NEVER = 2**62
-
-# CPython's object header and NumPy's array struct, in bytes; `driver` checks them before use.
-TYPE_FIELD, DATA_FIELD, NDIM_FIELD, SHAPE_FIELD, DTYPE_FIELD, FLAGS_FIELD = 8, 16, 24, 32, 56, 64
+def _futex(f: Function, word: Reg, what: int, value: Reg, until: Reg | None = None) -> None:
+    """Sleep while the lower half of a word has a value, or wake so many who do."""
+    number = _FUTEX.get(f.target.triple.partition("-")[0])
+    if number is not None:
+        until = f.const(0, PTR) if until is None else until
+        f.call("syscall", I64, f.reg(number), word, f.reg(what), value, until)
 
 
-def driver_text(symbol: str, target: Target) -> str:
-    """The module whose external function `symbol` is `enter`."""
+def helper_text(symbol: str, target: Target) -> str:
+    """The module whose external function `symbol` is what a helper runs, given its own words: it
+    waits for the bell and works for whoever rang it. It never returns.
+    """
     module = Module(target)
-    pause = _pause(module)
-    walk = _walk(module, pause)
-    step = _step(module, walk, _region(module, walk), pause)
-    _enter(module, symbol, step)
+    team = Team(module)
+    f = module.function(symbol, [PTR], PTR, internal=False, noalias=False)
+    (own,) = f.parameters
+    number, spin = (f.load(I64, own, w) for w in (HelperWord.NUMBER, HelperWord.SPIN))
+    pool = f.load(PTR, own, HelperWord.POOL)
+
+    def owner() -> Reg:
+        return f.atomic_load(pool, PoolWord.OWNER, "seq_cst")
+
+    def enter(address: Reg) -> None:
+        """Work for an instance, which isn't freed while its address stands in INSIDE."""
+        f.atomic_store(address, own, HelperWord.INSIDE, "seq_cst")
+        f.when(f.icmp("eq", owner(), address), lambda: walk(address))
+        f.atomic_store(0, own, HelperWord.INSIDE)
+
+    def walk(address: Reg) -> None:
+        header = f.convert("inttoptr", address, PTR)
+        is_member = f.icmp("slt", number, get(f, header, Header.THREADS))
+        f.when(is_member, lambda: f.call_function(team.walk, header, number))
+
+    def serve(bell: Reg, tired: Reg) -> list[Reg]:
+        found = owner()
+        f.when(f.icmp("ne", found, 0), lambda: enter(found))
+        # To spin in vain takes time from those who ring the bell, if they share a core.
+        is_fresh = f.icmp("eq", tired, 0)
+        while_awake = f.select(is_fresh, spin, f.div(spin, _SHORTER))
+        start = clock(f)
+        rung = f.call_function(team.wait, pool, bell, while_awake, f.const(0, PTR))
+        in_vain = f.icmp("ugt", f.wrapping("sub", clock(f), start), spin)
+        return [rung, f.select(is_fresh, f.select(in_vain, _REST, 0), f.sub(tired, 1))]
+
+    start = [f.atomic_load(pool, PoolWord.BELL), f.reg(0)]
+    f.repeat(lambda *_: f.const(1, I1), serve, start)
+    f.finish(f.const(0, PTR))
     return str(module)
-
-
-def _get(f: Function, header: Reg, word: Header) -> Reg:
-    return f.load(I64, header, int(word))
-
-
-def _get_pointer(f: Function, header: Reg, word: Header) -> Reg:
-    return f.load(PTR, header, int(word))
-
-
-def _set(f: Function, header: Reg, word: Header, value: Reg | int) -> None:
-    f.store(f.reg(value), header, int(word))
-
-
-def _clock(f: Function) -> Reg:
-    """A counter that goes on at a constant rate: x86's and ARM's are readable by anyone."""
-    name = "readcyclecounter" if f.target.triple.startswith("x86") else "readsteadycounter"
-    return f.call(f"llvm.{name}", I64)
-
-
-def _call_record(f: Function, header: Reg, number: Reg) -> Reg:
-    return f.offset(_get_pointer(f, header, Header.CALLS), f.mul(number, CALL_WORDS), I64)
-
-
-def _pause(module: Module) -> Function:
-    """pause(header, next): on the calling thread, see whether the step must stop before `next`."""
-    f = module.function("pause", [PTR, I64], noalias=False)
-    header, following = f.parameters
-
-    def stop(status: int) -> None:
-        _set(f, header, Header.STATUS, status)
-        _set(f, header, Header.STOP, following)
-
-    def look_at_signals() -> None:
-        _set(f, header, Header.LOOKED, now)
-        f.call("PyEval_RestoreThread", VOID, _get_pointer(f, header, Header.STATE))
-        raised = f.call("PyErr_CheckSignals", I32)
-        f.store(f.call("PyEval_SaveThread", PTR), header, int(Header.STATE))
-        f.when(f.icmp("ne", raised, 0), lambda: stop(INTERRUPTED))
-
-    cancel = f.load(I64, _get_pointer(f, header, Header.CANCEL))
-    f.when(f.icmp("ne", cancel, 0), lambda: stop(CANCELLED))
-    now = _clock(f)
-    since = f.wrapping("sub", now, _get(f, header, Header.LOOKED))
-    due = f.icmp("ugt", since, _get(f, header, Header.TICKS))
-    released = f.icmp("ne", _get(f, header, Header.STATE), 0)
-    f.when(f.and_(due, released), look_at_signals)
-    return f.finish()
-
-
-def _walk(module: Module, pause: Function) -> Function:
-    """walk(header, thread, threads): one thread's way through the calls of the running segment."""
-    f = module.function("walk", [PTR, I64, I64], noalias=False)
-    header, thread, threads = f.parameters
-    is_master = f.icmp("eq", thread, 0)
-    has_others = f.icmp("ne", threads, 1)
-    first, end = _get(f, header, Header.FIRST), _get(f, header, Header.END)
-    noting = f.and_(is_master, f.icmp("ne", _get(f, header, Header.TIMED), 0))
-    zero, one = f.reg(0), f.reg(1)
-
-    def meet(number: Reg) -> None:
-        f.when(is_master, lambda: f.call_function(pause, header, number))
-        f.when(has_others, lambda: f.call(BARRIER, VOID))
-
-    def run(call: Reg, small: Reg) -> None:
-        function, arguments = f.load(PTR, call, _FUNCTION), f.load(PTR, call, _ARGUMENTS)
-
-        def by_master() -> None:
-            f.when(is_master, lambda: f.call_pointer(function, VOID, arguments, zero, one))
-
-        def by_all() -> None:
-            f.call_pointer(function, VOID, arguments, thread, threads)
-
-        f.when(small, by_master, by_all)
-        f.when(noting, lambda: f.store(_clock(f), call, _ENDED))
-
-    def jump(number: Reg, call: Reg, flags: Reg) -> Reg:
-        meet(number)
-        taken = _is_taken(f, call, flags)
-        f.when(is_master, lambda: _begin_anew(f, header))
-        f.when(has_others, lambda: f.call(BARRIER, VOID))
-        stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
-        following = f.select(taken, f.load(I64, call, _USER), f.add(number, 1))
-        return f.select(stopped, end, following)
-
-    def visit(number: Reg) -> Reg:
-        call = _call_record(f, header, number)
-        flags = f.load(I64, call, _FLAGS)
-        is_jump = f.icmp("ne", f.and_(flags, JUMPS), 0)
-        return f.when(
-            is_jump, lambda: jump(number, call, flags), lambda: work(number, call, flags)
-        )[0]
-
-    def work(number: Reg, call: Reg, flags: Reg) -> Reg:
-        small = f.icmp("ne", f.and_(flags, ON_MASTER), 0)
-        wanted = f.icmp("ne", f.and_(flags, NEEDS_BARRIER), 0)
-        # One thread that runs small calls has nobody to meet, and no time to look around.
-        wanted = f.and_(wanted, f.or_(has_others, f.xor(small, f.const(1, I1))))
-        f.when(f.and_(wanted, f.icmp("ne", number, first)), lambda: meet(number))
-        going_on = f.icmp("slt", number, _get(f, header, Header.STOP))
-        f.when(going_on, lambda: run(call, small))
-        return f.select(going_on, f.add(number, 1), end)
-
-    f.repeat(lambda number: f.icmp("slt", number, end), visit, [first])
-    return f.finish()
-
-
-def _is_taken(f: Function, call: Reg, flags: Reg) -> Reg:
-    """Whether a jump is to be followed."""
-    always = f.icmp("ne", f.and_(flags, ALWAYS), 0)
-    flag = f.load(I8, f.load(PTR, f.load(PTR, call, _ARGUMENTS), 0))
-    return f.or_(always, f.icmp("eq", flag, f.const(0, I8)))
-
-
-def _begin_anew(f: Function, header: Reg) -> None:
-    """By one thread, between two parts of a loop: reset task counters, and end after a fault."""
-    _reset_counters(f, header)
-
-    def end() -> None:
-        _set(f, header, Header.STATUS, FAULTED)
-        _set(f, header, Header.STOP, 0)
-
-    fault = f.load(I64, _get_pointer(f, header, Header.FAULT))
-    f.when(f.icmp("ne", fault, 0), end)
-
-
-def _reset_counters(f: Function, header: Reg) -> None:
-    counters, zero = _get_pointer(f, header, Header.COUNTERS), f.reg(0)
-    f.loop(
-        0,
-        _get(f, header, Header.COUNTER_COUNT),
-        lambda i: f.store(zero, counters, f.mul(i, COUNTER_STRIDE)),
-    )
-
-
-def _region(module: Module, walk: Function) -> Function:
-    """region(header): what each thread of a parallel region runs."""
-    f = module.function("region", [PTR], noalias=False)
-    thread = f.convert("sext", f.call("omp_get_thread_num", I32), I64)
-    threads = f.convert("sext", f.call("omp_get_num_threads", I32), I64)
-    f.call_function(walk, f.parameters[0], thread, threads)
-    return f.finish()
-
-
-def _step(module: Module, walk: Function, region: Function, pause: Function) -> Function:
-    """step(header): run all segments, on the calling thread and its team."""
-    f = module.function("step", [PTR], noalias=False)
-    (header,) = f.parameters
-    _reset_counters(f, header)
-    now = _clock(f)
-    for word, value in ((Header.STOP, _NEVER), (Header.STATUS, 0)):
-        _set(f, header, word, value)
-    for word in (Header.LOOKED, Header.STARTED):
-        _set(f, header, word, now)
-    threads = _get(f, header, Header.THREADS)
-
-    def call_foreign(first: Reg, end: Reg) -> None:
-        def visit(number: Reg) -> Reg:
-            call = _call_record(f, header, number)
-            user, arguments = f.load(PTR, call, _USER), f.load(PTR, call, _ARGUMENTS)
-            status = f.call_pointer(f.load(PTR, call, _FUNCTION), I64, user, arguments)
-            f.store(_clock(f), call, _ENDED)
-            following = f.add(number, 1)
-            more = f.icmp("ne", following, end)
-            f.when(more, lambda: f.call_function(pause, header, following))
-            f.when(f.icmp("ne", status, 0), lambda: fail(status))
-            return f.select(f.icmp("sle", _get(f, header, Header.STOP), following), end, following)
-
-        def fail(status: Reg) -> None:
-            _set(f, header, Header.STATUS, status)
-            _set(f, header, Header.STOP, 0)
-
-        f.repeat(lambda number: f.icmp("slt", number, end), visit, [first])
-
-    def call_team(kind: Reg) -> None:
-        def open_region() -> None:
-            body = Reg(f"@{region.name}", PTR)
-            count = f.convert("trunc", threads, I32)
-            f.call("GOMP_parallel", VOID, body, header, count, f.reg(0, I32))
-
-        by_team = f.and_(f.icmp("eq", kind, TEAM), f.icmp("sgt", threads, 1))
-        f.when(by_team, open_region, walk_alone)
-
-    def walk_alone() -> None:
-        f.call_function(walk, header, 0, 1)
-
-    def jump(number: Reg, call_number: Reg, target: Reg) -> Reg:
-        call = _call_record(f, header, call_number)
-        taken = _is_taken(f, call, f.load(I64, call, _FLAGS))
-        f.call_function(pause, header, call_number)
-        _begin_anew(f, header)
-        stopped = f.icmp("ne", _get(f, header, Header.STOP), _NEVER)
-        return f.select(stopped, count, f.select(taken, target, f.add(number, 1)))
-
-    def run(number: Reg) -> Reg:
-        row = f.offset(_get_pointer(f, header, Header.SEGMENTS), f.mul(number, 3), I64)
-        kind, first, end = (f.load(I64, row, i) for i in range(3))
-        is_jump = f.icmp("eq", kind, JUMP)
-        return f.when(
-            is_jump, lambda: jump(number, first, end), lambda: work(number, kind, first, end)
-        )[0]
-
-    def work(number: Reg, kind: Reg, first: Reg, end: Reg) -> Reg:
-        _set(f, header, Header.FIRST, first)
-        _set(f, header, Header.END, end)
-        is_foreign = f.icmp("eq", kind, FOREIGN)
-        f.when(is_foreign, lambda: call_foreign(first, end), lambda: call_team(kind))
-        following = f.add(number, 1)
-        # A step that has ended can't be stopped any more.
-        f.when(f.icmp("ne", following, count), lambda: f.call_function(pause, header, end))
-        stopped = f.icmp("sle", _get(f, header, Header.STOP), end)
-        return f.select(stopped, count, following)
-
-    count = _get(f, header, Header.SEGMENT_COUNT)
-    f.repeat(lambda number: f.icmp("slt", number, count), run, [f.reg(0)])
-    return f.finish()
-
-
-def _enter(module: Module, symbol: str, step: Function) -> Function:
-    """enter(self, arrays, count): the method that Python calls."""
-    f = module.function(symbol, [PTR, PTR, I64], PTR, internal=False, noalias=False)
-    itself, arrays, count = f.parameters
-    header = _field(f, PTR, itself, DATA_FIELD)
-    fits = f.icmp("eq", count, _get(f, header, Header.ARRAY_COUNT))
-
-    def number(status: Reg) -> Reg:
-        return f.call("PyLong_FromLongLong", PTR, status)
-
-    def run() -> Reg:
-        (refused,) = _check_arrays(f, header, arrays)
-        (refused,) = f.when(
-            f.icmp("eq", refused, 0),
-            lambda: _check_limits(f, header, arrays),
-            lambda: refused,
-        )
-        return f.when(f.icmp("eq", refused, 0), run_checked, lambda: number(refused))[0]
-
-    def run_checked() -> Reg:
-        _patch(f, header, arrays)
-        release = f.icmp("ne", _get(f, header, Header.RELEASE), 0)
-        f.when(release, run_released, run_holding)
-        status = _get(f, header, Header.STATUS)
-        return f.when(f.icmp("eq", status, 0), none, lambda: failed(status))[0]
-
-    def run_holding() -> None:
-        f.call_function(step, header)
-
-    def run_released() -> None:
-        f.store(f.call("PyEval_SaveThread", PTR), header, int(Header.STATE))
-        f.call_function(step, header)
-        f.call("PyEval_RestoreThread", VOID, _get_pointer(f, header, Header.STATE))
-        _set(f, header, Header.STATE, 0)
-
-    def failed(status: Reg) -> Reg:
-        interrupted = f.icmp("eq", status, INTERRUPTED)
-        return f.when(interrupted, lambda: f.const(0, PTR), lambda: number(status))[0]
-
-    def none() -> Reg:
-        address = _get_pointer(f, header, Header.NONE)
-        f.call("Py_IncRef", VOID, address)
-        return address
-
-    (result,) = f.when(fits, run, lambda: number(f.reg(FIRST_ARRAY)))
-    return f.finish(result)
-
-
-def _field(f: Function, type: Type, pointer: Reg, offset: int) -> Reg:
-    """A field of a C struct, `offset` bytes behind its start."""
-    return f.load(type, pointer, offset * 8 // type.bits)
-
-
-def _check_arrays(f: Function, header: Reg, arrays: Reg) -> list[Reg]:
-    """0, or FIRST_ARRAY plus the position of an array that isn't what the plan expects."""
-    table = _get_pointer(f, header, Header.ARRAYS)
-    array_type = _get(f, header, Header.ARRAY_TYPE)
-    no = f.const(0, I1)
-
-    def fits(array: Reg, row: Reg) -> Reg:
-        dtype, elements, flags = (f.load(I64, row, i) for i in range(3))
-        shape = _field(f, PTR, array, SHAPE_FIELD)
-        rank = f.convert("sext", _field(f, I32, array, NDIM_FIELD), I64)
-        (found,) = f.loop(0, rank, lambda i, total: f.mul(total, f.load(I64, shape, i)), [f.reg(1)])
-        has = f.convert("zext", _field(f, I32, array, FLAGS_FIELD), I64)
-        result = f.icmp("eq", _field(f, I64, array, DTYPE_FIELD), dtype)
-        result = f.and_(result, f.icmp("eq", found, elements))
-        return f.and_(result, f.icmp("eq", f.and_(has, flags), flags))
-
-    def check(i: Reg, refused: Reg) -> Reg:
-        array, row = f.load(PTR, arrays, i), f.offset(table, f.mul(i, 3), I64)
-        is_array = f.icmp("eq", _field(f, I64, array, TYPE_FIELD), array_type)
-        # Another object may be too short to be looked at.
-        (good,) = f.when(is_array, lambda: fits(array, row), lambda: no)
-        return f.select(good, refused, f.add(i, FIRST_ARRAY))
-
-    return f.loop(0, _get(f, header, Header.ARRAY_COUNT), check, [f.reg(0)])
-
-
-def _check_limits(f: Function, header: Reg, arrays: Reg) -> list[Reg]:
-    """0, or OUTSIDE if an index isn't in [0, limit)."""
-    table = _get_pointer(f, header, Header.LIMITS)
-
-    def outside(data: Reg, type: Type, elements: Reg, limit: Reg) -> Reg:
-        lanes = f.target.vector_bytes * 8 // type.bits
-        limit = limit if type == I64 else f.convert("trunc", limit, type)
-        whole = f.and_(elements, -lanes)
-
-        # As unsigned numbers, negative ones are the largest.
-        def vector(i: Reg, found: Reg) -> Reg:
-            values = f.load(type.of(lanes), data, i)
-            return f.or_(found, f.icmp("uge", values, f.splat(limit, lanes)))
-
-        def single(i: Reg, found: Reg) -> Reg:
-            return f.or_(found, f.icmp("uge", f.load(type, data, i), limit))
-
-        none = f.splat(f.const(0, I1), lanes)
-        (found,) = f.loop(0, whole, vector, [none], step=lanes)
-        (found,) = f.loop(whole, elements, single, [f.reduce("or", found)])
-        return found
-
-    def check(i: Reg, status: Reg) -> Reg:
-        row = f.offset(table, f.mul(i, 4), I64)
-        position, size, elements, limit = (f.load(I64, row, j) for j in range(4))
-        data = _field(f, PTR, f.load(PTR, arrays, position), DATA_FIELD)
-        (found,) = f.when(
-            f.icmp("eq", size, 4),
-            lambda: outside(data, I32, elements, limit),
-            lambda: outside(data, I64, elements, limit),
-        )
-        return f.select(found, OUTSIDE, status)
-
-    return f.loop(0, _get(f, header, Header.LIMIT_COUNT), check, [f.reg(0)])
-
-
-def _patch(f: Function, header: Reg, arrays: Reg) -> None:
-    """Write the arrays' addresses into the argument tables."""
-    table = _get_pointer(f, header, Header.PATCHES)
-
-    def patch(i: Reg) -> None:
-        row = f.offset(table, f.mul(i, 2), I64)
-        array = f.load(PTR, arrays, f.load(I64, row, 0))
-        f.store(_field(f, PTR, array, DATA_FIELD), f.load(PTR, row, 1))
-
-    f.loop(0, _get(f, header, Header.PATCH_COUNT), patch)

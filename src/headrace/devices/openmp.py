@@ -1,7 +1,9 @@
-"""GNU OpenMP's runtime: native code's threads. In: settings. Out: the library, how many threads.
+"""GNU OpenMP's runtime: oneDNN's threads. In: settings. Out: the library, how many threads.
 
-oneDNN and compiled clusters share one libgomp, so that there is one team of threads, not two. It's
-loaded at the first use, never at import, with a limit on how long its waiting threads spin.
+It's loaded at the first use, never at import, with a limit on how long its waiting threads spin.
+Compiled clusters have helpers of their own (`compile/pool.py`), as many as OpenMP may have, which
+sleep while oneDNN works: nobody waits for a helper that the system doesn't let run, but all wait
+for such a thread of OpenMP's.
 
 State: `_threads`, the number asked for before the first use; `_forked`, whether this process is
 the child of one that had loaded the library. Invariant: such a child never enters a parallel
@@ -17,14 +19,21 @@ from functools import cache
 from headrace.core.config import settings
 from headrace.devices.target import host
 
-__all__ = ["environment", "forked", "library", "request_threads", "thread_count", "why_not"]
+__all__ = [
+    "environment",
+    "forked",
+    "is_passive",
+    "library",
+    "request_threads",
+    "thread_count",
+    "why_not",
+]
 
 # Waiting threads of GNU OpenMP spin before they sleep. Its default spins so long that two busy
 # processes on one machine slow each other down by an order of magnitude: a thread that spins keeps
 # the system from running the one that it waits for in its place. 1,000 rounds bridge the gap
-# between two kernels as 5,000 do (the MLP of bench/training.py: 0.74 ms a step with either, 0.78
-# with 300). Beside one busy process a step of the MLP takes 2.3 times as long, with 5,000 it took
-# 3.2; one of AlexNet or the LSTM takes 1.8 times as long (bench/neighbour.py).
+# between two kernels as 5,000 do. When clusters ran on OpenMP's threads, a step of the MLP of
+# bench/training.py took 2.3 times as long beside one busy process, and 3.2 times with 5,000 rounds.
 _SPIN_COUNT = "1000"
 _NAME = "libgomp.so.1"
 
@@ -91,6 +100,11 @@ def thread_count() -> int:
         return 1
     asked = settings().num_threads or _threads
     return asked or max(1, min(openmp.omp_get_max_threads(), host().cores))
+
+
+def is_passive() -> bool:
+    """Whether the user wants waiting threads to sleep at once."""
+    return os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
 
 
 def forked() -> bool:

@@ -69,14 +69,14 @@ class Exchange:
     small: bool = False
     arguments = ("out:y",)
     counters = 0
+    meetings = 1
 
     def scratch(self, threads: int) -> int:
         return 8 * threads
 
     def emit(self, team: Team) -> None:
         f, (y,) = team.f, team.args
-        f.store(f.reg(1), team.scratch, team.thread)
-        team.barrier()
+        team.after(0, lambda: f.store(f.reg(1), team.scratch, team.thread))
 
         def total():
             (found,) = f.loop(
@@ -84,7 +84,7 @@ class Exchange:
             )
             f.store(found, y)
 
-        f.when(f.icmp("eq", team.thread, 0), total)
+        team.after(1, lambda: f.when(f.icmp("eq", team.thread, 0), total))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.compile import driver, team
+from headrace.compile import driver, words
 from headrace.compile.driver import NativeCluster
 from headrace.compile.foreign import Bound
 from headrace.compile.plan import Buffer, Call, Plan
@@ -36,13 +36,13 @@ def test_calls_are_divided_into_few_regions():
     row = [small, big, small, big, small, foreign, foreign, small, foreign, big]
     calls = [Call(k, (0, 0) if k is not foreign else (0,)) for k in row]
     assert segments(calls) == [
-        (team.ALONE, 0, 1),
-        (team.TEAM, 1, 4),
-        (team.ALONE, 4, 5),
-        (team.FOREIGN, 5, 7),
-        (team.ALONE, 7, 8),
-        (team.FOREIGN, 8, 9),
-        (team.TEAM, 9, 10),
+        (words.ALONE, 0, 1),
+        (words.TEAM, 1, 4),
+        (words.ALONE, 4, 5),
+        (words.FOREIGN, 5, 7),
+        (words.ALONE, 7, 8),
+        (words.FOREIGN, 8, 9),
+        (words.TEAM, 9, 10),
     ]
     assert segments([]) == []
 
@@ -59,12 +59,12 @@ def test_variables_are_updated_in_place_and_constants_are_read():
     np.testing.assert_array_equal(w, [12, 24, 36])
 
 
-def test_all_threads_of_the_team_meet_inside_a_kernel():
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_all_threads_of_the_team_meet_inside_a_kernel(threads):
     plan = Plan((Buffer("output", "int64", 8, 0),), (Call(Exchange(), (0,)),), 0)
     y = np.zeros((), np.int64)
-    cluster = NativeCluster(plan, threads=3)
-    cluster.run([], [y], [])
-    assert y == cluster.threads
+    NativeCluster(plan, threads).run([], [y], [])
+    assert y == threads
 
 
 def test_a_small_kernel_has_no_barrier_that_others_would_miss():
@@ -280,7 +280,7 @@ def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     with active(stop), pytest.raises(errors.DeadlineExceededError):
         cluster.run([], [np.zeros(1, np.float32)], [])
     instance = cluster._idle[0]
-    assert 0 <= instance.words[team.Header.STOP] < 2000  # 0 if the machine was busy
+    assert 0 <= instance.words[words.Header.STOP] < 2000  # 0 if the machine was busy
     short = NativeCluster(long_plan(1, 10), threads)
     with active(Cancellation()):
         short.run([], [np.zeros(1, np.float32)], [])
@@ -314,7 +314,7 @@ def test_threads_that_define_the_first_method_together_share_nothing_that_dies(m
         return link(units)
 
     def work():
-        methods.append(driver._method(np.zeros(team.Header.SIZE, np.int64)))
+        methods.append(driver._method(np.zeros(words.Header.SIZE, np.int64)))
 
     monkeypatch.setattr(driver.native, "link", link_together)
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -46,6 +46,10 @@ class Program:
     arguments = ("inout:x", "inout:y")
     counters = 0
 
+    @property
+    def meetings(self) -> int:
+        return sum(isinstance(s, Barrier) for s in self.body)
+
     def scratch(self, threads: int) -> int:
         return 0
 

@@ -50,6 +50,7 @@ class Conv1x1:
     transposed: bool = False
 
     counters = 1
+    meetings = 1
 
     def __post_init__(self) -> None:
         _check(self.geometry)
@@ -87,8 +88,7 @@ class _Product:
 
     def emit(self) -> None:
         team, f = self.team, self.f
-        self._pack()
-        team.barrier()
+        team.after(0, self._pack)
         whole, width = self.panels.whole, self.panels.width
         panels = self._panel_functions("panel", width) if whole else ()
         tail = self._panel_functions("tail", self.panels.tail) if self.panels.tail else ()
@@ -101,7 +101,7 @@ class _Product:
             if tail:
                 self._panel(tail, x, y, first, whole)
 
-        team.claim(0, self.spec.geometry.batch * self.runs, task)
+        team.after(1, lambda: team.claim(0, self.spec.geometry.batch * self.runs, task))
 
     def _panel(
         self, functions: tuple[Function, ...], x: Operand, y: Operand, first: Operand, k: Operand

@@ -28,6 +28,7 @@ class FewChannelsBackwardFilter:
     epilogue: Epilogue = NOTHING
 
     counters = 0
+    meetings = 1
 
     def __post_init__(self) -> None:
         check_few(self.geometry, pool=False)
@@ -73,10 +74,16 @@ class _Emitter:
         self.plane = g.out_height * g.out_width * self.lanes
 
     def emit(self) -> None:
-        f, team, g = self.f, self.team, self.geometry
+        g, team = self.geometry, self.team
         tail = g.filters // self.lanes % self.vectors
         self.product = self._product_function("product", self.vectors)
         self.tail = self._product_function("tail", tail) if tail else None
+        team.after(0, self._add_up)
+        team.after(1, self._finish)
+
+    def _add_up(self) -> None:
+        """The sums over this thread's bands."""
+        f, team, g = self.f, self.team, self.geometry
         self.band.clear(f, self.buffer)
         zero = f.const(0.0, self.vector)
         f.loop(0, self.spec._sums, lambda i: f.store(zero, self.sums, i), step=self.lanes)
@@ -93,8 +100,6 @@ class _Emitter:
             f.loop(first, end, row)
 
         f.loop(start, stop, task)
-        team.barrier()
-        self._finish()
 
     def _gradient_row(self, image: Operand, y: Reg) -> Reg:
         """Where a row of dy is."""

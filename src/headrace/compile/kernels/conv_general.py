@@ -60,6 +60,10 @@ class GeneralConv:
         return (*_ARGUMENTS[self.direction], *self.epilogue.arguments)
 
     @property
+    def meetings(self) -> int:
+        return int(self._transposes)
+
+    @property
     def _transposes(self) -> bool:
         return self.direction == "backward_data" and not self.geometry.depthwise
 
@@ -284,8 +288,7 @@ class _Data(_Writer):
     def emit(self) -> None:
         f, g = self.f, self.g
         if self.spec._transposes:
-            self._transpose()
-            self.team.barrier()
+            self.team.after(0, self._transpose)
         vectors = max(1, self.registers // 4) if self.multiplier <= 1 else 1
         block = self.x.block if self.multiplier <= 1 else 1  # several results: one by one
 
@@ -299,7 +302,8 @@ class _Data(_Writer):
 
             self.panels(g.channels, block, vectors, panel)
 
-        self.team.claim(0, g.batch * g.height, row)
+        meetings = self.spec.meetings
+        self.team.after(meetings, lambda: self.team.claim(0, g.batch * g.height, row))
 
     def _transpose(self) -> None:
         """The filter as [tap][k][c], in scratch memory."""

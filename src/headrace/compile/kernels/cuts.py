@@ -39,6 +39,11 @@ class CutPiece:
     counters = 0
 
     @property
+    def meetings(self) -> int:
+        """The zeros are there before the piece is put among them."""
+        return int(self.into > 0)
+
+    @property
     def small(self) -> bool:
         return max(self.into, prod(self.extents)) <= _SMALL
 
@@ -52,12 +57,16 @@ class CutPiece:
         if self.into:
             type = memory_type(self.dtype)
             zero = f.const(0, type)
-            f.loop(*team.share(self.into, 64), lambda i: f.store(zero, result, i))
-            team.barrier()
+            cleared = team.share(self.into, 64)
+            team.after(0, lambda: f.loop(*cleared, lambda i: f.store(zero, result, i)))
         rows = team.share(prod(self.extents[:-1]))
-        f.when(good, lambda: f.loop(*rows, lambda r: self._row(f, r, start, given, result)))
         bad = f.and_(f.icmp("eq", good, 0), f.icmp("eq", f.reg(team.thread), 0))
-        f.when(bad, lambda: f.store(f.const(1, I64), fault))
+
+        def copy() -> None:
+            f.when(good, lambda: f.loop(*rows, lambda r: self._row(f, r, start, given, result)))
+            f.when(bad, lambda: f.store(f.const(1, I64), fault))
+
+        team.after(self.meetings, copy)
 
     def _start(self, f: Function, begin: Reg) -> tuple[Reg, Reg]:
         """Whether all numbers are places, and where the piece lies (any place if not)."""

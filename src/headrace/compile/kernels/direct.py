@@ -43,6 +43,10 @@ class DirectConv:
     counters = 1
 
     @property
+    def meetings(self) -> int:
+        return int(self._packs)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         return ("x", "filters", *self.epilogue.arguments)
 
@@ -144,7 +148,8 @@ class _Writer:
     def write(self) -> None:
         spec, f, g = self.spec, self.f, self.g
         if spec._packs:
-            self._pack()
+            self.team.after(0, self._pack)
+            self.filters = self.team.scratch
         bands = -(-g.out_height // spec.rows)
 
         def task(i: Reg) -> None:
@@ -154,7 +159,7 @@ class _Writer:
             start = f.mul(f.add(f.mul(image, g.out_height), first), g.out_width * g.filters)
             self._sweep(band, start, count)
 
-        self.team.claim(0, g.batch * bands, task)
+        self.team.after(spec.meetings, lambda: self.team.claim(0, g.batch * bands, task))
 
     def _pack(self) -> None:
         """Bring the filters into panels; all threads together."""
@@ -178,8 +183,6 @@ class _Writer:
                 _copy(f, f.offset(panels, at), f.offset(source, start), tail, self.lanes)
 
         f.loop(*self.team.share(spec._depth), copy_row)
-        self.team.barrier()
-        self.filters = panels
 
     # -- The input's band ------------------------------------------------------------------------
 

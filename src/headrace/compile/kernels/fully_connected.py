@@ -106,6 +106,7 @@ class SmallBatchBackward:
         return tuple(names)
 
     counters = 2
+    meetings = 1
 
     def scratch(self, threads: int) -> int:
         return self._own_at + threads * self._own_size
@@ -178,15 +179,22 @@ class _Backward:
         spec, f, team = self.spec, self.f, self.team
         source = Source(spec.dtype, spec.n)
         packing = Packing(team, "dy", source, spec.n, spec.m, spec.span, across=False)
-        team.claim(0, packing.units, lambda i: packing.run(i, team.scratch, [self.dy]))
-        team.barrier()
+
+        def lay_out() -> None:
+            team.claim(0, packing.units, lambda i: packing.run(i, team.scratch, [self.dy]))
+
+        team.after(0, lay_out)
         own = f.add(spec._own_at, f.mul(team.thread, spec._own_size))
         per_line = LINE // spec._width
         self.sums = f.offset(team.scratch, f.div(own, spec._width), self.type)
         self.tile = f.offset(self.sums, spec.rows * spec.m * per_line, self.type)
         self.own_x = f.offset(self.tile, spec._tile_lines * per_line, self.type)
         blocks = panel_count(spec.k, spec.rows)
-        team.claim(1, blocks, lambda i: ranges(f, i, f.add(i, 1), spec.k, spec.rows, self._block))
+
+        def block(i: Reg) -> None:
+            ranges(f, i, f.add(i, 1), spec.k, spec.rows, self._block)
+
+        team.after(1, lambda: team.claim(1, blocks, block))
 
     def _block(self, i: Operand, rows: int) -> None:
         f, spec = self.f, self.spec

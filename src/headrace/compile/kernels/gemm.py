@@ -124,6 +124,12 @@ class Gemm:
     counters = 2
 
     @property
+    def meetings(self) -> int:
+        """Packed panels are whole before they are read, unless each thread packs its own."""
+        shares_b = self.b == "pack" and self.share == "claim"
+        return int(self.a == "pack" or shares_b)
+
+    @property
     def small(self) -> bool:
         """Whether it's over before a team has met."""
         return self.m * self.n * self.k < SMALL
@@ -221,7 +227,8 @@ class _Writer:
         across = team.share(spec._size.across) if spec.share == "columns" else None
         packings: list[tuple[Packing, Reg, list[Reg]]] = []
         left, right = self._left(own, packings), self._right(across, packings)
-        self._pack(packings)
+        if packings:
+            team.after(0, lambda: self._pack(packings))
         sums = f.offset(own, spec._stripe, self.type)
         sweep = Sweep(f, self.type, spec._size, Sink(spec.epilogue, spec.n))
         down = spec._size.down
@@ -229,11 +236,14 @@ class _Writer:
         def block(i: Operand) -> None:
             sweep.block(left, right, self.results, sums, f.rem(i, down), f.div(i, down))
 
-        if across is not None:
-            first, last = across
-            f.loop(f.mul(first, down), f.mul(last, down), block)
-        else:
-            team.claim(1, down * spec._size.across, block)
+        def multiply() -> None:
+            if across is not None:
+                first, last = across
+                f.loop(f.mul(first, down), f.mul(last, down), block)
+            else:
+                team.claim(1, down * spec._size.across, block)
+
+        team.after(spec.meetings, multiply)
 
     def _left(self, own: Reg, packings: list[tuple[Packing, Reg, list[Reg]]]) -> Left:
         """How A is read; what is to be packed for all threads goes to `packings`."""
@@ -271,12 +281,10 @@ class _Writer:
             packings.append((panels, packed, self.b))
         else:
             first, last = (f.mul(i, spec.panels) for i in across)
-            panels.part(first, last, packed, self.b)
+            team.after(spec.meetings, lambda: panels.part(first, last, packed, self.b))
         return Right(packed)
 
     def _pack(self, packings: list[tuple[Packing, Reg, list[Reg]]]) -> None:
-        if not packings:
-            return
         f, first = self.f, packings[0]
 
         def unit(i: Reg) -> None:
@@ -291,7 +299,6 @@ class _Writer:
             )
 
         self.team.claim(0, sum(p[0].units for p in packings), unit)
-        self.team.barrier()
 
 
 def gemm(

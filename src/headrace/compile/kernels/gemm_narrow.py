@@ -48,6 +48,11 @@ class NarrowProduct:
 
     counters = 0
 
+    @property
+    def meetings(self) -> int:
+        """Sums of all columns of A are whole before they are added."""
+        return 0 if self.transpose_a else 1
+
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"narrow products are of float32 or float64, not {self.dtype}")
@@ -93,9 +98,8 @@ class _Writer:
         if self.spec.transpose_a:
             self._by_rows()
         else:
-            self._by_columns()
-            self.team.barrier()
-            self._add()
+            self.team.after(0, self._by_columns)
+            self.team.after(1, self._add)
 
     def _by_rows(self) -> None:
         """This thread's rows of the product: columns of the stored A."""

@@ -12,6 +12,7 @@ there is room for, and a word that says that they were too few.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.compile.emit import I8, I64, Function, Operand, Reg
@@ -34,6 +35,7 @@ class _Row:
     dtype: str
 
     counters = 0
+    meetings = 1
 
     @property
     def small(self) -> bool:
@@ -42,10 +44,10 @@ class _Row:
     def scratch(self, threads: int) -> int:
         return 0
 
-    def _by_first(self, team: Team, body: object) -> None:
+    def _by_first(self, team: Team, body: Callable[[], object]) -> None:
         """Let one thread note what happened to the row, after all have seen how it was."""
-        team.barrier()
-        team.f.when(team.f.icmp("eq", team.f.reg(team.thread), 0), body)  # type: ignore[arg-type]
+        is_first = team.f.icmp("eq", team.f.reg(team.thread), 0)
+        team.after(1, lambda: team.f.when(is_first, body))
 
     def _memory(self, f: Function, pointer: Reg) -> tuple[Operand, Reg]:
         """How many rows there is room for, and where they begin."""
@@ -99,7 +101,10 @@ class PutRow(_Row):
                 (new,) = emit_pointwise(f, total, [old, new])
             store_value(f, self.dtype, new, target, f.add(start, j), mask=mask)
 
-        f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
+        def move() -> None:
+            f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
+
+        team.after(0, move)
 
         def note() -> None:
             if self.how == "push":
@@ -147,7 +152,10 @@ class TakeRow(_Row):
             taken = load_value(f, self.dtype, lanes, source, f.add(start, j), mask=mask)
             store_value(f, self.dtype, taken, value, j, mask=mask)
 
-        f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
+        def move() -> None:
+            f.when(good, lambda: along(f, lanes_of(f, self.dtype), first, last, self.inner, vector))
+
+        team.after(0, move)
 
         def note() -> None:
             if self.how == "pop":
@@ -166,6 +174,7 @@ class ZeroRows(_Row):
 
     arguments = ("like", "inout:list", "inout:top", "inout:fault")
     fills = ("inout:list", "inout:top")
+    meetings = 0
 
     @property
     def small(self) -> bool:

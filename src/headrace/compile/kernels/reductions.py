@@ -111,6 +111,11 @@ class Reduce:
     def counters(self) -> int:
         return 0
 
+    @property
+    def meetings(self) -> int:
+        """Partial results of all threads are there before they are combined."""
+        return int(_Plan(self, _USUAL).is_partial)
+
     def scratch(self, threads: int) -> int:
         return threads * _Plan(self, _USUAL).partial_bytes
 

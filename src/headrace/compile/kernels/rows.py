@@ -104,6 +104,11 @@ class Rows:
     def counters(self) -> int:
         return 0
 
+    @property
+    def meetings(self) -> int:
+        """The totals of all threads' rows are there before they are added."""
+        return int(any(kind == "total" for s in self.stages for _, kind, _ in _results(s)))
+
     def scratch(self, threads: int) -> int:
         return threads * _places(self)[1]
 

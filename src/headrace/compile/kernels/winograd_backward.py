@@ -59,6 +59,11 @@ class WinogradBackwardFilter:
         return 2 * self._chunks
 
     @property
+    def meetings(self) -> int:
+        """After each chunk's transforms, and after its products."""
+        return 2 * self._chunks
+
+    @property
     def _tiles(self) -> int:
         return input_tiling(self.geometry, self.m).count
 
@@ -175,13 +180,11 @@ class _Emitter:
         )
 
         def chunk(c: Reg) -> None:
-            self._transform_chunk(c)
-            team.barrier()
-            self._multiply_chunk(c)
-            team.barrier()
+            team.after(f.mul(c, 2), lambda: self._transform_chunk(c))
+            team.after(f.add(f.mul(c, 2), 1), lambda: self._multiply_chunk(c))
 
         f.loop(0, spec._chunks, chunk)
-        self._finish()
+        team.after(spec.meetings, self._finish)
 
     def _transform_chunk(self, chunk: Reg) -> None:
         f, spec = self.f, self.spec

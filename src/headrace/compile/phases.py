@@ -1,0 +1,82 @@
+"""What a team does between two meetings. In: calls. Out: rows, and phases that consist of them.
+
+A *row* is what the driver calls at a time: a call, or what one does after one of its kernel's own
+meetings. The rows of a *phase* don't depend on each other: calls without a barrier between them,
+and their first parts come before all of their second ones. A jump is a phase by itself, as a
+foreign call is; a loop's first call begins a phase, since jumps lead to phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from headrace.compile import words
+from headrace.compile.kernel import meetings_of
+from headrace.compile.plan import Call
+from headrace.compile.segments import kind_of
+from headrace.compile.words import How
+
+__all__ = ["Phase", "Row", "phases_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A call, by its number, from one of its kernel's meetings to the next."""
+
+    call: int
+    meeting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """rows: numbers of the first row and of the one behind the last. target: the call that a jump
+    leads to.
+    """
+
+    how: How
+    first: int
+    end: int
+    target: int = 0
+
+
+def phases_of(calls: Sequence[Call], starts: Collection[int]) -> tuple[list[Row], list[Phase]]:
+    """All rows in the order in which they are run, and the phases that they are divided into.
+    `starts`: calls that begin a phase in any case.
+    """
+    rows: list[Row] = []
+    phases: list[Phase] = []
+    for group in _groups(calls, starts):
+        parts = 1 + max(_meetings(calls[i]) for i in group)
+        for meeting in range(parts):
+            first = len(rows)
+            rows += [Row(i, meeting) for i in group if _meetings(calls[i]) >= meeting]
+            phases.append(_phase([calls[r.call] for r in rows[first:]], first))
+    return rows, phases
+
+
+def _groups(calls: Sequence[Call], starts: Collection[int]) -> list[list[int]]:
+    """Numbers of calls that don't depend on each other, one after the other."""
+    kinds = [kind_of(c) for c in calls]
+    alone = {i for i, kind in enumerate(kinds) if kind in (words.JUMP, words.FOREIGN)}
+    targets = {calls[i].kernel.target for i in alone if kinds[i] == words.JUMP}
+    first = {0, *starts, *alone, *(i + 1 for i in alone), *targets}
+    groups: list[list[int]] = []
+    for i, call in enumerate(calls):
+        if call.barrier or i in first:
+            groups.append([])
+        groups[-1].append(i)
+    return groups
+
+
+def _meetings(call: Call) -> int:
+    """A small kernel, as it is compiled for one thread, does all at once."""
+    return meetings_of(call.kernel) if kind_of(call) == words.TEAM else 0
+
+
+def _phase(calls: Sequence[Call], first: int) -> Phase:
+    end, kernel = first + len(calls), calls[0].kernel
+    kinds = {kind_of(c) for c in calls}
+    if kinds == {words.JUMP}:
+        return Phase(How.UNLESS if kernel.conditional else How.ALWAYS, first, end, kernel.target)
+    return Phase(How.SMALL if kinds == {words.ALONE} else How.SHARED, first, end)

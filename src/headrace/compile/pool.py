@@ -1,0 +1,123 @@
+"""Helpers: threads that join whoever runs a step. In: how many are wanted. Out: their words.
+
+All clusters have them in common (see `team`). They are made when a cluster first has use for them,
+take the affinity of the thread that made them, and stay for the life of the process, asleep when
+there is nothing to do. Nobody depends on them: where the system doesn't give threads, or after a
+fork, whose child has none, a step's own thread does all shares.
+
+State: `_words`, which helpers read as long as they live, and `_helpers`, the words of each, under
+`_lock`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import time
+
+import numpy as np
+
+from headrace.compile import native
+from headrace.compile.team import helper_text
+from headrace.compile.words import LINE, TICKS, HelperWord, PoolWord
+from headrace.core.locks import Lock
+from headrace.devices import openmp
+from headrace.devices.buffers import address, empty_aligned
+from headrace.devices.target import host
+
+__all__ = ["helpers_for", "spin_between_phases", "wait_until_left"]
+
+_log = logging.getLogger("headrace")
+_lock = Lock()
+_helpers: list[np.ndarray] = []
+# Microseconds for which threads look for work before they sleep: from one phase to the next, from
+# one step to the next. The MLP of bench/training.py, whose steps take 0.8 ms, is 3 % slower if its
+# helper sleeps between steps. Beside a busy process it's the reverse: a helper that always spins
+# there costs it 15 %, which is why one that spun in vain does so more shortly for a while.
+_PHASES, _STEPS = 20, 100
+# What a thread gets for what it does itself.
+_OWN_SIGNALS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+
+
+def _immortal(words: int) -> np.ndarray:
+    """Zeroed words that are never freed: helpers read them while the interpreter ends."""
+    made = empty_aligned((words,), np.int64)
+    made[:] = 0
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
+
+
+_words = _immortal(PoolWord.SIZE)
+
+
+def spin_between_phases(threads: int) -> int:
+    """For how many ticks of the clock a thread of a team waits awake for the next phase."""
+    return _ticks(_PHASES, threads)
+
+
+def spin_between_steps(threads: int) -> int:
+    """For how many ticks a helper waits awake for the next step."""
+    return _ticks(_STEPS, threads)
+
+
+def _ticks(microseconds: float, threads: int) -> int:
+    """The ticks of so many microseconds; 0 where threads must not spin: with more of them than
+    there are cores, a thread that spins keeps one from running that has work to do.
+    """
+    return 0 if openmp.is_passive() or threads > host().cores else int(TICKS * microseconds / 2e5)
+
+
+def helpers_for(threads: int) -> int:
+    """The address of the pool's words, after as many helpers were made as a team of so many threads
+    can use.
+    """
+    with _lock:
+        while len(_helpers) < threads - 1:
+            own = _immortal(LINE)
+            own[HelperWord.NUMBER] = len(_helpers) + 1
+            own[HelperWord.POOL] = address(_words)
+            own[HelperWord.SPIN] = spin_between_steps(threads)
+            code = _start(own)
+            if code:
+                _log.warning("a team has one thread less: %s", os.strerror(code))
+                break
+            _helpers.append(own)
+    return address(_words)
+
+
+def _start(own: np.ndarray) -> int:
+    """Start a helper; returns 0, or the system's number of what went wrong."""
+    (function,) = native.link({"helper": lambda symbol: helper_text(symbol, host())})
+    library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    # Signals are for the threads that Python knows.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_SIGNALS)
+    try:
+        code = library.pthread_create(
+            ctypes.byref(thread), None, ctypes.c_void_p(function), ctypes.c_void_p(address(own))
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if not code:
+        library.pthread_detach(thread)
+    return code
+
+
+def wait_until_left(header: int) -> None:
+    """Wait until no helper looks at an instance that isn't run any more: those that still do were
+    just kept from seeing that it's over.
+    """
+    while any(own[HelperWord.INSIDE] == header for own in _helpers):
+        time.sleep(0.0002)
+
+
+def _after_fork_in_child() -> None:
+    """In the child there are no helpers, and nothing that they could be looking at."""
+    global _lock
+    _lock = Lock()
+    _helpers.clear()
+    _words[:] = 0
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
