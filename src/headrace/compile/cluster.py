@@ -33,7 +33,7 @@ from headrace.compile.rewrites import (
 from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, is_local
-from headrace.graph.definition import Definition, Effect
+from headrace.graph.definition import Definition
 from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import Schema
 
