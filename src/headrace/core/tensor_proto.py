@@ -358,6 +358,8 @@ def _first_sizes(value: Any) -> list[int]:
 def _from_python(value: Any, dtype: DType | None) -> np.ndarray:
     try:
         natural = np.array(value)
+    except UnicodeDecodeError:  # NumPy decodes bytes that stand beside text
+        natural = np.array("")
     except ValueError:
         raise ValueError(
             f"Argument must be a dense tensor: {reprlib.repr(value)} - got shape "

@@ -152,3 +152,12 @@ def test_malformed_protos(tensor, message):
 def test_bad_values(value, dtype, shape, error, message):
     with pytest.raises(error, match=message):
         to_proto(value, dtype, shape)
+
+
+@pytest.mark.parametrize("value", [[b"\xff", "a\u00e9"], [["a\u00e9"], [b"\xff"]]])
+def test_text_may_stand_beside_bytes_that_are_no_text(value):
+    array = as_array(value)
+    assert array.shape == np.array(value, object).shape
+    assert set(array.ravel()) == {b"\xff", "a\u00e9".encode()}
+    with pytest.raises(TypeError):
+        as_array(value, "float32")
