@@ -70,6 +70,55 @@ def regular_expressions(tf):
 
 
 @case
+def regular_expressions_that_match_nothing(tf):
+    """Empty matches: between characters, not between bytes, and not at the end of another match."""
+    texts = ["", "baac", "\u00e9t\u00e9", b"\xff\xfea", b"\xed\xa0\x80", "a\nb\n", "ab cd"]
+    patterns = ["", "a*", "a*?", "(|a)+", "(a*)+", "^", "(?m)^", "$", "(?m)$", r"\b", r"\B", r"\z"]
+    replaced = [tf.regex_replace(texts, pattern, "<>") for pattern in patterns]
+    return replaced + [tf.regex_replace(texts, p, "<>", replace_global=False) for p in patterns]
+
+
+@case
+def regular_expressions_and_bytes(tf):
+    """Characters are those of UTF-8: nothing but \\C matches a byte that is none."""
+    texts = [b"\xc3\xa9", b"a\xffb\n", b"\xc3", b"a\x00b", "\u212a k \u00c9"]
+    patterns = [
+        ".",
+        "(?s).",
+        "[^a]",
+        r"\C",
+        r"\pL",
+        r"\w",
+        "(?i)k",
+        "(?i)\u00e9",
+        "a\x00",
+        r"\x{e9}",
+    ]
+    return [tf.regex_replace(texts, pattern, r"<\0>") for pattern in patterns] + [
+        tf.strings.regex_full_match(texts, pattern + "+") for pattern in patterns
+    ]
+
+
+@case
+def rewrites(tf):
+    texts = ["ab", "aab", "xyz", ""]
+    groups = ["", r"\0\0", r"[\1|\2]", r"\2\1", "\\\\", "$1 &"]
+    named = tf.regex_replace(texts, "(?P<first>a)(?P<second>b)?", r"\2-\1", name="named")
+    many = tf.regex_replace("abcdefghij", "(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)", r"\9\10", name="many")
+    return [tf.regex_replace(texts, "(a)(b)?", rewrite) for rewrite in groups] + [named, many]
+
+
+@case
+def preferences(tf):
+    """The leftmost match, and of these the one that comes first in the pattern."""
+    texts = ["ab", "abcd", "aaa", "xaaby"]
+    patterns = ["a|ab", "ab|a", "(a|ab)(c|bcd)", "a+?", "(?U)a+", "(?U)a+?", "a??b", "(a+)(a*)"]
+    return [tf.regex_replace(texts, pattern, r"<\0>") for pattern in patterns] + [
+        tf.strings.regex_full_match(texts, pattern) for pattern in patterns
+    ]
+
+
+@case
 def numbers_as_text(tf):
     return [
         tf.as_string([1.5, -2.25]),

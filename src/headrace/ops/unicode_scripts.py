@@ -1,4 +1,4 @@
-"""Which script a character belongs to. In: code points or a script's name. Out: codes, or ranges.
+"""Which script a character belongs to. In: code points. Out: codes.
 
 The table beside this file, unicode_scripts.txt, has one line per script: its name, its number in
 ICU (what the UnicodeScript op answers) and its ranges of code points in hexadecimal. It was read
@@ -23,11 +23,6 @@ def _scripts() -> dict[str, tuple[int, tuple[tuple[int, int], ...]]]:
         pairs = (text.split("-") for text in ranges)
         table[name] = int(code), tuple((int(a, 16), int(b, 16)) for a, b in pairs)
     return table
-
-
-def script_ranges(name: str) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of a script, sorted; none for a name that is not a script's."""
-    return _scripts().get(name, (0, ()))[1]
 
 
 @functools.cache
