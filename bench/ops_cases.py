@@ -265,13 +265,53 @@ case(
     lambda tf, x, s, o: tf.gradients(tf.nn.fused_batch_norm(x, s, o)[0], [x, s, o]),
 )
 case("lrn", f32((8, 28, 28, 64)), lambda tf, x: tf.nn.lrn(x, 5, 1.0, 1e-4, 0.75))
-case(
-    "ctc_loss",
-    lambda np: [np.random.RandomState(0).rand(50, 16, 28).astype("f")],
-    lambda tf, x: tf.nn.ctc_loss(
-        tf.SparseTensor([[i, 0] for i in range(16)], [3] * 16, [16, 1]), x, [50] * 16
-    ),
-)
+
+
+# Connectionist temporal classification
+def _speech(np, time, batch, classes, labels):
+    """Logits, labels in sparse form and the lengths of the sequences: from half to all steps."""
+    state = np.random.RandomState(0)
+    logits = (3 * state.randn(time, batch, classes)).astype("f")
+    indices = np.stack(np.mgrid[:batch, :labels], 2).reshape(-1, 2).astype("q")
+    values = state.randint(0, classes - 1, batch * labels).astype("i")
+    lengths = np.linspace(time // 2, time, batch).astype("i")
+    return [logits, indices, values, lengths]
+
+
+def _ctc_loss(tf, x, indices, values, lengths):
+    shape = [int(x.shape[1]), int(values.shape[0]) // int(x.shape[1])]
+    return tf.nn.ctc_loss(tf.SparseTensor(indices, values, shape), x, lengths)
+
+
+def _beam_search(**settings):
+    def build(tf, x, lengths):
+        decoded, scores = tf.nn.ctc_beam_search_decoder(x, lengths, **settings)
+        return [scores] + [d.values for d in decoded]
+
+    return build
+
+
+def _sequences(time, batch):
+    return lambda np: [_speech(np, time, batch, 28, 1)[i] for i in (0, 3)]
+
+
+for _time, _batch, _labels in [(50, 16, 1), (50, 16, 10), (100, 1, 20), (200, 32, 40)]:
+    _name = f"ctc_loss_{_time}x{_batch}x{_labels}"
+    _arrays = lambda np, sizes=(_time, _batch, 28, _labels): _speech(np, *sizes)  # noqa: E731
+    case(_name, _arrays, _ctc_loss)
+    case(_name + "_gradients", _arrays, lambda tf, x, *y: tf.gradients(_ctc_loss(tf, x, *y), x))
+for _time, _batch in [(50, 1), (50, 16), (100, 16)]:
+    case(
+        f"ctc_greedy_{_time}x{_batch}",
+        _sequences(_time, _batch),
+        lambda tf, x, n: tf.nn.ctc_greedy_decoder(x, n)[0][0].values,
+    )
+    for _width, _paths in [(10, 1), (100, 1), (100, 3)]:
+        case(
+            f"ctc_beam_{_time}x{_batch}_width{_width}_top{_paths}",
+            _sequences(_time, _batch),
+            _beam_search(beam_width=_width, top_paths=_paths, merge_repeated=_paths == 1),
+        )
 
 
 # State, sparse, strings
@@ -305,13 +345,69 @@ case(
     ],
     lambda tf, i, v, d: tf.sparse_tensor_dense_matmul(tf.SparseTensor(i, v, [1000, 1000]), d),
 )
-case(
-    "string_to_hash_bucket_10k",
-    lambda np: [],
-    lambda tf: tf.string_to_hash_bucket_fast(tf.constant([f"word{i}" for i in range(10000)]), 1000),
+
+
+# Strings are fed: what a graph says of constants is computed once.
+def texts(*patterns):
+    """For each pattern a vector of 10000 strings, each with its number in it."""
+    return lambda np: [np.array([p % i for i in range(10000)], object) for p in patterns]
+
+
+_SHORT, _LONG = b"word%d", b"%d " + bytes(range(65, 91)) * 8
+
+
+def string_case(name, build, *patterns):
+    case("string_" + name + "_10k", texts(*patterns or [_SHORT]), build)
+
+
+string_case("to_hash_bucket", lambda tf, x: tf.string_to_hash_bucket_fast(x, 1000))
+string_case("to_hash_bucket_long", lambda tf, x: tf.string_to_hash_bucket_fast(x, 1000), _LONG)
+string_case("to_hash_bucket_strong", lambda tf, x: tf.string_to_hash_bucket_strong(x, 1000, [1, 2]))
+string_case("to_hash_bucket_old", lambda tf, x: tf.string_to_hash_bucket(x, 1000))
+string_case("join", lambda tf, x, y: tf.string_join([x, y, "b"]), b"a%d", b"c%d")
+string_case("split", lambda tf, x: tf.string_split(x).values, b"to be or not %d")
+string_case("split_v2", lambda tf, x: tf.strings.split(x, result_type="SparseTensor").values,
+            b"to be or not %d")  # fmt: skip
+string_case("length", lambda tf, x: tf.strings.length(x))
+string_case("lower", lambda tf, x: tf.strings.lower(x), b"Some WORD %d")
+string_case("strip", lambda tf, x: tf.strings.strip(x), b"  word %d  ")
+string_case("substr", lambda tf, x: tf.strings.substr(x, 1, 3))
+string_case("to_number", lambda tf, x: tf.string_to_number(x), b"%d.5")
+string_case("to_number_int", lambda tf, x: tf.string_to_number(x, tf.int64), b"%d")
+string_case("regex_replace", lambda tf, x: tf.strings.regex_replace(x, "[0-9]+", "#"), b"a %d b")
+string_case("regex_replace_plain", lambda tf, x: tf.strings.regex_replace(x, " b", "#"), b"a %d b")
+string_case(
+    "regex_match", lambda tf, x: tf.strings.regex_full_match(x, "[a-z]+[0-9]*[02468]"), _SHORT
 )
-case(
-    "string_join_10k",
-    lambda np: [],
-    lambda tf: tf.string_join([tf.constant([f"a{i}" for i in range(10000)]), "b"]),
-)
+string_case("decode_raw", lambda tf, x: tf.decode_raw(x, tf.uint8), b"%05d")
+string_case("decode_csv", lambda tf, x: tf.decode_csv(x, [[0.0], [""], [0]]), b"1.5,word,%d")
+case("as_string_int_10k", lambda np: [np.arange(10000)], lambda tf, x: tf.as_string(x))
+case("as_string_float_10k", f32((10000,)), lambda tf, x: tf.as_string(x))
+
+
+def _parse_example(tf, x):
+    features = {
+        "number": tf.FixedLenFeature([4], tf.float32),
+        "word": tf.FixedLenFeature([], tf.string),
+        "ids": tf.VarLenFeature(tf.int64),
+    }
+    parsed = tf.parse_example(x, features)
+    return [parsed["number"], parsed["word"], parsed["ids"].values]
+
+
+def _examples(np):
+    """Serialized tf.train.Examples, put together by hand."""
+
+    def field(number, body):
+        return bytes([8 * number + 2, len(body)]) + body
+
+    def entry(name, kind, values):
+        return field(1, field(1, name) + field(2, field(kind, values)))
+
+    numbers = entry(b"number", 2, field(1, np.arange(4, dtype="f").tobytes()))
+    ids = entry(b"ids", 3, field(1, bytes(range(7))))
+    rows = [numbers + ids + entry(b"word", 1, field(1, b"word%d" % i)) for i in range(1000)]
+    return [np.array([field(1, row) if len(row) < 128 else None for row in rows], object)]
+
+
+case("parse_example_1k", _examples, _parse_example)
