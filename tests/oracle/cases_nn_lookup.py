@@ -124,6 +124,22 @@ def ctc_decoders(tf):
 
 
 @case
+def ctc_decoders_of_equal_scores(tf):
+    """Logits of few values: many label sequences are equally probable."""
+    state = np.random.RandomState(3)
+    found = []
+    for steps, classes, values in [(5, 5, 2), (8, 3, 2), (6, 6, 3), (12, 8, 2)]:
+        logits = state.randint(0, values, (steps, 2, classes)).astype("f")
+        for width, paths in [(1, 1), (3, 3), (5, 2), (10, 4), (30, 12), (100, 17)]:
+            if width == 100 and steps < 12:
+                continue
+            found.append(
+                tf.nn.ctc_beam_search_decoder_v2(logits, [steps, steps - 1], width, paths)
+            )
+    return found
+
+
+@case
 def collapse_repeated(tf):
     ids = tf.placeholder_with_default(np.array([[1, 1, 2, 2], [3, 3, 3, 1]]), [None, 4])
     return tf.nn.collapse_repeated(ids, [4, 3])

@@ -7,12 +7,13 @@ The code of such a kernel doesn't depend on sizes: it's generated once per opera
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
-from headrace.compile import native
+from headrace.compile import native, routines
 from headrace.compile.kernel import Kernel, meetings_of
 from headrace.compile.kernels.factors import PANEL, Cholesky, Inverse
 from headrace.compile.kernels.fourier import Fourier
@@ -30,7 +31,7 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = [
     "available", "cholesky", "column_sums", "elementwise", "fourier", "inverse", "largest",
-    "random_numbers", "row_updates",
+    "random_numbers", "routine", "row_updates",
 ]  # fmt: skip
 
 
@@ -176,6 +177,12 @@ def inverse() -> Callable[[np.ndarray], np.ndarray | None]:
         return None if status.any() else found.astype(x.dtype, copy=False)
 
     return inverses
+
+
+@lru_cache(256)
+def routine(name: str, *settings: Hashable) -> Callable[..., Any] | None:
+    """One of the functions in `routines`, for these settings."""
+    return routines.ROUTINES[name](*settings)
 
 
 def _runner(spec: Kernel) -> Callable[..., None]:

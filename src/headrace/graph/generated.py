@@ -19,7 +19,7 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = [
     "LEAST", "cholesky", "column_sums", "elementwise", "expect", "fourier", "inverse", "largest",
-    "random_numbers", "row_updates",
+    "random_numbers", "routine", "row_updates",
 ]  # fmt: skip
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
@@ -109,6 +109,12 @@ def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
         # A fault of the compiler costs speed, never a result.
         logging.getLogger("headrace").warning("an operation is left to NumPy: %s", error)
         return None
+
+
+def routine(name: str, *settings: Any) -> Callable[..., Any] | None:
+    """The kernel of this name in compile.routines, which says what it takes and gives."""
+    found = _generator()
+    return None if found is None else found.routine(name, *settings)
 
 
 @cache

@@ -2,17 +2,23 @@
 
 Out: a loss with its gradient, or decoded labels in sparse form: (indices, values, shape). The last
 class is the blank. The loss runs the forward-backward recursions in log space over the labels
-interleaved with blanks, for the whole batch and all positions at once: only time is a loop.
+interleaved with blanks, for the whole batch and all positions at once: only time is a loop. From
+some size on, generated code does the same for each sequence (graph.generated).
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.core.errors import FailedPreconditionError
+from headrace.graph import generated
 from headrace.ops.accumulation import require_float
+from headrace.ops.ctc_search import search
+
+# From so many logits on, generated code pays off; loading the compiler takes 0.1 s, once.
+_LARGE = 4096
 
 
 def ctc_loss(
@@ -31,12 +37,22 @@ def ctc_loss(
     than their sequence are an error, or, on request, have zero loss and gradient.
     """
     lengths = _checked_lengths(inputs, sequence_length)
-    labels = _labels(labels_indices, labels_values, inputs.shape, preprocess_collapse_repeated)
-    ignored = _too_long(labels, lengths, ignore_longer_outputs_than_inputs)
-    lattice = _Lattice.of(labels, inputs.shape[2] - 1, ctc_merge_repeated)
-    log_softmax = _log_softmax(inputs.astype(np.float64))
+    labels = _Labels.of(labels_indices, labels_values, inputs.shape, preprocess_collapse_repeated)
     # An ignored sequence takes no step, so that it neither costs nor weighs anything.
+    ignored = labels.too_long(lengths, ignore_longer_outputs_than_inputs)
     lengths = np.where(ignored, 0, lengths)
+    if inputs.size >= _LARGE:
+        native = generated.routine("ctc_loss", inputs.dtype.name, ctc_merge_repeated)
+        if native is not None:
+            return native(inputs, labels.values, labels.counts, lengths)
+    return _loss(inputs, labels, lengths, ctc_merge_repeated)
+
+
+def _loss(
+    inputs: np.ndarray, labels: _Labels, lengths: np.ndarray, merge: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    lattice = _Lattice.of(labels, inputs.shape[2] - 1, merge)
+    log_softmax = _log_softmax(inputs.astype(np.float64))
     emitted = np.take_along_axis(log_softmax, lattice.symbols[None], axis=2)
     alpha = _forward(emitted, lattice)
     beta = _backward(emitted, lattice, lengths)
@@ -54,7 +70,7 @@ def ctc_greedy_decoder(
 
     With `merge_repeated`, a class that was best in the step before too is not said again.
     """
-    lengths = _checked_lengths(inputs, sequence_length)
+    lengths = _decoded_lengths(inputs, sequence_length)
     # A NaN is never the best class.
     logits = np.where(np.isnan(inputs), -np.inf, inputs)
     best = logits.argmax(axis=2)
@@ -82,17 +98,20 @@ def ctc_beam_search_decoder(
     the log probabilities [batch, top_paths]. `merge_repeated` collapses equal neighbours *in the
     decoded labels*.
     """
-    lengths = _checked_lengths(inputs, sequence_length)
-    if not 1 <= top_paths <= beam_width:
-        raise ValueError(f"top_paths must be from 1 to beam_width {beam_width}, got {top_paths}")
-    log_softmax = _log_softmax(inputs)
+    lengths = _decoded_lengths(inputs, sequence_length)
+    if top_paths > beam_width:
+        raise ValueError(
+            f"requested more paths than the beam width: {top_paths} of beam_width {beam_width}"
+        )
     found = [
-        _search(log_softmax[:length, sequence], beam_width)
+        search(inputs[:length, sequence], beam_width, top_paths)
         for sequence, length in enumerate(lengths)
     ]
     short = min((len(paths) for paths, _ in found), default=top_paths)
     if short < top_paths:
-        raise ValueError(f"the search found only {short} paths, fewer than top_paths {top_paths}")
+        raise ValueError(
+            f"Less leaves in the beam search than requested: {short} of top_paths {top_paths}"
+        )
     shaped = _merged if merge_repeated else np.asarray
     decoded = [_sparse([shaped(paths[rank]) for paths, _ in found]) for rank in range(top_paths)]
     scores = np.array([scores[:top_paths] for _, scores in found], inputs.dtype)
@@ -112,11 +131,11 @@ class _Lattice:
     final: np.ndarray  # the same for ending at a position
 
     @classmethod
-    def of(cls, labels: list[np.ndarray], blank: int, merge: bool) -> _Lattice:
-        counts = np.array([len(label) for label in labels])
-        symbols = np.full((len(labels), 2 * counts.max(initial=0) + 1), blank)
-        for row, label in zip(symbols, labels, strict=True):
-            row[1 : 2 * len(label) : 2] = label
+    def of(cls, labels: _Labels, blank: int, merge: bool) -> _Lattice:
+        counts = labels.counts
+        symbols = np.full((len(counts), 2 * counts.max(initial=0) + 1), blank)
+        rows, columns = _places(counts)
+        symbols[rows, 2 * columns + 1] = labels.values
         is_label = symbols != blank
         skip = np.zeros_like(is_label)
         skip[:, 2:] = is_label[:, 2:]
@@ -195,60 +214,125 @@ def _occupancy(
 def _checked_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndarray:
     require_float("ctc", inputs)
     if inputs.ndim != 3 or not inputs.shape[2]:
-        raise ValueError(f"inputs must be [time, batch, classes], got shape {inputs.shape}")
-    lengths = np.asarray(sequence_length)
-    if lengths.shape != (inputs.shape[1],):
         raise ValueError(
-            f"sequence_length must have shape ({inputs.shape[1]},), got {lengths.shape}"
+            f"inputs is not a 3-Tensor [time, batch, classes]: its shape is {list(inputs.shape)}"
         )
-    if lengths.size and (lengths.min() < 0 or lengths.max() > len(inputs)):
-        raise ValueError(f"sequence_length must lie in 0 to {len(inputs)}, got {lengths.tolist()}")
+    lengths = np.asarray(sequence_length)
+    batch = inputs.shape[1]
+    if lengths.shape != (batch,):
+        raise ValueError(
+            "len(sequence_length) != batch_size.  "
+            f"len(sequence_length):  {lengths.size} batch_size: {batch}"
+        )
+    if lengths.size and lengths.min() < 0:
+        sequence = int(lengths.argmin())
+        raise ValueError(f"seq_len({sequence}) < 0: it is {lengths[sequence]}")
+    if lengths.size and lengths.max() > len(inputs):
+        sequence = int((lengths > len(inputs)).argmax())
+        raise ValueError(
+            f"sequence_length({sequence}) <= {len(inputs)} does not hold: it is {lengths[sequence]}"
+        )
     return lengths.astype(np.int64)
 
 
-def _labels(
-    indices: np.ndarray, values: np.ndarray, shape: tuple[int, ...], collapse: bool
-) -> list[np.ndarray]:
-    """Each sequence's labels, from their sparse form."""
-    indices, values = np.asarray(indices), np.asarray(values)
+def _decoded_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndarray:
+    """The lengths for a decoder: one below zero is zero, and a wrong one an error of its own."""
+    require_float("ctc", inputs)
+    lengths = np.maximum(np.asarray(sequence_length), 0)
+    try:
+        return _checked_lengths(inputs, lengths)
+    except ValueError as error:
+        if inputs.ndim != 3:
+            raise
+        raise FailedPreconditionError(None, None, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """The labels of all sequences, one after the other, and how many each one has."""
+
+    values: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def of(
+        cls, indices: np.ndarray, values: np.ndarray, shape: tuple[int, ...], collapse: bool
+    ) -> _Labels:
+        """Read the sparse form. Classes from the blank on are padding, allowed only at the end."""
+        indices, values = np.asarray(indices), np.asarray(values)
+        batch, classes = shape[1:]
+        _check_indices(indices, values, batch)
+        rows = indices[:, 0]
+        counts = np.bincount(rows, minlength=batch)
+        if not counts.all():
+            raise ValueError(f"Labels length is zero in batch {int((counts == 0).argmax())}")
+        if not len(values):
+            return cls(values, counts)
+
+        def shown(at: int) -> str:
+            mine = ",".join(map(str, values[rows == rows[at]].tolist()))
+            return f"batch: {rows[at]} num_classes: {classes} labels: {mine}"
+
+        if values.min() < 0:
+            raise ValueError(
+                f"All labels must be nonnegative integers, {shown(int(values.argmin()))}"
+            )
+        kept = values < classes - 1
+        same_row = rows[1:] == rows[:-1]
+        late = kept[1:] & ~kept[:-1] & same_row
+        if late.any():
+            raise ValueError(
+                "Saw a non-null label (index >= num_classes - 1) following a null label, "
+                f"{shown(int(late.argmax()))}"
+            )
+        if collapse:
+            kept[1:] &= ~(same_row & (values[1:] == values[:-1]))
+        if not kept.all():
+            values, counts = values[kept], np.bincount(rows[kept], minlength=batch)
+        return cls(values, counts)
+
+    def too_long(self, lengths: np.ndarray, ignore: bool) -> np.ndarray:
+        """Which sequences have fewer steps than labels; an error unless they are to be ignored."""
+        longer = self.counts > lengths
+        if not ignore and longer.any():
+            sequence = int(longer.argmax())
+            raise ValueError(
+                "Not enough time for target transition sequence "
+                f"(required: {self.counts[sequence]}, available: {lengths[sequence]}) in sequence "
+                f"{sequence}. You can turn this error into a warning by using the flag "
+                "ignore_longer_outputs_than_inputs"
+            )
+        return longer
+
+
+def _check_indices(indices: np.ndarray, values: np.ndarray, batch: int) -> None:
+    """Check that sparse labels are pairs (sequence, place) in order."""
     if indices.shape != (len(values), 2) or values.ndim != 1:
         raise ValueError(
-            f"labels need indices [n, 2] and values [n], got {indices.shape} and {values.shape}"
+            "labels_indices and labels_values must contain the same number of rows, but saw "
+            f"shapes: {list(indices.shape)} vs. {list(values.shape)}"
         )
-    order = np.lexsort((indices[:, 1], indices[:, 0]))
-    if (order != np.arange(len(values))).any():
-        raise ValueError("labels_indices must be in row-major order")
-    if len(values) and (indices.min() < 0 or indices[-1, 0] >= shape[1]):
-        raise ValueError(f"labels_indices must name sequences below {shape[1]}")
-    if len(values) and values.min() < 0:
-        raise ValueError(f"labels must not be negative, got {values.min()}")
-    rows = np.split(values, np.searchsorted(indices[:, 0], np.arange(1, shape[1])))
-    return [_label(b, row, shape[2] - 1, collapse) for b, row in enumerate(rows[: shape[1]])]
-
-
-def _label(sequence: int, label: np.ndarray, blank: int, collapse: bool) -> np.ndarray:
-    """One sequence's labels; classes from the blank on are padding, allowed only at the end."""
-    if not label.size:
-        raise ValueError(f"sequence {sequence} has no labels")
-    kept = label[label < blank]
-    if (label[: len(kept)] >= blank).any():
+    rows, columns = indices[:, 0], indices[:, 1]
+    if len(rows) and (rows.min() < 0 or columns.min() < 0 or rows.max() >= batch):
+        at = int(((rows < 0) | (columns < 0) | (rows >= batch)).argmax())
         raise ValueError(
-            f"sequence {sequence}: a label follows one that is not below {blank}: {label.tolist()}"
+            f"label SparseTensor is not valid: indices[{at}] = {indices[at].tolist()} is out of "
+            f"bounds: there are {batch} sequences"
         )
-    return _merged(kept) if collapse else kept
-
-
-def _too_long(labels: list[np.ndarray], lengths: np.ndarray, ignore: bool) -> np.ndarray:
-    """Which sequences have fewer steps than labels; an error unless they are to be ignored."""
-    counts = np.array([len(label) for label in labels], np.int64)
-    longer = counts > lengths
-    if longer.any() and not ignore:
-        sequence = int(longer.argmax())
+    ordered = (rows[1:] > rows[:-1]) | ((rows[1:] == rows[:-1]) & (columns[1:] > columns[:-1]))
+    if not ordered.all():
+        at = int(ordered.argmin()) + 1
+        same = (indices[at] == indices[at - 1]).all()
         raise ValueError(
-            f"sequence {sequence} has {counts[sequence]} labels, but only {lengths[sequence]} "
-            "steps to say them; ignore_longer_outputs_than_inputs would leave it out"
+            f"label SparseTensor is not valid: indices[{at}] = {indices[at].tolist()} is "
+            f"{'repeated' if same else 'out of order'}. Many sparse ops require sorted indices."
         )
-    return longer
+
+
+def _places(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The row and the column of each element of ragged rows."""
+    rows = np.repeat(np.arange(len(counts)), counts)
+    return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _merged(labels: np.ndarray | list[int]) -> np.ndarray:
@@ -267,131 +351,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 def _sparse(paths: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ragged labels as (indices, values, shape), all int64."""
     counts = np.array([len(path) for path in paths], np.int64)
-    rows = np.repeat(np.arange(len(paths)), counts)
-    columns = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows, columns = _places(counts)
     values = np.concatenate([np.zeros(0), *paths]).astype(np.int64)
     shape = np.array([len(paths), counts.max(initial=0)], np.int64)
     return np.stack([rows, columns], axis=1).astype(np.int64), values, shape
-
-
-def _search(log_probability: np.ndarray, width: int) -> tuple[list[list[int]], np.ndarray]:
-    """Beam search over one sequence [time, classes]: labels and log probabilities, best first."""
-    tree = _PrefixTree()
-    beam = _Beam([tree.ROOT], np.zeros(1), np.full(1, -np.inf))
-    for step in log_probability:
-        beam = _advance(beam, step, width, tree)
-    return [tree.path(node) for node in beam.nodes], beam.total
-
-
-@dataclass(frozen=True, slots=True)
-class _Beam:
-    """The prefixes kept, best first, with their log probabilities in two parts.
-
-    Paths that end in a blank are kept apart from those that end in the prefix's last label, because
-    only the former may say that label again.
-    """
-
-    nodes: list[int]
-    ends_blank: np.ndarray
-    ends_label: np.ndarray
-
-    @property
-    def total(self) -> np.ndarray:
-        return np.logaddexp(self.ends_blank, self.ends_label)
-
-
-def _advance(beam: _Beam, step: np.ndarray, width: int, tree: _PrefixTree) -> _Beam:
-    """The beam after one more step."""
-    rows = np.arange(len(beam.nodes))
-    labels = np.array([tree.label[node] for node in beam.nodes])
-    # What prefix `row` hands to its extension by each label; the blank has no column.
-    handed = np.repeat(beam.total[:, None], len(step) - 1, axis=1)
-    spoken = labels >= 0
-    handed[rows[spoken], labels[spoken]] = beam.ends_blank[spoken]
-
-    place = {node: row for row, node in enumerate(beam.nodes)}
-    children: list[dict[int, int]] = [{} for _ in rows]
-    inherited = np.full(len(rows), -np.inf)
-    for row, node in enumerate(beam.nodes):
-        parent = place.get(tree.parent[node])
-        if parent is not None:
-            inherited[row] = handed[parent, labels[row]]
-            children[parent][int(labels[row])] = row
-
-    said = np.where(spoken, step[labels], -np.inf)
-    stay_label = np.logaddexp(beam.ends_label, inherited) + said
-    stay_blank = beam.total + step[-1]
-    extended = handed + step[:-1]
-    stay = np.logaddexp(stay_blank, stay_label)
-    kept = _compete(stay, extended, beam.total, children, width)
-    return _Beam(
-        [
-            beam.nodes[row] if label < 0 else tree.child(beam.nodes[row], label)
-            for row, label in kept
-        ],
-        np.array([stay_blank[row] if label < 0 else -np.inf for row, label in kept]),
-        np.array([stay_label[row] if label < 0 else extended[row, label] for row, label in kept]),
-    )
-
-
-def _compete(
-    stay: np.ndarray,
-    extended: np.ndarray,
-    before: np.ndarray,
-    children: list[dict[int, int]],
-    width: int,
-) -> list[tuple[int, int]]:
-    """The `width` best of the prefixes, as they are (label -1) and extended: (row, label).
-
-    An extension that is in the beam already (one of `children`) is no new candidate. TensorFlow
-    considers the extensions prefix by prefix and label by label, and a prefix that has been driven
-    out by the time its parent considers it is not extended itself; hence the order and `lost`.
-    """
-    heap = [(float(score), row, -1) for row, score in enumerate(stay)]
-    heapq.heapify(heap)
-    driven_out: set[int] = set()
-    lost: set[int] = set()
-    for row, bound in enumerate(before):
-        floor = heap[0][0] if len(heap) == width else -np.inf
-        if row in lost or not bound > floor:
-            continue
-        hopeful = np.nonzero(extended[row] > floor)[0].tolist()
-        for label in sorted({*hopeful, *children[row]}):
-            child = children[row].get(label)
-            entry = (float(extended[row, label]), row, label)
-            if child is not None:
-                lost.update({child} & driven_out)
-            elif len(heap) < width:
-                heapq.heappush(heap, entry)
-            elif entry[0] > heap[0][0]:
-                _, loser, extension = heapq.heapreplace(heap, entry)
-                if extension < 0:
-                    driven_out.add(loser)
-    return [(row, label) for _, row, label in sorted(heap, reverse=True)]
-
-
-class _PrefixTree:
-    """Label prefixes by number: each node has a parent, a last label, and children by label."""
-
-    ROOT = 0
-
-    def __init__(self) -> None:
-        self.parent = [-1]
-        self.label = [-1]
-        self._children: dict[tuple[int, int], int] = {}
-
-    def child(self, parent: int, label: int) -> int:
-        """The node of `parent`'s prefix with `label` added."""
-        if (parent, label) not in self._children:
-            self._children[parent, label] = len(self.parent)
-            self.parent.append(parent)
-            self.label.append(label)
-        return self._children[parent, label]
-
-    def path(self, node: int) -> list[int]:
-        """The labels from the root to `node`."""
-        labels = []
-        while node != self.ROOT:
-            labels.append(self.label[node])
-            node = self.parent[node]
-        return labels[::-1]

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from headrace.core import errors
 from headrace.ops import ctc_kernels
 from tests.unit.ops import nn_cases
 
@@ -103,15 +104,25 @@ def test_greedy_decoder_never_takes_nan():
 @pytest.mark.parametrize(
     ("labels", "lengths", "message"),
     [
-        (sparse([0], []), [4, 4], "sequence 1 has no labels"),
-        (sparse([0], [0, 1, 0]), [4, 2], "sequence 1 has 3 labels, but only 2 steps"),
-        (sparse([0], [3, 1]), [4, 4], "sequence 1: a label follows one that is not below 2"),
-        (sparse([0], [-1]), [4, 4], "must not be negative, got -1"),
-        (sparse([0], [1], [1]), [4, 4], "sequences below 2"),
-        (sparse([0], [1]), [4, 5], r"0 to 4, got \[4, 5\]"),
-        (sparse([0], [1]), [4], r"shape \(2,\), got \(1,\)"),
-        ((np.array([[1, 0], [0, 0]]), np.array([0, 0])), [4, 4], "row-major order"),
-        ((np.array([[1, 0]]), np.array([0, 0])), [4, 4], r"indices \[n, 2\]"),
+        (sparse([0], []), [4, 4], "Labels length is zero in batch 1"),
+        (
+            sparse([0], [0, 1, 0]),
+            [4, 2],
+            r"Not enough time .*required: 3, available: 2",
+        ),
+        (
+            sparse([0], [3, 1]),
+            [4, 4],
+            "a null label, batch: 1 num_classes: 3 labels: 3,1",
+        ),
+        (sparse([0], [-1]), [4, 4], "must be nonnegative integers, batch: 1 .*labels: -1"),
+        (sparse([0], [1], [1]), [4, 4], r"indices\[2\] = \[2, 0\] is out of bounds"),
+        (sparse([0], [1]), [4, 5], r"sequence_length\(1\) <= 4"),
+        (sparse([0], [1]), [4, -1], r"seq_len\(1\) < 0"),
+        (sparse([0], [1]), [4], r"len\(sequence_length\):  1 batch_size: 2"),
+        ((np.array([[1, 0], [0, 0]]), np.array([0, 0])), [4, 4], r"= \[0, 0\] is out of order"),
+        ((np.array([[0, 0], [1, 0], [1, 0]]), np.zeros(3, int)), [4, 4], r"\[2\] .* is repeated"),
+        ((np.array([[1, 0]]), np.array([0, 0])), [4, 4], "same number of rows"),
     ],
 )
 def test_bad_labels_are_refused(labels, lengths, message):
@@ -121,9 +132,29 @@ def test_bad_labels_are_refused(labels, lengths, message):
 
 def test_bad_searches_are_refused():
     logits = np.zeros((4, 1, 3))
-    with pytest.raises(ValueError, match="from 1 to beam_width 2, got 3"):
+    with pytest.raises(ValueError, match="requested more paths than the beam width"):
         ctc_kernels.ctc_beam_search_decoder(logits, LENGTHS, beam_width=2, top_paths=3)
-    with pytest.raises(ValueError, match="found only 1 paths, fewer than top_paths 2"):
+    with pytest.raises(ValueError, match="Less leaves in the beam search than requested: 1 of"):
         ctc_kernels.ctc_beam_search_decoder(logits, np.array([0]), beam_width=2, top_paths=2)
-    with pytest.raises(ValueError, match=r"\[time, batch, classes\]"):
+    with pytest.raises(ValueError, match=r"not a 3-Tensor \[time, batch, classes\]"):
         ctc_kernels.ctc_greedy_decoder(logits[0], LENGTHS)
+    for decode in (ctc_kernels.ctc_greedy_decoder, ctc_kernels.ctc_beam_search_decoder):
+        settings = {"beam_width": 2, "top_paths": 1} if "beam" in decode.__name__ else {}
+        with pytest.raises(errors.FailedPreconditionError, match=r"sequence_length\(0\) <= 4"):
+            decode(logits, np.array([5]), **settings)
+
+
+def test_decoders_take_a_negative_length_for_none():
+    logits = np.zeros((4, 2, 3), np.float32)
+    outputs = ctc_kernels.ctc_beam_search_decoder(
+        logits, np.array([4, -1]), beam_width=4, top_paths=1
+    )
+    assert outputs[0][:, 0].max() == 0 and outputs[-1][1] == 0
+    indices, *_, score = ctc_kernels.ctc_greedy_decoder(logits, np.array([-1, 4]))
+    assert indices[:, 0].min() == 1 and score[0] == 0
+
+
+def test_no_sequences():
+    logits, none = np.zeros((3, 0, 4), np.float32), np.zeros(0, np.int32)
+    loss, gradient = ctc_kernels.ctc_loss(logits, *sparse(), none)
+    assert (loss.shape, gradient.shape) == ((0,), (3, 0, 4))
