@@ -13,21 +13,31 @@ import numpy as np
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.ctc import CtcLoss, row_size, work_rows
+from headrace.compile.kernels.ctc_beam import CtcBeamSearch, beam_memory
 from headrace.devices import openmp
 from headrace.devices.buffers import address, empty_aligned
 
 __all__ = ["ROUTINES"]
 
 
+_SMALL = 1 << 18  # operations that one thread is done with before a team has come together
+
+
 def _team(spec: Kernel) -> Callable[..., None]:
-    """The function that runs a kernel on contiguous arrays with all threads."""
+    """The function that runs a kernel on contiguous arrays: alone if there is little to do."""
     (function,) = native.addresses([spec])
+    alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(function)
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
     assert not spec.counters
 
-    def run(*arrays: np.ndarray) -> None:
+    def run(work: int, *arrays: np.ndarray) -> None:
         rest = ctypes.addressof(none)
-        native.run_team(function, [*map(address, arrays), rest, rest])
+        pointers = [*map(address, arrays), rest, rest]
+        if work >= _SMALL:
+            native.run_team(function, pointers)
+            return
+        table = (ctypes.c_uint64 * len(pointers))(*pointers)
+        alone(ctypes.addressof(table), 0, 1)
 
     return run
 
@@ -49,6 +59,7 @@ def ctc_loss(dtype: str, merge: bool) -> Callable[..., Any]:
         loss = np.empty(batch, logits.dtype)
         gradient = empty_aligned(logits.shape, logits.dtype)
         run(
+            steps * batch * (classes + 4 * row),
             np.array([steps, batch, classes, row]),
             np.ascontiguousarray(logits),
             np.ascontiguousarray(labels, np.int32),
@@ -63,4 +74,37 @@ def ctc_loss(dtype: str, merge: bool) -> Callable[..., Any]:
     return call
 
 
-ROUTINES: dict[str, Callable[..., Any]] = {"ctc_loss": ctc_loss}
+def ctc_beam_search(dtype: str) -> Callable[..., Any]:
+    """The function of logits [time, batch, classes], the sequences' lengths, how wide the beam is
+    and how many paths are wanted. It gives labels [batch, paths, time], how many of them count
+    [batch, paths] (-1 where there are fewer paths), and log probabilities.
+    """
+    run = _team(CtcBeamSearch(dtype))
+
+    def call(
+        logits: np.ndarray, lengths: np.ndarray, width: int, paths: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        steps, batch, classes = logits.shape
+        areas, memory = beam_memory(steps, classes, width, paths)
+        labels = np.empty((batch, paths, steps), np.int64)
+        counts = np.empty((batch, paths), np.int64)
+        scores = np.empty((batch, paths), logits.dtype)
+        run(
+            batch and steps * (batch - 1) * classes * width,
+            np.array([steps, batch, classes, width, paths, *areas, memory]),
+            np.ascontiguousarray(logits),
+            np.ascontiguousarray(lengths, np.int64),
+            np.empty(openmp.thread_count() * memory, np.int64),
+            labels,
+            counts,
+            scores,
+        )
+        return labels, counts, scores
+
+    return call
+
+
+ROUTINES: dict[str, Callable[..., Any]] = {
+    "ctc_beam_search": ctc_beam_search,
+    "ctc_loss": ctc_loss,
+}

@@ -17,7 +17,8 @@ from headrace.graph import generated
 from headrace.ops.accumulation import require_float
 from headrace.ops.ctc_search import search
 
-# From so many logits on, generated code pays off; loading the compiler takes 0.1 s, once.
+# From so many logits on, generated code pays off (in a beam search, logits times the beam's width);
+# loading the compiler takes 0.1 s, once.
 _LARGE = 4096
 
 
@@ -79,9 +80,7 @@ def ctc_greedy_decoder(
     if merge_repeated:
         said[1:] &= best[1:] != best[:-1]
     score = np.where(running, logits.max(axis=2), 0).sum(axis=0)
-    sequence, time = np.nonzero(said.T)
-    paths = np.split(best[time, sequence], np.cumsum(said.sum(axis=0))[:-1])
-    return *_sparse(paths), (0 - score)[:, None].astype(inputs.dtype)
+    return *_sparse(best.T, said.T), (0 - score)[:, None].astype(inputs.dtype)
 
 
 def ctc_beam_search_decoder(
@@ -103,20 +102,38 @@ def ctc_beam_search_decoder(
         raise ValueError(
             f"requested more paths than the beam width: {top_paths} of beam_width {beam_width}"
         )
-    found = [
-        search(inputs[:length, sequence], beam_width, top_paths)
-        for sequence, length in enumerate(lengths)
-    ]
-    short = min((len(paths) for paths, _ in found), default=top_paths)
+    labels, counts, scores = _searched(inputs, lengths, beam_width, top_paths)
+    short = int((counts >= 0).sum(axis=1).min(initial=top_paths))
     if short < top_paths:
         raise ValueError(
             f"Less leaves in the beam search than requested: {short} of top_paths {top_paths}"
         )
-    shaped = _merged if merge_repeated else np.asarray
-    decoded = [_sparse([shaped(paths[rank]) for paths, _ in found]) for rank in range(top_paths)]
-    scores = np.array([scores[:top_paths] for _, scores in found], inputs.dtype)
-    outputs = [part for parts in zip(*decoded, strict=True) for part in parts]
-    return *outputs, scores.reshape(len(lengths), top_paths)
+    said = np.arange(len(inputs)) < counts[:, :, None]
+    if merge_repeated:
+        said[:, :, 1:] &= labels[:, :, 1:] != labels[:, :, :-1]
+    decoded = [_sparse(labels[:, rank], said[:, rank]) for rank in range(top_paths)]
+    return *(part for parts in zip(*decoded, strict=True) for part in parts), scores
+
+
+def _searched(
+    inputs: np.ndarray, lengths: np.ndarray, width: int, count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The labels [batch, count, time] of the best paths, how many of them count (-1 where there is
+    no path), and the log probabilities.
+    """
+    if inputs.size * width >= _LARGE:
+        native = generated.routine("ctc_beam_search", inputs.dtype.name)
+        if native is not None:
+            return native(inputs, lengths, width, count)
+    steps, batch, _ = inputs.shape
+    labels = np.zeros((batch, count, steps), np.int64)
+    counts = np.full((batch, count), -1)
+    scores = np.zeros((batch, count), inputs.dtype)
+    for b, length in enumerate(lengths):
+        for rank, (path, score) in enumerate(zip(*search(inputs[:length, b], width, count))):
+            labels[b, rank, : len(path)] = path
+            counts[b, rank], scores[b, rank] = len(path), score
+    return labels, counts, scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,12 +352,6 @@ def _places(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _merged(labels: np.ndarray | list[int]) -> np.ndarray:
-    """Labels with each run of equal ones made one."""
-    labels = np.asarray(labels)
-    return labels[np.diff(labels, prepend=-1) != 0]
-
-
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
     # Ten times as fast as np.logaddexp.reduce.
     shifted = logits - logits.max(axis=2, keepdims=True)
@@ -348,10 +359,8 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def _sparse(paths: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ragged labels as (indices, values, shape), all int64."""
-    counts = np.array([len(path) for path in paths], np.int64)
-    rows, columns = _places(counts)
-    values = np.concatenate([np.zeros(0), *paths]).astype(np.int64)
-    shape = np.array([len(paths), counts.max(initial=0)], np.int64)
-    return np.stack([rows, columns], axis=1).astype(np.int64), values, shape
+def _sparse(labels: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those labels [batch, time] that are said, as (indices, values, shape), all int64."""
+    counts = said.sum(axis=1)
+    shape = np.array([len(counts), counts.max(initial=0)], np.int64)
+    return np.stack(_places(counts), axis=1), labels[said], shape

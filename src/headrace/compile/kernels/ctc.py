@@ -158,9 +158,7 @@ class _Sequence:
 
         f.loop(1, count, write)
         if not merge:
-            f.when(
-                f.icmp("sgt", count, 0), lambda: f.store(never, self.stay, self._position(0))
-            )
+            f.when(f.icmp("sgt", count, 0), lambda: f.store(never, self.stay, self._position(0)))
 
     # -- Softmax ---------------------------------------------------------------------------------
 
@@ -268,9 +266,7 @@ class _Sequence:
         never = f.const(-inf, F64.of(lanes))
         return f.extract(f.call_function(self.log_add, *ends, never), 0)
 
-    def _backward(
-        self, b: Reg, length: Reg, labels: Reg, count: Reg, likelihood: Reg
-    ) -> None:
+    def _backward(self, b: Reg, length: Reg, labels: Reg, count: Reg, likelihood: Reg) -> None:
         """Go back through the steps, and take from each softmax how often its classes are expected
         to be said. `following`: the log probability of saying all that is left, from the step after
         on; it is overwritten from the first position on, which later ones don't read.
