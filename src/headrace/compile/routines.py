@@ -1,17 +1,19 @@
-"""Kernels of their own, for operations that are interpreted (see devices.generated). In: settings.
+"""Kernels of their own, for operations that are interpreted (see graph.generated). In: settings.
 Out: a function on arrays. `ROUTINES` has them by name.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.byte_strings import StringNumbers
 from headrace.compile.kernels.ctc import CtcLoss, row_size, work_rows
 from headrace.compile.kernels.ctc_beam import CtcBeamSearch, beam_memory
 from headrace.devices import openmp
@@ -104,7 +106,52 @@ def ctc_beam_search(dtype: str) -> Callable[..., Any]:
     return call
 
 
+def string_numbers(function: str) -> Callable[..., Any] | None:
+    """The function of an array of strings, a number of buckets (0: none) and a key of two integers,
+    that gives a number for each string: "size", "characters", the hashes "farm", "murmur" and "sip"
+    (all int64), or what it says: "integer", "float32", "float64". None where one of the strings
+    isn't `bytes`, or isn't as simple a number as most are.
+    """
+    if not _knows_bytes():
+        return None
+    spec = StringNumbers(function, _TYPE_AT, _SIZE_AT, _BYTES_AT)
+    (place,) = native.addresses([spec])
+    # Not CFUNCTYPE, which lets other threads run: they might free a string.
+    kernel = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(place)
+    dtype = np.dtype(function if function.startswith("float") else np.int64)
+
+    def call(
+        strings: np.ndarray, buckets: int = 0, key: Sequence[int] = (0, 0)
+    ) -> np.ndarray | None:
+        count = strings.size
+        result, done = np.empty(strings.shape, dtype), ctypes.c_int64()
+        sizes = (ctypes.c_uint64 * 5)(count, id(bytes), buckets, *(k % 2**64 for k in key))
+        texts = np.ascontiguousarray(strings)
+        table = (ctypes.c_uint64 * 6)(
+            ctypes.addressof(sizes), address(texts), address(result), ctypes.addressof(done)
+        )
+        kernel(ctypes.addressof(table), 0, 1)
+        return result if done.value == count else None
+
+    return call
+
+
+# CPython's objects: a header that ends with the type, then a size, then the hash and the bytes.
+_TYPE_AT, _SIZE_AT, _BYTES_AT = object.__basicsize__ - 8, object.__basicsize__, bytes.__basicsize__ - 1
+
+
+def _knows_bytes() -> bool:
+    """Whether a `bytes` object of this Python is laid out as the code expects."""
+    probe = b"probe of %d" % 5
+    if sys.implementation.name != "cpython":
+        return False
+    words = [ctypes.c_int64.from_address(id(probe) + at).value for at in (_TYPE_AT, _SIZE_AT)]
+    found = ctypes.string_at(id(probe) + _BYTES_AT, len(probe))
+    return words == [id(bytes), len(probe)] and found == probe
+
+
 ROUTINES: dict[str, Callable[..., Any]] = {
     "ctc_beam_search": ctc_beam_search,
     "ctc_loss": ctc_loss,
+    "string_numbers": string_numbers,
 }

@@ -19,7 +19,7 @@ from headrace.graph.pointwise import Pointwise
 
 __all__ = [
     "LEAST", "cholesky", "column_sums", "elementwise", "expect", "fourier", "inverse", "largest",
-    "random_numbers", "routine", "row_updates",
+    "random_numbers", "routine", "row_updates", "worthwhile",
 ]  # fmt: skip
 
 # Arrays of fewer elements are left to NumPy. Loading the compiler takes 0.1 s, once per process;
@@ -109,6 +109,20 @@ def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
         # A fault of the compiler costs speed, never a result.
         logging.getLogger("headrace").warning("an operation is left to NumPy: %s", error)
         return None
+
+
+# After so many small pieces of work in all, the compiler is loaded for those that are to come.
+_MANY = 1 << 18
+_worked_on = 0
+
+
+def worthwhile(elements: int) -> bool:
+    """Whether to ask for code that gives equal results for work on so few elements: the compiler is
+    there already, or much of such work was done.
+    """
+    global _worked_on
+    _worked_on += elements
+    return _worked_on > _MANY or _generator.cache_info().currsize > 0
 
 
 def routine(name: str, *settings: Any) -> Callable[..., Any] | None:

@@ -21,6 +21,7 @@ from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
     map_strings,
+    numbers_of,
     numpy_dtype,
     of_strings,
     string_array,
@@ -124,12 +125,29 @@ def _parse_floats(texts: list[bytes], dtype: np.dtype) -> np.ndarray | None:
 def string_to_number(string_tensor: Any, *, out_type: Any = np.float32) -> np.ndarray:
     """Return every element as a number."""
     dtype = numpy_dtype(out_type)
+    array = string_array(string_tensor)
+    found = _simple_numbers(array, dtype)
+    if found is not None:
+        return found
     if dtype.kind == "f":
-        array = string_array(string_tensor)
         found = _parse_floats(array.ravel().tolist(), dtype)
         if found is not None:
             return found.reshape(array.shape)
-    return map_numbers(number_parser(dtype), string_tensor, dtype)
+    return map_numbers(number_parser(dtype), array, dtype)
+
+
+def _simple_numbers(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """All numbers by generated code, if they have few digits and nothing but these."""
+    if dtype.name in ("float32", "float64"):
+        return numbers_of(dtype.name, array)
+    if dtype.name not in ("int32", "int64"):
+        return None
+    found = numbers_of("integer", array)
+    if found is None or dtype == found.dtype:
+        return found
+    limits = np.iinfo(dtype)
+    inside = found.size == 0 or (found.min() >= limits.min and found.max() <= limits.max)
+    return found.astype(dtype) if inside else None
 
 
 def encode_base64(input: Any, *, pad: bool = False) -> np.ndarray:

@@ -17,6 +17,8 @@ from headrace.ops.hash_formulas import (
     K2,
     MASK,
     MURMUR,
+    MURMUR_SEED,
+    SIP_START,
     Words,
     farm_1_to_3,
     farm_4_to_7,
@@ -29,9 +31,9 @@ from headrace.ops.hash_formulas import (
     mix,
     murmur_absorb,
     sip_absorb,
-    sip_round,
+    sip_end,
 )
-from headrace.ops.string_arrays import string_array, string_scalar
+from headrace.ops.string_arrays import numbers_of, string_array, string_scalar
 
 _FEW = 16  # below this many rows, Python's integers are faster than NumPy's calls
 
@@ -165,7 +167,7 @@ def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
 def hash64(strings: Sequence[bytes]) -> np.ndarray:
     """Return TensorFlow's Hash64 (MurmurHash2, 64 bit, a fixed seed) of every string."""
     rows, order = _Rows.of(strings)
-    state = 0xDECAFCAFFE ^ (rows.sizes * MURMUR)
+    state = MURMUR_SEED ^ (rows.sizes * MURMUR)
     for index, live in rows.live(rows.lengths // 8):
         state[:live] = murmur_absorb(state[:live], rows.first_words(live, 8 * index))
     for row, first, last in rows.rest(rows.lengths // 8):
@@ -179,13 +181,11 @@ def hash64(strings: Sequence[bytes]) -> np.ndarray:
 
 def siphash(strings: Sequence[bytes], key: Sequence[int]) -> np.ndarray:
     """Return SipHash-2-4 of every string under a key of two 64-bit integers."""
-    if len(key) != 2:
-        raise ValueError(f"key must have 2 elements, got {len(key)}")
     k0, k1 = (part % 2**64 for part in key)
     rows, order = _Rows.of(strings)
     v = np.empty((4, len(strings)), np.uint64)
-    v[0], v[1] = k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D
-    v[2], v[3] = k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573
+    for values, start, part in zip(v, SIP_START, (k0, k1, k0, k1), strict=True):
+        values[:] = start ^ part
     for index, live in rows.live(rows.lengths // 8):
         v[:, :live] = sip_absorb(list(v[:, :live]), rows.first_words(live, 8 * index))
     for row, first, last in rows.rest(rows.lengths // 8):
@@ -193,35 +193,42 @@ def siphash(strings: Sequence[bytes], key: Sequence[int]) -> np.ndarray:
         for index in range(first, last):
             values = sip_absorb(values, single.word(8 * index))
         v[:, row] = values
-    v0, v1, v2, v3 = sip_absorb(list(v), rows.tail() | (rows.sizes << 56))
-    v2 = v2 ^ 0xFF
-    for _ in range(4):
-        v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
-    return (v0 ^ v1 ^ v2 ^ v3)[np.argsort(order)]
+    return sip_end(sip_absorb(list(v), rows.tail() | (rows.sizes << 56)))[np.argsort(order)]
 
 
-def _buckets(hashes: np.ndarray, num_buckets: int, shape: tuple[int, ...]) -> np.ndarray:
+def _buckets(
+    function: str,
+    hash: Callable[[Sequence[bytes]], np.ndarray],
+    strings: Any,
+    num_buckets: int,
+    key: Sequence[int] = (0, 0),
+) -> np.ndarray:
+    """The hashes of strings, modulo a number: by generated code, or else by NumPy."""
+    array = string_array(strings)
     if num_buckets < 1:
         raise ValueError(f"num_buckets must be at least 1, got {num_buckets}")
-    return (hashes % np.uint64(num_buckets)).astype(np.int64).reshape(shape)
+    found = numbers_of(function, array, num_buckets, key)
+    if found is None:
+        hashes = hash(array.ravel().tolist())
+        found = (hashes % np.uint64(num_buckets)).astype(np.int64).reshape(array.shape)
+    return found
 
 
 def string_to_hash_bucket_fast(input: Any, *, num_buckets: int) -> np.ndarray:
     """Return Fingerprint64(element) modulo num_buckets."""
-    array = string_array(input)
-    return _buckets(fingerprint64(array.ravel().tolist()), num_buckets, array.shape)
+    return _buckets("farm", fingerprint64, input, num_buckets)
 
 
 def string_to_hash_bucket_strong(input: Any, *, num_buckets: int, key: Sequence[int]) -> np.ndarray:
     """Return SipHash(element) under the key, modulo num_buckets."""
-    array = string_array(input)
-    return _buckets(siphash(array.ravel().tolist(), key), num_buckets, array.shape)
+    if len(key) != 2:
+        raise ValueError(f"key must have 2 elements, got {len(key)}")
+    return _buckets("sip", lambda strings: siphash(strings, key), input, num_buckets, key)
 
 
 def string_to_hash_bucket(string_tensor: Any, *, num_buckets: int) -> np.ndarray:
     """Return Hash64(element) modulo num_buckets."""
-    array = string_array(string_tensor)
-    return _buckets(hash64(array.ravel().tolist()), num_buckets, array.shape)
+    return _buckets("murmur", hash64, string_tensor, num_buckets)
 
 
 def fingerprint(data: Any, method: Any) -> np.ndarray:

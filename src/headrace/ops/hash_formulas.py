@@ -123,6 +123,7 @@ def farm_end(text: Any, state: Sequence[Words]) -> Words:
     )
 
 
+MURMUR_SEED = 0xDECAFCAFFE
 MURMUR = 0xC6A4A7935BD1E995
 
 
@@ -143,3 +144,15 @@ def sip_absorb(v: Sequence[Words], word: Words) -> tuple[Words, ...]:
     v0, v1, v2, v3 = v
     v0, v1, v2, v3 = sip_round(*sip_round(v0, v1, v2, v3 ^ word))
     return v0 ^ word, v1, v2, v3
+
+
+SIP_START = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573
+
+
+def sip_end(v: Sequence[Words]) -> Words:
+    """The hash that a state has become when all is absorbed."""
+    v0, v1, v2, v3 = v
+    v2 = v2 ^ 0xFF
+    for _ in range(4):
+        v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    return v0 ^ v1 ^ v2 ^ v3

@@ -59,25 +59,33 @@ def as_string(
         raise ValueError(f"scientific and shortest are not for {array.dtype}")
     if not _is_float(array.dtype) and precision >= 0:
         raise ValueError(f"precision is not for {array.dtype}")
-    write = _writer(
-        array.dtype, flag, precision, width, "e" if scientific else "g" if shortest else "f"
-    )
-    return of_strings((write(value).encode() for value in array.ravel().tolist()), array.shape)
+    write = _writer(array, flag, precision, width, "e" if scientific else "g" if shortest else "f")
+    values = array.ravel().tolist()
+    if isinstance(write, str):
+        # One format for all of them, and one text: a third of the time of as many formats.
+        text = "\n".join([write] * len(values)) % tuple(values)
+        return of_strings(text.encode().split(b"\n") if values else [], array.shape)
+    return of_strings((write(value).encode() for value in values), array.shape)
 
 
 def _writer(
-    dtype: np.dtype, fill: str, precision: int, width: int, verb: str
-) -> Callable[[Any], str]:
-    """Return the function that formats one element of the given type."""
+    array: np.ndarray, fill: str, precision: int, width: int, verb: str
+) -> Callable[[Any], str] | str:
+    """Return the function that formats one element of an array; if that is what Python's operator %
+    does, the format itself.
+    """
+    dtype = array.dtype
     columns = str(width) if width > 0 else ""
     if dtype.kind == "b":
         return lambda value: "true" if value else "false"
     if dtype.kind == "i":
         # A width of zero after the 0 flag is no width at all, in C and in Python alike.
-        form = f"%{fill}{columns}d"
-        return lambda value: form % value
+        return f"%{fill}{columns}d"
     if _is_float(dtype):
-        number = _float_writer(fill, columns, f".{precision}" if precision >= 0 else "", verb)
+        digits = f".{precision}" if precision >= 0 else ""
+        if dtype.kind == "f" and np.isfinite(array).all():
+            return f"%{fill}{columns}{digits}{verb}"
+        number = _float_writer(fill, columns, digits, verb)
         if dtype.kind == "f":
             return number
         return lambda value: f"({number(value.real)},{number(value.imag)})"

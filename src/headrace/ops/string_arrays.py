@@ -5,20 +5,46 @@ normalises its inputs with `string_array` and builds its outputs with `of_string
 Attributes that hold text arrive as `str` (from Python) or `bytes` (from a GraphDef): `attr_bytes`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from headrace.graph import generated
+
 
 def string_array(value: Any) -> np.ndarray:
-    """Return `value` as an object array of bytes, or raise TypeError for any other element."""
+    """Return `value` as an object array of bytes, or raise TypeError for any other element.
+
+    An array of objects is a tensor: its elements were checked where it was made.
+    """
+    if type(value) is np.ndarray and value.dtype == object:
+        return value
     array = np.asarray(value, dtype=object)
     kinds = set(map(type, array.ravel().tolist()))
     if not all(issubclass(kind, bytes) for kind in kinds):
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise TypeError(f"a string tensor holds bytes, not {names}")
     return array
+
+
+def all_bytes(array: np.ndarray) -> bool:
+    """Whether all elements of an object array are bytes, and of no subclass."""
+    if numbers_of("size", array) is not None:
+        return True
+    return set(map(type, array.ravel().tolist())) <= {bytes}
+
+
+def numbers_of(
+    function: str, array: np.ndarray, buckets: int = 0, key: Sequence[int] = (0, 0)
+) -> np.ndarray | None:
+    """Return a number for each string, by generated code (compile.routines: string_numbers), or
+    None where there is none or it declines.
+    """
+    if not generated.worthwhile(array.size):
+        return None
+    find = generated.routine("string_numbers", function)
+    return None if find is None else find(array, buckets, key)
 
 
 def of_strings(values: Iterable[bytes], shape: tuple[int, ...]) -> np.ndarray:

@@ -17,12 +17,14 @@ from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
     map_strings,
+    numbers_of,
     of_strings,
     string_array,
     string_scalar,
 )
 
 _WHITESPACE = b" \t\n\v\f\r"
+_OTHER_SPACE = frozenset(_WHITESPACE.replace(b" ", b""))
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _CHARACTER = re.compile(rb"[\x00-\xff][\x80-\xbf]*", re.DOTALL)
 _UNITS = ("BYTE", "UTF8_CHAR")
@@ -56,11 +58,11 @@ def _sparse(rows: Iterable[Sequence[bytes]]) -> tuple[np.ndarray, np.ndarray, np
     """Return ragged rows as (indices, values, shape) of a sparse matrix."""
     table = list(rows)
     lengths = np.fromiter(map(len, table), np.int64, count=len(table))
-    row = np.repeat(np.arange(len(table)), lengths)
-    column = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    values = [piece for pieces in table for piece in pieces]
-    shape = np.array([len(table), lengths.max(initial=0)], np.int64)
-    return np.stack([row, column], axis=1).astype(np.int64), of_strings(values, (-1,)), shape
+    values = of_strings(itertools.chain.from_iterable(table), (-1,))
+    indices = np.empty((len(values), 2), np.int64)
+    indices[:, 0] = np.repeat(np.arange(len(table)), lengths)
+    indices[:, 1] = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return indices, values, np.array([len(table), lengths.max(initial=0)], np.int64)
 
 
 def _vector(value: Any) -> list[bytes]:
@@ -75,15 +77,19 @@ def string_split(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Split at every byte that is in `delimiter`; an empty delimiter splits into single bytes."""
     marks = string_scalar(delimiter, "delimiter")
-    cut = re.compile(b"[" + re.escape(marks) + b"]") if marks else None
-
-    def pieces(text: bytes) -> list[bytes]:
-        if cut is None:
-            return [text[i : i + 1] for i in range(len(text))]
-        parts = cut.split(text) if text else []
-        return [part for part in parts if part] if skip_empty else parts
-
-    return _sparse(map(pieces, _vector(input)))
+    texts = _vector(input)
+    if not marks:
+        return _sparse([text[i : i + 1] for i in range(len(text))] for text in texts)
+    # Each mark as the first one: bytes split at one mark in a fraction of the time.
+    first, others = marks[:1], marks[1:]
+    if others:
+        same = bytes.maketrans(others, first * len(others))
+        texts = [text.translate(same) for text in texts]
+    if first == b" " and skip_empty and not _OTHER_SPACE.intersection(b"".join(texts)):
+        return _sparse([text.split() for text in texts])
+    if skip_empty:
+        return _sparse([[part for part in text.split(first) if part] for text in texts])
+    return _sparse([text.split(first) if text else [] for text in texts])
 
 
 def string_split_v2(
@@ -95,6 +101,9 @@ def string_split_v2(
     empty, and leaves the text as it is if `maxsplit` is zero.
     """
     mark = string_scalar(sep, "sep")
+    texts = _vector(input)
+    if maxsplit < 0:
+        return _sparse([text.split(mark or None) for text in texts])
 
     def pieces(text: bytes) -> list[bytes]:
         if mark:
@@ -102,14 +111,18 @@ def string_split_v2(
         words = text.split(None, maxsplit) if maxsplit else [text]
         return [*words, b""] if len(words) == maxsplit else words
 
-    return _sparse(map(pieces, _vector(input)))
+    return _sparse(map(pieces, texts))
 
 
 def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
     """Return the number of bytes, or of UTF-8 characters, of every element."""
-    if _is_utf8(unit):
-        return map_numbers(lambda s: len(s.translate(None, _CONTINUATION)), input, np.int32)
-    return map_numbers(len, input, np.int32)
+    array, utf8 = string_array(input), _is_utf8(unit)
+    found = numbers_of("characters" if utf8 else "size", array)
+    if found is not None:
+        return found.astype(np.int32)
+    if utf8:
+        return map_numbers(lambda s: len(s.translate(None, _CONTINUATION)), array, np.int32)
+    return map_numbers(len, array, np.int32)
 
 
 def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
@@ -127,6 +140,16 @@ def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
     return b"".join(units[start : start + length]) if utf8 else text[start : start + length]
 
 
+def _cut_all(texts: list[bytes], pos: int, length: int) -> list[bytes] | None:
+    """Return text[pos : pos + length] of all texts, or None if pos is outside of one."""
+    end = pos + length
+    if length < 0 or min(map(len, texts), default=0) < abs(pos):
+        return None
+    if pos < 0 <= end:
+        return [text[pos:][:length] for text in texts]
+    return [text[pos:end] for text in texts]
+
+
 def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
     """Return `len` units from `pos` on of every element; pos below zero counts from the end.
 
@@ -136,6 +159,10 @@ def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.
     texts, starts, counts = string_array(input), np.asarray(pos), np.asarray(len)
     if starts.shape != counts.shape:
         raise ValueError(f"pos and len differ in shape: {starts.shape} and {counts.shape}")
+    if starts.size == 1 and starts.ndim <= texts.ndim and not utf8:
+        pieces = _cut_all(texts.ravel().tolist(), int(starts.item()), int(counts.item()))
+        if pieces is not None:
+            return of_strings(pieces, texts.shape)
     texts, starts, counts = np.broadcast_arrays(texts, starts, counts)
     triples = zip(texts.ravel().tolist(), starts.ravel().tolist(), counts.ravel().tolist())
     pieces = []

@@ -15,6 +15,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.graph.operation import Tensor, made_at
 from headrace.ops.convert import as_array
 from headrace.ops.session_handles import TensorHandle
+from headrace.ops.string_arrays import all_bytes
 
 __all__ = ["feed_array"]
 
@@ -87,8 +88,6 @@ def _convert(tensor: Tensor, dtype: dtypes.DType, value: Any) -> np.ndarray:
 
 
 def _strings(value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        flat = value.ravel().tolist()
-        if all(type(v) is bytes for v in flat):
-            return value
+    if isinstance(value, np.ndarray) and value.dtype == object and all_bytes(value):
+        return value
     return as_array(value, dtypes.string)
