@@ -137,7 +137,8 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
 
 
 # CPython's objects: a header that ends with the type, then a size, then the hash and the bytes.
-_TYPE_AT, _SIZE_AT, _BYTES_AT = object.__basicsize__ - 8, object.__basicsize__, bytes.__basicsize__ - 1
+_TYPE_AT, _SIZE_AT = object.__basicsize__ - 8, object.__basicsize__
+_BYTES_AT = bytes.__basicsize__ - 1
 
 
 def _knows_bytes() -> bool:

@@ -324,9 +324,15 @@ def _check_default(index: int, value: Any) -> np.ndarray:
     return string_array(default) if default.dtype.kind in "OSU" else default
 
 
-def _column(index: int, fields: Sequence[bytes], default: np.ndarray, na_value: bytes) -> list[Any]:
+def _column(index: int, fields: list[bytes], default: np.ndarray, na_value: bytes) -> np.ndarray:
     """Return one column's values: missing fields take the default, if there is one."""
-    parse = (lambda text: text) if default.dtype == object else number_parser(default.dtype)
+    is_text = default.dtype == object
+    if b"" not in fields and na_value not in fields:
+        strings = of_strings(fields, (-1,))
+        found = strings if is_text else _simple_numbers(strings, default.dtype)
+        if found is not None:
+            return found
+    parse = (lambda text: text) if is_text else number_parser(default.dtype)
     values = []
     for record, field in enumerate(fields):
         if field and field != na_value:
@@ -341,7 +347,7 @@ def _column(index: int, fields: Sequence[bytes], default: np.ndarray, na_value: 
             values.append(default.item())
         else:
             raise ValueError(f"Field {index} is required but missing in record {record}!")
-    return values
+    return of_strings(values, (-1,)) if is_text else np.array(values, default.dtype)
 
 
 def decode_csv(
@@ -359,23 +365,36 @@ def decode_csv(
     array = string_array(records)
     wanted = _check_columns(select_cols, len(record_defaults))
     defaults = [_check_default(i, value) for i, value in enumerate(record_defaults)]
-    table = []
-    for index, text in enumerate(array.ravel().tolist()):
-        fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
-        if len(fields) != len(defaults):
-            raise ValueError(
-                f"Expect {len(defaults)} fields but have {len(fields)} in record {index}"
-            )
-        table.append(fields)
-    outputs = []
-    for index, default in enumerate(defaults):
-        column = [fields[index] for fields in table]
-        values = _column(index, column, default, attr_bytes(na_value))
-        if default.dtype == object:
-            outputs.append(of_strings(values, array.shape))
-        else:
-            outputs.append(np.array(values, default.dtype).reshape(array.shape))
-    return tuple(outputs)
+    texts = array.ravel().tolist()
+    columns = None if wanted else _plain_columns(texts, delimiter, len(defaults))
+    if columns is None:
+        table = []
+        for index, text in enumerate(texts):
+            fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
+            if len(fields) != len(defaults):
+                raise ValueError(
+                    f"Expect {len(defaults)} fields but have {len(fields)} in record {index}"
+                )
+            table.append(fields)
+        columns = [[fields[index] for fields in table] for index in range(len(defaults))]
+    missing = attr_bytes(na_value)
+    return tuple(
+        _column(index, column, default, missing).reshape(array.shape)
+        for index, (column, default) in enumerate(zip(columns, defaults, strict=True))
+    )
+
+
+def _plain_columns(texts: list[bytes], delimiter: bytes, count: int) -> list[list[bytes]] | None:
+    """The columns of records that are nothing but `count` fields with delimiters between them; None
+    if one of them needs a closer look.
+    """
+    joined = delimiter.join(texts)
+    if any(mark in joined for mark in (b'"', b"\n", b"\r")) or not all(texts):
+        return None
+    if {text.count(delimiter) for text in texts} != {count - 1}:
+        return None
+    fields = joined.split(delimiter)
+    return [fields[index::count] for index in range(count)]
 
 
 KERNELS = {

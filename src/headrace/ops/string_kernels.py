@@ -6,6 +6,7 @@ bytes (10xxxxxx) after it, so malformed text has characters too and nothing fail
 """
 
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from headrace.ops.string_arrays import (
 )
 
 _WHITESPACE = b" \t\n\v\f\r"
-_OTHER_SPACE = frozenset(_WHITESPACE.replace(b" ", b""))
+_AS_BLANKS = bytes.maketrans(_WHITESPACE, b" " * len(_WHITESPACE))
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _CHARACTER = re.compile(rb"[\x00-\xff][\x80-\xbf]*", re.DOTALL)
 _UNITS = ("BYTE", "UTF8_CHAR")
@@ -54,15 +55,43 @@ def string_join(*inputs: Any, separator: str | bytes = "") -> np.ndarray:
     return total.reshape(shape)
 
 
-def _sparse(rows: Iterable[Sequence[bytes]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ragged rows as (indices, values, shape) of a sparse matrix."""
-    table = list(rows)
-    lengths = np.fromiter(map(len, table), np.int64, count=len(table))
-    values = of_strings(itertools.chain.from_iterable(table), (-1,))
+_Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _sparse(values: np.ndarray, counts: np.ndarray) -> _Sparse:
+    """Return rows of so many values each as (indices, values, shape) of a sparse matrix."""
     indices = np.empty((len(values), 2), np.int64)
-    indices[:, 0] = np.repeat(np.arange(len(table)), lengths)
-    indices[:, 1] = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return indices, values, np.array([len(table), lengths.max(initial=0)], np.int64)
+    indices[:, 0] = np.repeat(np.arange(len(counts)), counts)
+    indices[:, 1] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return indices, values, np.array([len(counts), counts.max(initial=0)], np.int64)
+
+
+def _ragged(rows: Iterable[Sequence[bytes]]) -> _Sparse:
+    """Return rows of pieces as a sparse matrix."""
+    table = list(rows)
+    counts = np.fromiter(map(len, table), np.int64, count=len(table))
+    return _sparse(of_strings(itertools.chain.from_iterable(table), (-1,)), counts)
+
+
+def _split_at(texts: list[bytes], mark: bytes, keep_empty: bool) -> _Sparse:
+    """Split at a mark of one byte. All texts are split at once, with the mark between them too:
+    where each one ends is known from the sizes of the pieces.
+    """
+    if not texts:
+        return _ragged([])
+    pieces = of_strings(mark.join(texts).split(mark), (-1,))
+    ends = np.cumsum(_sizes(of_strings(texts, (-1,))) + 1)
+    sizes = _sizes(pieces)
+    kept = np.full(len(pieces), True) if keep_empty else sizes > 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    bounds = np.searchsorted(np.cumsum(sizes + 1), ends) + 1
+    return _sparse(pieces if keep_empty else pieces[kept], np.diff(before[bounds], prepend=0))
+
+
+def _sizes(array: np.ndarray) -> np.ndarray:
+    """The number of bytes of every string of a vector."""
+    found = numbers_of("size", array)
+    return np.fromiter(map(len, array.tolist()), np.int64, len(array)) if found is None else found
 
 
 def _vector(value: Any) -> list[bytes]:
@@ -72,29 +101,22 @@ def _vector(value: Any) -> list[bytes]:
     return array.tolist()
 
 
-def string_split(
-    input: Any, delimiter: Any, *, skip_empty: bool = True
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def string_split(input: Any, delimiter: Any, *, skip_empty: bool = True) -> _Sparse:
     """Split at every byte that is in `delimiter`; an empty delimiter splits into single bytes."""
     marks = string_scalar(delimiter, "delimiter")
     texts = _vector(input)
     if not marks:
-        return _sparse([text[i : i + 1] for i in range(len(text))] for text in texts)
-    # Each mark as the first one: bytes split at one mark in a fraction of the time.
+        return _ragged([text[i : i + 1] for i in range(len(text))] for text in texts)
     first, others = marks[:1], marks[1:]
     if others:
         same = bytes.maketrans(others, first * len(others))
         texts = [text.translate(same) for text in texts]
-    if first == b" " and skip_empty and not _OTHER_SPACE.intersection(b"".join(texts)):
-        return _sparse([text.split() for text in texts])
-    if skip_empty:
-        return _sparse([[part for part in text.split(first) if part] for text in texts])
-    return _sparse([text.split(first) if text else [] for text in texts])
+    if skip_empty or all(texts):
+        return _split_at(texts, first, not skip_empty)
+    return _ragged([text.split(first) if text else [] for text in texts])
 
 
-def string_split_v2(
-    input: Any, sep: Any, *, maxsplit: int = -1
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
     """Split as Python's str.split does: at `sep`, or at runs of whitespace if it is empty.
 
     Unlike Python, splitting at whitespace keeps what is left after `maxsplit` words even if it is
@@ -102,8 +124,10 @@ def string_split_v2(
     """
     mark = string_scalar(sep, "sep")
     texts = _vector(input)
-    if maxsplit < 0:
-        return _sparse([text.split(mark or None) for text in texts])
+    if maxsplit < 0 and len(mark) == 1:
+        return _split_at(texts, mark, keep_empty=True)
+    if maxsplit < 0 and not mark:
+        return _split_at([text.translate(_AS_BLANKS) for text in texts], b" ", keep_empty=False)
 
     def pieces(text: bytes) -> list[bytes]:
         if mark:
@@ -111,7 +135,7 @@ def string_split_v2(
         words = text.split(None, maxsplit) if maxsplit else [text]
         return [*words, b""] if len(words) == maxsplit else words
 
-    return _sparse(map(pieces, texts))
+    return _ragged(map(pieces, texts))
 
 
 def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
@@ -140,14 +164,13 @@ def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
     return b"".join(units[start : start + length]) if utf8 else text[start : start + length]
 
 
-def _cut_all(texts: list[bytes], pos: int, length: int) -> list[bytes] | None:
+def _cut_all(array: np.ndarray, pos: int, length: int) -> np.ndarray | None:
     """Return text[pos : pos + length] of all texts, or None if pos is outside of one."""
     end = pos + length
-    if length < 0 or min(map(len, texts), default=0) < abs(pos):
+    if length < 0 or pos < 0 <= end or _sizes(array.ravel()).min(initial=abs(pos)) < abs(pos):
         return None
-    if pos < 0 <= end:
-        return [text[pos:][:length] for text in texts]
-    return [text[pos:end] for text in texts]
+    cut = operator.itemgetter(slice(pos, end))
+    return of_strings(map(cut, array.ravel().tolist()), array.shape)
 
 
 def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
@@ -160,9 +183,9 @@ def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.
     if starts.shape != counts.shape:
         raise ValueError(f"pos and len differ in shape: {starts.shape} and {counts.shape}")
     if starts.size == 1 and starts.ndim <= texts.ndim and not utf8:
-        pieces = _cut_all(texts.ravel().tolist(), int(starts.item()), int(counts.item()))
-        if pieces is not None:
-            return of_strings(pieces, texts.shape)
+        found = _cut_all(texts, int(starts.item()), int(counts.item()))
+        if found is not None:
+            return found
     texts, starts, counts = np.broadcast_arrays(texts, starts, counts)
     triples = zip(texts.ravel().tolist(), starts.ravel().tolist(), counts.ravel().tolist())
     pieces = []
@@ -199,7 +222,7 @@ def string_upper(input: Any, *, encoding: str | bytes = "") -> np.ndarray:
 
 def string_strip(input: Any) -> np.ndarray:
     """Return every element without ASCII whitespace at its ends."""
-    return map_strings(lambda s: s.strip(_WHITESPACE), input)
+    return map_strings(bytes.strip, input)  # of the same bytes as C's isspace
 
 
 def _axes(indices: np.ndarray, rank: int) -> list[int]:

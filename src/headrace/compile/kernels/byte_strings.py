@@ -60,9 +60,7 @@ class StringNumbers:
             def take() -> Reg:
                 size = f.load(I64, f.offset(text, self.size_at, I8))
                 f.store(f.const(1, I64), done)
-                value = f.call_function(
-                    number, f.offset(text, self.bytes_at, I8), size, keys, done
-                )
+                value = f.call_function(number, f.offset(text, self.bytes_at, I8), size, keys, done)
                 f.store(_bucket(f, value, buckets), result, i)
                 return f.icmp("ne", f.load(I64, done), 0)
 
@@ -76,9 +74,7 @@ class StringNumbers:
 def _bucket(f: Function, value: Reg, buckets: Reg) -> Reg:
     if value.type is not I64:
         return value
-    (bucket,) = f.when(
-        f.icmp("eq", buckets, 0), lambda: value, lambda: f.rem(value, buckets)
-    )
+    (bucket,) = f.when(f.icmp("eq", buckets, 0), lambda: value, lambda: f.rem(value, buckets))
     return bucket
 
 
@@ -281,9 +277,7 @@ def _characters(f: Function, bytes: Reg, size: Reg, key: Reg, fits: Reg) -> Reg:
 _MOST_DIGITS = 18  # of a number that is sure to fit an int64
 
 
-def _digits(
-    f: Function, bytes: Reg, start: Operand, stop: Reg, value: Reg
-) -> tuple[Reg, Reg]:
+def _digits(f: Function, bytes: Reg, start: Operand, stop: Reg, value: Reg) -> tuple[Reg, Reg]:
     """Read decimal digits: where they end, and the number that they add to."""
 
     def digit(i: Operand) -> Reg:
