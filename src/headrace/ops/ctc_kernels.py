@@ -19,7 +19,7 @@ from headrace.ops.ctc_search import search
 
 # From so many logits on, generated code pays off (in a beam search, logits times the beam's width);
 # loading the compiler takes 0.1 s, once.
-_LARGE = 4096
+_LARGE = 1024
 
 
 def ctc_loss(

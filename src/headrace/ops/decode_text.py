@@ -24,6 +24,7 @@ from headrace.ops.string_arrays import (
     numbers_of,
     numpy_dtype,
     of_strings,
+    sizes_of,
     string_array,
 )
 
@@ -187,10 +188,12 @@ def _view(buffer: bytes, dtype: np.dtype, little_endian: bool) -> np.ndarray:
 def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:
     """Return the numbers that lie in each element's bytes, as a new last dimension."""
     array, dtype = string_array(bytes), numpy_dtype(out_type)
-    sizes = {len(text) for text in array.ravel().tolist()}
-    if len(sizes) > 1:
-        raise ValueError(f"DecodeRaw needs strings of one size, got sizes {sorted(sizes)}")
-    size = sizes.pop() if sizes else 0
+    sizes = sizes_of(array).ravel()
+    size = int(sizes[0]) if len(sizes) else 0
+    if (sizes != size).any():
+        raise ValueError(
+            f"DecodeRaw needs strings of one size, got sizes {np.unique(sizes).tolist()}"
+        )
     if size % dtype.itemsize:
         raise ValueError(
             f"Input to DecodeRaw has length {size} that is not a multiple of {dtype.itemsize}, the "
@@ -327,8 +330,8 @@ def _check_default(index: int, value: Any) -> np.ndarray:
 def _column(index: int, fields: list[bytes], default: np.ndarray, na_value: bytes) -> np.ndarray:
     """Return one column's values: missing fields take the default, if there is one."""
     is_text = default.dtype == object
-    if b"" not in fields and na_value not in fields:
-        strings = of_strings(fields, (-1,))
+    strings = of_strings(fields, (-1,))
+    if all(fields) and (not na_value or na_value not in fields):
         found = strings if is_text else _simple_numbers(strings, default.dtype)
         if found is not None:
             return found

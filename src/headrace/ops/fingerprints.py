@@ -135,7 +135,7 @@ def _farm_long(rows: _Rows) -> Words:
         for block in range(first, last):
             values = farm_block(single, 64 * block, values, K1, 1)
         state[:, row] = [value & MASK for value in values]
-    return farm_end(rows, state)
+    return farm_end(rows, list(state))
 
 
 # FarmHash treats each range of lengths apart: (longest length of the range, its function).

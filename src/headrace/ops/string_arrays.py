@@ -47,9 +47,18 @@ def numbers_of(
     return None if find is None else find(array, buckets, key)
 
 
+def sizes_of(array: np.ndarray) -> np.ndarray:
+    """Return the number of bytes of every string."""
+    found = numbers_of("size", array)
+    if found is None:
+        sizes = map(len, array.ravel().tolist())
+        found = np.fromiter(sizes, np.int64, count=array.size).reshape(array.shape)
+    return found
+
+
 def of_strings(values: Iterable[bytes], shape: tuple[int, ...]) -> np.ndarray:
     """Return an object array of the given shape from its elements in row-major order."""
-    items = list(values)
+    items = values if isinstance(values, list) else list(values)
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array.reshape(shape)

@@ -20,6 +20,7 @@ from headrace.ops.string_arrays import (
     map_strings,
     numbers_of,
     of_strings,
+    sizes_of,
     string_array,
     string_scalar,
 )
@@ -73,32 +74,30 @@ def _ragged(rows: Iterable[Sequence[bytes]]) -> _Sparse:
     return _sparse(of_strings(itertools.chain.from_iterable(table), (-1,)), counts)
 
 
-def _split_at(texts: list[bytes], mark: bytes, keep_empty: bool) -> _Sparse:
-    """Split at a mark of one byte. All texts are split at once, with the mark between them too:
-    where each one ends is known from the sizes of the pieces.
+def _split_at(
+    texts: np.ndarray, mark: bytes, keep_empty: bool, same: bytes | None = None
+) -> _Sparse:
+    """Split at a mark of one byte; `same` is a table that makes it of other bytes. All texts are
+    split at once, with the mark between them too: where each one ends is known from the sizes.
     """
-    if not texts:
+    if not len(texts):
         return _ragged([])
-    pieces = of_strings(mark.join(texts).split(mark), (-1,))
-    ends = np.cumsum(_sizes(of_strings(texts, (-1,))) + 1)
-    sizes = _sizes(pieces)
-    kept = np.full(len(pieces), True) if keep_empty else sizes > 0
+    joined = mark.join(texts.tolist())
+    pieces = of_strings((joined if same is None else joined.translate(same)).split(mark), (-1,))
+    sizes = sizes_of(pieces)
+    bounds = np.searchsorted(np.cumsum(sizes + 1), np.cumsum(sizes_of(texts) + 1)) + 1
+    if keep_empty or sizes.all():
+        return _sparse(pieces, np.diff(bounds, prepend=0))
+    kept = sizes > 0
     before = np.concatenate([[0], np.cumsum(kept)])
-    bounds = np.searchsorted(np.cumsum(sizes + 1), ends) + 1
-    return _sparse(pieces if keep_empty else pieces[kept], np.diff(before[bounds], prepend=0))
+    return _sparse(pieces[kept], np.diff(before[bounds], prepend=0))
 
 
-def _sizes(array: np.ndarray) -> np.ndarray:
-    """The number of bytes of every string of a vector."""
-    found = numbers_of("size", array)
-    return np.fromiter(map(len, array.tolist()), np.int64, len(array)) if found is None else found
-
-
-def _vector(value: Any) -> list[bytes]:
+def _vector(value: Any) -> np.ndarray:
     array = string_array(value)
     if array.ndim != 1:
         raise ValueError(f"input must be a vector, got shape {list(array.shape)}")
-    return array.tolist()
+    return array
 
 
 def string_split(input: Any, delimiter: Any, *, skip_empty: bool = True) -> _Sparse:
@@ -106,14 +105,13 @@ def string_split(input: Any, delimiter: Any, *, skip_empty: bool = True) -> _Spa
     marks = string_scalar(delimiter, "delimiter")
     texts = _vector(input)
     if not marks:
-        return _ragged([text[i : i + 1] for i in range(len(text))] for text in texts)
+        return _ragged([text[i : i + 1] for i in range(len(text))] for text in texts.tolist())
     first, others = marks[:1], marks[1:]
-    if others:
-        same = bytes.maketrans(others, first * len(others))
-        texts = [text.translate(same) for text in texts]
-    if skip_empty or all(texts):
-        return _split_at(texts, first, not skip_empty)
-    return _ragged([text.split(first) if text else [] for text in texts])
+    same = bytes.maketrans(others, first * len(others)) if others else None
+    if skip_empty or sizes_of(texts).all():
+        return _split_at(texts, first, not skip_empty, same)
+    whole = (text.translate(same) for text in texts.tolist())
+    return _ragged([text.split(first) if text else [] for text in whole])
 
 
 def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
@@ -127,7 +125,7 @@ def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
     if maxsplit < 0 and len(mark) == 1:
         return _split_at(texts, mark, keep_empty=True)
     if maxsplit < 0 and not mark:
-        return _split_at([text.translate(_AS_BLANKS) for text in texts], b" ", keep_empty=False)
+        return _split_at(texts, b" ", keep_empty=False, same=_AS_BLANKS)
 
     def pieces(text: bytes) -> list[bytes]:
         if mark:
@@ -135,7 +133,7 @@ def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
         words = text.split(None, maxsplit) if maxsplit else [text]
         return [*words, b""] if len(words) == maxsplit else words
 
-    return _ragged(map(pieces, texts))
+    return _ragged(map(pieces, texts.tolist()))
 
 
 def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
@@ -167,10 +165,10 @@ def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
 def _cut_all(array: np.ndarray, pos: int, length: int) -> np.ndarray | None:
     """Return text[pos : pos + length] of all texts, or None if pos is outside of one."""
     end = pos + length
-    if length < 0 or pos < 0 <= end or _sizes(array.ravel()).min(initial=abs(pos)) < abs(pos):
+    if length < 0 or pos < 0 <= end or sizes_of(array.ravel()).min(initial=abs(pos)) < abs(pos):
         return None
     cut = operator.itemgetter(slice(pos, end))
-    return of_strings(map(cut, array.ravel().tolist()), array.shape)
+    return map_strings(cut, array)
 
 
 def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
