@@ -14,7 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
-from headrace.ops.string_arrays import attr_bytes, map_numbers, map_strings, string_array
+from headrace.ops.string_arrays import (
+    attr_bytes,
+    map_numbers,
+    map_strings,
+    of_strings,
+    string_array,
+)
 
 _Span = tuple[int, int]
 # (text, first byte) -> the spans of a match and of its groups; (-1, -1) where there is none.
@@ -25,6 +31,8 @@ _Find = Callable[[bytes, int], list[_Span]]
 _NAMED_GROUP = re.compile(
     rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?(<|P<[^>]*>)", re.DOTALL
 )
+_ASSERTION = re.compile(rb"[\^$]|\\[AzbBC]")
+_NO_CHARACTER = b"\xff"
 _PLAIN = re.compile(rb"[\w ,;:!'\"/<>=@#%&~`-]+", re.ASCII)
 
 
@@ -141,6 +149,34 @@ def _replace_all(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
     return b"".join(pieces) + text[position:] if pieces else text
 
 
+def _looks_around(pattern: bytes) -> bool:
+    """Whether a pattern may match nothing, match a byte that is no character, or ask what stands
+    before or after its match; True in doubt.
+    """
+    whole = _engine()._Anchor.ANCHOR_BOTH
+    is_empty = _compiled(pattern, captures=False)._regexp.Match(whole, b"", 0, 0)[0] == (0, 0)
+    return is_empty or _ASSERTION.search(pattern.replace(b"[^", b"[")) is not None
+
+
+def _replace_joined(find: _Find, rewrite: _Rewrite, texts: list[bytes]) -> list[bytes] | None:
+    """Replace every match in all texts at once, with a byte between them that no character has, or
+    None where a text has such a byte. A search costs more than what it finds in a short text.
+    """
+    joined = _NO_CHARACTER.join(texts)
+    foreign = any(_NO_CHARACTER in part for part in rewrite.parts if isinstance(part, bytes))
+    if foreign or not texts or joined.count(_NO_CHARACTER) != len(texts) - 1:
+        return None
+    pieces: list[bytes] = []
+    position = 0
+    spans = find(joined, 0)
+    while spans[0][0] >= 0:
+        start, end = spans[0]
+        pieces += joined[position:start], rewrite.expand(joined, spans)
+        position = end
+        spans = find(joined, end)
+    return b"".join([*pieces, joined[position:]]).split(_NO_CHARACTER)
+
+
 def _replace_first(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
     """Replace the first match, or nothing if the rewrite has a bad escape."""
     spans = find(text, 0)
@@ -167,6 +203,11 @@ def static_regex_replace(
         # Nothing in this pattern has a meaning: bytes know how to do this, and are faster.
         old, new, count = pattern, replacement.literal, -1 if replace_global else 1
         return map_strings(lambda s: s.replace(old, new, count), input)
+    if replace_global and not _looks_around(pattern):
+        texts = string_array(input)
+        found = _replace_joined(find, replacement, texts.ravel().tolist())
+        if found is not None:
+            return of_strings(found, texts.shape)
     replace = _replace_all if replace_global else _replace_first
     return map_strings(lambda s: replace(find, replacement, s), input)
 

@@ -111,3 +111,31 @@ def test_without_re2_a_pattern_says_what_to_install(monkeypatch):
     fetch = tf.strings.regex_full_match("never compiled before", "never compiled before.")
     with pytest.raises(tf.errors.UnimplementedError, match="pip install google-re2"):
         run(fetch)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "[0-9]+",
+        "[^a]",
+        "(a)(b)?",
+        "a|ab",
+        "a*",
+        "(|a)",
+        ".",
+        "^a",
+        "b$",
+        r"\b",
+        r"\C",
+        "a.",
+        "[ab]+?",
+    ],
+)
+@pytest.mark.parametrize("rewrite", ["-", r"<\0>", r"\1", "", r"x\q"])
+def test_a_text_is_replaced_as_if_it_were_alone(pattern, rewrite):
+    """Nothing reaches over the end of a text, be it a match or part of a character."""
+    texts = [b"", b"ab", b"aab a1", b"\xc3", b"\xa9a", b"a\xf0\x9f", b"\x98\x80", b"a\n", b"", b"b"]
+    for more in ([], [b"\xff"]):
+        together = run(tf.regex_replace([*texts, *more], pattern, rewrite))
+        alone = [run(tf.regex_replace(text, pattern, rewrite)) for text in [*texts, *more]]
+        assert together.tolist() == alone
