@@ -327,12 +327,12 @@ def _check_default(index: int, value: Any) -> np.ndarray:
     return string_array(default) if default.dtype.kind in "OSU" else default
 
 
-def _column(index: int, fields: list[bytes], default: np.ndarray, na_value: bytes) -> np.ndarray:
+def _column(index: int, column: np.ndarray, default: np.ndarray, na_value: bytes) -> np.ndarray:
     """Return one column's values: missing fields take the default, if there is one."""
     is_text = default.dtype == object
-    strings = of_strings(fields, (-1,))
-    if all(fields) and (not na_value or na_value not in fields):
-        found = strings if is_text else _simple_numbers(strings, default.dtype)
+    fields = column.tolist()
+    if sizes_of(column).all() and (not na_value or na_value not in fields):
+        found = column.copy() if is_text else _simple_numbers(column, default.dtype)
         if found is not None:
             return found
     parse = (lambda text: text) if is_text else number_parser(default.dtype)
@@ -368,18 +368,18 @@ def decode_csv(
     array = string_array(records)
     wanted = _check_columns(select_cols, len(record_defaults))
     defaults = [_check_default(i, value) for i, value in enumerate(record_defaults)]
-    texts = array.ravel().tolist()
+    texts = array.ravel()
     columns = None if wanted else _plain_columns(texts, delimiter, len(defaults))
     if columns is None:
         table = []
-        for index, text in enumerate(texts):
+        for index, text in enumerate(texts.tolist()):
             fields = _Record(text, delimiter, use_quote_delim).fields(wanted)
             if len(fields) != len(defaults):
                 raise ValueError(
                     f"Expect {len(defaults)} fields but have {len(fields)} in record {index}"
                 )
             table.append(fields)
-        columns = [[fields[index] for fields in table] for index in range(len(defaults))]
+        columns = list(of_strings(itertools.chain(*table), (len(table), len(defaults))).T)
     missing = attr_bytes(na_value)
     return tuple(
         _column(index, column, default, missing).reshape(array.shape)
@@ -387,17 +387,22 @@ def decode_csv(
     )
 
 
-def _plain_columns(texts: list[bytes], delimiter: bytes, count: int) -> list[list[bytes]] | None:
+def _plain_columns(texts: np.ndarray, delimiter: bytes, count: int) -> list[np.ndarray] | None:
     """The columns of records that are nothing but `count` fields with delimiters between them; None
     if one of them needs a closer look.
     """
-    joined = delimiter.join(texts)
-    if any(mark in joined for mark in (b'"', b"\n", b"\r")) or not all(texts):
+    joined = delimiter.join(texts.tolist())
+    if any(mark in joined for mark in (b'"', b"\n", b"\r")):
         return None
-    if {text.count(delimiter) for text in texts} != {count - 1}:
+    fields = of_strings(joined.split(delimiter), (-1,))
+    sizes = sizes_of(texts)
+    if not sizes.all() or len(fields) != count * len(texts):
         return None
-    fields = joined.split(delimiter)
-    return [fields[index::count] for index in range(count)]
+    table = fields.reshape(-1, count)
+    # Each row of the table is a record if they are of equal sizes, one after the other.
+    if (sizes_of(table).sum(axis=1) + count - 1 != sizes).any():
+        return None
+    return list(table.T)
 
 
 KERNELS = {

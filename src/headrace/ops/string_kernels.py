@@ -61,9 +61,9 @@ _Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _sparse(values: np.ndarray, counts: np.ndarray) -> _Sparse:
     """Return rows of so many values each as (indices, values, shape) of a sparse matrix."""
-    indices = np.empty((len(values), 2), np.int64)
-    indices[:, 0] = np.repeat(np.arange(len(counts)), counts)
-    indices[:, 1] = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = np.stack([np.arange(len(counts)), np.cumsum(counts) - counts], axis=1)
+    indices = np.repeat(rows, counts, axis=0)
+    np.subtract(np.arange(len(values)), indices[:, 1], out=indices[:, 1])
     return indices, values, np.array([len(counts), counts.max(initial=0)], np.int64)
 
 
