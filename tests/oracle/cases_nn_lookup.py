@@ -106,6 +106,24 @@ def ctc_loss(tf):
     )
 
 
+@case(rtol=1e-4, atol=1e-5)
+def ctc_loss_of_labels_with_padding(tf):
+    """Whether there are enough steps is asked of the labels as they are given."""
+    places = [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
+    padded = tf.SparseTensor(places, np.int32([0, 9, 3, 1, 1, 1]), [2, 3])
+    return [
+        tf.nn.ctc_loss(
+            padded,
+            LOGITS,
+            lengths,
+            preprocess_collapse_repeated=collapse,
+            ignore_longer_outputs_than_inputs=True,
+        )
+        for lengths in ([6, 5], [2, 6], [3, 2])
+        for collapse in (False, True)
+    ]
+
+
 @case(graph=False, rtol=1e-4, atol=1e-5)
 def ctc_loss_gradient(tf):
     x = tf.constant(LOGITS)
@@ -133,9 +151,7 @@ def ctc_decoders_of_equal_scores(tf):
         for width, paths in [(1, 1), (3, 3), (5, 2), (10, 4), (30, 12), (100, 17)]:
             if width == 100 and steps < 12:
                 continue
-            found.append(
-                tf.nn.ctc_beam_search_decoder_v2(logits, [steps, steps - 1], width, paths)
-            )
+            found.append(tf.nn.ctc_beam_search_decoder_v2(logits, [steps, steps - 1], width, paths))
     return found
 
 

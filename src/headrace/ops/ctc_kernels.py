@@ -266,10 +266,13 @@ def _decoded_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndar
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """The labels of all sequences, one after the other, and how many each one has."""
+    """The labels of all sequences, one after the other, and how many each one has; `given`: how
+    many it had with padding and repeated ones.
+    """
 
     values: np.ndarray
     counts: np.ndarray
+    given: np.ndarray
 
     @classmethod
     def of(
@@ -284,7 +287,7 @@ class _Labels:
         if not counts.all():
             raise ValueError(f"Labels length is zero in batch {int((counts == 0).argmax())}")
         if not len(values):
-            return cls(values, counts)
+            return cls(values, counts, counts)
 
         def shown(at: int) -> str:
             mine = ",".join(map(str, values[rows == rows[at]].tolist()))
@@ -304,18 +307,20 @@ class _Labels:
             )
         if collapse:
             kept[1:] &= ~(same_row & (values[1:] == values[:-1]))
-        if not kept.all():
-            values, counts = values[kept], np.bincount(rows[kept], minlength=batch)
-        return cls(values, counts)
+        if kept.all():
+            return cls(values, counts, counts)
+        return cls(values[kept], np.bincount(rows[kept], minlength=batch), counts)
 
     def too_long(self, lengths: np.ndarray, ignore: bool) -> np.ndarray:
-        """Which sequences have fewer steps than labels; an error unless they are to be ignored."""
-        longer = self.counts > lengths
+        """Which sequences have fewer steps than labels were given; an error unless they are to be
+        ignored.
+        """
+        longer = self.given > lengths
         if not ignore and longer.any():
             sequence = int(longer.argmax())
             raise ValueError(
                 "Not enough time for target transition sequence "
-                f"(required: {self.counts[sequence]}, available: {lengths[sequence]}) in sequence "
+                f"(required: {self.given[sequence]}, available: {lengths[sequence]}) in sequence "
                 f"{sequence}. You can turn this error into a warning by using the flag "
                 "ignore_longer_outputs_than_inputs"
             )

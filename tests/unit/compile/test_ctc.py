@@ -50,7 +50,7 @@ def test_a_batch_for_many_threads():
     state = np.random.RandomState(0)
     logits = state.randn(60, 33, 28).astype("f")
     counts = state.randint(1, 20, 33)
-    labels = ctc_kernels._Labels(state.randint(0, 27, counts.sum()), counts)
+    labels = ctc_kernels._Labels(state.randint(0, 27, counts.sum()), counts, counts)
     lengths = state.randint(20, 61, 33)
     found = singles.routine("ctc_loss", "float32", True)(logits, labels.values, counts, lengths)
     expected = ctc_kernels._loss(logits, labels, lengths, True)
