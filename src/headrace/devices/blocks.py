@@ -13,10 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
+try:
+    import resource
+except ImportError:  # Windows, which has no such limits
+    resource = None
+
 from headrace.core.config import settings
 from headrace.devices.buffers import address, empty_aligned
 
-__all__ = ["block", "private_copy", "working_memory"]
+__all__ = ["block", "memory_limit", "private_copy", "working_memory"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
@@ -58,9 +63,15 @@ def working_memory() -> int:
     return memory_limit() if asked is None else asked << 20
 
 
-@cache
 def memory_limit() -> int:
     """How much memory this process could have at the very most, in bytes."""
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[0] if resource is not None else -1
+    machine = _machine_memory()
+    return machine if allowed < 0 else min(machine, allowed)
+
+
+@cache
+def _machine_memory() -> int:
     limits = [2**63]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

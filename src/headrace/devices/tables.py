@@ -20,6 +20,7 @@ from headrace.core.errors import (
 )
 from headrace.core.locks import RLock
 from headrace.core.shapes import show_shape
+from headrace.devices.room import check_rows
 
 __all__ = ["DenseTable", "LookupTable", "MutableTable", "StaticTable"]
 
@@ -313,6 +314,7 @@ class DenseTable(MutableTable):
     def _allocate(self, buckets: int) -> None:
         """Have `buckets` buckets, all of them empty."""
         super()._clear()
+        check_rows(buckets, "the number of buckets")
         self._values = np.zeros((buckets, *self.value_shape), self.value_dtype.numpy)
         if self.value_dtype is string:
             self._values[...] = b""

@@ -23,6 +23,7 @@ from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.core.locks import RLock
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
+from headrace.devices.room import check_room, check_rows
 
 __all__ = ["TensorArrayState"]
 
@@ -57,6 +58,7 @@ class TensorArrayState:
     ) -> None:
         if size < 0:
             raise _invalid("Size should be >= 0.")
+        check_rows(size, "size")
         self.name = name
         self.dtype = dtype
         self.element_shape = element_shape
@@ -214,6 +216,7 @@ class TensorArrayState:
             self.element_shape = TensorShape.of(shape)
 
     def _grow(self, size: int) -> None:
+        check_rows(size, "an index")
         more = size - len(self._rows)
         self._rows += [_UNWRITTEN] * more
         self._shapes += [None] * more
@@ -332,6 +335,7 @@ class TensorArrayState:
             shape = _known(self.element_shape)
         if self.dtype is string:
             raise _invalid("a row of strings that was not written has no value to stand for it")
+        check_room(shape, self.dtype.numpy, "element_shape", spelled=True)
         return np.zeros(shape, self.dtype.numpy)
 
     # -- Gradients ---------------------------------------------------------------------------------

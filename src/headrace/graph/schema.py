@@ -27,9 +27,12 @@ from typing import Any
 import numpy as np
 
 from headrace.core import dtypes
+from headrace.core.errors import ResourceExhaustedError
 from headrace.core.shapes import TensorShape
 
 __all__ = ["MISSING", "Argument", "Attribute", "Schema"]
+
+_MOST_TENSORS = 1 << 16  # that one argument of an operation stands for
 
 
 class _Missing:
@@ -197,7 +200,15 @@ class Schema:
             found = list(attrs[argument.type_list_attr])
         else:
             dtype = argument.dtype or attrs[argument.type_attr]
-            found = [dtype] * self.count(argument, attrs)
+            count = self.count(argument, attrs)
+            if count > _MOST_TENSORS:
+                raise ResourceExhaustedError(
+                    None,
+                    None,
+                    f"{self.op_type}: {argument.number_attr} asks for {count:,} tensors "
+                    f"{argument.name!r}, more than the {_MOST_TENSORS:,} that there may be",
+                )
+            found = [dtype] * count
         return [t._as_ref for t in found] if argument.is_ref else found
 
     def output_types(self, attrs: dict[str, Any]) -> list[dtypes.DType]:

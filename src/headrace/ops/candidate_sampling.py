@@ -15,6 +15,7 @@ from headrace.core.export import export
 from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape
 from headrace.devices.resumable import Resumable
+from headrace.devices.room import check_room
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import candidates, infer
@@ -67,6 +68,7 @@ def _outcome(
 ) -> Any:
     num_true, num_sampled, unique = given
     _check(true_classes, num_true)
+    check_room([num_sampled], np.int64, "num_sampled")
     state = ctx.state(PhiloxState, lambda: PhiloxState(*seeds))
     return candidates.outcome(state, distribution, true_classes, num_sampled, unique)
 
@@ -112,6 +114,7 @@ def log_uniform_candidate_sampler_op(
 
 def _all(true_classes, *, num_true, num_sampled, unique, seed, seed2):
     _check(true_classes, num_true)
+    check_room([num_sampled], np.int64, "num_sampled")
     drawn = np.arange(num_sampled, dtype=np.int64)
     return drawn, np.ones(true_classes.shape, np.float32), np.ones(num_sampled, np.float32)
 
@@ -139,6 +142,7 @@ class _Learned(Resumable):
     """How often each class was a true one so far, plus one; behind a lock, as steps share it."""
 
     def __init__(self, size: int, seeds: tuple[int, int]) -> None:
+        check_room([size], np.int64, "range_max")
         self.lock = Lock()
         self.weights = np.ones(size, np.int64)
         self.random = PhiloxState(*seeds)
@@ -224,6 +228,7 @@ def _fixed_distribution(
         raise ValueError("Must provide either vocab_file or unigrams, but not both.")
     if shard >= num_shards:
         raise ValueError(f"shard must be less than num_shards: {shard} of {num_shards}")
+    check_room([num_reserved_ids], np.float64, "num_reserved_ids")
     counts = np.asarray(_counts_of(vocab_file) if vocab_file else unigrams, np.float32)
     weights = np.concatenate([np.zeros(num_reserved_ids, np.float32), counts**distortion])
     weights = weights[shard::num_shards].astype(np.float32)

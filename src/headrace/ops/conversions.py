@@ -119,6 +119,10 @@ def _sizes_to_tensor(sizes: Any, dtype: Any, name: str | None) -> Tensor:
         dtype = dtypes.int32 if largest < 2**31 else dtypes.int64
     elif dtype not in (dtypes.int32, dtypes.int64):
         raise TypeError(f"Cannot convert a TensorShape to dtype: {dtype!r}")
+    elif dtype is dtypes.int32 and largest >= 2**31:
+        raise ValueError(
+            f"Cannot convert a TensorShape to dtype int32; a dimension is too large ({largest})"
+        )
     return convert.constant(sizes, dtype, name=name or "shape_as_tensor")
 
 

@@ -7,6 +7,7 @@ priority number is asked first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,8 +15,10 @@ import numpy as np
 
 from headrace.core import dtypes, tensor_proto
 from headrace.core.dtypes import DType, as_dtype
+from headrace.core.errors import ResourceExhaustedError
 from headrace.core.export import export
 from headrace.core.shapes import Dimension, TensorShape, as_shape
+from headrace.devices.room import check_room
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import lookup
 from headrace.graph.graph import Graph
@@ -135,7 +138,7 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
     if not shape.is_fully_defined():
         raise ValueError(f"the shape of a constant must be known, not {shape}")
     sizes: Any = shape.sizes
-    count = int(np.prod(sizes, dtype=np.int64))
+    count = math.prod(sizes)
     if verify and array.shape != sizes:
         raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")
     if not count:
@@ -148,6 +151,10 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
         return array.reshape(sizes)
     if not array.size:
         raise ValueError(f"an empty value can't fill the shape {sizes}")
+    try:
+        check_room(sizes, array.dtype, "the shape of a constant", spelled=True)
+    except MemoryError as error:
+        raise ResourceExhaustedError(None, None, str(error)) from None
     filled = np.empty(count, array.dtype)
     filled[: array.size] = array.ravel()
     filled[array.size :] = array.ravel()[-1]

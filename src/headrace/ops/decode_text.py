@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import as_dtype, show_type
+from headrace.devices.room import check_room
 from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
@@ -219,6 +220,7 @@ def decode_padded_raw(
         raise ValueError(
             f"fixed_length must be a positive multiple of {dtype.itemsize}, got {size}"
         )
+    check_room((*array.shape, size), np.uint8, "fixed_length")
     rows = (text[:size].ljust(size, b"\0") for text in array.ravel().tolist())
     numbers = _view(b"".join(rows), dtype, little_endian)
     return numbers.reshape(*array.shape, size // dtype.itemsize)

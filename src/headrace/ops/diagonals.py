@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.lowering import Elementwise, Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Tensor
@@ -44,6 +45,7 @@ def _matrix_diag(diagonal):
     if diagonal.ndim < 1:
         raise ValueError("diagonal must be at least 1-dim, received shape: []")
     size = diagonal.shape[-1]
+    check_room((*diagonal.shape, size), diagonal.dtype, "diagonal")
     out = _filled((*diagonal.shape, size), diagonal)
     i = np.arange(size)
     out[..., i, i] = diagonal
@@ -357,6 +359,7 @@ def _matrix_diag_v2(diagonal, k, num_rows, num_cols, padding_value):
         raise ValueError("diagonal must be at least 1-dim, received shape: []")
     diagonals = _rows_of(diagonal, lower, upper)
     rows, columns = _matrix_sizes(diagonals.shape[-1], lower, upper, int(num_rows), int(num_cols))
+    check_room((*diagonals.shape[:-2], rows, columns), diagonal.dtype, "num_rows or num_cols")
     out = _filled((*diagonals.shape[:-2], rows, columns), diagonal, np.ravel(padding_value)[0])
     return _spread(out, diagonals, lower, upper)
 

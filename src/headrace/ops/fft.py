@@ -16,6 +16,7 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import empty_aligned
+from headrace.devices.room import check_room
 from headrace.graph import generated
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
@@ -119,6 +120,7 @@ def _inverse_real_transform(rank: int) -> Callable[..., np.ndarray]:
 
     def kernel(x: np.ndarray, fft_length: np.ndarray) -> np.ndarray:
         lengths = _lengths(x, fft_length, rank)
+        check_room((*x.shape[: x.ndim - rank], *lengths), np.float32, "fft_length")
         half = _cut(x, [*lengths[:-1], lengths[-1] // 2 + 1])
         if not half.size or not lengths[-1]:
             return np.zeros((*half.shape[:-1], lengths[-1]), np.float32)

@@ -17,6 +17,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
 from headrace.graph.inference import static_by_kernel
 from headrace.graph.lowering import Elementwise, Site
@@ -66,14 +67,19 @@ def _fill_kernel(dims: np.ndarray, value: np.ndarray) -> np.ndarray:
         )
     if min(sizes, default=0) < 0:
         raise ValueError(f"Dimension {min(sizes)} must be >= 0")
-    return np.full(sizes, value, np.asarray(value).dtype)
+    dtype = np.asarray(value).dtype
+    check_room(sizes, dtype, "dims", spelled=True)
+    return np.full(sizes, value, dtype)
 
 
 def _fill_static(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
     shape, element = op._outputs[0]._shape, value(op._inputs[1])
     if element is None or not shape.is_fully_defined():
         return None
-    return np.full(shape.sizes, element, element.dtype)  # type: ignore[arg-type]
+    try:
+        return _fill_kernel(np.array(shape.sizes, np.int64), element)
+    except MemoryError:
+        return None
 
 
 @export("fill")
@@ -146,6 +152,7 @@ def _empty_kernel(shape: np.ndarray, *, dtype: DType) -> np.ndarray:
     sizes = np.asarray(shape).tolist()
     if np.ndim(shape) != 1 or min(sizes, default=0) < 0:
         raise ValueError(f"shape must be a vector of sizes, not {sizes}")
+    check_room(sizes, dtype.numpy, "shape", spelled=True)
     # Zeros in any case: what uninitialised memory holds must not be a program's result.
     return zero_array(sizes, dtype.numpy)
 
@@ -219,7 +226,7 @@ def _shape_tensor(shape: Any) -> Tensor:
         known = TensorShape(shape)
     except (TypeError, ValueError):
         return convert_to_tensor(shape, dtypes.int32)
-    return convert_to_tensor(known, dtypes.int32)
+    return convert_to_tensor(known)  # int64 if a size needs it
 
 
 @composed
@@ -290,6 +297,7 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
     first = _scalar(start, "start")
     step = _scalar(delta, "delta")
     count = _range_size(first, _scalar(limit, "limit"), step)
+    check_room([count], dtype, "the distance from start to limit in steps of delta")
     if dtype.kind == "i":
         return np.arange(first, first + count * step, step, dtype=dtype)
     # TensorFlow adds up step by step: rounding errors and all are part of the result.
@@ -364,6 +372,7 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
     count = _linspace_count(num)
     first, last = _scalar(start, "start"), _scalar(stop, "stop")
     dtype = np.asarray(start).dtype
+    check_room([count], np.float64, "num")
     if count == 1:
         return np.array([first], dtype)
     step = (last - first) / dtype.type(count - 1)

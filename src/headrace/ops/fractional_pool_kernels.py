@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.devices.room import check_room
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.distributions import shuffle
 from headrace.ops.philox import PhiloxState, uniform_from_words, words
@@ -116,6 +117,7 @@ def fractional_avg_pool_grad(
     shape = tuple(np.asarray(orig_input_tensor_shape).tolist())
     rows, cols = _axes(shape, row_pooling_sequence, col_pooling_sequence, overlapping)
     _check_shape("out_backprop", out_backprop, _pooled(shape, rows, cols))
+    check_room(shape, out_backprop.dtype, "orig_input_tensor_shape")
     share = widened(out_backprop) / _counts(rows, cols)
     dx = np.zeros(shape, share.dtype)
     for h, w, inside in _taps(rows, cols):

@@ -10,6 +10,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
@@ -38,6 +39,7 @@ def _bincount(arr: Any, size: Any, weights: Any) -> Any:
         raise ValueError(f"weights must be empty or of shape {arr.shape}, not {weights.shape}")
     if arr.size and arr.min() < 0:
         raise ValueError("Input arr must be non-negative!")
+    check_room([size], np.int64, "size")
     bins, found, amounts = int(size), np.ravel(arr), np.ravel(weights)
     if found.size and found.max() >= bins:
         inside = found < bins
@@ -113,6 +115,7 @@ def _histogram(values: Any, value_range: Any, nbins: Any, *, dtype: DType) -> An
         raise ValueError(f"value_range must hold two numbers, not {np.shape(value_range)}")
     if np.ndim(nbins) or nbins <= 0:
         raise ValueError(f"nbins should be a positive number, but got '{nbins}'")
+    check_room([nbins], np.int64, "nbins")
     low, high = value_range
     if not low < high:
         raise ValueError(

@@ -15,6 +15,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_rows
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -84,6 +85,7 @@ def _stacked(values: TensorList, elements: Sequence[Any], sizes: Sizes) -> np.nd
 def _reserve_kernel(element_shape, num_elements, *, element_dtype):
     if num_elements < 0:
         raise _invalid(f"The num_elements to reserve must be non negative, but got {num_elements}")
+    check_rows(num_elements, "num_elements")
     return TensorList(element_dtype, element_sizes(element_shape), base=[None] * int(num_elements))
 
 
@@ -250,6 +252,7 @@ def _scattered(values: TensorList, tensor: Any, indices: np.ndarray) -> TensorLi
         )
     if len(indices) and int(indices.min()) < 0:
         raise _invalid("Indices in TensorListScatter must all be non-negative.")
+    check_rows(max(indices.tolist(), default=-1) + 1, "the largest of indices")
     elements = values.elements()
     elements += [None] * (max(indices.tolist(), default=-1) + 1 - len(elements))
     for index, row in zip(indices.tolist(), tensor, strict=True):
@@ -266,6 +269,7 @@ def _scatter_kernel(tensor, indices, element_shape, num_elements=_ANY, *, elemen
             f"{num_elements}"
         )
     count = max(int(num_elements), 0)
+    check_rows(count, "num_elements")
     values = TensorList(element_dtype, element_sizes(element_shape), base=[None] * count)
     return _scattered(values, tensor, indices)
 
@@ -463,6 +467,7 @@ def _resize_kernel(input_handle, size):
     values = as_list(input_handle)
     if size < 0:
         raise _invalid(f"TensorListSlice expects size to be non-negative. Got: {size}")
+    check_rows(size, "size")
     elements = values.elements()[: int(size)]
     elements += [None] * (int(size) - len(elements))
     return TensorList(values.dtype, values.sizes, values.limit, elements)

@@ -13,6 +13,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, all_known, show_shape
+from headrace.devices.room import check_room
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value, known_shape, static_by_kernel
@@ -435,6 +436,7 @@ def _tile_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
             f"{np.size(multiples)}"
         )
     _check_multiples(times)
+    check_room([n * m for n, m in zip(x.shape, times, strict=True)], x.dtype, "multiples")
     apart = np.reshape(x, [n for size in x.shape for n in (1, size)])
     whole = [n for pair in zip(times, x.shape, strict=True) for n in pair]
     return np.broadcast_to(apart, whole).reshape(

@@ -13,7 +13,7 @@ from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.windows import conv_geometry
+from headrace.ops.windows import check_steps, conv_geometry
 
 __all__ = ["dilation2d", "erosion2d"]
 
@@ -27,6 +27,7 @@ def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
     if None in filter_sizes[:2] or None in sizes[1:3]:
         TensorShape(sizes[3:]).merge_with(filter_sizes[2:])
         return (sizes[0], None, None, filter_sizes[2])
+    check_steps(c.attrs["strides"], c.attrs["rates"], 3)
     *found, depth = conv_geometry(
         sizes,
         [*filter_sizes, 1],
@@ -34,6 +35,7 @@ def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
         padding=c.attrs["padding"],
         dilations=c.attrs["rates"],
         depthwise=True,
+        checked=False,
     ).output_shape
     return (*found, depth if c.settled else filter_sizes[2])
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value, partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major
@@ -71,6 +72,7 @@ def _checked(paddings: np.ndarray, rank: int) -> np.ndarray:
 def _pad_kernel(x: np.ndarray, paddings: np.ndarray, value: Any = None) -> np.ndarray:
     amounts = _checked(paddings, np.ndim(x)).tolist()
     shape = [n + before + after for n, (before, after) in zip(np.shape(x), amounts, strict=True)]
+    check_room(shape, x.dtype, "paddings")
     if value is None:
         result = zero_array(shape, x.dtype)
     else:

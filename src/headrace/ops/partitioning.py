@@ -9,6 +9,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
@@ -92,7 +93,8 @@ def _stitch_infer(c: Any, indices: list[TensorShape], data: list[TensorShape]) -
     values = [c.value(i) for i in range(len(indices))]
     count: int | None = None
     if all(v is not None for v in values):
-        count = max((int(v.max()) + 1 for v in values if v is not None and v.size), default=0)
+        highest = [int(v.max()) for v in values if v is not None and v.size]
+        count = max((max(n, 0) + 1 for n in highest), default=0)  # the kernel refuses negative ones
     return TensorShape([count]).concatenate(rest)
 
 
@@ -112,6 +114,7 @@ def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
         if np.size(where) and np.min(where) < 0:
             raise ValueError(f"indices[{np.argmin(where)}] is out of range: {np.min(where)}")
     count = max((int(np.max(where)) + 1 for where in indices if np.size(where)), default=0)
+    check_room((count, *rest), data[0].dtype, "the largest of indices")
     merged = zero_array((count, *rest), data[0].dtype)
     for where, rows in zip(indices, data, strict=True):
         merged[np.asarray(where).reshape(-1)] = np.reshape(rows, (np.size(where), *rest))

@@ -9,6 +9,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room, check_windows
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
@@ -53,6 +54,8 @@ def _patches(
     axes = _axes(x.shape, ksizes, strides, rates, padding)
     outs = tuple(known(axis.out) for axis in axes)
     window = tuple(known(axis.window) for axis in axes)
+    check_windows(window, x.shape[1:-1], "ksizes")
+    check_room((len(x), *outs, *window, x.shape[-1]), x.dtype, "ksizes")
     result = np.zeros((len(x), *outs, *window, x.shape[-1]), x.dtype)
     for position, out, seen in taps(axes):
         result[:, *out, *position] = x[:, *seen]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.devices.room import check_text
 from headrace.ops.string_arrays import attr_bytes, of_strings
 
 _FILLS = ("", " ", "+", "-", "0", "#")
@@ -59,6 +60,7 @@ def as_string(
         raise ValueError(f"scientific and shortest are not for {array.dtype}")
     if not _is_float(array.dtype) and precision >= 0:
         raise ValueError(f"precision is not for {array.dtype}")
+    check_text(max(width, precision), "width" if width > precision else "precision")
     write = _writer(array, flag, precision, width, "e" if scientific else "g" if shortest else "f")
     values = array.ravel().tolist()
     if isinstance(write, str):

@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor
@@ -30,9 +31,11 @@ def _state(ctx: Any, seed: int, seed2: int) -> PhiloxState:
     return ctx.state(PhiloxState, lambda: PhiloxState(seed, seed2))
 
 
-def _sizes(shape: np.ndarray) -> list[int]:
+def _sizes(shape: np.ndarray, dtype: np.dtype, each: int = 1) -> list[int]:
+    """The sizes that `shape` stands for, of which there's room for `each` numbers per element."""
     if shape.ndim != 1:
         raise ValueError(f"shape must be a vector of integers, got shape {list(shape.shape)}")
+    check_room((*shape, each), dtype, "shape", spelled=True)
     return shape.tolist()
 
 
@@ -56,7 +59,7 @@ def _drawn(op_type: str, draw: Any, distribution: str) -> Any:
     """Define an op that makes an array of a given shape by `draw(state, sizes, dtype)`."""
 
     def kernel(shape, *, seed, seed2, dtype, ctx):
-        return draw(_state(ctx, seed, seed2), _sizes(shape), dtype.numpy)
+        return draw(_state(ctx, seed, seed2), _sizes(shape, dtype.numpy), dtype.numpy)
 
     return define(
         op_type,
@@ -81,7 +84,8 @@ def _random_uniform_int(shape, minval, maxval, *, seed, seed2, Tout, ctx):
         which, found = ("minval", minval) if np.ndim(minval) else ("maxval", maxval)
         raise ValueError(f"{which} must be 0-D, got shape {list(np.shape(found))}")
     state = _state(ctx, seed, seed2)
-    return philox.uniform_int(state, _sizes(shape), int(minval), int(maxval), Tout.numpy)
+    sizes = _sizes(shape, Tout.numpy)
+    return philox.uniform_int(state, sizes, int(minval), int(maxval), Tout.numpy)
 
 
 @define(
@@ -117,7 +121,7 @@ def _parameterized_truncated_normal(
             np.asarray(p, np.float32) for p in (means, stdevs, minvals, maxvals)
         )
     numbers = distributions.parameterized_truncated_normal(
-        state, _sizes(shape), means, stdevs, minvals, maxvals
+        state, _sizes(shape, means.dtype), means, stdevs, minvals, maxvals
     )
     return numbers.astype(dtype.numpy, copy=False)
 
@@ -167,13 +171,14 @@ def random_shuffle_op(value, seed=0, seed2=0, name=None):
 
 
 def _multinomial(logits, num_samples, *, seed, seed2, output_dtype, ctx):
-    state = _state(ctx, seed, seed2)
-    return distributions.multinomial(state, logits, _count(num_samples), output_dtype.numpy)
+    state, count = _state(ctx, seed, seed2), _count(num_samples, logits)
+    return distributions.multinomial(state, logits, count, output_dtype.numpy)
 
 
-def _count(num_samples: np.ndarray) -> int:
+def _count(num_samples: np.ndarray, logits: np.ndarray) -> int:
     if np.ndim(num_samples):
         raise ValueError(f"num_samples should be a scalar, got shape {list(num_samples.shape)}")
+    check_room((*logits.shape[:1], num_samples), np.float64, "num_samples")
     return int(num_samples)
 
 
@@ -202,7 +207,8 @@ def multinomial_op(logits, num_samples, seed=0, seed2=0, output_dtype=None, name
 
 
 def _random_gamma(shape, alpha, *, seed, seed2, ctx):
-    return distributions.random_gamma(_state(ctx, seed, seed2), _sizes(shape), np.asarray(alpha))
+    sizes = _sizes(shape, alpha.dtype, np.size(alpha))
+    return distributions.random_gamma(_state(ctx, seed, seed2), sizes, np.asarray(alpha))
 
 
 @counted(20)
@@ -245,7 +251,8 @@ def random_gamma_grad(alpha, sample, name=None):
 
 def _random_poisson(shape, rate, *, seed, seed2, dtype, ctx):
     state = _state(ctx, seed, seed2)
-    return distributions.random_poisson_v2(state, _sizes(shape), np.asarray(rate), dtype.numpy)
+    sizes = _sizes(shape, dtype.numpy, np.size(rate))
+    return distributions.random_poisson_v2(state, sizes, np.asarray(rate), dtype.numpy)
 
 
 @define(
@@ -299,7 +306,7 @@ def _decided(op_type: str, draw: Any, distribution: str) -> Any:
         "shape: T, seed: Tseed -> output: dtype",
         "dtype: {floats} = float32; T: {index} = int32; Tseed: {index} = int64",
         infer=_stateless_infer,
-        kernel=lambda shape, seed, *, dtype: draw(seed, _sizes(shape), dtype.numpy),
+        kernel=lambda shape, seed, *, dtype: draw(seed, _sizes(shape, dtype.numpy), dtype.numpy),
         gradient=NOT_DIFFERENTIABLE,
         samples=[Sample([2, 3], [1, 2]), Sample([], [3, 4]), Sample([0, 2], [5, 6])],
         lower=Anchor("random", lambda site: anchors.random(site, distribution)),
@@ -315,7 +322,7 @@ def _stateless_uniform_int(shape, seed, minval, maxval, *, dtype):
     if np.ndim(minval) or np.ndim(maxval):
         raise ValueError("minval and maxval must be scalars")
     low, high = int(minval), int(maxval)
-    return philox.stateless_uniform_int(seed, _sizes(shape), low, high, dtype.numpy)
+    return philox.stateless_uniform_int(seed, _sizes(shape, dtype.numpy), low, high, dtype.numpy)
 
 
 @define(
@@ -342,7 +349,7 @@ def stateless_truncated_normal_op(shape, seed, dtype=None, name=None):
 
 
 def _stateless_multinomial(logits, num_samples, seed, *, output_dtype):
-    count = _count(num_samples)
+    count = _count(num_samples, logits)
     return distributions.stateless_multinomial(seed, logits, count, output_dtype.numpy)
 
 

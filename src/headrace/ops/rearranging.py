@@ -11,6 +11,7 @@ from headrace.core import dtypes
 from headrace.core.errors import UnimplementedError
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.lowering import traced
@@ -79,7 +80,9 @@ def _space_to_batch(x: np.ndarray, block_shape: Any, paddings: Any) -> np.ndarra
     sizes = [_to_batch_size(n, m, *pair) for n, m, pair in zip(space, blocks, ends)]
     if any(before or after for before, after in ends):
         whole = [n + before + after for n, (before, after) in zip(space, ends)]
-        padded = zero_array((len(x), *whole, *x.shape[len(blocks) + 1 :]), x.dtype)
+        shape = (len(x), *whole, *x.shape[len(blocks) + 1 :])
+        check_room(shape, x.dtype, "paddings")
+        padded = zero_array(shape, x.dtype)
         inside = [slice(before, before + n) for n, (before, _) in zip(space, ends)]
         padded[(slice(None), *inside)] = x
         x = padded

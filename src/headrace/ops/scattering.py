@@ -8,6 +8,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape, words_of_op
+from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
@@ -83,6 +84,7 @@ def _scatter_nd_kernel(indices: np.ndarray, updates: np.ndarray, shape: np.ndarr
     sizes = np.asarray(shape).tolist()
     if np.ndim(shape) != 1 or min(sizes, default=0) < 0:
         raise ValueError(f"shape must be a vector of sizes, not {sizes}")
+    check_room(sizes, updates.dtype, "shape")
     return _scatter(zero_array(sizes, updates.dtype), indices, updates, np.add)
 
 

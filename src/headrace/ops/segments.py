@@ -13,6 +13,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph import row_anchors
 from headrace.graph.definition import Sample
 from headrace.graph.lowering import Anchor
@@ -32,6 +33,7 @@ __all__ = ["checked_segments", "segment_rows", "unsorted_segment_mean", "unsorte
 
 def segment_rows(reduce: Any, rows: Any, ids: Any, count: int, default: Any) -> Any:
     """Reduce the rows of each id in [0, count) by a ufunc; `default` for ids without rows."""
+    check_room((count, *rows.shape[1:]), rows.dtype, "the number of segments")
     result = np.full((count, *rows.shape[1:]), default, rows.dtype)
     if not (ids.size and result.size):
         return result

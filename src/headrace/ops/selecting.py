@@ -11,6 +11,7 @@ from headrace.core import dtypes
 from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.inference import constant_value
@@ -325,6 +326,7 @@ def _one_hot_kernel(
     at = _one_hot_axis(axis, len(shape))
     inner = max(math.prod(shape[at:]), 1)
     flat = np.asarray(indices).reshape(-1)
+    check_room((*shape, count), np.asarray(on).dtype, "depth")
     result = np.full((*shape[:at], count, *shape[at:]), off, np.asarray(on).dtype)
     place = np.arange(flat.size)
     hot = (flat >= 0) & (flat < count)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.devices.room import check_room
 from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import (
     check_order,
@@ -114,6 +115,7 @@ def set_size(set_indices, set_values, set_shape, *, validate_indices):
     (sets, values), outer = _sparse_sets(set_indices, set_values, set_shape, validate_indices)
     distinct, ranks = np.unique(values, return_inverse=True)
     codes = np.unique(sets * max(len(distinct), 1) + ranks.reshape(-1))
+    check_room(outer, np.int64, "set_shape")
     counts = np.bincount(codes // max(len(distinct), 1), minlength=math.prod(outer))
     return counts.astype(np.int32).reshape(outer)
 
@@ -123,6 +125,7 @@ def set_size(set_indices, set_values, set_shape, *, validate_indices):
 
 def _sequences(groups: np.ndarray, codes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Sequences as rows of a matrix, padded, and their lengths."""
+    check_room([count], np.int64, "the shape of hypothesis and truth")
     lengths = np.bincount(groups, minlength=count)
     starts = np.cumsum(lengths) - lengths
     table = np.zeros((count, int(lengths.max(initial=0))), np.int64)

@@ -16,6 +16,7 @@ from headrace.core.dtypes import as_dtype
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape, show_shape
 from headrace.core.shapes import broadcast as broadcast_shapes
+from headrace.devices.room import check_room
 from headrace.graph.composite import SparseTensor, SparseTensorValue
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.lowering import Move, Site, View, broadcast_view, row_major
@@ -444,6 +445,7 @@ def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
 def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     if 0 in shape.tolist() and np.ndim(x) <= len(shape):
         return np.empty(shape.tolist(), x.dtype)  # whatever there was, there is no place for it
+    check_room(shape.tolist(), x.dtype, "shape", spelled=True)
     try:
         return np.broadcast_to(x, tuple(shape.tolist()))
     except (ValueError, TypeError):

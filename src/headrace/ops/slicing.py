@@ -15,6 +15,7 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export, export_value
 from headrace.core.shapes import Dimension, TensorShape
+from headrace.devices.room import check_room
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import known_shape, partial_value
 from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
@@ -398,6 +399,7 @@ def _grad_kernel(
     index, wanted = resolve_strided_slice(sizes, first, last, steps, masks)
     if tuple(np.shape(dy)) != wanted:
         raise ValueError(f"shape of dy was {list(np.shape(dy))} instead of {list(wanted)}")
+    check_room(sizes, dy.dtype, "shape")
     whole = zero_array(sizes, dy.dtype)
     whole[index] = dy
     return whole

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.shapes import show_shape
+from headrace.devices.room import check_room
 from headrace.ops.accumulation import widened
 from headrace.ops.row_groups import row_groups, stable_order
 
@@ -158,6 +159,7 @@ def sparse_to_dense(
         check_order(indices, keys(indices, shape))
     elif not inside(indices, np.zeros_like(shape), shape).all():
         raise ValueError(f"Indices are not valid (out of bounds).  Shape: {_coordinates(shape)}")
+    check_room(shape, default.dtype, "output_shape")
     dense = np.full(
         shape.tolist(), default.item() if default.dtype == object else default, default.dtype
     )
@@ -351,6 +353,7 @@ def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape, b, *, adjoint_a, a
             f"{_coordinates(shape)}.  Dimensions of B: {_show(np.asarray(b))}"
         )
     _check_factor(indices, shape, names)
+    check_room((sizes[0], dense.shape[1]), dense.dtype, "a_shape")
     product = np.zeros((sizes[0], dense.shape[1]), dense.dtype)
     if not len(values) or not product.size:
         return product
@@ -413,6 +416,7 @@ def sparse_reduce(ufunc: Any) -> Any:
     def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
         parts = check_parts(input_indices, input_values, input_shape)
         indices, values, shape = _reduced(ufunc, parts, reduction_axes, keep_dims)
+        check_room(shape, values.dtype, "input_shape")
         dense = np.zeros(shape.tolist(), values.dtype)
         dense.reshape(-1)[keys(indices, shape)] = values
         return dense

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.core import dtypes, proto
 from headrace.core.tensor_proto import to_array
+from headrace.devices.room import check_room
 from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import (
     check_bounds,
@@ -193,6 +194,7 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value):
     if len(row) and (row.min() < 0 or row.max() >= count):
         bad = int(np.argmax((row < 0) | (row >= count)))
         raise ValueError(f"indices({bad}, 0) is invalid: {row[bad]} >= {count}")
+    check_room((count, len(shape)), np.int64, "dense_shape")
     empty = np.bincount(row, minlength=count) == 0 if count else np.zeros(0, bool)
     missing = np.zeros((int(empty.sum()), len(shape)), np.int64)
     missing[:, 0] = np.flatnonzero(empty)
@@ -304,6 +306,7 @@ def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape, *, out_ty
     if len(shape) < 2:
         raise ValueError(f"Rank of input SparseTensor should be > 1, but saw rank: {len(shape)}")
     check_order(indices, keys(indices, shape))
+    check_room((shape[0], 3), object, "sparse_shape")
     order = stable_order(indices[:, 0])
     rows, elements = indices[order], values[order]
     bounds = np.searchsorted(rows[:, 0], np.arange(int(shape[0]) + 1)).tolist()

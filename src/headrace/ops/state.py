@@ -14,6 +14,7 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError, NotFoundError, OutOfRangeError
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState
+from headrace.devices.room import check_room
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Update
 from headrace.ops import infer
@@ -118,6 +119,7 @@ def _temporary_kernel(*, ctx, shape, dtype, var_name):
     if not shape.is_fully_defined():
         raise ValueError(f"a temporary variable needs a known shape, not {show_shape(shape)}")
     state = VariableState(var_name or ctx.name, dtype, shape)
+    check_room(shape.sizes, dtype.numpy, "shape", spelled=True)
     state.assign(np.zeros(shape.sizes, dtype.numpy))
     return state
 

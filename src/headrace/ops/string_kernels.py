@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.devices.room import check_room
 from headrace.ops.row_groups import stable_order
 from headrace.ops.string_arrays import (
     attr_bytes,
@@ -265,6 +266,7 @@ def unsorted_segment_join(
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         raise ValueError(f"segment_ids must be in [0, {count})")
     rest = array.shape[ids.ndim :]
+    check_room((count, *rest), object, "num_segments")
     order = stable_order(ids.ravel())
     rows = array.reshape(ids.size, int(np.prod(rest, dtype=np.int64)))[order]
     bounds = np.searchsorted(ids.ravel()[order], np.arange(count + 1))
@@ -282,6 +284,8 @@ def _ngrams(
 ) -> Iterator[bytes]:
     """Yield the n-grams of one width; padding is never wider than can meet a token."""
     padding = width - 1 if pad_width < 0 else min(pad_width, width - 1)
+    count = max(len(tokens) + 2 * padding - width + 1, 0)
+    check_room([count, width], object, "ngram_widths")
     padded = [pads[0]] * padding + tokens + [pads[1]] * padding
     for start in range(len(padded) - width + 1):
         yield glue.join(padded[start : start + width])

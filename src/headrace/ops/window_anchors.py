@@ -40,7 +40,7 @@ def _describe_convolution(site: Site, direction: str, depthwise: bool) -> Convol
             dilations=attrs["dilations"],
             depthwise=depthwise,
         )
-    except (UnimplementedError, ValueError):
+    except (MemoryError, UnimplementedError, ValueError):
         return None  # the kernel says why
     if not prod(x) or not prod(w) or not prod(map(known, geometry.output_shape)):
         return None
@@ -91,7 +91,7 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
         geometry = pool_geometry(
             x, ksize=ksize, strides=strides, padding=attrs["padding"], data_format=data_format
         )
-    except UnimplementedError:
+    except (MemoryError, UnimplementedError):
         return None  # the kernel says why
     channel = 1 if data_format == "NCHW" else 3
     if geometry.axes[channel].window != 1 or not prod(map(known, geometry.output_shape)):
@@ -109,13 +109,16 @@ def _describe_pooling_3d(site: Site, kind: str) -> Pooling3D | None:
     attrs, dtype, x = site.attrs, site.output_dtypes[0], site.input_shapes[0]
     if dtype not in FLOATS or attrs["data_format"] != "NDHWC" or not prod(x):
         return None
-    geometry = pool_geometry(
-        x,
-        ksize=attrs["ksize"],
-        strides=attrs["strides"],
-        padding=attrs["padding"],
-        data_format="NDHWC",
-    )
+    try:
+        geometry = pool_geometry(
+            x,
+            ksize=attrs["ksize"],
+            strides=attrs["strides"],
+            padding=attrs["padding"],
+            data_format="NDHWC",
+        )
+    except (MemoryError, UnimplementedError):
+        return None  # the kernel says why
     if geometry.axes[4].window != 1 or not prod(map(known, geometry.output_shape)):
         return None
     depth, height, width = map(_window, geometry.axes[1:4])

@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import mismatch
+from headrace.devices.room import check_room, check_windows
 
 Size = int | None
 Slices = tuple[slice, ...]
@@ -196,7 +197,8 @@ def conv_geometry(
     _check_rank("strides", strides, rank)
     _check_rank("dilations", dilations, rank)
     if checked:
-        _check_steps(strides, dilations, channel_axis)
+        check_steps(strides, dilations, channel_axis)
+        _check_size(filter_shape, "the filter's shape")
     explicit = _explicit_pairs(explicit_paddings, padding, rank, channel_axis)
     in_channels, out_channels = _channels(
         input_shape[channel_axis], filter_shape[-2], filter_shape[-1], depthwise
@@ -205,7 +207,11 @@ def conv_geometry(
         WindowAxis.of(input_shape[d], window, strides[d], dilations[d], padding, explicit[d])
         for d, window in zip(_spatial(rank, channel_axis), filter_shape[:-2], strict=True)
     )
-    return ConvGeometry(input_shape[0], in_channels, out_channels, axes, channel_axis)
+    geometry = ConvGeometry(input_shape[0], in_channels, out_channels, axes, channel_axis)
+    if checked:
+        _check_size(input_shape, "the input's shape")
+        _check_size(geometry.output_shape, "the padding")
+    return geometry
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +252,12 @@ def pool_geometry(
         for axis, (n, k, s) in enumerate(zip(input_shape, ksize, strides, strict=True))
         if axis
     ]
-    return PoolGeometry((batch, *axes))
+    geometry = PoolGeometry((batch, *axes))
+    if checked:
+        _check_size(input_shape, "the input's shape")
+        _check_size(geometry.output_shape, "strides")
+        check_windows(ksize, [known(n) for n in input_shape], "ksize")
+    return geometry
 
 
 def known(size: Size) -> int:
@@ -254,6 +265,11 @@ def known(size: Size) -> int:
     if size is None:
         raise ValueError("the window geometry has unknown sizes: kernels need them all")
     return size
+
+
+def _check_size(shape: Sequence[Size], cause: str) -> None:
+    """Refuse sizes that a kernel, which has them all, could not get memory for."""
+    check_room([known(n) for n in shape], np.float32, cause)
 
 
 def _extent(k: int, dilation: int) -> int:
@@ -294,7 +310,7 @@ def _check_rank(what: str, values: Sequence[Size], rank: int) -> None:
         raise ValueError(f"{what} must have {rank} dimensions, got {len(values)}: {list(values)}")
 
 
-def _check_steps(strides: Sequence[int], dilations: Sequence[int], channel_axis: int) -> None:
+def check_steps(strides: Sequence[int], dilations: Sequence[int], channel_axis: int) -> None:
     for name, values in (("strides", strides), ("dilations", dilations)):
         if values[0] != 1 or values[channel_axis] != 1:
             raise ValueError(
