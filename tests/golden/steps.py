@@ -1,13 +1,17 @@
-"""Small steps and their printed forms. `python -m tests.golden.steps` writes the golden files anew:
-read the difference before you keep it.
+"""Small steps and their printed forms. `python -m tests.golden.steps` writes the golden files again
+(of some steps only, if it gets their names): read the difference before you keep it.
 """
 
+import sys
 from pathlib import Path
 
 import headrace as tf
 from headrace.pipeline import Options, compile_step
 
 HERE = Path(__file__).parent
+
+# All of these steps are placed on it.
+DEVICE = " on /job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def training():
@@ -44,10 +48,64 @@ def checks():
     return [tf.multiply(y, w._ref(), name="z")], [], {x: (2,)}
 
 
-STEPS = [training, reads_and_writes, checks]
+def loop():
+    """A loop that reads one tensor array and writes another."""
+    x = tf.placeholder("float32", [3, 2], name="x")
+    w = tf.constant([1.0, 2.0], name="w")
+    rows = tf.TensorArray("float32", 3, name="rows").unstack(x)
+    sums = tf.TensorArray("float32", 3, name="sums")
+
+    def body(i, state, found):
+        state = tf.tanh(state * w + rows.read(i))
+        return i + 1, state, found.write(i, state)
+
+    start = (0, tf.zeros([2]), sums)
+    _, _, found = tf.while_loop(lambda i, *_: i < 3, body, start, name="loop")
+    total = tf.reduce_sum(found.stack(), name="total")
+    return [total], [], {x: (3, 2)}
 
 
-def forms(fetches, targets, feeds):
+def branch():
+    """A branch with a write in one arm, and what is the same in both."""
+    x = tf.placeholder("float32", [2], name="x")
+    p = tf.placeholder("bool", [], name="p")
+    v = tf.Variable([1.0, 2.0], name="v", use_resource=True)
+
+    def then():
+        with tf.control_dependencies([v.assign_add(x, read_value=False)]):
+            return tf.identity(x * 2.0)
+
+    y = tf.cond(p, then, lambda: x * 2.0 - v, name="choice")
+    return [tf.reduce_sum(y, name="total")], [], {x: (2,), p: ()}
+
+
+def queue():
+    """An element is put into a queue, and one is taken from it; a close comes last."""
+    x = tf.placeholder("float32", [2], name="x")
+    queue = tf.FIFOQueue(4, "float32", [[2]], name="queue")
+    put = queue.enqueue(x * 2.0, name="put")
+    with tf.control_dependencies([put]):
+        taken = tf.identity(queue.dequeue(name="take") + 1.0, name="taken")
+    with tf.control_dependencies([taken]):
+        close = queue.close(name="close")
+    return [taken, queue.size(name="size")], [close], {x: (2,)}
+
+
+def mixed_precision():
+    """A training step whose contractions are rewritten to 16 bits."""
+    x = tf.placeholder("float32", [None, 2], name="x")
+    w = tf.Variable([[1.0, 2.0], [3.0, 4.0]], name="w", use_resource=True)
+    hidden = tf.nn.relu(tf.matmul(x, w, name="y"), name="hidden")
+    loss = tf.reduce_mean(tf.exp(hidden), name="loss")
+    (gradient,) = tf.gradients(loss, w)
+    train = w.assign_sub(0.1 * gradient, read_value=False, name="train")
+    return [loss], [train], {x: (4, 2)}
+
+
+STEPS = [training, reads_and_writes, checks, loop, branch, queue, mixed_precision]
+
+
+def forms(fetches, targets, feeds, mixed=False):
     """What each pass makes, printed, by the pass's name."""
     seen = {}
     compile_step(
@@ -55,7 +113,7 @@ def forms(fetches, targets, feeds):
         targets,
         list(feeds),
         list(feeds.values()),
-        Options(jit="off"),
+        Options(jit="off", mixed=mixed),
         lambda name, form: seen.update({name: str(form)}),
     )
     return seen
@@ -64,9 +122,10 @@ def forms(fetches, targets, feeds):
 def printed(step):
     """The forms of a step, each pass that changed something under its name."""
     with tf.Graph().as_default():
-        seen = forms(*step())
+        seen = forms(*step(), mixed=step is mixed_precision)
     parts, last = [], None
-    for name, text in seen.items():
+    for name, form in seen.items():
+        text = form.replace(DEVICE, "")
         if text != last:
             parts.append(f"# {name}\n{text}\n")
         last = text
@@ -74,5 +133,5 @@ def printed(step):
 
 
 if __name__ == "__main__":
-    for each in STEPS:
+    for each in STEPS if len(sys.argv) < 2 else [s for s in STEPS if s.__name__ in sys.argv]:
         (HERE / f"{each.__name__}.txt").write_text(printed(each))
