@@ -136,6 +136,8 @@ def _lstm_cell_grad_kernel(
     *,
     use_peephole: bool,
 ) -> tuple[Any, ...]:
+    if np.ndim(x) != 2:
+        raise ValueError(f"x must be a matrix, not of shape {list(np.shape(x))}")
     kernels.check_lstm(x, cs_prev, h_prev, w, [wci, wcf, wco], b)
     computed = {"i": i, "cs": cs, "f": f, "o": o, "ci": ci, "co": co}
     kernels.check_like(cs_prev.shape, **computed, cs_grad=cs_grad, h_grad=h_grad)

@@ -20,6 +20,7 @@ from headrace.checkpoint.slice_files import SliceFiles, write_slice_file
 from headrace.checkpoint.slices import TensorSlice, parse_shape_and_slice
 from headrace.core.dtypes import DType, string
 from headrace.core.errors import InvalidArgumentError, OpError
+from headrace.core.shapes import show_shape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.ops import infer
 from headrace.ops.define import define
@@ -289,8 +290,15 @@ def restore_slice(file_pattern, tensor_name, shape_and_slice, dt, preferred_shar
 # -- Names of files --------------------------------------------------------------------------------
 
 
+def _scalar_name(basename):
+    names = string_array(basename)
+    if names.ndim:
+        raise ValueError(f"basename must be a scalar, got shape {show_shape(names.shape)}")
+    return names.item()
+
+
 def _sharded_filename_kernel(basename, shard, num_shards):
-    (base,) = string_array(basename).ravel().tolist()
+    base = _scalar_name(basename)
     return of_strings([base + b"-%05d-of-%05d" % (int(shard), int(num_shards))], ())
 
 
@@ -306,7 +314,7 @@ def sharded_filename(basename, shard, num_shards, name=None):
 
 
 def _sharded_filespec_kernel(basename, num_shards):
-    (base,) = string_array(basename).ravel().tolist()
+    base = _scalar_name(basename)
     return of_strings([base + b"-?????-of-%05d" % int(num_shards)], ())
 
 

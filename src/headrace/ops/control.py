@@ -13,6 +13,7 @@ from headrace.core import dtypes, nest
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
 from headrace.core.locks import Lock
+from headrace.core.shapes import show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
@@ -124,6 +125,8 @@ def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = N
 
 
 def _assert_kernel(condition, data, *, summarize):
+    if np.ndim(condition):
+        raise ValueError(f"In[0] should be a scalar: {show_shape(np.shape(condition))}")
     if not np.all(condition):
         shown = " ".join(print_format(v, summarize=summarize) for v in data)
         raise InvalidArgumentError(None, None, f"assertion failed: {shown}")
@@ -136,7 +139,7 @@ def _assert_kernel(condition, data, *, summarize):
     infer=infer.no_outputs,
     kernel=_assert_kernel,
     effect=Effect.WRITES,
-    samples=[Sample([True], [r(2)], T=["float32"])],
+    samples=[Sample(True, [r(2)], T=["float32"])],
 )
 def assert_op(condition, data, summarize=3, name=None):
     """Fail the step with `data` in the message unless `condition` is true."""

@@ -150,6 +150,12 @@ def _columns(
         default = np.asarray(default)
         sizes = tuple(shape.sizes)
         column = _fixed if None not in sizes else _ragged
+        if column is _ragged and default.size != 1:
+            raise ValueError(
+                f"dense_shape of {key} is a variable length shape: {_shown(sizes)}, therefore its "
+                "default must contain a single element (the padding element).  But its shape is: "
+                f"{_shown(default.shape)}"
+            )
         row = sizes if column is _fixed else sizes[1:]
         arrays.append(column(records, key, default.dtype, row, default))
     return arrays
@@ -164,7 +170,10 @@ def parse_example(
     serialized, names, sparse_keys, dense_keys, dense_defaults, *, sparse_types, dense_shapes, **_
 ):
     """The columns of a batch of records."""
-    texts = [bytes(record) for record in np.asarray(serialized, object).ravel().tolist()]
+    rows = np.asarray(serialized, object)
+    if rows.ndim != 1:
+        raise ValueError(f"Expected serialized to be a vector, got shape: {_shown(rows.shape)}")
+    texts = [bytes(record) for record in rows.tolist()]
     called = np.asarray(names, object).ravel().tolist()
     if called and len(called) != len(texts):
         raise ValueError(
@@ -184,6 +193,9 @@ def parse_single_example(
     serialized, dense_defaults, *, sparse_keys, dense_keys, sparse_types, dense_shapes, **_
 ):
     """The columns of one record: as of a batch of one, without the batch's dimension."""
+    if np.ndim(serialized):
+        shown = _shown(np.shape(serialized))
+        raise ValueError(f"Expected serialized to be a scalar, got shape: {shown}")
     records = _Records(
         _parsed([bytes(np.asarray(serialized, object).item())]),
         lambda index: "",

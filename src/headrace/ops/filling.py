@@ -377,7 +377,7 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
         return np.array([first], dtype)
     step = (last - first) / dtype.type(count - 1)
     result = (first + step * np.arange(count).astype(dtype)).astype(dtype)
-    result[-1] = last
+    result[0], result[-1] = first, last  # also where the steps between them are infinite
     return result
 
 
@@ -387,7 +387,8 @@ def _linspace_lowered(e: Any, start: Any, stop: Any, *, site: Site) -> Any:
         return start
     place = e.index(0)
     between = start + (stop - start) / (count - 1) * e.cast(place, start.dtype)
-    return e.select(e.eq(place, count - 1), stop, between)
+    inner = e.select(e.eq(place, 0), start, between)
+    return e.select(e.eq(place, count - 1), stop, inner)
 
 
 @export("linspace", "lin_space")

@@ -143,6 +143,7 @@ def fractional_max_pool(
     samples=[
         Sample(r(1, 5, 6, 2), pooling_ratio=[1.0, 1.5, 1.3, 1.0]),
         Sample(r(2, 4, 4, 1), pooling_ratio=[1.0, 2.0, 1.0, 1.0], overlapping=True),
+        Sample(r(1, 5, 6, 2), pooling_ratio=[1.0, 1.5, 1.3, 1.0], deterministic=True, seed=3),
     ],
 )
 def fractional_avg_pool(

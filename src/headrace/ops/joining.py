@@ -73,9 +73,17 @@ def _joined_shape(vectors: list[Tensor], value: Any) -> TensorShape:
     return shape
 
 
+def _scalar_axis(axis: Any, rank: int, what: str) -> int:
+    if np.ndim(axis):
+        shown = show_shape(np.shape(axis))
+        raise ValueError(f"{what} tensor should be a scalar integer, but got shape {shown}")
+    return check_axis(axis, rank, what)
+
+
 def _concat(values: Any, axis: Any) -> np.ndarray:
+    at = _scalar_axis(axis, np.ndim(values[0]), "concat_dim") if np.ndim(values[0]) else 0
     try:
-        return np.concatenate(values, check_axis(axis, np.ndim(values[0]), "concat_dim"))
+        return np.concatenate(values, at)
     except ValueError as error:
         first = np.shape(values[0])
         for i, value in enumerate(values):
@@ -240,7 +248,7 @@ def _offset_kernel(axis: Any, shapes: Any) -> list[np.ndarray]:
     first = shapes[0]
     if np.ndim(first) != 1 or any(s.shape != first.shape for s in shapes):
         raise ValueError("shapes must be vectors of one length")
-    axis = check_axis(axis, len(first), "concat_dim")
+    axis = _scalar_axis(axis, len(first), "concat_dim")
     table = [s.tolist() for s in shapes]
     outlines = [[*sizes[:axis], *sizes[axis + 1 :]] for sizes in table]
     if any(outline != outlines[0] for outline in outlines):
@@ -299,7 +307,7 @@ def _pieces(value: np.ndarray, axis: int, sizes: list[int]) -> list[np.ndarray]:
 
 
 def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> list[np.ndarray]:
-    at = check_axis(axis, np.ndim(value), "split_dim")
+    at = _scalar_axis(axis, np.ndim(value), "split_dim")
     if value.shape[at] % num_split:
         raise ValueError(
             "Number of ways to split should evenly divide the split dimension, but got split_dim "

@@ -175,7 +175,7 @@ def lu(x: Array) -> tuple[Array, Array]:
         pivot = k + np.abs(factors[:, k:, k]).argmax(axis=1)
         for rows in (factors, order):
             rows[every, k], rows[every, pivot] = rows[every, pivot], rows[every, k]
-        if not np.all(factors[:, k, k]):
+        if not np.all(np.abs(factors[:, k, k]) > 0):  # nor a NaN
             raise ValueError("Input is not invertible.")
         factors[:, k + 1 :, k] /= factors[:, k, k, None]
         factors[:, k + 1 :, k + 1 :] -= factors[:, k + 1 :, k, None] * factors[:, None, k, k + 1 :]
@@ -204,6 +204,8 @@ def log_determinant(x: Array) -> tuple[Array, Array]:
 def inverse(x: Array, *, adjoint: bool) -> Array:
     """The inverse of each matrix, or of its adjoint."""
     check_square(x)
+    if np.isnan(x).any():
+        raise ValueError("Input is not invertible.")
     try:
         return _of_large(generated.inverse, np.linalg.inv, _adjoint_if(adjoint, x))
     except np.linalg.LinAlgError:
@@ -218,6 +220,8 @@ def _adjoint_if(wanted: bool, x: Array) -> Array:
 def solve(matrix: Array, rhs: Array, *, adjoint: bool) -> Array:
     """x with matrix x = rhs, or with the matrix's adjoint."""
     _check_system(matrix, rhs)
+    if np.isnan(matrix).any():
+        raise ValueError("Input matrix is not invertible.")
     try:
         return np.linalg.solve(_adjoint_if(adjoint, matrix), rhs)
     except np.linalg.LinAlgError:
@@ -236,7 +240,7 @@ def triangular_solve(matrix: Array, rhs: Array, *, lower: bool, adjoint: bool) -
     By substitution: a row of x depends on the rows before it alone, to the last bit.
     """
     _check_system(matrix, rhs)
-    if not np.all(np.diagonal(matrix, axis1=-2, axis2=-1)):
+    if not np.all(np.abs(np.diagonal(matrix, axis1=-2, axis2=-1)) > 0):  # nor a NaN
         raise ValueError("Input matrix is not invertible.")
     triangle = _adjoint_if(adjoint, matrix)
     if lower != adjoint:
@@ -269,7 +273,7 @@ def solve_ls(matrix: Array, rhs: Array, regularizer: float, *, fast: bool) -> Ar
     """
     if np.ndim(regularizer):
         raise ValueError(f"l2_regularizer must be scalar, got shape {list(np.shape(regularizer))}")
-    if regularizer < 0:
+    if not regularizer >= 0:
         raise ValueError("l2_regularizer must be >= 0.")
     return _solve_ls(matrix, rhs, regularizer=float(regularizer), fast=fast)
 

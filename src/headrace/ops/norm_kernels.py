@@ -70,7 +70,7 @@ def fused_batch_norm(
     """
     axis = _check_norm(x, data_format, scale=scale, offset=offset)
     if is_training:
-        if mean.size or variance.size:
+        if mean.shape != (0,) or variance.shape != (0,):
             raise ValueError(
                 "mean and variance must be empty in training, "
                 f"got shapes {mean.shape} and {variance.shape}"

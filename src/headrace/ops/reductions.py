@@ -16,7 +16,7 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Reduce
+from headrace.graph.lowering import Reduce, Site
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
@@ -135,6 +135,8 @@ def _end(dtype: np.dtype, sign: int) -> Any:
 
 
 def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
+    if not axes:
+        return x  # as TensorFlow: what isn't reduced stays as it is
     wide = widened(x)
     if wide.dtype.kind in "iu":
         wide = wide.astype(np.float64)
@@ -151,6 +153,15 @@ def _wide(e: Any, x: Any) -> Any:
 
 def _wide_float(e: Any, x: Any) -> Any:
     return e.wide(x) if x.is_floating else None
+
+
+def _any_axes(site: Site) -> tuple[int, ...] | None:
+    """The axes, if there are any: a norm over none is no root of a sum of squares."""
+    axes = site.constant_input(1)
+    if axes is None or not axes.size:
+        return None
+    rank = len(site.input_shapes[0])
+    return tuple(sorted({int(axis) % rank for axis in axes.ravel()}))
 
 
 def _norm_square(e: Any, x: Any) -> Any:
@@ -324,8 +335,7 @@ def min_op(input, reduction_indices, keep_dims=None, name=None):
     "EuclideanNorm",
     _euclidean_norm,
     _norm_gradient,
-    lower=Reduce("sum", _norm_square, lambda e, total, count: e.sqrt(total)),
-    simplify=None,
+    lower=Reduce("sum", _norm_square, lambda e, total, count: e.sqrt(total), _any_axes),
 )
 def euclidean_norm(input, reduction_indices, keep_dims=None, name=None):
     """Return the square root of the sum of squared magnitudes over the axes."""

@@ -89,6 +89,11 @@ class Record:
         self.name = f"Name: {name}, "
 
     def dense(self, key: str, dtype: np.dtype, shape: tuple[int, ...], default: Any) -> np.ndarray:
+        if default.size and default.shape != shape:
+            raise ValueError(
+                f"The default of '{key}' has shape {show_shape(default.shape)} != "
+                f"context_dense_shapes == {show_shape(shape)}"
+            )
         if key not in self.context or self.context[key].WhichOneof("kind") is None:
             if not default.size and np.prod(shape):
                 raise ValueError(
@@ -141,8 +146,15 @@ class Record:
         return places, values, np.array([len(rows), counts.max(initial=0)], np.int64)
 
 
-def _texts(keys: Any) -> list[str]:
-    return [text.decode() for key in keys for text in string_array(key).ravel().tolist()]
+def _texts(keys: Any, what: str) -> list[str]:
+    return [_scalar(key, f"{what}[{i}]").decode() for i, key in enumerate(keys)]
+
+
+def _scalar(value: Any, what: str) -> bytes:
+    found = string_array(value)
+    if found.ndim:
+        raise ValueError(f"Expected {what} to be a scalar, got shape: {show_shape(found.shape)}")
+    return found.item()
 
 
 def _kernel(
@@ -161,22 +173,28 @@ def _kernel(
     feature_list_dense_types,
     feature_list_dense_shapes,
 ):
-    names = string_array(debug_name)
-    record = Record(
-        string_array(serialized).item(), names.item().decode() if names.size == 1 else ""
-    )
-    optional = set(_texts([feature_list_dense_missing_assumed_empty]))
-    keys = _texts(context_sparse_keys)
+    record = Record(_scalar(serialized, "serialized"), _scalar(debug_name, "debug_name").decode())
+    missing = string_array(feature_list_dense_missing_assumed_empty)
+    if missing.ndim != 1:
+        raise ValueError(
+            "Expected feature_list_dense_missing_assumed_empty to be a vector, got shape: "
+            f"{show_shape(missing.shape)}"
+        )
+    optional = {text.decode() for text in missing.tolist()}
+    keys = _texts(context_sparse_keys, "context_sparse_keys")
     sparse = [
         record.sparse(k, numpy_dtype(t)) for k, t in zip(keys, context_sparse_types, strict=True)
     ]
     dense = [
         record.dense(key, np.asarray(default).dtype, tuple(shape.sizes), np.asarray(default))
         for key, default, shape in zip(
-            _texts(context_dense_keys), context_dense_defaults, context_dense_shapes, strict=True
+            _texts(context_dense_keys, "context_dense_keys"),
+            context_dense_defaults,
+            context_dense_shapes,
+            strict=True,
         )
     ]
-    keys = _texts(feature_list_sparse_keys)
+    keys = _texts(feature_list_sparse_keys, "feature_list_sparse_keys")
     sparse_lists = [
         record.sparse_list(key, numpy_dtype(dtype))
         for key, dtype in zip(keys, feature_list_sparse_types, strict=True)
@@ -184,7 +202,7 @@ def _kernel(
     dense_lists = [
         record.dense_list(key, numpy_dtype(dtype), tuple(shape.sizes), key in optional)
         for key, dtype, shape in zip(
-            _texts(feature_list_dense_keys),
+            _texts(feature_list_dense_keys, "feature_list_dense_keys"),
             feature_list_dense_types,
             feature_list_dense_shapes,
             strict=True,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.devices.room import check_room
+from headrace.devices.room import check_room, check_rows
 from headrace.ops.row_groups import stable_order
 from headrace.ops.sparse_kernels import (
     check_order,
@@ -125,7 +125,7 @@ def set_size(set_indices, set_values, set_shape, *, validate_indices):
 
 def _sequences(groups: np.ndarray, codes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Sequences as rows of a matrix, padded, and their lengths."""
-    check_room([count], np.int64, "the shape of hypothesis and truth")
+    check_rows(count, "the shape of hypothesis and truth")
     lengths = np.bincount(groups, minlength=count)
     starts = np.cumsum(lengths) - lengths
     table = np.zeros((count, int(lengths.max(initial=0))), np.int64)

@@ -380,6 +380,11 @@ def _check_factor(indices: np.ndarray, shape: np.ndarray, names: str) -> None:
 
 
 def _axes(reduction_axes: Any, rank: int) -> list[int]:
+    if np.ndim(reduction_axes) > 1:
+        raise ValueError(
+            "Expected reduction_axes to be a scalar or a vector; got shape: "
+            f"{_show(np.asarray(reduction_axes))}"
+        )
     axes = np.asarray(reduction_axes).ravel().tolist()
     for axis in axes:
         if not -rank <= axis < rank:

@@ -122,9 +122,8 @@ def sparse_split(split_dim, indices, values, shape, *, num_split):
     if dim.size != 1:
         raise ValueError("split_dim must be a scalar")
     axis = int(dim.reshape(()))
-    if not -len(sizes) <= axis < len(sizes):
+    if not 0 <= axis < len(sizes):
         raise ValueError(f"Input split_dim should be between 0 and rank ({len(sizes)}), got {axis}")
-    axis %= len(sizes)
     size = int(sizes[axis])
     if not 1 <= num_split <= size:
         raise ValueError(

@@ -259,6 +259,8 @@ def unsorted_segment_join(
     """Join the elements of each segment in input order; empty segments give empty strings."""
     array, ids = string_array(inputs), np.asarray(segment_ids)
     count = int(np.asarray(num_segments).item())
+    if not ids.ndim:
+        raise ValueError("Segment_id cannot have rank 0")
     if count < 0:
         raise ValueError(f"num_segments must not be negative, got {count}")
     if array.shape[: ids.ndim] != ids.shape:

@@ -239,6 +239,8 @@ def _audio_kernel(tag, tensor, sample_rate, *, max_outputs):
     rate = float(np.asarray(sample_rate).item())
     if not rate > 0:
         raise _invalid("sample_rate must be > 0")
+    if rate >= 2**31:
+        raise _invalid(f"sample_rate must be below 2^31, got: {rate}")
     if len(batch) and not batch.size:
         raise _invalid(f"audio is empty: {show_shape(batch.shape)}")
     batch = batch[:, :, np.newaxis] if batch.ndim == 2 else batch

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.core.export import export
-from headrace.core.tensor_proto import to_array, to_proto
+from headrace.core.shapes import show_shape
+from headrace.core.tensor_proto import to_array
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import unary
+from headrace.ops.summary_kernels import tensor_with_content
 
 __all__ = ["parse_tensor", "serialize_tensor"]
 
@@ -20,7 +22,7 @@ __all__ = ["parse_tensor", "serialize_tensor"]
     "tensor: T -> serialized: string",
     "T: type",
     infer=infer.scalar,
-    kernel=lambda x, *, T: to_proto(np.asarray(x), T).SerializeToString(),
+    kernel=lambda x, *, T: tensor_with_content(np.asarray(x), T).SerializeToString(),
     samples=unary(),
 )
 def serialize_tensor(tensor, name=None):
@@ -32,6 +34,10 @@ def _parse(serialized, *, out_type):
 
     from headrace.core.proto import TensorProto
 
+    if np.ndim(serialized):
+        raise ValueError(
+            f"Expected `serialized` to be a scalar, got shape: {show_shape(np.shape(serialized))}"
+        )
     try:
         message = TensorProto.FromString(np.asarray(serialized, object).item())
     except DecodeError as error:

@@ -74,7 +74,9 @@ def _of_vector(x: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
 
 
 def _along_axis(x: np.ndarray, axis: np.ndarray, out_idx: Any) -> tuple[np.ndarray, ...]:
-    axes = np.asarray(axis).ravel().tolist()
+    if np.ndim(axis) != 1:
+        raise ValueError("axis expects a 1D vector.")
+    axes = np.asarray(axis).tolist()
     if len(axes) > 1:
         raise ValueError(f"axis does not support input tensors larger than 1 element: {axes}")
     if not axes:

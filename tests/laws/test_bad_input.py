@@ -1,0 +1,191 @@
+"""The law of bad input: whatever an op is given, it raises an error of TensorFlow's tree, or its
+result is what its definition, the NumPy kernel, gives for that input. This holds in every mode.
+
+Whether the kernel itself should have refused is TensorFlow 1.15.5's word: what it refuses of the
+same inputs (tests/fixtures/refused115.json.gz, see scripts/record_refused) is refused here.
+"""
+
+import functools
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headrace as tf
+from headrace.core import dtypes
+from headrace.graph.definition import Effect, bind_kernel, definitions
+from headrace.graph.inference import group
+from headrace.ops.define import build
+from headrace.ops.samples import calls, samples_of, type_choices
+from tests.laws.bad_inputs import cases
+from tests.laws.count import count_check
+from tests.laws.exemptions import ACCEPTED, NO_BAD_INPUT
+from tests.laws.test_laws import feeds, observed, same
+
+FIXTURE = Path(__file__).parent.parent / "fixtures" / "refused115.json.gz"
+
+OPS = sorted(o for o, d in definitions().items() if o not in NO_BAD_INPUT)
+
+# How steps run: as they are, optimised, compiled.
+LEVELS = {
+    "plain": {"opt_level": tf.OptimizerOptions.L0},
+    "optimised": {"global_jit_level": tf.OptimizerOptions.OFF},
+    "compiled": {"global_jit_level": tf.OptimizerOptions.ON_1},
+}
+
+
+@functools.cache
+def refused():
+    return json.loads(gzip.decompress(FIXTURE.read_bytes()))
+
+
+class Refused(Exception):
+    """The op raised an error that a program can catch as TensorFlow's."""
+
+
+def outcome(run):
+    """What `run` returns; Refused for an error of TensorFlow's tree that isn't our own fault."""
+    try:
+        return run()
+    except tf.errors.InternalError:
+        raise
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        return Refused(str(error))
+
+
+def sessions(op, levels=LEVELS):
+    for name in levels:
+        graph_options = tf.GraphOptions(optimizer_options=tf.OptimizerOptions(**LEVELS[name]))
+        yield name, tf.Session(graph=op.graph, config=tf.ConfigProto(graph_options=graph_options))
+
+
+def run(session, op, arrays):
+    for initializer in op.graph.get_collection("initializers"):
+        session.run(initializer)
+    found = session.run(observed(op) or op, feeds(op, arrays)) or []
+    return [*found, *session.run(variables(op))]
+
+
+def variables(op):
+    """What the op's variables hold."""
+    with op.graph.as_default():
+        found = op.graph.get_collection_ref("read_variables")
+        if not found and op.definition.effect is Effect.WRITES:
+            handles = [t for t in op.inputs if t.dtype is tf.resource]
+            dtype = op._attrs.get("T", op._attrs.get("dtype"))
+            found += [build("ReadVariableOp", resource=t, dtype=dtype) for t in handles]
+    return found
+
+
+def defined(op, arrays):
+    """What the op's definition gives."""
+    if op.definition.effect is Effect.PURE:
+        with np.errstate(all="ignore"):
+            found = bind_kernel(op)(*arrays)
+        lists = len(op.outputs) != 1 or op.definition.schema.has_list_outputs
+        return list(found) if lists else [found]
+    with next(sessions(op, ["plain"]))[1] as session:
+        return run(session, op, arrays)
+
+
+def differs(found, wanted, is_random):
+    if isinstance(found, Refused):
+        return False
+    if isinstance(wanted, Refused):
+        return True
+    if len(found) != len(wanted):
+        return True
+    return any(not close(f, w, is_random) for f, w in zip(found, wanted, strict=True))
+
+
+def close(found, wanted, is_random):
+    found, wanted = np.asarray(found), np.asarray(wanted)
+    if found.shape != wanted.shape:
+        return False
+    if is_random or wanted.dtype.hasobject and not wanted.size:
+        return True
+    if found.dtype.kind not in "fc" and found.dtype.name != "bfloat16":
+        return same(found, wanted)
+    with np.errstate(all="ignore"):
+        return np.allclose(found, wanted, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def is_compiled(definition):
+    return definition.lower is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op_type", OPS)
+def test_bad_input_is_refused_or_defined(op_type):
+    definition = definitions()[op_type]
+    levels = LEVELS if is_compiled(definition) else ["plain", "optimised"]
+    is_random = definition.effect is Effect.RANDOM
+    opened = {}
+    wrong = []
+    for way, op, arrays in cases(definition):
+        if op not in opened:
+            opened[op] = dict(sessions(op, levels))
+        wanted = outcome(lambda: defined(op, arrays))  # noqa: B023  called at once
+        for level, session in opened[op].items():
+            found = outcome(lambda: run(session, op, arrays))  # noqa: B023  called at once
+            if differs(found, wanted, is_random):
+                wrong.append(f"{way}, {level}: {found}, not {wanted!r}")
+            count_check()
+    for kept in opened.values():
+        for session in kept.values():
+            session.close()
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("op_type", OPS)
+def test_what_tensorflow_refuses_is_refused(op_type):
+    definition = definitions()[op_type]
+    accepted = ACCEPTED.get(op_type, ({}, ""))[0]
+    ways = set(refused().get(op_type, ())) - set(accepted)
+    missed = []
+    for way, op, arrays in cases(definition, 1):
+        if way in ways:
+            with tf.Session(graph=op.graph) as session:
+                if not isinstance(outcome(lambda: run(session, op, arrays)), Refused):  # noqa: B023
+                    missed.append(way)
+            count_check()
+    assert not missed
+
+
+@pytest.mark.parametrize("op_type", OPS)
+def test_a_wrong_type_is_refused(op_type):
+    definition = definitions()[op_type]
+    schema = definition.schema
+    for sample in samples_of(definition)[:1]:
+        op, _ = calls(definition, sample, next(type_choices(definition, sample)))
+        inputs = dict(zip((a.name for a in schema.inputs), grouped(op), strict=True))
+        rest = {k: v for k, v in op._attrs.items() if k not in schema.inferred}
+        for argument in schema.inputs:
+            wrong = wrong_type(schema, argument)
+            if wrong is None:
+                continue
+            with op.graph.as_default():
+                bad = tf.placeholder(wrong)
+                given = [bad] * len(inputs[argument.name]) if argument.is_list else bad
+                with pytest.raises((TypeError, ValueError)):
+                    build(op_type, **{**inputs, argument.name: given}, **rest)
+            count_check()
+
+
+def grouped(op):
+    return group(op.definition.schema, op._attrs, list(op.inputs))
+
+
+def wrong_type(schema, argument):
+    """A type that an input can't have, None if there's none."""
+    if argument.type_list_attr:
+        return None
+    allowed = (argument.dtype,)
+    if argument.type_attr:
+        others = [a for a in schema.inputs if a.type_attr == argument.type_attr]
+        allowed = schema.attributes[argument.type_attr].allowed or ()
+        if not allowed and len(others) < 2:
+            return None
+    return next((t for t in (dtypes.string, dtypes.float32) if t not in allowed), None)
