@@ -4,7 +4,8 @@ In CI every run draws the same examples, so a red build is red again when it is 
 example has a deadline, nor a limit on the time of its generation: test machines are shared, and
 pytest-timeout bounds each test as a whole.
 
-At the end of a run that included the laws, the count of ops and of law checks is printed.
+At the end of a run that included the laws, the counts of ops, of law checks and of exemptions from
+the laws are printed.
 """
 
 import os
@@ -50,5 +51,7 @@ def pytest_terminal_summary(terminalreporter):
     checks = count.checks + _from_workers
     if checks:
         from headrace.graph.definition import definitions
+        from tests.laws import exemptions
 
-        terminalreporter.write_line(f"laws: {checks} checks of {len(definitions())} ops")
+        ops, exempt = len(definitions()), exemptions.count()
+        terminalreporter.write_line(f"laws: {checks} checks of {ops} ops, {exempt} exemptions")

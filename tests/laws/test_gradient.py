@@ -23,7 +23,7 @@ NARROW = {dtypes.float32, dtypes.complex64}
 # (step, relative and absolute tolerance) of differences in each precision.
 PRECISION = {True: (1e-5, 2e-4, 2e-5), False: (1e-2, 2e-2, 5e-3)}
 
-# The outputs that TensorFlow's gradient, and ours, is about; the others are for the gradient itself.
+# The outputs that the gradient is about, as in TensorFlow; the others are what it works with.
 OUTPUTS = dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3"), (0,))
 OUTPUTS |= dict.fromkeys(("BlockLSTM", "BlockLSTMV2", "LSTMBlockCell"), (1, 6))
 OUTPUTS |= {"GRUBlockCell": (3,), "CTCLoss": (0,)}

@@ -20,6 +20,7 @@ from headrace.compile.region import (
     limits_of,
     operands_of,
 )
+from headrace.devices.room import fits
 from headrace.graph.anchors import Advance, Divisor
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
@@ -70,6 +71,8 @@ def why_not(
     for v in (*node.inputs, *node.outputs):
         if v.type.sizes is None and not is_reference(v):
             return f"the shape of {v.name} is not known before it runs: {v.type}"
+        if not is_reference(v) and not fits(v.type.sizes, v.dtype.base_dtype.numpy):
+            return f"there is no room for {v.name} {v.type}"  # which its kernel says
     reason = _why_no_rule(node, families, inside)
     if reason is not None:
         values = [v for v in (*node.inputs, *node.outputs) if not (is_reference(v) or is_local(v))]

@@ -21,7 +21,7 @@ import numpy as np
 
 from headrace.devices.blocks import memory_limit
 
-__all__ = ["check_room", "check_rows", "check_text", "check_windows"]
+__all__ = ["check_room", "check_rows", "check_text", "check_windows", "fits"]
 
 _ALWAYS_FINE = 1 << 26  # bytes that are never worth asking the system about
 _PART = 4
@@ -46,6 +46,12 @@ def check_room(sizes: Sequence[Any], dtype: Any, cause: str, *, spelled: bool = 
             f"{cause} asks for {size:,} bytes, more than the {limit:,} that one value may take on "
             "this machine"
         )
+
+
+def fits(sizes: Sequence[int], dtype: Any) -> bool:
+    """Whether an array of these sizes passes `check_room`, whatever asks for it."""
+    size = math.prod(sizes) * np.dtype(dtype).itemsize
+    return size <= _ALWAYS_FINE or size <= memory_limit() // _PART
 
 
 def check_rows(count: Any, cause: str) -> None:

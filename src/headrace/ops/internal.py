@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape
 from headrace.devices.resources import VariableState
+from headrace.devices.room import check_room
 from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.lowering import Anchor, Read
@@ -109,6 +110,7 @@ ADVANCE = Definition(
 
 
 def _numbers(stream, *, distribution, shape, dtype, bounds) -> np.ndarray:
+    check_room(shape, dtype.numpy, "shape", spelled=True)
     return philox.draw(distribution, philox.Stream.of_words(stream), shape, dtype.numpy, bounds)
 
 

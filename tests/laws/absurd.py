@@ -1,0 +1,88 @@
+"""Samples that ask for absurd amounts of memory or time. In: an op's sample. Out: the same with one
+integer, in an input or in an attribute, that is too large to be meant.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from headrace.core import dtypes
+from headrace.graph.definition import Definition, Sample
+from headrace.ops.samples import samples_of, type_choices
+
+VALUES = (2**31 - 1, 2**40, 2**62)
+# Windows of 2^20 are absurd already, where the sample's data are small.
+ATTRIBUTES = (2**20, 2**31 - 1, 2**40)
+
+
+def absurd(definition: Definition) -> Iterator[tuple[str, Sample, dict[str, Any]]]:
+    """Yield (what is absurd, the sample, its types) for an op's first sample, with 32-bit integers
+    and, where an input may have them, with 64-bit ones.
+    """
+    for sample in samples_of(definition)[:1]:
+        first, *others = type_choices(definition, sample)
+        longer = (t for t in others if any(t[k] is dtypes.int64 != first[k] for k in t))
+        for types in (first, *list(longer)[:1]):
+            for what, bad in _inputs(definition, sample, types):
+                yield what, bad, types
+        for what, bad in _attributes(definition, sample):
+            yield what, bad, first
+
+
+def _inputs(
+    definition: Definition, sample: Sample, types: dict[str, Any]
+) -> Iterator[tuple[str, Sample]]:
+    schema = definition.schema
+    attrs = {**types, **sample.attrs}
+    for k, (argument, given) in enumerate(zip(schema.inputs, sample.inputs, strict=True)):
+        if argument.is_ref or argument.type_list_attr:
+            continue
+        dtype = argument.dtype or dtypes.as_dtype(attrs[argument.type_attr])
+        if not dtype.is_integer or dtype.size < 4:
+            continue
+        pieces = list(given) if argument.is_list else [given]
+        for j, piece in enumerate(pieces):
+            for way, bad in _spoiled(_array(piece, dtype)):
+                changed = [bad if i == j else p for i, p in enumerate(pieces)]
+                inputs = list(sample.inputs)
+                inputs[k] = changed if argument.is_list else bad
+                yield f"{argument.name} {j} {way}", Sample(*inputs, **sample.attrs)
+
+
+def _array(piece: Any, dtype: dtypes.DType) -> np.ndarray:
+    return piece.array(dtype) if hasattr(piece, "array") else np.asarray(piece, dtype.numpy)
+
+
+def _spoiled(array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    flat = array.reshape(-1)
+    for value in VALUES:
+        if not array.size or value > np.iinfo(array.dtype).max:
+            continue
+        yield f"= {value}", np.full_like(array, value)
+        for place in sorted({0, 1, array.size - 1}) if array.size > 1 else ():
+            one = flat.copy()
+            one[place] = value
+            yield f"[{place}] = {value}", one.reshape(array.shape)
+
+
+def _attributes(definition: Definition, sample: Sample) -> Iterator[tuple[str, Sample]]:
+    for attribute in definition.schema.attributes.values():
+        name = attribute.name
+        if name in ("seed", "seed2"):
+            continue
+        if attribute.kind == "int":
+            for value in ATTRIBUTES:
+                yield f"{name} = {value}", Sample(*sample.inputs, **{**sample.attrs, name: value})
+        elif attribute.kind == "list(int)" and name in sample.attrs:
+            held = list(sample.attrs[name])
+            for place in range(len(held)):
+                for value in ATTRIBUTES:
+                    bad = [*held[:place], value, *held[place + 1 :]]
+                    yield (
+                        f"{name}[{place}] = {value}",
+                        Sample(*sample.inputs, **{**sample.attrs, name: bad}),
+                    )
+        elif attribute.kind == "shape" and name in sample.attrs:
+            for bad in ([2**40], [2**40, 2**40]):
+                yield f"{name} = {bad}", Sample(*sample.inputs, **{**sample.attrs, name: bad})
