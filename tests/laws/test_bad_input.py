@@ -106,7 +106,8 @@ def differs(found, wanted, is_random):
 
 
 def close(found, wanted, is_random):
-    found, wanted = np.asarray(found), np.asarray(wanted)
+    both = found, wanted
+    found, wanted = (np.array(x, object) if isinstance(x, bytes) else np.asarray(x) for x in both)
     if found.shape != wanted.shape:
         return False
     if is_random or (wanted.dtype.hasobject and not wanted.size):

@@ -136,7 +136,7 @@ def max_pool3d(
     """Maximum of each window."""
     require_float("max_pool3d", inputs)
     geometry = _geometry(inputs.shape, ksize, strides, padding, data_format, rank=5)
-    return _maximum(inputs, geometry, -np.inf)
+    return _maximum(inputs, geometry, lowest(inputs.dtype))
 
 
 def max_pool3d_grad(

@@ -277,6 +277,11 @@ def _same_elements(site: Site) -> View:
     return View(site.output_shapes[0], row_major(site.output_shapes[0]))
 
 
+def _reshaped_view(site: Site) -> View | None:
+    """The same elements, if the shape is known: one that the step computes may not fit them."""
+    return None if site.constant_input(1) is None else _same_elements(site)
+
+
 @export("reshape", "manip.reshape")
 @define(
     "Reshape",
@@ -292,7 +297,7 @@ def _same_elements(site: Site) -> View:
         Sample(r(0, 2), [-1, 2]),
         Sample(r(), [1, 1]),
     ],
-    lower=Move(_same_elements),
+    lower=Move(_reshaped_view),
     simplify=relabelled,
 )
 def reshape(tensor, shape, name=None):

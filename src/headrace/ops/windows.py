@@ -256,7 +256,7 @@ def pool_geometry(
     if checked:
         _check_size(input_shape, "the input's shape")
         _check_size(geometry.output_shape, "strides")
-        check_windows(ksize, [known(n) for n in input_shape], "ksize")
+        check_windows(ksize, [k if n is None else n for n, k in zip(input_shape, ksize)], "ksize")
     return geometry
 
 
@@ -268,8 +268,8 @@ def known(size: Size) -> int:
 
 
 def _check_size(shape: Sequence[Size], cause: str) -> None:
-    """Refuse sizes that a kernel, which has them all, could not get memory for."""
-    check_room([known(n) for n in shape], np.float32, cause)
+    """Refuse sizes that a kernel could not get memory for; what isn't known counts as 1."""
+    check_room([1 if n is None else n for n in shape], np.float32, cause)
 
 
 def _extent(k: int, dilation: int) -> int:

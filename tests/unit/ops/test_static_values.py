@@ -74,3 +74,18 @@ def test_small_zeros_are_constants_and_large_ones_are_filled():
     assert tf.zeros([1000]).op.type == "Fill"
     assert tf.ones([0, 2]).op.type == "Const"
     np.testing.assert_array_equal(tf.get_static_value(tf.ones([0, 2])), np.ones((0, 2)))
+
+
+@pytest.mark.parametrize("level", [tf.OptimizerOptions.OFF, tf.OptimizerOptions.ON_1])
+def test_a_shape_that_the_step_computes_must_fit(level):
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None])
+        shape = tf.placeholder(tf.int32, [1])
+        y = tf.reshape(tf.exp(x), shape) * 2.0
+        options = tf.GraphOptions(optimizer_options=tf.OptimizerOptions(global_jit_level=level))
+        with tf.Session(config=tf.ConfigProto(graph_options=options)) as session:
+            for right in ([3], [-1]):
+                assert session.run(y, {x: [0.0, 1.0, 2.0], shape: right}).shape == (3,)
+            for wrong in ([5], [2], [0], [-2]):
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    session.run(y, {x: [0.0, 1.0, 2.0], shape: wrong})
