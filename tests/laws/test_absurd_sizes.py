@@ -4,6 +4,7 @@ makes the step raise before memory is taken for it, or has no effect; and either
 
 import contextlib
 import resource
+import sys
 import time
 import tracemalloc
 
@@ -28,6 +29,9 @@ ALLOWANCE = 4 << 30  # bytes of addresses that a process may take while the law 
 @contextlib.contextmanager
 def little_memory():
     """Limit what this process may have, so that no mistake of ours takes the machine down."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
     with open("/proc/self/statm") as file:
         now = int(file.read().split()[0]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -135,6 +139,22 @@ REQUESTS = {
     ),
     "split": lambda: tf.split(np.ones([4], np.float32), 2**30),
     "tensor array": lambda: tf.TensorArray(tf.float32, MANY).write(0, 1.0).concat(),
+    "tensor array that grows": lambda: (
+        tf.TensorArray(tf.float32, 1, dynamic_size=True).write(MANY - 1, 1.0).size()
+    ),
+    "tensor list": lambda: tf.raw_ops.TensorListLength(
+        input_handle=tf.raw_ops.TensorListReserve(
+            element_shape=[2], num_elements=MANY, element_dtype=tf.float32
+        )
+    ),
+    "tensor list by index": lambda: tf.raw_ops.TensorListLength(
+        input_handle=tf.raw_ops.TensorListScatter(
+            tensor=[1.0], indices=[MANY - 1], element_shape=np.zeros([0], np.int32)
+        )
+    ),
+    "table": lambda: tf.contrib.lookup.MutableDenseHashTable(
+        tf.int64, tf.float32, 0.0, 0, deleted_key=1, initial_num_buckets=2**40
+    ).size(),
     "tile": lambda: tf.tile([1.0], [MANY]),
     "unsorted_segment_sum": lambda: tf.unsorted_segment_sum([1.0], [0], MANY),
     "window of a sum of rows": lambda: tf.nn.avg_pool(IMAGE, **ROW),

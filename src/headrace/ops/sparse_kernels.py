@@ -159,7 +159,7 @@ def sparse_to_dense(
         check_order(indices, keys(indices, shape))
     elif not inside(indices, np.zeros_like(shape), shape).all():
         raise ValueError(f"Indices are not valid (out of bounds).  Shape: {_coordinates(shape)}")
-    check_room(shape, default.dtype, "output_shape")
+    check_room(shape.tolist(), default.dtype, "output_shape")
     dense = np.full(
         shape.tolist(), default.item() if default.dtype == object else default, default.dtype
     )
@@ -421,7 +421,7 @@ def sparse_reduce(ufunc: Any) -> Any:
     def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
         parts = check_parts(input_indices, input_values, input_shape)
         indices, values, shape = _reduced(ufunc, parts, reduction_axes, keep_dims)
-        check_room(shape, values.dtype, "input_shape")
+        check_room(shape.tolist(), values.dtype, "input_shape")
         dense = np.zeros(shape.tolist(), values.dtype)
         dense.reshape(-1)[keys(indices, shape)] = values
         return dense

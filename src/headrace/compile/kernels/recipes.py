@@ -356,9 +356,16 @@ def _image_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
         centred = e.cast(x, "float32") - mean
         return e.cast(e.cast(dy, "float32") * a - centred * b - c, g.dtype)
 
-    program = record(function, [g.dtype, g.dtype, *["float32"] * 4])
+    def scaled(e: Any, dy: Any, a: Any) -> Any:
+        return e.cast(e.cast(dy, "float32") * a, g.dtype)
+
     image, vector = channels.image(g.dtype), channels.vector()
     extents = (*channels.kept, *channels.reduced)
+    if not g.training:  # x counts for nothing, not even where it's no number
+        program = record(scaled, [g.dtype, "float32"])
+        kernel = Map(extents, program, (image, vector), (image,))
+        return Recipe(((kernel, ("in0", "a", "out0")),))
+    program = record(function, [g.dtype, g.dtype, *["float32"] * 4])
     kernel = Map(extents, program, (image, image, *(vector,) * 4), (image,))
     return Recipe(((kernel, ("in0", "in1", "in3", "a", "b", "c", "out0")),))
 
