@@ -10,9 +10,6 @@ from headrace.pipeline import Options, compile_step
 
 HERE = Path(__file__).parent
 
-# All of these steps are placed on it.
-DEVICE = " on /job:localhost/replica:0/task:0/device:CPU:0"
-
 
 def training():
     """A step of gradient descent on a reference variable."""
@@ -124,8 +121,7 @@ def printed(step):
     with tf.Graph().as_default():
         seen = forms(*step(), mixed=step is mixed_precision)
     parts, last = [], None
-    for name, form in seen.items():
-        text = form.replace(DEVICE, "")
+    for name, text in seen.items():
         if text != last:
             parts.append(f"# {name}\n{text}\n")
         last = text

@@ -2,9 +2,16 @@
 them and fails when an entry is missing, or stands here without need.
 """
 
+import numpy as np
+
 
 def _named(reason, names):
     return dict.fromkeys(names.split(), reason)
+
+
+def is_singular(op):
+    matrices = np.asarray(op.inputs[0].op._attrs["value"], np.complex128)
+    return not np.linalg.det(matrices).all()
 
 
 def is_complex(op):
@@ -172,6 +179,7 @@ GRADIENT = {
 GRADIENT_OF_SOME = {
     "EuclideanNorm": (is_complex, "the incoming gradient's imaginary part isn't dropped"),
     "LogMatrixDeterminant": (is_complex, "the sign of the determinant counts as constant"),
+    "MatrixSquareRoot": (is_singular, "a root has no derivative where it isn't invertible"),
     "SelfAdjointEigV2": (is_complex, "the phase of an eigenvector is arbitrary"),
     "Sign": (is_complex, "the gradient is 0, although the direction of a number changes"),
     "SparseDenseCwiseDiv": (is_complex, "the gradient isn't conjugated"),
