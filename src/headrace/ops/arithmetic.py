@@ -17,7 +17,7 @@ from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Elementwise
+from headrace.graph.lowering import Elementwise, Site
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops.broadcasting import same_shapes, settle_axes
@@ -310,17 +310,30 @@ def add_n(inputs: Any, name: str | None = None) -> Tensor:
     return add_n_op(tensors, name=name)
 
 
+def _accumulate_n(values: Any, *, shape: TensorShape) -> Any:
+    found = np.shape(values[0])
+    if not shape.is_compatible_with(found):
+        raise ValueError(f"the inputs have shape {list(found)}, but the sum is to have {shape}")
+    return _add_n(values)
+
+
+def _accumulate_n_lowered(e: Any, *values: Any, site: Site) -> Any:
+    if any(shape != site.output_shapes[0] for shape in site.input_shapes):
+        return None  # the kernel refuses them
+    return _add_n_lowered(e, *values)
+
+
 @define(
     "AccumulateNV2",
     "inputs: N*T -> sum: T",
     "N: int >= 1; T: {numbers}; shape: shape",
     infer=lambda c, shapes: c.attrs["shape"],
-    kernel=_add_n,
+    kernel=_accumulate_n,
     gradient=lambda b, op, dy: [dy] * len(op.inputs),
     kind=Kind.ELEMENTWISE,
     samples=[Sample(list(s.inputs[0]), shape=s.inputs[0][0].shape) for s in _SUM_SAMPLES],
     commutative=True,
-    lower=Elementwise(_add_n_lowered),
+    lower=Elementwise(_accumulate_n_lowered),
     simplify=lambda node: equals_input(node) if len(node.inputs) == 1 else None,
 )
 def accumulate_nv2(inputs, shape, name=None):
