@@ -18,7 +18,6 @@ from headrace.core.dtypes import DType, as_dtype
 from headrace.core.errors import ResourceExhaustedError
 from headrace.core.export import export
 from headrace.core.shapes import Dimension, TensorShape, as_shape
-from headrace.devices.room import check_room
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import lookup
 from headrace.graph.graph import Graph
@@ -33,6 +32,8 @@ __all__ = [
     "name_scope",
     "register_tensor_conversion_function",
 ]
+
+_LARGE = 1 << 20  # elements of a constant that may not fit into memory
 
 Conversion = Callable[..., Any]
 _conversions: list[tuple[int, Any, Conversion]] = []
@@ -151,14 +152,21 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
         return array.reshape(sizes)
     if not array.size:
         raise ValueError(f"an empty value can't fill the shape {sizes}")
-    try:
-        check_room(sizes, array.dtype, "the shape of a constant", spelled=True)
-    except MemoryError as error:
-        raise ResourceExhaustedError(None, None, str(error)) from None
+    if count > _LARGE:
+        _check_room(sizes, array.dtype)
     filled = np.empty(count, array.dtype)
     filled[: array.size] = array.ravel()
     filled[array.size :] = array.ravel()[-1]
     return filled.reshape(sizes)
+
+
+def _check_room(sizes: Any, dtype: np.dtype) -> None:
+    from headrace.devices.room import check_room  # few programs need it: import stays cheap
+
+    try:
+        check_room(sizes, dtype, "the shape of a constant", spelled=True)
+    except MemoryError as error:
+        raise ResourceExhaustedError(None, None, str(error)) from None
 
 
 def as_array(value: Any, dtype: DType | None = None) -> np.ndarray:
