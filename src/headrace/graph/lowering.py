@@ -187,12 +187,14 @@ def traced(kernel: Callable[..., Any], operand: int = 0, otherwise: Anchor | Non
 
 
 def traced_view(run: Callable[[np.ndarray], Any], shape: tuple[int, ...]) -> Any:
-    """What `run` takes of an array of `shape`: a View, or a list; None if it copies or refuses."""
-    # One byte per element: strides and addresses count elements. The memory is never touched.
-    memory = np.empty(shape, np.int8)
+    """What `run` takes of an array of `shape`: a View, or a list; None if it copies or refuses, or
+    if there could be no such array.
+    """
     try:
+        # One byte per element: strides and addresses count elements. The memory is never touched.
+        memory = np.empty(shape, np.int8)
         result = run(memory)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, MemoryError):
         return None
     if isinstance(result, list | tuple):
         views = [_view_of(memory, part) for part in result]
