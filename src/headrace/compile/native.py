@@ -29,6 +29,7 @@ from headrace.devices import onednn, openmp
 from headrace.devices.target import NATIVE, Target, host
 
 __all__ = [
+    "KERNEL_TYPES",
     "addresses",
     "aligned",
     "assemble",
@@ -47,7 +48,9 @@ _log = logging.getLogger("headrace")
 _lock = RLock()
 _engines: list[Any] = []
 _addresses: dict[str, int] = {}
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)
+# A kernel's arguments: addresses, which share of how many, and after which meeting.
+KERNEL_TYPES = (ctypes.c_void_p, *[ctypes.c_int64] * 3)
+_KERNEL = ctypes.CFUNCTYPE(None, *KERNEL_TYPES)
 
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release

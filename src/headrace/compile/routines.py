@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.compile import native
-from headrace.compile.kernel import Kernel
+from headrace.compile.kernel import Kernel, meetings_of
 from headrace.compile.kernels.byte_strings import StringNumbers
 from headrace.compile.kernels.ctc import CtcLoss, row_size, work_rows
 from headrace.compile.kernels.ctc_beam import CtcBeamSearch, beam_memory
@@ -28,9 +28,9 @@ _SMALL = 1 << 18  # operations that one thread is done with before a team has co
 def _team(spec: Kernel) -> Callable[..., None]:
     """The function that runs a kernel on contiguous arrays: alone if there is little to do."""
     (function,) = native.addresses([spec])
-    alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(function)
+    alone = ctypes.CFUNCTYPE(None, *native.KERNEL_TYPES)(function)
     none = (ctypes.c_uint64 * 1)()  # neither scratch nor counters
-    assert not spec.counters
+    assert not spec.counters and not meetings_of(spec)
 
     def run(work: int, *arrays: np.ndarray) -> None:
         rest = ctypes.addressof(none)
@@ -39,7 +39,7 @@ def _team(spec: Kernel) -> Callable[..., None]:
             native.run_team(function, pointers)
             return
         table = (ctypes.c_uint64 * len(pointers))(*pointers)
-        alone(ctypes.addressof(table), 0, 1)
+        alone(ctypes.addressof(table), 0, 1, 0)
 
     return run
 
@@ -117,7 +117,7 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
     spec = StringNumbers(function, _TYPE_AT, _SIZE_AT, _BYTES_AT)
     (place,) = native.addresses([spec])
     # Not CFUNCTYPE, which lets other threads run: they might free a string.
-    kernel = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(place)
+    kernel = ctypes.PYFUNCTYPE(None, *native.KERNEL_TYPES)(place)
     dtype = np.dtype(function if function.startswith("float") else np.int64)
 
     def call(
@@ -130,7 +130,7 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
         table = (ctypes.c_uint64 * 6)(
             ctypes.addressof(sizes), address(texts), address(result), ctypes.addressof(done)
         )
-        kernel(ctypes.addressof(table), 0, 1)
+        kernel(ctypes.addressof(table), 0, 1, 0)
         return result if done.value == count else None
 
     return call
