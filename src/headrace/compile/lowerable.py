@@ -69,9 +69,11 @@ def why_not(
     if node.constant is not None:
         return "a constant"
     for v in (*node.inputs, *node.outputs):
-        if v.type.sizes is None and not is_reference(v):
+        if is_reference(v):
+            continue
+        if v.type.sizes is None:
             return f"the shape of {v.name} is not known before it runs: {v.type}"
-        if not is_reference(v) and not fits(v.type.sizes, v.dtype.base_dtype.numpy):
+        if not fits(v.type.sizes, v.dtype.base_dtype.numpy):
             return f"there is no room for {v.name} {v.type}"  # which its kernel says
     reason = _why_no_rule(node, families, inside)
     if reason is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from headrace.compile import native, team
+from headrace.compile import native, words
 from headrace.compile.compiled import Compiled
 from headrace.compile.groups import Group, program_of
 from headrace.compile.plan import Call, Plan
@@ -58,10 +58,10 @@ def code_sizes(plan: Plan) -> list[int | None]:
 
     def size(call: Call) -> int | None:
         kind = kind_of(call)
-        if kind not in (team.TEAM, team.ALONE):
+        if kind not in (words.TEAM, words.ALONE):
             return None
         if call.kernel not in known:
-            known[call.kernel] = native.code_size(call.kernel, serial=kind == team.ALONE)
+            known[call.kernel] = native.code_size(call.kernel, serial=kind == words.ALONE)
         return known[call.kernel]
 
     return [size(call) for call in plan.calls]
