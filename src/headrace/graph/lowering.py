@@ -190,11 +190,15 @@ def traced_view(run: Callable[[np.ndarray], Any], shape: tuple[int, ...]) -> Any
     """What `run` takes of an array of `shape`: a View, or a list; None if it copies or refuses, or
     if there could be no such array.
     """
+    from headrace.devices.room import fits  # only compiling needs it: import stays cheap
+
+    if not fits(shape, np.int8):
+        return None
+    # One byte per element: strides and addresses count elements. The memory is never touched.
+    memory = np.empty(shape, np.int8)
     try:
-        # One byte per element: strides and addresses count elements. The memory is never touched.
-        memory = np.empty(shape, np.int8)
         result = run(memory)
-    except (ValueError, TypeError, IndexError, MemoryError):
+    except (ValueError, TypeError, IndexError):
         return None
     if isinstance(result, list | tuple):
         views = [_view_of(memory, part) for part in result]
