@@ -131,12 +131,12 @@ class Region:
             given = self.sources[node.inputs[rule.operand]]
             seen = [_seen_through(given.view, v) for v in views] if given.view else [None]
             if all(seen):
-                found = zip(node.outputs, seen, strict=True)
-                self.sources.update({value: Source(given.base, view) for value, view in found})
-                return
-            source = self._row_major_source(node.inputs[rule.operand])
-            for value, view in zip(node.outputs, views, strict=True):
-                self.sources[value] = _through(source, view)
+                found = [Source(given.base, view) for view in seen]
+            else:
+                source = self._row_major_source(node.inputs[rule.operand])
+                found = [_through(source, view) for view in views]
+            for value, view, place in zip(node.outputs, views, found, strict=True):
+                self.sources[value] = place
                 if view.shape != value.type.sizes:  # the same elements in more dimensions: Tile
                     self.copies[value] = self.sources[value]
                     self.sources[value] = Source(value)

@@ -8,6 +8,7 @@ import pytest
 import headrace as tf
 from headrace.compile.region import _seen_through
 from headrace.graph.lowering import View, row_major
+from tests.unit.compile.steps import assert_tiers_agree, uniform
 
 
 def view_of(array: np.ndarray, base: np.ndarray) -> View:
@@ -73,3 +74,15 @@ def test_attention_reads_its_heads_where_they_are():
         with tf.Session() as session:
             first = session.run(seen, {x: given})  # interpreted
             np.testing.assert_allclose(session.run(seen, {x: given}), first, 1e-5, 1e-6)
+
+
+@pytest.mark.needs_llvm
+@pytest.mark.parametrize("multiples", [(2, 1, 1), (1, 1, 3), (2, 3, 1)])
+@pytest.mark.parametrize(
+    "piece", [lambda x: x[1:], lambda x: x[:, :, 32:], lambda x: tf.transpose(x, [1, 0, 2])]
+)
+def test_what_is_tiled_of_a_view_is_copied(piece, multiples):
+    """A tiling has more dimensions than its result: no kernel can read it in the result's."""
+    with tf.Graph().as_default():
+        x = tf.get_variable("x", initializer=uniform(8, 1, 64))
+        assert_tiers_agree([tf.exp(tf.tile(piece(x), multiples)) * 2.0 + 1.0])
