@@ -17,7 +17,7 @@ def spoiled(array: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """The array made wrong, in each way that its type knows, with a name for the way."""
     yield "one dimension more", array[None]
     first = array.reshape(-1)[:1]
-    yield "a scalar", first.reshape(()) if array.size else np.zeros((), array.dtype)
+    yield "a scalar", first.reshape(()) if array.size else _blank((), array.dtype)
     yield "no rows", _blank((0, *array.shape[1:]), array.dtype)
     yield "seven rows", _blank((7, *array.shape[1:]), array.dtype)
     yield "nothing", _blank((0,), array.dtype)

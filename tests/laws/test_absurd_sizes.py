@@ -2,9 +2,6 @@
 makes the step raise before memory is taken for it, or has no effect; and either at once.
 """
 
-import contextlib
-import resource
-import sys
 import time
 import tracemalloc
 
@@ -17,29 +14,13 @@ from headrace.ops.samples import calls
 from tests.laws.absurd import absurd
 from tests.laws.count import count_check
 from tests.laws.exemptions import NO_BAD_INPUT
+from tests.laws.memory import little_memory
 from tests.laws.test_laws import feeds, observed
 
 OPS = sorted(o for o in definitions() if o not in NO_BAD_INPUT)
 
 MOST_MEMORY = 64 << 20
 MOST_SECONDS = 5.0
-ALLOWANCE = 4 << 30  # bytes of addresses that a process may take while the law is tried
-
-
-@contextlib.contextmanager
-def little_memory():
-    """Limit what this process may have, so that no mistake of ours takes the machine down."""
-    if not sys.platform.startswith("linux"):
-        yield
-        return
-    with open("/proc/self/statm") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (now + ALLOWANCE, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def session_of(graph, compiled):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.core.errors import FailedPreconditionError
+from headrace.devices.room import check_room
 from headrace.graph import generated
 from headrace.ops.accumulation import require_float
 from headrace.ops.ctc_search import search
@@ -102,7 +103,8 @@ def ctc_beam_search_decoder(
         raise ValueError(
             f"requested more paths than the beam width: {top_paths} of beam_width {beam_width}"
         )
-    labels, counts, scores = _searched(inputs, lengths, beam_width, top_paths)
+    width = _useful_width(beam_width, inputs)
+    labels, counts, scores = _searched(inputs, lengths, width, top_paths)
     short = int((counts >= 0).sum(axis=1).min(initial=top_paths))
     if short < top_paths:
         raise ValueError(
@@ -113,6 +115,19 @@ def ctc_beam_search_decoder(
         said[:, :, 1:] &= labels[:, :, 1:] != labels[:, :, :-1]
     decoded = [_sparse(labels[:, rank], said[:, rank]) for rank in range(top_paths)]
     return *(part for parts in zip(*decoded, strict=True) for part in parts), scores
+
+
+def _useful_width(width: int, inputs: np.ndarray) -> int:
+    """The width of a beam that holds all sequences of labels which there can be, if it's less."""
+    steps, batch, classes = inputs.shape
+    most = 0
+    for length in range(steps + 1):
+        most += max(classes - 1, 1) ** length
+        if most >= width:
+            most = width
+            break
+    check_room([batch, most, classes], np.float64, "beam_width")
+    return max(most, 1)
 
 
 def _searched(

@@ -131,10 +131,10 @@ def test_buffers_lie_in_the_arena():
     refused(plan(unplaced, (COPY, (0, 2)), (COPY, (2, 1))), "b2 lies outside of the arena")
 
 
-def test_outputs_are_written_on_every_path():
-    refused(plan([X, Y, arena(0)], (COPY, (0, 2))), "output b1 .*is not written on every path")
+def test_outputs_are_written():
+    refused(plan([X, Y, arena(0)], (COPY, (0, 2))), "output b1 .*is not written")
     branch = plan([X, Y, FLAG], (Jump(2, True), (2,)), (COPY, (0, 1)))
-    refused(branch, "output b1 .*is not written on every path")
+    verify_plan(branch)  # of which the other side may leave it undefined
 
 
 def test_calls_have_the_arguments_of_their_kernels():

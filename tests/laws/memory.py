@@ -1,0 +1,23 @@
+"""A limit on what the laws may take of the machine's memory."""
+
+import contextlib
+import resource
+import sys
+
+ALLOWANCE = 4 << 30  # bytes of addresses that a process may take while the law is tried
+
+
+@contextlib.contextmanager
+def little_memory():
+    """Limit what this process may have, so that no mistake of ours takes the machine down."""
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + ALLOWANCE, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
