@@ -3,19 +3,23 @@
     python bench/neighbour.py [--only mlp,lstm] [--rounds 6]
 
 Rounds with and without the neighbour alternate; it's a process of this script's own that counts,
-and is stopped and continued. With n threads on as many cores, a busy process's fair share of the
-time makes a step take (n + 1) / n of what it takes alone; if it holds a core for itself, it's
-n / (n - 1). The times are means: what a neighbour does to a few steps counts too.
+and is stopped and continued. The system decides how much of the cores the neighbour gets, anything
+from a fair share to a core for itself; what it got is measured. A step may then take n / (n - got)
+of what it takes alone, with n threads on as many cores: that is the neighbour's share, and what a
+step takes beyond it is lost by waiting. The times are means: what a neighbour does to a few steps
+counts too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import models
@@ -36,12 +40,13 @@ def main() -> None:
     try:
         neighbour.send_signal(signal.SIGSTOP)
         cores = usable_cores()
-        print(f"{cores} cores; a neighbour's share: {(cores + 1) / cores:.2f}")
         for name in arguments.only.split(","):
-            alone, beside = measured(name, neighbour, arguments.rounds)
+            alone, beside, got = measured(name, neighbour, arguments.rounds)
+            share = cores / (cores - got)
             print(
                 f"{name:10} alone {alone * 1e3:8.2f} ms   beside a neighbour {beside * 1e3:8.2f} ms"
-                f"   {beside / alone:5.2f} times",
+                f"   {beside / alone:5.2f} times; it got {got:.2f} of {cores} cores, which makes "
+                f"{share:.2f}",
                 flush=True,
             )
     finally:
@@ -49,9 +54,12 @@ def main() -> None:
         neighbour.wait()
 
 
-def measured(name: str, neighbour: subprocess.Popen, rounds: int) -> tuple[float, float]:
-    """Seconds of a step alone and beside the neighbour: medians over rounds of their means."""
+def measured(name: str, neighbour: subprocess.Popen, rounds: int) -> tuple[float, float, float]:
+    """Seconds of a step alone and beside the neighbour, and how many cores that got: medians over
+    rounds of their means.
+    """
     found: dict[int, list[float]] = {signal.SIGSTOP: [], signal.SIGCONT: []}
+    cores = []
     with tempfile.TemporaryDirectory(prefix="bench-") as caches:
         contender = Contender(Track(HEADRACE), models.MODELS[name], Path(caches))
         try:
@@ -60,11 +68,22 @@ def measured(name: str, neighbour: subprocess.Popen, rounds: int) -> tuple[float
             for _ in range(rounds):
                 for state, means in found.items():
                     neighbour.send_signal(state)
+                    began, used = time.perf_counter(), busy_seconds(neighbour)
                     means.append(statistics.fmean(contender.run(min(count, 1000))))
+                    if state == signal.SIGCONT:
+                        passed = time.perf_counter() - began
+                        cores.append((busy_seconds(neighbour) - used) / passed)
         finally:
             neighbour.send_signal(signal.SIGSTOP)
             contender.close()
-    return statistics.median(found[signal.SIGSTOP]), statistics.median(found[signal.SIGCONT])
+    alone, beside = (statistics.median(found[s]) for s in (signal.SIGSTOP, signal.SIGCONT))
+    return alone, beside, statistics.median(cores)
+
+
+def busy_seconds(process: subprocess.Popen) -> float:
+    """The processor time that a process has had."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
