@@ -23,6 +23,7 @@ PLACES = {
     "faults": ["slow"],
     "faults/test_clusters.py": ["needs_llvm"],
     "golden/test_plans.py": ["needs_llvm"],
+    "laws/test_bad_input.py": ["slow"],
     "laws/test_compiled.py": ["needs_llvm", "slow"],
     "laws/test_generated_kernels.py": ["needs_llvm", "slow"],
     "laws/test_lowering.py": ["slow"],
