@@ -81,7 +81,7 @@ class _Touches:
 
     def __init__(self, flow: Dataflow, frames: Mapping[Node, Frame]) -> None:
         self._aliases: dict[Value, dict[Variable, Sides]] = {}
-        self.sides, self._tensor_sides = sides_of(flow, frames)
+        self.sides, self._value_sides = sides_of(flow, frames)
         self.reads: dict[Variable, list[_Read]] = {}
         self.writes: dict[Variable, list[Node]] = {}
         for node in flow.nodes:
@@ -91,7 +91,7 @@ class _Touches:
         role = node.definition.flow
         known: dict[Variable, Sides] = {}
         for value in node.inputs[:1] if role is Flow.SWITCH else node.inputs:
-            own = self._tensor_sides.get(value, frozenset()) if role is Flow.MERGE else frozenset()
+            own = self._value_sides.get(value, frozenset()) if role is Flow.MERGE else frozenset()
             for variable, sides in self._read_by(node, value).items():
                 sides = sides | own
                 known[variable] = known[variable] & sides if variable in known else sides

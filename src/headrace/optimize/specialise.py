@@ -26,7 +26,6 @@ from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
 from headrace.graph.lists import NUMBERS, makes, row_given, row_taken
 from headrace.graph.structured import (
-    UNDEFINED,
     effect_of,
     is_loop,
     is_undefined,
@@ -163,10 +162,8 @@ class _Specialiser:
     def _add_node(self, node: Node) -> None:
         controls = self._controls(node)
         inputs = tuple([self._values[v] for v in node.inputs])
-        if is_source(node):
-            # It only finds its state; the runtime looks at all of them before anything happens.
-            new = node.moved((), ())
-        elif node.definition is UNDEFINED:
+        if is_source(node) or is_undefined(node):
+            # A source only finds its state; the runtime looks at all before anything happens.
             new = node.moved((), ())
         else:
             new = self._settled(node.moved(inputs, controls))

@@ -4,9 +4,9 @@ In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY se
 tests) the verifier of each form runs after each pass.
 
 Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `raise` (if it
-calls functions, or has loops or branches) and `optimise` (once per combination of feed shapes),
-`compile` or `interpret` (as pipeline.tiers says), `finish`. A prepared step also has a program as
-it is (`finish_as_is`), for shapes that are not specialised for.
+calls functions, or has loops or branches), `read` and `optimise` (once per combination of feed
+shapes), `compile` or `interpret` (as pipeline.tiers says), `finish`. A prepared step also has a
+program as it is (`finish_as_is`), for shapes that are not specialised for.
 """
 
 from __future__ import annotations
