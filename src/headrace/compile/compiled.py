@@ -78,6 +78,7 @@ class Compiled:
     """A region's native code with everything that a run must check and allocate."""
 
     is_silent = True  # about overflow and the like: NumPy does no arithmetic
+    asks_for = ("ctx",)
 
     def __init__(self, region: Region, plan: Plan) -> None:
         self.plan = plan
@@ -106,7 +107,7 @@ class Compiled:
         """What was compiled."""
         return self._region
 
-    def __call__(self, values: Sequence[Any]) -> list[Any]:
+    def __call__(self, values: Sequence[Any], *, ctx: Any) -> list[Any]:
         # What comes as an array is checked by the driver, in nanoseconds.
         inputs = [
             v if type(v) is np.ndarray else _checked(v, *expected)
@@ -116,30 +117,30 @@ class Compiled:
         while True:
             try:
                 if self._variables:
-                    return self._run(values, inputs, outputs)
+                    return self._run(values, inputs, outputs, ctx)
                 self._cluster.run(inputs, outputs, ())
             except UnavailableError:
-                return self._interpret(values)  # a forked child, which can't call oneDNN
+                return self._interpret(values, ctx)  # a forked child, which can't call oneDNN
             except Full:
                 continue
             except Fault:
-                return self._interpret(values)  # the ops' own kernels say what is wrong
+                return self._interpret(values, ctx)  # the ops' own kernels say what is wrong
             return outputs
 
     def _run(
-        self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray]
+        self, values: Sequence[Any], inputs: list[np.ndarray], outputs: list[np.ndarray], ctx: Any
     ) -> list[Any]:
         """Run on variables too; under their locks, if any is written."""
         states = values[len(inputs) :]
         if self._handles:
-            states = [v.find(r) for v, r in zip(self._variables, states, strict=True)]
+            states = [v.find(r, ctx) for v, r in zip(self._variables, states, strict=True)]
         try:
             locks = self._ordered([s.lock for s in states])
         except AttributeError:
             states = [v.blank() if s is DEAD else s for v, s in zip(self._variables, states)]
             locks = self._ordered([s.lock for s in states])
         if len(locks) < len(states):
-            return self._interpret(values)  # two names of one variable
+            return self._interpret(values, ctx)  # two names of one variable
         if not self._writes:
             self._cluster.run(inputs, outputs, self._arrays(states))
             return outputs
@@ -187,21 +188,23 @@ class Compiled:
         del arrays  # which are the variables' own: none is to be copied for our sake
         return [v.read(s) for v, s in zip(self._variables, states, strict=True)]
 
-    def _interpret(self, values: Sequence[Any]) -> list[Any]:
+    def _interpret(self, values: Sequence[Any], ctx: Any) -> list[Any]:
         """Run the region's nodes one by one: what the native code assumed doesn't hold."""
         with np.errstate(all="ignore"):
-            return self._by_node(values)
+            return self._by_node(values, ctx)
 
-    def _by_node(self, values: Sequence[Any]) -> list[Any]:
+    def _by_node(self, values: Sequence[Any], ctx: Any = None) -> list[Any]:
         region = self._region
         known = dict(zip((*region.inputs, *region.variables), values, strict=True))
-        return _interpreted(region.nodes, known, region.outputs)
+        return _interpreted(region.nodes, known, region.outputs, ctx)
 
     def __str__(self) -> str:
         return str(self.plan)
 
 
-def _interpreted(nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any]) -> list[Any]:
+def _interpreted(
+    nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[Any], ctx: Any
+) -> list[Any]:
     """Run nodes one by one by their own kernels, from the values that are `known`."""
 
     def value(v: Any) -> Any:
@@ -209,7 +212,7 @@ def _interpreted(nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[
 
     for node in nodes:
         if node.constant is None:
-            results = _named(node, [value(v) for v in node.inputs])
+            results = _named(node, [value(v) for v in node.inputs], ctx)
             listed = len(node.outputs) > 1 or node.definition.schema.has_list_outputs
             known.update(zip(node.outputs, results if listed else [results], strict=False))
     return [value(v) for v in wanted]
@@ -217,22 +220,25 @@ def _interpreted(nodes: Sequence[Node], known: dict[Any, Any], wanted: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What kernels ask for: that of a new list its name, that of a loop its parts."""
+    """What kernels ask for: that of a new list its name, that of a loop its parts, and state."""
 
     name: str
+    outer: Any
 
-    @staticmethod
-    def bound(part: Dataflow) -> Any:
+    def bound(self, part: Dataflow) -> Any:
         feeds = [f.value for f in part.feeds]
         return lambda values: _interpreted(
-            part.nodes, dict(zip(feeds, values, strict=True)), part.fetches
+            part.nodes, dict(zip(feeds, values, strict=True)), part.fetches, self.outer
         )
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.outer, name)
 
-def _named(node: Node, operands: list[Any]) -> Any:
+
+def _named(node: Node, operands: list[Any], ctx: Any) -> Any:
     """Run a node's own kernel; an error names the node."""
     try:
-        return bind_kernel(node, _Context(node.name))(*operands)
+        return bind_kernel(node, _Context(node.name, ctx))(*operands)
     except OpError as error:
         if error.op is None:
             error._op = node.origin
@@ -277,13 +283,14 @@ class _Variable:
         self.certain = False  # whether it's read in any case, not only in a loop or branch
         self.op: Any = None
 
-    def find(self, reference: Any) -> VariableState:
+    def find(self, reference: Any, ctx: Any) -> VariableState:
         """The variable that a reference is, or that a handle leads to."""
         if not isinstance(reference, ResourceHandle):
             return reference
         if self.initialized:
-            return self._needed(reference.get)
-        return reference.resources.get_or_create(
+            return self._needed(partial(ctx.find, reference))
+        return ctx.resources.get_or_create(
+            reference.device,
             reference.container,
             reference.name,
             VariableState,

@@ -42,7 +42,7 @@ from headrace.core.locks import RLock
 from headrace.devices import openmp
 from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
-from headrace.devices.cancellation import current
+from headrace.devices.step_context import current
 from headrace.devices.target import host
 
 __all__ = ["Fault", "Full", "NativeCluster"]
@@ -117,7 +117,8 @@ class NativeCluster:
             instance = self._idle.pop()
         except IndexError:
             instance = self._another()
-        cancellation = current()
+        running = current()
+        cancellation = None if running is None else running.cancellation
         try:
             if cancellation is not None:
                 cancellation.check()

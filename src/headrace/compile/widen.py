@@ -248,9 +248,7 @@ def _noting(wide: Node, node: Node, rounds: bool) -> Node:
         return kernel(x, rounded, **attrs)
 
     changed = replace(definition, lower=lower)
-    return replace(
-        wide, definition=replace(changed, kernel=run, native=None) if rounds else changed
-    )
+    return replace(wide, definition=replace(changed, kernel=run, kernels={}) if rounds else changed)
 
 
 # -- Results that need no rounding -----------------------------------------------------------------

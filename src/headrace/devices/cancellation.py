@@ -1,8 +1,9 @@
 """Cancellation: how a step that runs long is stopped. In: an error, from any thread. Out: the step
 raises it at its next look.
 
-Kernels that run long (loops, compiled clusters) look at the cancellation that is `current` in their
-thread; native code looks at its `word`, which is not 0 once it was cancelled.
+Kernels that run long (loops, compiled clusters) look at the cancellation of the step that is
+current in their thread (devices.step_context); native code looks at its `word`, which is not 0 once
+it was cancelled.
 
 They also look for Ctrl-C. Up to Python 3.12 the main thread doesn't see a signal that the system
 gave to another thread of the process (one of OpenBLAS's or OpenMP's, say), as long as it neither
@@ -12,13 +13,10 @@ asks nor lets go of the GIL: and what computes with scalars in Python does neith
 from __future__ import annotations
 
 import ctypes
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
-__all__ = ["Cancellation", "active", "current"]
+__all__ = ["Cancellation"]
 
 
 _look_at_signals = ctypes.pythonapi.PyErr_CheckSignals
@@ -41,25 +39,3 @@ class Cancellation:
         _look_at_signals()
         if self.error is not None:
             raise self.error
-
-
-class _Local(threading.local):
-    cancellation: Cancellation | None = None
-
-
-_local = _Local()
-
-
-def current() -> Cancellation | None:
-    """The cancellation of the step that this thread runs, if it can be cancelled."""
-    return _local.cancellation
-
-
-@contextmanager
-def active(cancellation: Cancellation) -> Iterator[Cancellation]:
-    """Let what runs inside the with-block be stopped by `cancellation`."""
-    outer, _local.cancellation = _local.cancellation, cancellation
-    try:
-        yield cancellation
-    finally:
-        _local.cancellation = outer

@@ -1,8 +1,8 @@
-"""State that outlives a step: variables and whatever else kernels keep, in containers.
+"""State that outlives a kernel: variables and whatever else kernels keep, in containers of devices.
 
-The default container ("") belongs to one session; named containers belong to the process, so that
-sessions and disjoint graphs can share what is in them (white paper §4.7) until `reset_containers`
-clears them.
+The default container ("") of a device belongs to one session. Named containers belong to the
+device, so that sessions and disjoint graphs can share what is in them (white paper §4.7) until
+`reset_containers` clears them. What lives as long as a step is in a container of that step.
 
 Invariant on arrays: one that is referenced from elsewhere is never written. A variable updates its
 array in place only while it holds the sole reference, and otherwise makes a new one; so a reader's
@@ -12,8 +12,9 @@ array stays what it was when it was read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,10 +24,13 @@ from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, 
 from headrace.core.locks import Lock, RLock
 from headrace.core.shapes import TensorShape
 from headrace.devices.blocks import private_copy
+from headrace.devices.device import Device, known_devices, local_devices
 from headrace.devices.gate import Gate
 from headrace.devices.resumable import Resumable
+from headrace.devices.step_context import STEP_CONTAINER, StepContext, active, current
 
 __all__ = [
+    "ON_DEVICE",
     "OPERATION_STATE",
     "ResourceHandle",
     "Resources",
@@ -40,6 +44,7 @@ Resource = TypeVar("Resource")
 Running = TypeVar("Running")
 
 OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
+ON_DEVICE = "@"  # between a name and its device, where that isn't the session's default
 
 _count, _Array = sys.getrefcount, np.ndarray  # asked for at every step
 
@@ -153,67 +158,69 @@ class VariableState(Resumable):
 _ALONE, _BASE_ALONE = _references_when_alone()
 
 
+@dataclass(frozen=True, slots=True)
 class ResourceHandle:
-    """The runtime value of a `resource` tensor: where to find a piece of state."""
+    """The runtime value of a `resource` tensor: where a piece of state is, and of what kind it is.
+    The session that uses a handle finds the state (`Resources.find`).
+    """
 
-    __slots__ = ("container", "kind", "name", "resources")
+    device: str
+    container: str
+    name: str
+    kind: type
 
-    def __init__(self, resources: Resources, container: str, name: str, kind: type) -> None:
-        self.resources = resources
-        self.container = container
-        self.name = name
-        self.kind = kind
-
-    def get(self) -> Any:
-        """Return the resource; NotFoundError if it isn't there, InvalidArgumentError if it's of
-        another kind.
-        """
-        return self.resources.lookup(self.container, self.name, self.kind)
-
-    def __repr__(self) -> str:
-        return f"<ResourceHandle {self.container}/{self.name}>"
+    def __str__(self) -> str:
+        return f"{self.container or 'localhost'}/{self.name}"
 
 
-_named: dict[str, dict[str, Any]] = {}
-_named_lock = Lock()
 _removals = 0
+_removals_lock = Lock()
 
 
 def removals() -> int:
-    """How often something was removed from any container: while this stays the same, whoever has
-    found a resource by its name would find the same one again.
+    """How often something was removed from any container: while this stays the same, a resource
+    that was found by its name would be found again.
     """
     return _removals
 
 
 def _count_removal() -> None:
     global _removals
-    with _named_lock:
+    with _removals_lock:
         _removals += 1
 
 
 def reset_containers(names: Iterable[str] | None = None) -> None:
-    """Forget the state in these named containers, or in all of them."""
-    with _named_lock:
-        for name in names or list(_named):
-            _named.pop(name, None)
+    """Forget the state in these named containers of all devices, or in all of them."""
+    for device in known_devices():
+        device.containers.clear(list(names) if names else None)
     _count_removal()
 
 
 class Resources:
-    """What kernels keep: the session's own default container and the process's named ones.
+    """The state that a session sees on its devices: its own containers, and the named containers
+    of the devices.
 
-    `functions.call(function, args)` is how a kernel calls a function of the graph.
+    Its own are, on each device, the default container ("") and one for each step that runs.
+    devices: those of the session, the default one first. functions: `functions.call(function,
+    args)` is how a kernel calls a function of the graph.
     """
 
-    def __init__(self, functions: Any = None) -> None:
-        self.functions = functions  # runs the functions that kernels call
+    def __init__(self, devices: Sequence[Device] = (), functions: Any = None) -> None:
+        devices = devices or local_devices()
+        self.functions = functions
         self.gate = Gate()
-        self._own: dict[str, Any] = {}
+        self._devices = {device.name: device for device in devices}
+        self._first = devices[0]
+        self._own: dict[tuple[str, str], dict[str, Any]] = {}  # by device and container
         self._resumed: dict[str, Mapping[str, np.ndarray]] = {}  # for what isn't there yet
         self._lock = RLock()
         self._steps: set[Any] = set()
         self._closed: BaseException | None = None
+
+    def device(self, name: str) -> Device:
+        """The device that a node was placed on; the default one if it wasn't placed."""
+        return self._devices.get(name, self._first)
 
     @contextmanager
     def running(self, step: Running) -> Iterator[Running]:
@@ -236,31 +243,34 @@ class Resources:
         for step in steps:
             step.cancel(error)
 
-    def _container(self, name: str) -> dict[str, Any]:
-        if not name:
-            return self._own
-        with _named_lock:
-            return _named.setdefault(name, {})
+    def _container(self, device: str, name: str) -> dict[str, Any]:
+        if not name or name.startswith(STEP_CONTAINER):
+            return self._own.setdefault((device, name), {})
+        return self.device(device).containers[name]
 
     def get_or_create(
-        self, container: str, name: str, kind: type[Resource], make: Callable[[], Resource]
+        self,
+        device: str,
+        container: str,
+        name: str,
+        kind: type[Resource],
+        make: Callable[[], Resource],
     ) -> Resource:
         """Return the resource of that name, making it if there is none."""
-        found = self._container(container).get(name)
+        found = self._container(device, container).get(name)
         if found is None:
             with self._lock:
-                found = self._container(container).get(name)
+                found = self._container(device, container).get(name)
                 if found is None:
                     found = make()
-                    if not container and isinstance(found, Resumable) and name in self._resumed:
-                        _resume(name, found, self._resumed[name])
-                        del self._resumed[name]
-                    self._container(container)[name] = found
+                    if not container and isinstance(found, Resumable):
+                        self._resume_new(self._saved_name(device, name), found)
+                    self._container(device, container)[name] = found
         return _checked(found, container, name, kind)
 
-    def lookup(self, container: str, name: str, kind: type[Resource]) -> Resource:
+    def lookup(self, device: str, container: str, name: str, kind: type[Resource]) -> Resource:
         """Return the resource of that name; NotFoundError if there is none."""
-        found = self._container(container).get(name)
+        found = self._container(device, container).get(name)
         if found is None:
             raise NotFoundError(
                 None,
@@ -269,20 +279,59 @@ class Resources:
             )
         return _checked(found, container, name, kind)
 
+    def find(self, handle: ResourceHandle) -> Any:
+        """Return the state that a handle leads to; NotFoundError if it isn't there,
+        InvalidArgumentError if it's of another kind.
+        """
+        return self.lookup(handle.device, handle.container, handle.name, handle.kind)
+
     def variables(self) -> list[VariableState]:
-        """The variables of the session's own container, by name."""
-        with self._lock:
-            own = list(self._own.values())
+        """The variables in the session's default containers, by name."""
+        own = [state for _, state in self._default_state()]
         return sorted((s for s in own if isinstance(s, VariableState)), key=lambda s: s.name)
 
-    def has(self, container: str, name: str) -> bool:
-        return name in self._container(container)
+    def has(self, device: str, container: str, name: str) -> bool:
+        return name in self._container(device, container)
 
-    def delete(self, container: str, name: str) -> bool:
+    def holds(self, handle: ResourceHandle) -> bool:
+        """Whether there is anything where a handle leads to."""
+        return self.has(handle.device, handle.container, handle.name)
+
+    def delete(self, device: str, container: str, name: str) -> bool:
         """Remove a resource; False if it wasn't there."""
-        found = self._container(container).pop(name, None)
+        found = self._container(device, container).pop(name, None)
         _count_removal()
         return found is not None
+
+    @contextmanager
+    def step(self) -> Iterator[StepContext]:
+        """The step that this thread runs in this session: the one that is current, or a new one,
+        which `close` can stop.
+        """
+        outer = current()
+        if outer is not None and outer.resources is self:
+            yield outer
+            return
+        with self.running(StepContext(self, outer and outer.cancellation)) as step, active(step):
+            try:
+                yield step
+            finally:
+                self.drop(step)
+
+    def drop(self, step: StepContext) -> None:
+        """Forget what a step that is over kept for itself."""
+        for device in self._devices:
+            self._own.pop((device, step.container), None)
+
+    def _default_state(self) -> list[tuple[str, Any]]:
+        """What the session's default containers hold, each with the name it is saved by."""
+        with self._lock:
+            return [
+                (self._saved_name(device, name), state)
+                for (device, container), found in self._own.items()
+                if not container
+                for name, state in found.items()
+            ]
 
     # -- Going on in another process ---------------------------------------------------------------
 
@@ -292,8 +341,7 @@ class Resources:
         """
         with self._lock:
             found = {name: dict(arrays) for name, arrays in self._resumed.items()}
-            own = dict(self._own)
-        for name, state in own.items():
+        for name, state in self._default_state():
             wanted = name in variables or not isinstance(state, VariableState)
             if wanted and isinstance(state, Resumable):
                 found[name] = state.saved()
@@ -302,12 +350,21 @@ class Resources:
     def resume(self, saved: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         """Go on from what `saved` returned; what isn't there yet does when it's made."""
         with self._lock:
+            states = dict(self._default_state())
             for name, arrays in saved.items():
-                state = self._own.get(name)
+                state = states.get(name)
                 if state is None:
                     self._resumed[name] = arrays
                 elif isinstance(state, Resumable):
                     _resume(name, state, arrays)
+
+    def _resume_new(self, name: str, state: Resumable) -> None:
+        if name in self._resumed:
+            _resume(name, state, self._resumed[name])
+            del self._resumed[name]
+
+    def _saved_name(self, device: str, name: str) -> str:
+        return name if device in ("", self._first.name) else f"{name}{ON_DEVICE}{device}"
 
     def sleepers(self) -> set[int]:
         """The threads whose steps wait, with nothing yet to go on with."""

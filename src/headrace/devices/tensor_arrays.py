@@ -1,7 +1,7 @@
 """Tensor arrays: rows that one step writes and reads one by one. In: arrays. Out: the same, alone
 or stacked.
 
-The object is itself the value of a handle, so that it lives as long as the step holds a handle.
+An array is in its step's container and is dropped when the step ends.
 Rows are kept as they came, by the rule that nobody writes to an array that others hold: writing and
 reading copy nothing. Rows that came as one block leave as that block while none of them is touched.
 A row may be a reference variable, as it is when the row is read.

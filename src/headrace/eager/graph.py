@@ -20,9 +20,9 @@ import numpy as np
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import UnimplementedError
-from headrace.devices.cancellation import current
 from headrace.devices.pending import Pending
 from headrace.devices.resources import Resources, VariableState
+from headrace.devices.step_context import StepContext, active, current
 from headrace.eager.context import CONTEXT, EagerNodeContext
 from headrace.eager.tensor import EagerTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
@@ -69,7 +69,7 @@ class EagerGraph(Graph):
 
     def __init__(self) -> None:
         super().__init__()
-        self.resources = Resources(CONTEXT.functions)
+        self.resources = Resources(functions=CONTEXT.functions)
         self._captured: dict[Tensor, EagerTensor] = {}
 
     @property
@@ -139,10 +139,10 @@ class EagerGraph(Graph):
         given = [t.value for t in op._inputs if isinstance(t, EagerTensor)]
         failed = None
         try:
-            stop = current()
-            if stop is not None:
-                stop.check()
-            with np.errstate(all="ignore"):
+            outer = current()
+            if outer is not None:
+                outer.cancellation.check()
+            with np.errstate(all="ignore"), active(self._step(outer)):
                 result = kernel(*_read(op, given))
             if isinstance(result, Pending):
                 result = _wait(result)
@@ -151,6 +151,14 @@ class EagerGraph(Graph):
             failed = failure(error, op, given, ())
         if failed is not None:
             raise failed
+
+    def _step(self, outer: StepContext | None) -> StepContext:
+        """What runs for an operation: a step of its own, which the one outside can cancel. What it
+        keeps for itself lives as long as the graph's operations.
+        """
+        step = StepContext(self.resources, None if outer is None else outer.cancellation)
+        step.id = 0
+        return step
 
     def forget(self) -> None:
         """Drop the operations, of which nothing is needed any more. Tensors that somebody holds
@@ -163,6 +171,7 @@ class EagerGraph(Graph):
             op._inputs = []
             op._outputs = []
             op._control_inputs = []
+        self.resources.drop(self._step(None))
         self._operations.clear()
         self._by_name.clear()
         self._collections.clear()
@@ -187,7 +196,7 @@ def _wait(pending: Pending) -> Any:
     over = threading.Event()
     pending.then(lambda _: over.set())
     while not over.wait(_SECONDS_BETWEEN_LOOKS):
-        stop = current()
-        if stop is not None and stop.error is not None:
-            pending.cancel(stop.error)
+        running = current()
+        if running is not None and running.cancellation.error is not None:
+            pending.cancel(running.cancellation.error)
     return pending.result()

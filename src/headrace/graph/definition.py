@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
+from headrace.devices.step_context import current
 from headrace.graph.flow import Flow
 from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
@@ -26,18 +27,26 @@ if TYPE_CHECKING:
     from headrace.graph.operation import Operation
 
 __all__ = [
+    "HOST",
     "NOT_DIFFERENTIABLE",
     "Definition",
     "Effect",
+    "Kernel",
     "Kind",
     "Sample",
+    "asks_for_step",
     "bind_kernel",
     "definitions",
     "expect",
+    "keywords_of",
     "lookup",
     "register",
+    "register_kernel",
     "unfolded",
 ]
+
+
+HOST = "CPU"  # the type of device that every op has a kernel for
 
 
 class Effect(enum.Enum):
@@ -84,6 +93,22 @@ class Sample:
         return f"Sample({', '.join(pieces)})"
 
 
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kernel:
+    """One way to run an op on one type of device.
+
+    run: called as `Definition.kernel` is; returns NotImplemented for inputs that it does not take,
+    and the next kernel of the table gets them. when: whether it can run here at all.
+    """
+
+    run: Callable[..., Any]
+    when: Callable[[], bool] = _always
+
+
 @dataclass(frozen=True, eq=False)
 class Definition:
     """One op type: its schema and everything that follows from it.
@@ -97,8 +122,8 @@ class Definition:
     as_shape  (op, output index, value) -> the TensorShape that this output, a vector, stands for,
               where value(tensor) is what is known of a tensor; None if it isn't more than usual
     static    (op, value, partial) -> what tf.get_static_value says of the output
-    native    a faster kernel of the same meaning, or None; where it is not for the inputs, it
-              returns NotImplemented or raises `devices.onednn.Unsupported`
+    kernels   for each type of device, further ways to run the op (see Kernel), the preferred one
+              first; on a CPU `kernel` itself is the last
     lower     the same meaning as loops, for the compiler (see graph.lowering), or None
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
@@ -119,7 +144,7 @@ class Definition:
     fold: Callable[..., Any] | None = None
     as_shape: Callable[..., TensorShape | None] | None = None
     static: Callable[..., Any] | None = None
-    native: Callable[..., Any] | None = None
+    kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
     lower: Lowering | None = None
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
@@ -147,6 +172,24 @@ class Definition:
         """What OpDefs say: an op that takes references has its state in them, not in itself."""
         return self.effect is not Effect.PURE and not self.schema.has_ref_inputs
 
+    def table(self, device_type: str) -> tuple[Kernel, ...]:
+        """The kernels for a type of device, the preferred one first; none if it has none."""
+        found = (
+            *_REGISTERED.get((self.op_type, device_type), ()),
+            *self.kernels.get(device_type, ()),
+        )
+        return (*found, Kernel(self.kernel)) if device_type == HOST else found
+
+    @property
+    def is_overridden(self) -> bool:
+        """Whether a CPU kernel was registered from outside: then no other code may stand in."""
+        return (self.op_type, HOST) in _REGISTERED
+
+    @cached_property
+    def keeps_state(self) -> bool:
+        """Whether something of it outlives a step: a variable, a queue, a generator's counter."""
+        return self.effect not in (Effect.PURE, Effect.LOCAL)
+
     @property
     def has_gradient(self) -> bool:
         return callable(self.gradient)
@@ -160,6 +203,7 @@ def unfolded(op: Any) -> None:
 
 
 _DEFINITIONS: dict[str, Definition] = {}
+_REGISTERED: dict[tuple[str, str], tuple[Kernel, ...]] = {}  # by op type and type of device
 _HOMES: dict[str, str] = {}
 
 
@@ -168,6 +212,12 @@ def register(definition: Definition) -> None:
     if definition.op_type in _DEFINITIONS:
         raise ValueError(f"op {definition.op_type} is defined twice")
     _DEFINITIONS[definition.op_type] = definition
+
+
+def register_kernel(op_type: str, device_type: str, kernel: Kernel) -> None:
+    """Put a kernel before those that an op has for a type of device."""
+    key = op_type, device_type
+    _REGISTERED[key] = (kernel, *_REGISTERED.get(key, ()))
 
 
 def expect(homes: Mapping[str, str]) -> None:
@@ -225,22 +275,39 @@ def bind_kernel(
     filled in.
 
     A kernel names what it needs as keyword-only parameters: attributes, `ctx` (the NodeContext of a
-    stateful op), `op` (the client's operation, for messages).
+    stateful op), `op` (the client's operation, for messages), `step` (the StepContext; see
+    `asks_for_step`).
     """
     definition = op.definition
     kernel = kernel or definition.kernel
     attrs = op._attrs
-    wanted = _keywords(kernel)
+    wanted = keywords_of(kernel)
     if wanted:
         special = {"ctx": context, "op": getattr(op, "origin", None) or op}
-        kernel = partial(kernel, **{k: special[k] if k in special else attrs[k] for k in wanted})
+        given = {k: special[k] if k in special else attrs[k] for k in wanted if k != "step"}
+        kernel = partial(kernel, **given)
+        if "step" in wanted:
+            kernel = _in_step(kernel)
     schema = definition.schema
     if schema.has_list_inputs:
         return _grouped(kernel, schema, attrs)
     return kernel
 
 
-def _keywords(kernel: Callable[..., Any]) -> tuple[str, ...]:
+def _in_step(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *inputs: kernel(*inputs, step=current())
+
+
+def asks_for_step(op: Operation | Node) -> bool:
+    """Whether a CPU kernel of an op wants to know the step that it runs for."""
+    return any("step" in keywords_of(kernel.run) for kernel in op.definition.table(HOST))
+
+
+def keywords_of(kernel: Callable[..., Any]) -> tuple[str, ...]:
+    """What a kernel asks for by name."""
+    found = getattr(kernel, "asks_for", None)
+    if found is not None:
+        return found
     code = getattr(inspect.unwrap(kernel), "__code__", None)
     if code is None:
         return ()

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from headrace.graph.dataflow import Node, show_constant
-from headrace.graph.definition import Definition
+from headrace.graph.definition import Definition, asks_for_step
 from headrace.graph.operation import Tensor
 
 __all__ = ["Instruction", "Program"]
@@ -29,6 +29,12 @@ def _loops(op: Node) -> bool:
     parts = (v for v in op._attrs.values() if isinstance(v, Program))
     native = getattr(op.definition.kernel, "has_loops", False)
     return "body" in op._attrs or native or any(p.has_loops for p in parts)
+
+
+def _asks(instruction: Instruction) -> bool:
+    op = instruction.op
+    parts = (v for v in op._attrs.values() if isinstance(v, Program))
+    return asks_for_step(op) or any(part.asks_for_step for part in parts)
 
 
 def _is_dynamic(definition: Definition) -> bool:
@@ -77,6 +83,11 @@ class Program:
     def has_loops(self) -> bool:
         """Whether some instruction is a loop, or has one inside: it may never end."""
         return any(_loops(i.op) for i in self.instructions)
+
+    @cached_property
+    def asks_for_step(self) -> bool:
+        """Whether some kernel wants to know the step that it runs for."""
+        return any(map(_asks, self.instructions))
 
     def __str__(self) -> str:
         lines = [f"s{slot} = feed {t.name}" for t, slot in self.feeds]

@@ -22,7 +22,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.errors import InvalidArgumentError
-from headrace.devices.cancellation import current
+from headrace.devices.step_context import current
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.flow import DEAD
 from headrace.graph.lowering import Anchor
@@ -98,12 +98,12 @@ def iterations(inputs: Sequence[Any], ctx: Any, cond: Any, body: Any) -> Iterato
     goes_on, step = ctx.bound(cond), ctx.bound(body)
     count = len(body.fetches)
     variables, invariants = list(inputs[:count]), list(inputs[count:])
-    cancellation = current()
+    running = current()
     yield variables
     while scalar(goes_on(variables + invariants)[0], "the condition of a loop"):
         variables = step(variables + invariants)
-        if cancellation is not None:
-            cancellation.check()
+        if running is not None:
+            running.cancellation.check()
         yield variables
 
 

@@ -20,7 +20,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, define
-from headrace.ops.shared_state import find_state, reference_infer, state_behind
+from headrace.ops.shared_state import find_state, on, reference_infer
 
 __all__ = ["ConditionalAccumulator", "ConditionalAccumulatorBase", "SparseConditionalAccumulator"]
 
@@ -62,20 +62,20 @@ def _scalar_of(what: str, value: Any) -> int:
     return int(value)
 
 
-def _apply_kernel(handle, local_step, gradient):
-    state_behind(handle, DenseAccumulator).add(_scalar_of("local_step", local_step), gradient)
+def _apply_kernel(accumulator, local_step, gradient):
+    accumulator.add(_scalar_of("local_step", local_step), gradient)
 
 
-def _take_kernel(handle, num_required):
-    return state_behind(handle, DenseAccumulator).take(_scalar_of("num_required", num_required))
+def _take_kernel(accumulator, num_required):
+    return accumulator.take(_scalar_of("num_required", num_required))
 
 
-def _set_step_kernel(handle, new_global_step):
-    state_behind(handle, Accumulator).set_step(_scalar_of("new_global_step", new_global_step))
+def _set_step_kernel(accumulator, new_global_step):
+    accumulator.set_step(_scalar_of("new_global_step", new_global_step))
 
 
-def _count_kernel(handle):
-    return np.int32(state_behind(handle, Accumulator).count)
+def _count_kernel(accumulator):
+    return np.int32(accumulator.count)
 
 
 _OPTIONS = {"gradient": NOT_DIFFERENTIABLE, "effect": Effect.BLOCKS}
@@ -123,7 +123,7 @@ def conditional_accumulator(
     "handle: Ref(string), local_step: int64, gradient: dtype ->",
     "dtype: {numbers}",
     infer=infer.no_outputs,
-    kernel=_apply_kernel,
+    kernel=on(DenseAccumulator, _apply_kernel),
     **_OPTIONS,
 )
 def accumulator_apply_gradient(handle, local_step, gradient, name=None):
@@ -135,7 +135,7 @@ def accumulator_apply_gradient(handle, local_step, gradient, name=None):
     "handle: Ref(string), num_required: int32 -> average: dtype",
     "dtype: {numbers}",
     infer=infer.unknown,
-    kernel=_take_kernel,
+    kernel=on(DenseAccumulator, _take_kernel),
     **_OPTIONS,
 )
 def accumulator_take_gradient(handle, num_required, dtype, name=None):
@@ -147,7 +147,7 @@ def accumulator_take_gradient(handle, num_required, dtype, name=None):
     "handle: Ref(string), new_global_step: int64 ->",
     "",
     infer=infer.no_outputs,
-    kernel=_set_step_kernel,
+    kernel=on(Accumulator, _set_step_kernel),
     **_OPTIONS,
 )
 def accumulator_set_global_step(handle, new_global_step, name=None):
@@ -159,7 +159,7 @@ def accumulator_set_global_step(handle, new_global_step, name=None):
     "handle: Ref(string) -> num_accumulated: int32",
     "",
     infer=infer.scalar,
-    kernel=_count_kernel,
+    kernel=on(Accumulator, _count_kernel),
     **_OPTIONS,
 )
 def accumulator_num_accumulated(handle, name=None):
@@ -182,10 +182,9 @@ def sparse_conditional_accumulator(
     """Return an accumulator of sparse gradients."""
 
 
-def _apply_sparse_kernel(handle, local_step, indices, values, shape, *, has_known_shape):
+def _apply_sparse_kernel(accumulator, local_step, indices, values, shape, *, has_known_shape):
     whole = shape.tolist() if has_known_shape else None
-    state = state_behind(handle, SparseAccumulator)
-    state.add(_scalar_of("local_step", local_step), (indices, values, whole))
+    accumulator.add(_scalar_of("local_step", local_step), (indices, values, whole))
 
 
 @define(
@@ -194,7 +193,7 @@ def _apply_sparse_kernel(handle, local_step, indices, values, shape, *, has_know
     "gradient_shape: int64 ->",
     "dtype: {numbers}; has_known_shape: bool",
     infer=infer.no_outputs,
-    kernel=_apply_sparse_kernel,
+    kernel=on(SparseAccumulator, _apply_sparse_kernel),
     **_OPTIONS,
 )
 def sparse_accumulator_apply_gradient(
@@ -209,8 +208,8 @@ def sparse_accumulator_apply_gradient(
     """Add a sparse gradient, unless `local_step` is before the accumulator's step."""
 
 
-def _take_sparse_kernel(handle, num_required):
-    return state_behind(handle, SparseAccumulator).take(_scalar_of("num_required", num_required))
+def _take_sparse_kernel(accumulator, num_required):
+    return accumulator.take(_scalar_of("num_required", num_required))
 
 
 @define(
@@ -218,7 +217,7 @@ def _take_sparse_kernel(handle, num_required):
     "handle: Ref(string), num_required: int32 -> indices: int64, values: dtype, shape: int64",
     "dtype: {numbers}",
     infer=infer.unknown,
-    kernel=_take_sparse_kernel,
+    kernel=on(SparseAccumulator, _take_sparse_kernel),
     **_OPTIONS,
 )
 def sparse_accumulator_take_gradient(handle, num_required, dtype, name=None):

@@ -17,7 +17,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.queue_classes import shape_list, type_list
-from headrace.ops.shared_state import find_state, reference_infer, state_behind
+from headrace.ops.shared_state import find_state, on, reference_infer
 
 __all__ = ["Barrier"]
 
@@ -58,7 +58,7 @@ def barrier(component_types, shapes=(), capacity=-1, container="", shared_name="
     """Return a barrier: a place where the components of tuples come together."""
 
 
-def _insert_kernel(handle, keys, values, *, component_index):
+def _insert_kernel(barrier, keys, values, *, component_index):
     if np.ndim(keys) != 1 or np.shape(values)[:1] != np.shape(keys):
         raise InvalidArgumentError(
             None,
@@ -67,7 +67,7 @@ def _insert_kernel(handle, keys, values, *, component_index):
             f"{show_shape(np.shape(keys))} and {show_shape(np.shape(values))}",
         )
     held = [row for (row,) in rows([values])]
-    state_behind(handle, BarrierState).insert(component_index, keys.tolist(), held)
+    barrier.insert(component_index, keys.tolist(), held)
 
 
 @define(
@@ -75,7 +75,7 @@ def _insert_kernel(handle, keys, values, *, component_index):
     "handle: Ref(string), keys: string, values: T ->",
     "T: type; component_index: int",
     infer=infer.no_outputs,
-    kernel=_insert_kernel,
+    kernel=on(BarrierState, _insert_kernel),
     effect=Effect.BLOCKS,
 )
 def barrier_insert_many(handle, keys, values, component_index, name=None):
@@ -83,7 +83,7 @@ def barrier_insert_many(handle, keys, values, component_index, name=None):
 
 
 def _take_kernel(
-    handle, num_elements, *, component_types, allow_small_batch, wait_for_incomplete, timeout_ms
+    barrier, num_elements, *, component_types, allow_small_batch, wait_for_incomplete, timeout_ms
 ):
     if timeout_ms != -1:
         raise InvalidArgumentError(None, None, "Timeout not supported yet.")
@@ -91,7 +91,7 @@ def _take_kernel(
         raise UnimplementedError(None, None, "wait_for_incomplete is not supported")
     if np.ndim(num_elements) or num_elements < 0:
         raise InvalidArgumentError(None, None, "num_elements must be a scalar, and not negative")
-    return state_behind(handle, BarrierState).take(int(num_elements), allow_small_batch)
+    return barrier.take(int(num_elements), allow_small_batch)
 
 
 @define(
@@ -101,7 +101,7 @@ def _take_kernel(
     "component_types: list(type) >= 1; allow_small_batch: bool = False; "
     "wait_for_incomplete: bool = False; timeout_ms: int = -1",
     infer=infer.unknown,
-    kernel=_take_kernel,
+    kernel=on(BarrierState, _take_kernel),
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.BLOCKS,
 )
@@ -122,8 +122,9 @@ def barrier_take_many(
     "handle: Ref(string) ->",
     "cancel_pending_enqueues: bool = False",
     infer=infer.no_outputs,
-    kernel=lambda handle, *, cancel_pending_enqueues: state_behind(handle, BarrierState).close(
-        cancel_pending_enqueues
+    kernel=on(
+        BarrierState,
+        lambda barrier, *, cancel_pending_enqueues: barrier.close(cancel_pending_enqueues),
     ),
     effect=Effect.BLOCKS,
 )
@@ -135,7 +136,7 @@ def barrier_close(handle, cancel_pending_enqueues=False, name=None):
     "BarrierReadySize",
     "handle: Ref(string) -> size: int32",
     infer=infer.scalar,
-    kernel=lambda handle: np.int32(state_behind(handle, BarrierState).ready_size()),
+    kernel=on(BarrierState, lambda barrier: np.int32(barrier.ready_size())),
     effect=Effect.BLOCKS,
 )
 def barrier_ready_size(handle, name=None):
@@ -146,7 +147,7 @@ def barrier_ready_size(handle, name=None):
     "BarrierIncompleteSize",
     "handle: Ref(string) -> size: int32",
     infer=infer.scalar,
-    kernel=lambda handle: np.int32(state_behind(handle, BarrierState).incomplete_size()),
+    kernel=on(BarrierState, lambda barrier: np.int32(barrier.incomplete_size())),
     effect=Effect.BLOCKS,
 )
 def barrier_incomplete_size(handle, name=None):

@@ -16,6 +16,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.ops import conv_kernels, nn_native
 from headrace.ops.counted import counted
 from headrace.ops.define import define
+from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
 from headrace.ops.window_anchors import convolution
 from headrace.ops.windows import conv_geometry
@@ -169,7 +170,7 @@ def _samples_2d(*build: Any) -> list[Sample]:
     _ATTRIBUTES_2D,
     infer=_forward_infer(),
     kernel=conv_kernels.conv2d,
-    native=nn_native.conv2d,
+    kernels={"CPU": [onednn_kernel(nn_native.conv2d)]},
     gradient=counted(3, _FORWARD_2D, reads=lambda op: op.inputs),
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -195,7 +196,7 @@ def conv2d_op(
     _ATTRIBUTES_2D,
     infer=_backprop_infer(0),
     kernel=conv_kernels.conv2d_backprop_input,
-    native=nn_native.conv2d_backprop_input,
+    kernels={"CPU": [onednn_kernel(nn_native.conv2d_backprop_input)]},
     gradient=_INPUT_2D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(
@@ -224,7 +225,7 @@ def conv2d_backprop_input_op(
     _ATTRIBUTES_2D,
     infer=_backprop_infer(1),
     kernel=conv_kernels.conv2d_backprop_filter,
-    native=nn_native.conv2d_backprop_filter,
+    kernels={"CPU": [onednn_kernel(nn_native.conv2d_backprop_filter)]},
     gradient=_FILTER_2D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_2d(
@@ -280,7 +281,7 @@ def _samples_depthwise(*build: Any) -> list[Sample]:
     _ATTRIBUTES_DEPTHWISE,
     infer=_forward_infer(depthwise=True),
     kernel=conv_kernels.depthwise_conv2d_native,
-    native=nn_native.depthwise_conv2d_native,
+    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native)]},
     gradient=_FORWARD_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -305,7 +306,7 @@ def depthwise_conv2d_native(
     _ATTRIBUTES_DEPTHWISE,
     infer=_backprop_infer(0),
     kernel=conv_kernels.depthwise_conv2d_native_backprop_input,
-    native=nn_native.depthwise_conv2d_native_backprop_input,
+    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native_backprop_input)]},
     gradient=_INPUT_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(
@@ -333,7 +334,7 @@ def depthwise_conv2d_native_backprop_input(
     _ATTRIBUTES_DEPTHWISE,
     infer=_backprop_infer(1),
     kernel=conv_kernels.depthwise_conv2d_native_backprop_filter,
-    native=nn_native.depthwise_conv2d_native_backprop_filter,
+    kernels={"CPU": [onednn_kernel(nn_native.depthwise_conv2d_native_backprop_filter)]},
     gradient=_FILTER_DEPTHWISE,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_depthwise(
@@ -393,7 +394,7 @@ def _samples_3d(*build: Any, formats: bool = True) -> list[Sample]:
     _ATTRIBUTES_3D,
     infer=_forward_infer(),
     kernel=conv_kernels.conv3d,
-    native=nn_native.conv3d,
+    kernels={"CPU": [onednn_kernel(nn_native.conv3d)]},
     gradient=_FORWARD_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(lambda x, w, y: r(*x), lambda x, w, y: r(*w)),
@@ -416,7 +417,7 @@ def conv3d_op(
     f"{_ATTRIBUTES_3D}; Tshape: {{index}} = int32",
     infer=_backprop_infer(0),
     kernel=conv_kernels.conv3d_backprop_input_v2,
-    native=nn_native.conv3d_backprop_input_v2,
+    kernels={"CPU": [onednn_kernel(nn_native.conv3d_backprop_input_v2)]},
     gradient=_INPUT_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(
@@ -443,7 +444,7 @@ def conv3d_backprop_input_v2(
     _ATTRIBUTES_3D,
     infer=_backprop_infer(1),
     kernel=conv_kernels.conv3d_backprop_filter_v2,
-    native=nn_native.conv3d_backprop_filter_v2,
+    kernels={"CPU": [onednn_kernel(nn_native.conv3d_backprop_filter_v2)]},
     gradient=_FILTER_3D,
     kind=Kind.CONTRACTION,
     samples=lambda: _samples_3d(

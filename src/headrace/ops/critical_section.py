@@ -17,7 +17,7 @@ from headrace.ops import infer
 from headrace.ops.control import group
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import define
-from headrace.ops.shared_state import find_state, state_behind
+from headrace.ops.shared_state import find_state, on, state_behind
 from headrace.ops.source_ops import identity
 
 __all__ = ["CriticalSection"]
@@ -44,7 +44,7 @@ def mutex_v2(container="", shared_name="", name=None):
     "MutexLock",
     "mutex: resource -> mutex_lock: variant",
     infer=infer.scalar,
-    kernel=lambda mutex: state_behind(mutex, Mutex).acquire(),
+    kernel=on(Mutex, lambda mutex: mutex.acquire()),
     gradient=NOT_DIFFERENTIABLE,
     # A step orders what touches a variable; sections must come in that same order, or one that has
     # the lock would wait for one that waits for it.
@@ -55,8 +55,8 @@ def mutex_lock(mutex, name=None):
     """Return the lock of a mutex, once nobody else has it."""
 
 
-def _consume_kernel(lock):
-    state_behind(lock, MutexLock).release()
+def _consume_kernel(lock, *, ctx):
+    state_behind(ctx, lock, MutexLock).release()
 
 
 @define(

@@ -21,7 +21,7 @@ from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits, expected
 from headrace.graph.default import get_default_graph
-from headrace.graph.definition import Definition, Effect, Kind, Sample, lookup, register
+from headrace.graph.definition import Definition, Effect, Kernel, Kind, Sample, lookup, register
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.lowering import Lowering
@@ -82,7 +82,7 @@ def define(
     fold: Callable[..., Any] | None = None,
     as_shape: Callable[..., Any] | None = None,
     static: Callable[..., Any] | None = None,
-    native: Callable[..., Any] | None = None,
+    kernels: Mapping[str, Sequence[Kernel]] | None = None,
     lower: Lowering | None = None,
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
@@ -112,7 +112,7 @@ def define(
             fold=fold,
             as_shape=as_shape,
             static=static,
-            native=native,
+            kernels={device: tuple(found) for device, found in (kernels or {}).items()},
             lower=lower,
             simplify=simplify,
             reshapes=reshapes,

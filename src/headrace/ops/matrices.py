@@ -24,6 +24,7 @@ from headrace.ops.broadcasting import same_shapes
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
+from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
 
 __all__ = ["matmul", "matvec"]
@@ -212,7 +213,7 @@ def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bo
     infer=_mat_mul_infer,
     kernel=_mat_mul,
     gradient=_mat_mul_gradient,
-    native=_native_mat_mul,
+    kernels={"CPU": [onednn_kernel(_native_mat_mul)]},
     lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=lambda: [
@@ -335,7 +336,7 @@ def _wave(*shape: int) -> np.ndarray:
     infer=lambda c, x, y: _batch_infer(c, x, y, lambda m, n: m.merge_with(n)),
     kernel=_batch_mat_mul,
     gradient=lambda b, op, grad: _adjoint_gradients(op, grad),
-    native=_native_batch_mat_mul,
+    kernels={"CPU": [onednn_kernel(_native_batch_mat_mul)]},
     lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=_batch_samples,
@@ -351,7 +352,7 @@ def batch_mat_mul(x, y, adj_x=False, adj_y=False, name=None):
     infer=lambda c, x, y: _batch_infer(c, x, y, broadcast),
     kernel=_batch_mat_mul_v2,
     gradient=_batch_mat_mul_v2_gradient,
-    native=_native_batch_mat_mul,
+    kernels={"CPU": [onednn_kernel(_native_batch_mat_mul)]},
     lower=Anchor("contraction", contraction),
     kind=Kind.CONTRACTION,
     samples=lambda: [

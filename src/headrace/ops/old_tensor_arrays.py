@@ -1,8 +1,8 @@
 """The ops of tensor arrays as old graphs have them: TensorFlow made the first until 0.10, the
 second (V2) until 0.12.
 
-A handle was a reference to a string, later a string; here it's the array itself, as it is for the
-ops of today (tensor_array_ops), whose rules and kernels these share. They are for GraphDefs, and
+A handle was a reference to a string, later a string; here it's the same as for the ops of today
+(tensor_array_ops), whose rules and kernels these share. They are for GraphDefs, and
 have no gradients of their own, as in TensorFlow 1.15; a graph that holds gradients runs.
 """
 
@@ -19,24 +19,18 @@ from headrace.devices.tensor_arrays import TensorArrayState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, lookup, register
 from headrace.graph.schema import Argument, Schema
 from headrace.ops import infer
-from headrace.ops.tensor_array_ops import HANDLE
+from headrace.ops.shared_state import keep_in_step
+from headrace.ops.tensor_array_ops import HANDLE, gradient_of, on_array
 
 __all__: list[str] = []
 
 _SHARED = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
 
 
-class _Referenced(TensorArrayState):
-    """An array whose handle is a reference: reading that gives the array."""
-
-    def read(self, index: int | None = None, dtype: Any = None) -> Any:
-        return self if index is None else super().read(index, dtype)
-
-
 def _array_kernel(
-    size, *, ctx, dtype, element_shape, dynamic_size, clear_after_read, tensor_array_name
+    size, *, ctx, step, dtype, element_shape, dynamic_size, clear_after_read, tensor_array_name
 ):
-    return _Referenced(
+    array = TensorArrayState(
         TensorArrayState.unique_name(tensor_array_name or ctx.name),
         dtype,
         int(size),
@@ -44,12 +38,15 @@ def _array_kernel(
         grows=dynamic_size,
         clears=clear_after_read,
     )
+    return keep_in_step(ctx, step, array.name, array)
 
 
+@on_array
 def _pack_kernel(array, flow, *, dtype, element_shape):
     return array.gather(np.arange(array.size, dtype=np.int32), dtype, element_shape)
 
 
+@on_array
 def _unpack_kernel(array, value, flow, *, T):
     array.scatter(np.arange(len(value), dtype=np.int32), value, T)
     return flow
@@ -92,7 +89,7 @@ def _define_version(version: str, is_ref: bool) -> None:
         "source: string",
         "TensorArrayGradV3",
         infer=lambda c, handle, flow: [HANDLE],
-        kernel=lambda array, flow, *, source: array.gradient(source),
+        kernel=lambda handle, flow, *, ctx, source: gradient_of(ctx, handle, source),
     )
     for name in _SHARED:
         definition = _plain(f"TensorArray{name}V3")

@@ -15,6 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.ops import nn_native, pool_kernels
 from headrace.ops.counted import counted
 from headrace.ops.define import define
+from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
 from headrace.ops.window_anchors import pooling, pooling_3d
 from headrace.ops.windows import pool_geometry
@@ -118,7 +119,7 @@ def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
     f"T: {_MAX_POOL_TYPES}; {_WINDOW_2D}; data_format: {{'NHWC'|'NCHW'|'NCHW_VECT_C'}} = 'NHWC'",
     infer=pool_infer,
     kernel=pool_kernels.max_pool,
-    native=nn_native.max_pool,
+    kernels={"CPU": [onednn_kernel(nn_native.max_pool)]},
     gradient=lambda b, op, dy: b.max_pool_grad(op.inputs[0], op.outputs[0], dy, **pool_options(op)),
     samples=lambda: _samples(4, _x),
     lower=pooling("max", "forward"),
@@ -158,7 +159,7 @@ def _undone_by(name: str) -> Any:
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{reals}} = float32",
     infer=_grad_infer,
     kernel=pool_kernels.max_pool_grad,
-    native=nn_native.max_pool_grad,
+    kernels={"CPU": [onednn_kernel(nn_native.max_pool_grad)]},
     gradient=_undone_by("max_pool_grad_grad"),
     samples=lambda: _with_maxima(_samples(4, _x), pool_kernels.max_pool),
     lower=pooling("max", "gradient"),
@@ -240,7 +241,7 @@ def _samples_v2(samples: list[Sample]) -> list[Sample]:
     "data_format: {'NHWC'|'NCHW'|'NCHW_VECT_C'} = 'NHWC'",
     infer=_max_pool_v2_infer,
     kernel=_windows_as_inputs(pool_kernels.max_pool),
-    native=_windows_as_inputs(nn_native.max_pool),
+    kernels={"CPU": [onednn_kernel(_windows_as_inputs(nn_native.max_pool))]},
     gradient=lambda b, op, dy: (
         b.max_pool_grad_v2(
             op.inputs[0], op.outputs[0], dy, op.inputs[1], op.inputs[2], **pool_options(op)
@@ -261,7 +262,7 @@ def max_pool_v2_op(input, ksize, strides, padding, data_format="NHWC", name=None
     f"padding: {{'SAME'|'VALID'}}; {_FORMAT_2D}; T: {{reals}} = float32",
     infer=_grad_infer,
     kernel=_windows_as_inputs(pool_kernels.max_pool_grad),
-    native=_windows_as_inputs(nn_native.max_pool_grad),
+    kernels={"CPU": [onednn_kernel(_windows_as_inputs(nn_native.max_pool_grad))]},
     gradient=_undone_by("max_pool_grad_grad_v2"),
     samples=lambda: _samples_v2(_with_maxima(_samples(4, _x), pool_kernels.max_pool)),
     lower=pooling("max", "gradient"),
@@ -298,7 +299,7 @@ def max_pool_grad_grad_v2(
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{float16|bfloat16|float32}}",
     infer=pool_infer,
     kernel=pool_kernels.max_pool3d,
-    native=nn_native.max_pool,
+    kernels={"CPU": [onednn_kernel(nn_native.max_pool)]},
     gradient=lambda b, op, dy: b.max_pool3d_grad(
         op.inputs[0], op.outputs[0], dy, **pool_options(op)
     ),
@@ -387,7 +388,7 @@ def _avg_grad_infer(c: Any, sizes: TensorShape, grad: TensorShape) -> Any:
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
     infer=_avg_infer,
     kernel=pool_kernels.avg_pool,
-    native=nn_native.avg_pool,
+    kernels={"CPU": [onednn_kernel(nn_native.avg_pool)]},
     gradient=_avg_gradient("avg_pool_grad"),
     samples=lambda: _samples(4, _x, depth=False),
     lower=pooling("mean", "forward"),
@@ -402,7 +403,7 @@ def avg_pool_op(value, ksize, strides, padding, data_format="NHWC", name=None):
     f"{_WINDOW_2D}; {_FORMAT_2D}; T: {{floats}}",
     infer=_avg_grad_infer,
     kernel=pool_kernels.avg_pool_grad,
-    native=nn_native.avg_pool_grad,
+    kernels={"CPU": [onednn_kernel(nn_native.avg_pool_grad)]},
     gradient=_avg_grad_gradient("avg_pool_op"),
     samples=lambda: _samples(4, _x_shape, _y, depth=False),
     lower=pooling("mean", "gradient"),
@@ -417,7 +418,7 @@ def avg_pool_grad(orig_input_shape, grad, ksize, strides, padding, data_format="
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
     infer=_avg_infer,
     kernel=pool_kernels.avg_pool3d,
-    native=nn_native.avg_pool,
+    kernels={"CPU": [onednn_kernel(nn_native.avg_pool)]},
     gradient=_avg_gradient("avg_pool3d_grad"),
     lower=pooling_3d("mean"),
     samples=lambda: _samples(5, _x),
@@ -432,7 +433,7 @@ def avg_pool3d_op(input, ksize, strides, padding, data_format="NDHWC", name=None
     f"{_WINDOW_3D}; {_FORMAT_3D}; T: {{floats}}",
     infer=_avg_grad_infer,
     kernel=pool_kernels.avg_pool3d_grad,
-    native=nn_native.avg_pool_grad,
+    kernels={"CPU": [onednn_kernel(nn_native.avg_pool_grad)]},
     gradient=_avg_grad_gradient("avg_pool3d_op"),
     samples=lambda: _samples(5, _x_shape, _y),
 )

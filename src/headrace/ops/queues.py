@@ -28,7 +28,7 @@ from headrace.devices.resumable import Resumable
 from headrace.graph.definition import Effect, Sample
 from headrace.ops import infer
 from headrace.ops.philox import PhiloxState, words
-from headrace.ops.shared_state import define_pair, find_state, state_behind
+from headrace.ops.shared_state import define_pair, find_state, on
 
 __all__: list[str] = []
 
@@ -134,7 +134,7 @@ def _shuffle_kernel(
         draws=_Draws(seed, seed2),
     )
     if shared_name:
-        queue = handle.get()
+        queue = ctx.find(handle)
         if queue.keep != keep:
             raise InvalidArgumentError(
                 None,
@@ -272,8 +272,7 @@ def _check_shape(index: int, expected: tuple[int | None, ...] | None, value: Any
 # -- Using queues ----------------------------------------------------------------------------------
 
 
-def _enqueue_kernel(handle, components, *, Tcomponents, timeout_ms):
-    queue = state_behind(handle, Queue)
+def _enqueue_kernel(queue, components, *, Tcomponents, timeout_ms):
     if queue.types != Tcomponents or timeout_ms != -1:
         _check_types(queue, Tcomponents, "resource, {}->")
         _check_timeout(timeout_ms)
@@ -283,8 +282,7 @@ def _enqueue_kernel(handle, components, *, Tcomponents, timeout_ms):
     return queue.enqueue(tuple(map(own, components)))
 
 
-def _enqueue_many_kernel(handle, components, *, Tcomponents, timeout_ms):
-    queue = state_behind(handle, Queue)
+def _enqueue_many_kernel(queue, components, *, Tcomponents, timeout_ms):
     _check_types(queue, Tcomponents, "resource, {}->")
     _check_timeout(timeout_ms)
     if queue.sizes is None:
@@ -316,8 +314,7 @@ def _check_lengths(components: Any) -> None:
             )
 
 
-def _dequeue_kernel(handle, *, component_types, timeout_ms):
-    queue = state_behind(handle, Queue)
+def _dequeue_kernel(queue, *, component_types, timeout_ms):
     if queue.types != component_types or timeout_ms != -1:
         _check_types(queue, component_types, "resource->{}")
         _check_timeout(timeout_ms)
@@ -327,8 +324,7 @@ def _dequeue_kernel(handle, *, component_types, timeout_ms):
 def _dequeuing(some: bool) -> Callable[..., Any]:
     name = "DequeueUpToOp" if some else "DequeueManyOp"
 
-    def kernel(handle, n, *, component_types, timeout_ms):
-        queue = state_behind(handle, Queue)
+    def kernel(queue, n, *, component_types, timeout_ms):
         _check_types(queue, component_types, "resource, int32->{}")
         _check_timeout(timeout_ms)
         if np.size(n) != 1:
@@ -340,7 +336,7 @@ def _dequeuing(some: bool) -> Callable[..., Any]:
             raise InvalidArgumentError(None, None, f"{name} requested {count} < 0 elements")
         return queue.dequeue_many(count, some)
 
-    return kernel
+    return on(Queue, kernel)
 
 
 def _many_infer(c: Any, handle: TensorShape, n: TensorShape) -> Any:
@@ -348,8 +344,8 @@ def _many_infer(c: Any, handle: TensorShape, n: TensorShape) -> Any:
     return infer.unknown(c)
 
 
-def _close_kernel(handle, *, cancel_pending_enqueues):
-    return state_behind(handle, Queue).close(cancel_pending_enqueues)
+def _close_kernel(queue, *, cancel_pending_enqueues):
+    return queue.close(cancel_pending_enqueues)
 
 
 _IN = "Tcomponents: list(type) >= 1; timeout_ms: int = -1"
@@ -361,7 +357,7 @@ _OUT = "component_types: list(type) >= 1; timeout_ms: int = -1"
     "handle: resource, components: *Tcomponents ->",
     _IN,
     infer=infer.no_outputs,
-    kernel=_enqueue_kernel,
+    kernel=on(Queue, _enqueue_kernel),
 )
 def queue_enqueue(handle, components, timeout_ms=-1, name=None):
     """Add an element to a queue, once there is room."""
@@ -372,7 +368,7 @@ def queue_enqueue(handle, components, timeout_ms=-1, name=None):
     "handle: resource, components: *Tcomponents ->",
     _IN,
     infer=infer.no_outputs,
-    kernel=_enqueue_many_kernel,
+    kernel=on(Queue, _enqueue_many_kernel),
 )
 def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
     """Add the rows of `components` to a queue, as there is room."""
@@ -383,7 +379,7 @@ def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
     "handle: resource -> components: *component_types",
     _OUT,
     infer=infer.unknown,
-    kernel=_dequeue_kernel,
+    kernel=on(Queue, _dequeue_kernel),
 )
 def queue_dequeue(handle, component_types, timeout_ms=-1, name=None):
     """Take an element from a queue, once there is one."""
@@ -416,7 +412,7 @@ def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
     "handle: resource ->",
     "cancel_pending_enqueues: bool = False",
     infer=infer.no_outputs,
-    kernel=_close_kernel,
+    kernel=on(Queue, _close_kernel),
 )
 def queue_close(handle, cancel_pending_enqueues=False, name=None):
     """Let nothing more into a queue."""
@@ -426,7 +422,7 @@ def queue_close(handle, cancel_pending_enqueues=False, name=None):
     "QueueIsClosed",
     "handle: resource -> is_closed: bool",
     infer=infer.scalar,
-    kernel=lambda handle: np.bool_(state_behind(handle, Queue).closed),
+    kernel=on(Queue, lambda queue: np.bool_(queue.closed)),
 )
 def queue_is_closed(handle, name=None):
     """Return whether a queue is closed."""
@@ -436,7 +432,7 @@ def queue_is_closed(handle, name=None):
     "QueueSize",
     "handle: resource -> size: int32",
     infer=infer.scalar,
-    kernel=lambda handle: np.int32(state_behind(handle, Queue).size()),
+    kernel=on(Queue, lambda queue: np.int32(queue.size())),
 )
 def queue_size(handle, name=None):
     """Return how many elements a queue holds."""

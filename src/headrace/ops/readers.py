@@ -26,7 +26,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
 from headrace.ops.define import b, define
-from headrace.ops.shared_state import define_pair, find_state, reference_infer, state_behind
+from headrace.ops.shared_state import define_pair, find_state, on, reference_infer, state_behind
 from headrace.ops.string_arrays import of_strings, string_scalar
 
 __all__ = [
@@ -245,8 +245,8 @@ def fixed_length_record_reader_ref(
 # -- The ops that use them -------------------------------------------------------------------------
 
 
-def _file_names(handle: Any) -> Queue:
-    queue = state_behind(handle, Queue)
+def _file_names(ctx: Any, handle: Any) -> Queue:
+    queue = state_behind(ctx, handle, Queue)
     if len(queue.types) != 1:
         raise InvalidArgumentError(None, None, "Expected single component queue")
     if queue.types[0] is not dtypes.string:
@@ -262,15 +262,15 @@ def _several(records: list[Record]) -> tuple[np.ndarray, ...]:
     return tuple(of_strings([r[i] for r in records], (len(records),)) for i in range(2))
 
 
-def _read_kernel(reader_handle, queue_handle):
-    return state_behind(reader_handle, Reader).read(_file_names(queue_handle), 1, _one)
+def _read_kernel(reader, queue_handle, *, ctx):
+    return reader.read(_file_names(ctx, queue_handle), 1, _one)
 
 
-def _read_up_to_kernel(reader_handle, queue_handle, num_records):
+def _read_up_to_kernel(reader, queue_handle, num_records, *, ctx):
     count = int(np.reshape(num_records, ()))
     if count < 0:
         raise InvalidArgumentError(None, None, f"num_records must be >= 0, but is {count}")
-    return state_behind(reader_handle, Reader).read(_file_names(queue_handle), count, _several)
+    return reader.read(_file_names(ctx, queue_handle), count, _several)
 
 
 def _read_up_to_infer(c: Any, reader: Any, queue: Any, num_records: Any) -> list[Any]:
@@ -282,7 +282,7 @@ def _read_up_to_infer(c: Any, reader: Any, queue: Any, num_records: Any) -> list
     "ReaderRead",
     "reader_handle: resource, queue_handle: resource -> key: string, value: string",
     infer=lambda c, *handles: [(), ()],
-    kernel=_read_kernel,
+    kernel=on(Reader, _read_kernel),
 )
 def reader_read(reader_handle, queue_handle, name=None):
     """Return the next record of a reader, with its key."""
@@ -293,7 +293,7 @@ def reader_read(reader_handle, queue_handle, name=None):
     "reader_handle: resource, queue_handle: resource, num_records: int64 -> "
     "keys: string, values: string",
     infer=_read_up_to_infer,
-    kernel=_read_up_to_kernel,
+    kernel=on(Reader, _read_up_to_kernel),
 )
 def reader_read_up_to(reader_handle, queue_handle, num_records, name=None):
     """Return up to `num_records` records of a reader, with their keys."""
@@ -303,7 +303,7 @@ def reader_read_up_to(reader_handle, queue_handle, num_records, name=None):
     "ReaderNumRecordsProduced",
     "reader_handle: resource -> records_produced: int64",
     infer=infer.scalar,
-    kernel=lambda reader_handle: np.int64(state_behind(reader_handle, Reader).produced),
+    kernel=on(Reader, lambda reader: np.int64(reader.produced)),
 )
 def reader_num_records_produced(reader_handle, name=None):
     """Return how many records a reader has given."""
@@ -313,7 +313,7 @@ def reader_num_records_produced(reader_handle, name=None):
     "ReaderNumWorkUnitsCompleted",
     "reader_handle: resource -> units_completed: int64",
     infer=infer.scalar,
-    kernel=lambda reader_handle: np.int64(state_behind(reader_handle, Reader).finished),
+    kernel=on(Reader, lambda reader: np.int64(reader.finished)),
 )
 def reader_num_work_units_completed(reader_handle, name=None):
     """Return how many files a reader has come to the end of."""
@@ -323,7 +323,7 @@ def reader_num_work_units_completed(reader_handle, name=None):
     "ReaderSerializeState",
     "reader_handle: resource -> state: string",
     infer=infer.scalar,
-    kernel=lambda reader_handle: of_strings([state_behind(reader_handle, Reader).serialize()], ()),
+    kernel=on(Reader, lambda reader: of_strings([reader.serialize()], ())),
 )
 def reader_serialize_state(reader_handle, name=None):
     """Return a reader's state."""
@@ -337,9 +337,7 @@ def _restore_infer(c: Any, reader: Any, state: Any) -> None:
     "ReaderRestoreState",
     "reader_handle: resource, state: string ->",
     infer=_restore_infer,
-    kernel=lambda reader_handle, state: state_behind(reader_handle, Reader).restore(
-        string_scalar(state, "state")
-    ),
+    kernel=on(Reader, lambda reader, state: reader.restore(string_scalar(state, "state"))),
 )
 def reader_restore_state(reader_handle, state, name=None):
     """Give a reader the state that it had before."""
@@ -349,7 +347,7 @@ def reader_restore_state(reader_handle, state, name=None):
     "ReaderReset",
     "reader_handle: resource ->",
     infer=infer.no_outputs,
-    kernel=lambda reader_handle: state_behind(reader_handle, Reader).reset(),
+    kernel=on(Reader, lambda reader: reader.reset()),
 )
 def reader_reset(reader_handle, name=None):
     """Let a reader forget what it has read."""

@@ -6,7 +6,9 @@ What is known of it before any step runs (dtype and shape) is the `handle_data` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
 from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
 from headrace.graph.lowering import Anchor, Read, Update
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
@@ -28,7 +30,14 @@ from headrace.ops.places import check_indices, row_numbers
 from headrace.ops.samples import r, typed
 from headrace.ops.state import count_up, equal_shapes, update_dense
 
-__all__ = ["HandleData", "handle_data", "handle_shape", "read_variable_op", "variable_behind"]
+__all__ = [
+    "HandleData",
+    "handle_data",
+    "handle_shape",
+    "on_variable",
+    "read_variable_op",
+    "variable_behind",
+]
 
 
 @dataclass(frozen=True)
@@ -57,21 +66,28 @@ def handle_shape(c: Any, index: int = 0) -> TensorShape:
     return infer.UNKNOWN if found is None else found.shape
 
 
-def variable_behind(handle: Any) -> VariableState:
+def variable_behind(ctx: Any, handle: ResourceHandle) -> VariableState:
     """The variable that a handle leads to; NotFoundError before it's initialised."""
     try:
-        return handle.get()
+        return ctx.find(handle)
     except NotFoundError:
         raise NotFoundError(
             None,
             None,
-            f"Could not find resource: {_place(handle)}",
+            f"Could not find resource: {handle}",
             hint="the variable has no value yet: run its initializer",
         ) from None
 
 
-def _place(handle: ResourceHandle) -> str:
-    return f"{handle.container or 'localhost'}/{handle.name}"
+def on_variable(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel whose first input is a handle, made of one on the variable behind it."""
+
+    @wraps(kernel)
+    def run(handle: ResourceHandle, *inputs: Any, ctx: Any, **given: Any) -> Any:
+        return kernel(variable_behind(ctx, handle), *inputs, **given)
+
+    run.asks_for = (*keywords_of(kernel), "ctx")  # type: ignore[attr-defined]
+    return run
 
 
 def _check_dtype(state: VariableState, dtype: DType, action: str) -> None:
@@ -106,7 +122,7 @@ def _handle_infer(c: Any) -> TensorShape:
 
 
 def _handle_kernel(*, ctx, container, shared_name):
-    return ResourceHandle(ctx.resources, container, shared_name or ctx.name, VariableState)
+    return ctx.handle(container, shared_name or ctx.name, VariableState)
 
 
 @define(
@@ -122,10 +138,8 @@ def var_handle_op(dtype, shape, container="", shared_name="", name=None):
     """Return a handle to a variable."""
 
 
-def _is_initialized(handle):
-    if not handle.resources.has(handle.container, handle.name):
-        return np.False_
-    return np.bool_(handle.get().value is not None)
+def _is_initialized(handle, *, ctx):
+    return np.bool_(ctx.resources.holds(handle) and ctx.find(handle).value is not None)
 
 
 @define(
@@ -159,9 +173,7 @@ def _shape_fold(op: Any) -> Any:
     "input: resource -> output: out_type",
     "out_type: {index} = int32",
     infer=_shape_infer,
-    kernel=lambda handle, *, out_type: np.array(
-        variable_behind(handle).read().shape, out_type.numpy
-    ),
+    kernel=on_variable(lambda state, *, out_type: np.array(state.read().shape, out_type.numpy)),
     effect=Effect.READS,
     fold=_shape_fold,
     samples=[Sample(r(2, 3)), Sample(r())],
@@ -170,9 +182,10 @@ def variable_shape(input, out_type=None, name=None):
     """Return the shape of the variable behind a handle."""
 
 
-def _destroy_kernel(handle, *, ignore_lookup_error):
-    if not handle.resources.delete(handle.container, handle.name) and not ignore_lookup_error:
-        raise NotFoundError(None, None, f"Could not find resource: {_place(handle)}")
+def _destroy_kernel(handle, *, ctx, ignore_lookup_error):
+    found = ctx.resources.delete(handle.device, handle.container, handle.name)
+    if not found and not ignore_lookup_error:
+        raise NotFoundError(None, None, f"Could not find resource: {handle}")
 
 
 @define(
@@ -196,16 +209,16 @@ def _read_infer(c: Any, handle: TensorShape) -> TensorShape:
     return handle_shape(c)
 
 
-def _read_kernel(handle, *, dtype):
+def _read_kernel(handle, *, ctx, dtype):
     try:
-        state = handle.get()
+        state = ctx.find(handle)
     except NotFoundError:
         raise FailedPreconditionError(
             None,
             None,
             f"Error while reading resource variable {handle.name} from Container: "
             f"{handle.container or 'localhost'}. This could mean that the variable was "
-            f"uninitialized. Not found: {_place(handle)} does not exist.",
+            f"uninitialized. Not found: {handle} does not exist.",
             hint=UNINITIALIZED_HINT,
         ) from None
     _check_dtype(state, dtype, "read")
@@ -240,8 +253,8 @@ def _gather_infer(c: Any, handle: TensorShape, indices: TensorShape) -> Any:
     return (*shape.sizes[:batch], *indices.sizes[batch:], *shape.sizes[batch + 1 :])
 
 
-def _gather_kernel(handle, indices, *, dtype, batch_dims):
-    state = variable_behind(handle)
+@on_variable
+def _gather_kernel(state, indices, *, dtype, batch_dims):
     _check_dtype(state, dtype, "gather from")
     params, indices = state.read(), np.asarray(indices)
     if params.ndim <= batch_dims:
@@ -310,8 +323,8 @@ def _gather_nd_infer(c: Any, handle: TensorShape, indices: TensorShape) -> Any:
     return (*indices.sizes[:-1], *shape.sizes[depth:])
 
 
-def _gather_nd_kernel(handle, indices, *, dtype):
-    state = variable_behind(handle)
+@on_variable
+def _gather_nd_kernel(state, indices, *, dtype):
     _check_dtype(state, dtype, "gather from")
     params, indices = state.read(), np.asarray(indices)
     depth = indices.shape[-1]
@@ -359,8 +372,9 @@ def _assign_reshapes(node: Any) -> bool:
     return declared is None or sizes is None or None in sizes or declared.shape.sizes != sizes
 
 
-def _assign_kernel(handle, value, *, dtype):
-    state = handle.resources.get_or_create(
+def _assign_kernel(handle, value, *, ctx, dtype):
+    state = ctx.resources.get_or_create(
+        handle.device,
         handle.container,
         handle.name,
         VariableState,
@@ -392,8 +406,8 @@ _UNEQUAL = (
 
 
 def _updating(function: Any) -> Any:
-    def kernel(handle, value, *, dtype):
-        state = variable_behind(handle)
+    @on_variable
+    def kernel(state, value, *, dtype):
         _check_dtype(state, dtype, "assign")
         update_dense(state, function, value, _UNEQUAL)
 
@@ -435,7 +449,7 @@ def assign_sub_variable_op(resource, value, name=None):
     "resource: resource -> output: T",
     "limit: int; T: {index}",
     infer=lambda c, handle: handle_shape(c).with_rank(0),
-    kernel=lambda handle, *, limit: count_up(variable_behind(handle), limit),
+    kernel=on_variable(lambda state, *, limit: count_up(state, limit)),
     effect=Effect.WRITES,
     samples=[Sample(1, limit=5)],
 )

@@ -15,7 +15,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Anchor
 from headrace.ops import infer
 from headrace.ops.define import define
-from headrace.ops.resource_state import handle_data, handle_shape, variable_behind
+from headrace.ops.resource_state import handle_data, handle_shape, on_variable
 from headrace.ops.samples import r, typed
 from headrace.ops.scatter_kernels import scatter, scatter_nd
 from headrace.ops.slicing import MASKS, resolve_strided_slice
@@ -105,8 +105,8 @@ def _resource(op_type: str, types: str) -> Callable[..., Any]:
     """Define the op `ResourceScatter<how>` on handles."""
     how = op_type.removeprefix("ResourceScatter")
 
-    def kernel(handle, indices, updates):
-        state = variable_behind(handle)
+    @on_variable
+    def kernel(state, indices, updates):
         with state.lock:
             scatter(state.writable(), indices, updates, how)
 
@@ -255,8 +255,8 @@ def _resource_nd(op_type: str) -> Callable[..., Any]:
     """Define the op `ResourceScatterNd<how>` on handles."""
     how = op_type.removeprefix("ResourceScatterNd")
 
-    def kernel(handle, indices, updates):
-        state = variable_behind(handle)
+    @on_variable
+    def kernel(state, indices, updates):
         with state.lock:
             scatter_nd(state.writable(), indices, updates, how)
 
@@ -351,8 +351,9 @@ def _slice_kernel(
     return state
 
 
+@on_variable
 def _resource_slice_kernel(
-    handle,
+    state,
     begin,
     end,
     strides,
@@ -365,7 +366,6 @@ def _resource_slice_kernel(
     shrink_axis_mask,
 ):
     masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
-    state = variable_behind(handle)
     with state.lock:
         _assign_slice(state.writable(), (begin, end, strides), value, masks)
 

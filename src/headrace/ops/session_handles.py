@@ -73,14 +73,14 @@ class TensorHandle:
 
     def eval(self) -> Any:
         """Return the tensor's value."""
-        if not self._resources.has("", _key(self._handle)):
+        if not self._resources.has("", "", _key(self._handle)):
             raise _missing(self._handle)
-        value = self._resources.lookup("", _key(self._handle), _Kept).value
+        value = self._resources.lookup("", "", _key(self._handle), _Kept).value
         return np.array(value)[()] if isinstance(value, np.ndarray) else value
 
     def delete(self) -> None:
         """Forget the tensor."""
-        if not self._resources.delete("", _key(self._handle)):
+        if not self._resources.delete("", "", _key(self._handle)):
             raise _missing(self._handle)
 
     def get_raw_handle(self) -> str:
@@ -96,7 +96,7 @@ class TensorHandle:
 
 def _keep_kernel(value, *, ctx, T):
     handle = f"{ctx.name};{next(_numbers)}"
-    ctx.resources.get_or_create("", _key(handle), _Kept, lambda: _Kept(own(value)))
+    ctx.resources.get_or_create("", "", _key(handle), _Kept, lambda: _Kept(own(value)))
     return TensorHandle(ctx.resources, handle, T)
 
 
@@ -111,9 +111,9 @@ def _text(handle: Any) -> str:
 
 def _find_kernel(handle, *, ctx, dtype):
     text = _text(handle)
-    if not ctx.resources.has("", _key(text)):
+    if not ctx.resources.has("", "", _key(text)):
         raise _missing(text)
-    value = ctx.resources.lookup("", _key(text), _Kept).value
+    value = ctx.resources.lookup("", "", _key(text), _Kept).value
     if np.asarray(value).dtype != dtype.numpy:
         raise InvalidArgumentError(
             None, None, f"the tensor with handle '{text}' is not of type {dtype.name}"
@@ -123,7 +123,7 @@ def _find_kernel(handle, *, ctx, dtype):
 
 def _delete_kernel(handle, *, ctx):
     text = _text(handle)
-    if not ctx.resources.delete("", _key(text)):
+    if not ctx.resources.delete("", "", _key(text)):
         raise _missing(text)
 
 

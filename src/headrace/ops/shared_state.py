@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -16,10 +17,11 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
 from headrace.devices.resources import OPERATION_STATE, ResourceHandle
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.devices.step_context import StepContext
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
 from headrace.ops.define import define
 
-__all__ = ["define_pair", "find_state", "reference_infer", "state_behind"]
+__all__ = ["define_pair", "find_state", "keep_in_step", "on", "reference_infer", "state_behind"]
 
 State = TypeVar("State")
 
@@ -35,20 +37,41 @@ def find_state(
     container, shared = place
     if shared:
         key = shared
-        state = ctx.resources.get_or_create(container, key, kind, lambda: make(shared))
+        state = ctx.find_or_make(container, key, kind, lambda: make(shared))
     else:
         container, key = "", OPERATION_STATE + ctx.name
-        state = ctx.resources.get_or_create(
+        state = ctx.find_or_make(
             container, key, kind, lambda: make(f"_{next(_numbers)}_{ctx.name}")
         )
-    return ResourceHandle(ctx.resources, container, key, kind), state, bool(shared)
+    return ctx.handle(container, key, kind), state, bool(shared)
 
 
-def state_behind(handle: Any, kind: type[State]) -> State:
+def keep_in_step(ctx: Any, step: StepContext, name: str, state: Any) -> ResourceHandle:
+    """Keep state until the step ends; the handle that leads to it."""
+    key = f"{name}_{next(_numbers)}"
+    ctx.find_or_make(step.container, key, type(state), lambda: state)
+    return ctx.handle(step.container, key, type(state))
+
+
+def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel whose first input is a handle, made of one on the state behind it."""
+    wanted = keywords_of(kernel)
+
+    @wraps(kernel)
+    def run(handle: Any, *inputs: Any, ctx: Any, **given: Any) -> Any:
+        if "ctx" in wanted:
+            given["ctx"] = ctx
+        return kernel(state_behind(ctx, handle, kind), *inputs, **given)
+
+    run.asks_for = (*wanted, "ctx")  # type: ignore[attr-defined]
+    return run
+
+
+def state_behind(ctx: Any, handle: Any, kind: type[State]) -> State:
     """The state that a handle leads to; InvalidArgumentError if it's of another kind."""
     if isinstance(handle, np.ndarray) and not handle.ndim:
         handle = handle.item()  # it was chosen from several
-    state = handle.get() if isinstance(handle, ResourceHandle) else handle
+    state = ctx.find(handle) if isinstance(handle, ResourceHandle) else handle
     if not isinstance(state, kind):
         raise InvalidArgumentError(
             None, None, f"expected a handle of a {kind.__name__}, but got {state!r:.80}"

@@ -18,6 +18,7 @@ from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, composed, define
+from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
 
 __all__ = ["log_softmax", "shifted_exp", "softmax"]
@@ -76,7 +77,7 @@ _SOFTMAX_SAMPLES = [Sample(r(3, 4)), Sample(r(5)), Sample(r(2, 3, 4)), Sample(r(
     "T: {floats}",
     infer=_at_least_a_vector,
     kernel=_softmax,
-    native=nn_native.softmax,
+    kernels={"CPU": [onednn_kernel(nn_native.softmax)]},
     gradient=_softmax_gradient,
     samples=_SOFTMAX_SAMPLES,
     lower=Anchor("softmax", anchors.softmax),

@@ -19,7 +19,7 @@ _PLACE = "container: string = ''; shared_name: string = ''"
 
 
 def _map(ctx: Any, container: str, name: str) -> SparseMap:
-    return ctx.resources.get_or_create(container, name, SparseMap, lambda: SparseMap(name))
+    return ctx.find_or_make(container, name, SparseMap, lambda: SparseMap(name))
 
 
 def _checked(indices: Any, values: Any, shape: Any) -> None:

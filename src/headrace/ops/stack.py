@@ -1,8 +1,8 @@
 """Stacks that live in one step: what a loop saves for the loop that goes backwards.
 
-A handle's value is the stack itself, so that it lives as long as the step holds a handle. Values
-are kept as they are, in host memory, where all of this runs: there is nothing to swap out, and
-`swap_memory` asks for what is the case already.
+A stack is in its step's container and is dropped when the step ends. Values are kept as they are,
+in host memory, where all of this runs: there is nothing to swap out, and `swap_memory` asks for
+what is the case already.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
 from headrace.ops.define import define
+from headrace.ops.shared_state import keep_in_step, on
 
 __all__ = ["StackState"]
 
@@ -80,10 +81,11 @@ def _stack_infer(c: Any, *limit: TensorShape) -> TensorShape:
     return _HANDLE
 
 
-def _stack_kernel(limit, *, ctx, elem_type, stack_name):
+def _stack_kernel(limit, *, ctx, step, elem_type, stack_name):
     if np.ndim(limit):
         raise _invalid(f"Stack size must be a scalar, but had shape: {show_shape(limit.shape)}")
-    return StackState(stack_name or ctx.name, elem_type, int(limit))
+    name = stack_name or ctx.name
+    return keep_in_step(ctx, step, name, StackState(name, elem_type, int(limit)))
 
 
 @define(
@@ -104,7 +106,9 @@ def stack_v2(max_size, elem_type, stack_name="", name=None):
     "-> handle: Ref(string)",
     "elem_type: type; stack_name: string = ''",
     infer=lambda c: (2,),
-    kernel=lambda *, ctx, elem_type, stack_name: StackState(stack_name or ctx.name, elem_type),
+    kernel=lambda *, ctx, step, elem_type, stack_name: _stack_kernel(
+        -1, ctx=ctx, step=step, elem_type=elem_type, stack_name=stack_name
+    ),
     effect=Effect.LOCAL,
 )
 def stack_v1(elem_type, stack_name="", name=None):
@@ -122,7 +126,7 @@ def _push(op_type: str, handle: str) -> Any:
         f"handle: {handle}, elem: T -> output: T",
         "T: type; swap_memory: bool = False",
         infer=infer.same_as(1),
-        kernel=_push_kernel,
+        kernel=on(StackState, _push_kernel),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
         lower=lists.PUSH,
@@ -145,7 +149,7 @@ def _pop(op_type: str, handle: str) -> Any:
         f"handle: {handle} -> elem: elem_type",
         "elem_type: type",
         infer=infer.unknown,
-        kernel=lambda stack, *, elem_type: stack.pop(elem_type),
+        kernel=on(StackState, lambda stack, *, elem_type: stack.pop(elem_type)),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
         lower=lists.POP,
@@ -167,7 +171,7 @@ def _close(op_type: str, handle: str) -> Any:
         op_type,
         f"handle: {handle} ->",
         infer=infer.no_outputs,
-        kernel=lambda stack: stack.close(),
+        kernel=on(StackState, lambda stack: stack.close()),
         effect=Effect.LOCAL,
     )
 

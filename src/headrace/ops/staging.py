@@ -37,7 +37,7 @@ _ANY = f"{_LIMITS}; dtypes: list(type); {_PLACE}"
 def _area(ctx: Any) -> Staging:
     attrs = ctx.attrs
     name = attrs["shared_name"] or ctx.name
-    return ctx.resources.get_or_create(
+    return ctx.find_or_make(
         attrs["container"],
         name,
         Staging,
@@ -108,7 +108,7 @@ def _map_area(ctx: Any) -> MapStaging:
     name = attrs["shared_name"] or ctx.name
     limits = attrs["capacity"], attrs["memory_limit"]
     ordered = ctx.op.type.startswith("Ordered")
-    return ctx.resources.get_or_create(
+    return ctx.find_or_make(
         attrs["container"], name, MapStaging, lambda: MapStaging(name, *limits, ordered)
     )
 

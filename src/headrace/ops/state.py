@@ -64,7 +64,7 @@ def state_of(ref: Any) -> VariableState:
 
 def _variable_kernel(*, ctx, shape, dtype, container, shared_name):
     name = shared_name or ctx.name
-    found = ctx.resources.get_or_create(
+    found = ctx.find_or_make(
         container, name, VariableState, lambda: VariableState(name, dtype, shape)
     )
     if found.dtype is not dtype or not (

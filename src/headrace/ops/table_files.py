@@ -31,8 +31,8 @@ WHOLE_LINE = -2
 LINE_NUMBER = -1
 
 
-def _text_file_kernel(handle, filename, *, key_index, value_index, vocab_size, delimiter):
-    table = table_behind(handle)
+def _text_file_kernel(handle, filename, *, ctx, key_index, value_index, vocab_size, delimiter):
+    table = table_behind(ctx, handle)
     if not isinstance(table, StaticTable):
         raise InvalidArgumentError(None, None, f"{table!r} can't be initialized, only inserted to")
     path = filename if isinstance(filename, bytes) else np.asarray(filename).item()

@@ -60,8 +60,8 @@ def _table_infer(c: Any, *key_shapes: TensorShape) -> TensorShape:
 
 def _handle(ctx: Any, container: str, shared_name: str, make: Any) -> ResourceHandle:
     name = shared_name or ctx.name
-    ctx.resources.get_or_create(container, name, LookupTable, make)
-    return ResourceHandle(ctx.resources, container, name, LookupTable)
+    ctx.find_or_make(container, name, LookupTable, make)
+    return ctx.handle(container, name, LookupTable)
 
 
 def _static_kernel(*, ctx, container, shared_name, key_dtype, value_dtype):
@@ -286,10 +286,10 @@ def mutable_dense_hash_table_v2(
 # -- Looking up and changing -----------------------------------------------------------------------
 
 
-def table_behind(handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
+def table_behind(ctx: Any, handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
     """The table of a handle; its types must be these."""
     try:
-        table = handle.get()
+        table = ctx.find(handle)
     except NotFoundError as error:
         raise NotFoundError(None, None, f"Table not found: {error.message}") from None
     if key_dtype is not None:
@@ -320,15 +320,17 @@ def _find_infer(c: Any, handle: Any, keys: TensorShape, default: TensorShape) ->
     return _leading(keys, data.key_shape).concatenate(data.shape)
 
 
+def _find_kernel(handle, keys, default, *, ctx, Tin, Tout):
+    return table_behind(ctx, handle, Tin, Tout).find(keys, default)
+
+
 def _find(op_type: str, handle: str) -> Any:
     return define(
         op_type,
         f"table_handle: {handle}, keys: Tin, default_value: Tout -> values: Tout",
         "Tin: type; Tout: type",
         infer=_find_infer,
-        kernel=lambda handle, keys, default, *, Tin, Tout: table_behind(handle, Tin, Tout).find(
-            keys, default
-        ),
+        kernel=_find_kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.READS,
     )
@@ -363,16 +365,16 @@ def _changing(op_type: str, handle: str, types: tuple[str, str], change: Any) ->
     )
 
 
-def _insert_kernel(handle, keys, values, *, Tin, Tout):
-    table_behind(handle, Tin, Tout).insert(keys, values)
+def _insert_kernel(handle, keys, values, *, ctx, Tin, Tout):
+    table_behind(ctx, handle, Tin, Tout).insert(keys, values)
 
 
-def _import_kernel(handle, keys, values, *, Tin, Tout):
-    table_behind(handle, Tin, Tout).load(keys, values)
+def _import_kernel(handle, keys, values, *, ctx, Tin, Tout):
+    table_behind(ctx, handle, Tin, Tout).load(keys, values)
 
 
-def _initialize_kernel(handle, keys, values, *, Tkey, Tval):
-    table = table_behind(handle, Tkey, Tval)
+def _initialize_kernel(handle, keys, values, *, ctx, Tkey, Tval):
+    table = table_behind(ctx, handle, Tkey, Tval)
     if not isinstance(table, StaticTable):
         raise InvalidArgumentError(None, None, f"{table!r} can't be initialized, only inserted to")
     if np.ndim(keys) != 1:
@@ -419,7 +421,7 @@ def initialize_table(table_handle, keys, values, name=None):
     "table_handle: resource, keys: Tin ->",
     "Tin: type",
     infer=infer.no_outputs,
-    kernel=lambda handle, keys, *, Tin: table_behind(handle, Tin).remove(keys),
+    kernel=lambda handle, keys, *, ctx, Tin: table_behind(ctx, handle, Tin).remove(keys),
     effect=Effect.WRITES,
 )
 def lookup_table_remove_v2(table_handle, keys, name=None):
@@ -431,7 +433,7 @@ def _size(op_type: str, handle: str) -> Any:
         op_type,
         f"table_handle: {handle} -> size: int64",
         infer=infer.scalar,
-        kernel=lambda handle: np.int64(table_behind(handle).size),
+        kernel=lambda handle, *, ctx: np.int64(table_behind(ctx, handle).size),
         effect=Effect.READS,
     )
 
@@ -458,13 +460,17 @@ def _export_infer(c: Any, handle: Any) -> list[TensorShape]:
     return [one.concatenate(data.key_shape), one.concatenate(data.shape)]
 
 
+def _export_kernel(handle, *, ctx, Tkeys, Tvalues):
+    return table_behind(ctx, handle, Tkeys, Tvalues).export()
+
+
 def _export(op_type: str, handle: str) -> Any:
     return define(
         op_type,
         f"table_handle: {handle} -> keys: Tkeys, values: Tvalues",
         "Tkeys: type; Tvalues: type",
         infer=_export_infer,
-        kernel=lambda handle, *, Tkeys, Tvalues: table_behind(handle, Tkeys, Tvalues).export(),
+        kernel=_export_kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.READS,
     )

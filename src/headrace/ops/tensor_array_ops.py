@@ -1,4 +1,4 @@
-"""The ops of tensor arrays. A handle's value is the array itself (devices.tensor_arrays).
+"""The ops of tensor arrays, which live in their step's container (devices.tensor_arrays).
 
 The order of writes and reads is that of `flow`, a number without meaning that each write passes on:
 so gradients follow it backwards, and nothing else has to order these ops. What is known of the rows
@@ -10,6 +10,8 @@ tf.gradients (`source`): what reading took is written there, what writing gave i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,14 +26,30 @@ from headrace.graph.inference import constant_value
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import HandleData, handle_data
+from headrace.ops.shared_state import keep_in_step, on, state_behind
 
-__all__ = ["HANDLE"]
+__all__ = ["HANDLE", "gradient_of", "on_array"]
 
 HANDLE = TensorShape.of((2,))  # as TensorFlow has it, from the times when handles were two strings
 
 
 def _define(op_type: str, signature: str, attributes: str = "", **rules: Any) -> Any:
     return define(op_type, signature, attributes, effect=Effect.LOCAL, **rules)
+
+
+def on_array(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel whose first input is a handle, made of one on the array behind it."""
+    return on(TensorArrayState, kernel)
+
+
+def gradient_of(ctx: Any, handle: Any, source: str, prepended: tuple[int, ...] = ()) -> Any:
+    """The handle of the array that collects the gradients of another, beside it."""
+    array = state_behind(ctx, handle, TensorArrayState).gradient(source, prepended)
+    name = f"{handle.name}@{source}"
+    ctx.resources.get_or_create(
+        handle.device, handle.container, name, TensorArrayState, lambda: array
+    )
+    return replace(handle, name=name)
 
 
 def _element_shape(c: Any) -> TensorShape:
@@ -55,6 +73,7 @@ def _array_kernel(
     size,
     *,
     ctx,
+    step,
     dtype,
     element_shape,
     dynamic_size,
@@ -75,7 +94,7 @@ def _array_kernel(
         grows=dynamic_size,
         clears=clear_after_read,
     )
-    return array, np.float32(0)
+    return keep_in_step(ctx, step, array.name, array), np.float32(0)
 
 
 @_define(
@@ -117,7 +136,7 @@ def _size_fold(op):
     "TensorArraySizeV3",
     "handle: resource, flow_in: float32 -> size: int32",
     infer=infer.scalar,
-    kernel=lambda array, flow: np.int32(array.size),
+    kernel=on_array(lambda array, flow: np.int32(array.size)),
     fold=_size_fold,
     lower=lists.SIZE,
 )
@@ -129,7 +148,7 @@ def tensor_array_size_v3(handle, flow_in, name=None):
     "TensorArrayCloseV3",
     "handle: resource ->",
     infer=infer.no_outputs,
-    kernel=lambda array: array.close(),
+    kernel=on_array(lambda array: array.close()),
 )
 def tensor_array_close_v3(handle, name=None):
     """Forget the rows before the step ends."""
@@ -157,6 +176,7 @@ def _write_infer(
     return infer.SCALAR
 
 
+@on_array
 def _write_kernel(array, index, value, flow, *, T):
     array.write(_row_number(index), value, T)
     return flow
@@ -196,7 +216,9 @@ def _read_gradient(b: Any, op: Any, dvalue: Any) -> Any:
     "handle: resource, index: int32, flow_in: float32 -> value: dtype",
     "dtype: type",
     infer=_read_infer,
-    kernel=lambda array, index, flow, *, dtype: array.read(_row_number(index), dtype),
+    kernel=on_array(
+        lambda array, index, flow, *, dtype: array.read(_row_number(index), dtype),
+    ),
     gradient=_read_gradient,
     lower=lists.READ,
 )
@@ -227,8 +249,10 @@ def _gather_gradient(b: Any, op: Any, dvalue: Any) -> Any:
     "handle: resource, indices: int32, flow_in: float32 -> value: dtype",
     "dtype: type; element_shape: shape = <unknown>",
     infer=_gather_infer,
-    kernel=lambda array, indices, flow, *, dtype, element_shape: array.gather(
-        indices, dtype, element_shape
+    kernel=on_array(
+        lambda array, indices, flow, *, dtype, element_shape: array.gather(
+            indices, dtype, element_shape
+        )
     ),
     gradient=_gather_gradient,
     lower=lists.GATHER,
@@ -251,6 +275,7 @@ def _scatter_infer(
     return infer.SCALAR
 
 
+@on_array
 def _scatter_kernel(array, indices, value, flow, *, T):
     array.scatter(indices, value, T)
     return flow
@@ -292,8 +317,10 @@ def _concat_gradient(b: Any, op: Any, dvalue: Any, dlengths: Any) -> Any:
     "handle: resource, flow_in: float32 -> value: dtype, lengths: int64",
     "dtype: type; element_shape_except0: shape = <unknown>",
     infer=_concat_infer,
-    kernel=lambda array, flow, *, dtype, element_shape_except0: array.concat(
-        dtype, element_shape_except0
+    kernel=on_array(
+        lambda array, flow, *, dtype, element_shape_except0: array.concat(
+            dtype, element_shape_except0
+        )
     ),
     gradient=_concat_gradient,
 )
@@ -309,6 +336,7 @@ def _split_infer(
     return infer.SCALAR
 
 
+@on_array
 def _split_kernel(array, value, lengths, flow, *, T):
     array.split(value, lengths, T)
     return flow
@@ -357,7 +385,7 @@ def _grad_infer(c: Any, handle: TensorShape, flow: TensorShape, *more: Any) -> l
     "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32",
     "source: string",
     infer=_grad_infer,
-    kernel=lambda array, flow, *, source: (array.gradient(source), flow),
+    kernel=lambda handle, flow, *, ctx, source: (gradient_of(ctx, handle, source), flow),
     gradient=NOT_DIFFERENTIABLE,
     lower=lists.GRADIENT,
 )
@@ -365,8 +393,8 @@ def tensor_array_grad_v3(handle, flow_in, source, name=None):
     """Return the array that collects the gradients of an array for one call of tf.gradients."""
 
 
-def _grad_with_shape(array, flow, sizes, *, source):
-    return array.gradient(source, tuple(np.asarray(sizes).tolist())), flow
+def _grad_with_shape(handle, flow, sizes, *, ctx, source):
+    return gradient_of(ctx, handle, source, tuple(np.asarray(sizes).tolist())), flow
 
 
 @_define(

@@ -20,7 +20,7 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import VariableState, in_order
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
 from headrace.graph.lowering import Anchor, Site, Update
 from headrace.graph.row_anchors import RowUpdate, row_update
 from headrace.ops.define import define
@@ -190,10 +190,11 @@ def by_handle(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
     """Define an optimizer's op on handles."""
     count = len(o.variables)
 
-    @wraps(o.formula)
-    def kernel(*inputs: Any, **attributes: Any) -> None:
-        states = [variable_behind(handle) for handle in inputs[:count]]
+    def kernel(*inputs: Any, ctx: Any, **attributes: Any) -> None:
+        states = [variable_behind(ctx, handle) for handle in inputs[:count]]
         _step(o, states, inputs[count:], attributes)
+
+    kernel.asks_for = (*keywords_of(o.formula), "ctx")  # type: ignore[attr-defined]
 
     def rule(c: Any, *shapes: TensorShape) -> list[TensorShape]:
         _checked_shapes(o, [handle_shape(c, i) for i in range(count)], shapes[count:])

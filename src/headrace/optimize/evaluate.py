@@ -29,7 +29,7 @@ def evaluate(node: Node, limit: int) -> tuple[np.ndarray, ...] | None:
         folded = definition.fold(node)
         if folded is not None:
             return _arrays(node, folded)
-    if definition.effect is not Effect.PURE or definition.native is not None or not node.inputs:
+    if definition.effect is not Effect.PURE or definition.kernels or not node.inputs:
         return None
     inputs = [v.constant for v in node.inputs]
     if any(v is None or v.size > limit for v in inputs) or _is_large(node, limit):

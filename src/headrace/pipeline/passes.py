@@ -19,6 +19,7 @@ from headrace.core.collector import without_collector
 from headrace.core.config import settings
 from headrace.core.progress import announced
 from headrace.devices.blocks import working_memory
+from headrace.devices.device import Device, local_devices
 from headrace.graph.dataflow import Dataflow, Node, map_parts
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
@@ -41,7 +42,7 @@ from headrace.pipeline.clusters import cluster, recompute, rewrite
 from headrace.pipeline.long_loops import count_iterations
 from headrace.pipeline.reports import report_races
 from headrace.pipeline.schedule import schedule
-from headrace.place.constraints import place
+from headrace.place.constraints import Placement, place
 
 __all__ = ["PASSES", "Options", "compile_step", "finish", "finish_as_is", "optimise", "prepare"]
 
@@ -54,15 +55,17 @@ Tell = Callable[[Node, str], None]
 class Options:
     """What a session's configuration says about making programs.
 
-    jit: when steps are compiled (see pipeline.tiers). specialisations: for how many combinations of
+    placement: where the operations of the session's graph are. jit: when steps are compiled (see
+    pipeline.tiers). specialisations: for how many combinations of
     feed shapes a step is optimised. memory: the bytes that a cluster should do with.
     check_numerics: whether every operation is checked; steps are then run as they are. mixed:
     whether contractions compute in bfloat16 (None: as the graph of the step says). watch: sees each
     pass's name and result. tell: is told of each node that is not compiled, and why.
     """
 
-    devices: tuple[str, ...] = ("/job:localhost/replica:0/task:0/device:CPU:0",)
+    devices: tuple[Device, ...] = field(default_factory=local_devices)
     soft_placement: bool = False
+    placement: Placement | None = field(default=None, compare=False, repr=False)
     jit: str = field(default_factory=lambda: settings().jit)
     specialisations: int = field(default_factory=lambda: settings().specialisations)
     memory: int = field(default_factory=working_memory)
@@ -99,7 +102,12 @@ class Pass(NamedTuple):
 PASSES: list[Pass] = [
     Pass("prepare", "prune", lambda r, o: prune(r.fetches, r.targets, r.feeds), verify_dataflow),
     Pass("prepare", "reread", lambda f, o: reread(f), verify_dataflow),
-    Pass("prepare", "place", lambda f, o: place(f, o.devices, o.soft_placement), verify_dataflow),
+    Pass(
+        "prepare",
+        "place",
+        lambda f, o: place(f, o.devices, o.soft_placement, o.placement),
+        verify_dataflow,
+    ),
     # Functions' bodies, loops and branches become nodes that hold steps.
     Pass("raise", "inline", lambda f, o: inline(f), verify_dataflow),
     Pass("raise", "raise", lambda f, o: raise_structure(f), verify_dataflow),

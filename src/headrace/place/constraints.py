@@ -1,10 +1,13 @@
-"""Place a step by its constraints. In: a Dataflow and the devices there are. Out: the same, with a
-device for every node. And check that all operations of a graph could be placed, as it grows.
+"""Place operations by their constraints. In: a graph, or a Dataflow, and devices. Out: a device for
+every operation or node.
 
 Operations that must be together (`loc:@` groups, and those that take a reference, with what it
-refers to) share the first device that suits the requests of them all. An operation that only reads
-a variable through its reference may be elsewhere. A request that can't be met is an error, or, with
-soft placement, has no say.
+refers to) share the first device that suits the requests of them all and has kernels for them. An
+operation that only reads a variable through its reference may be elsewhere. A request that can't be
+met is an error, or, with soft placement, is ignored.
+
+A session places its whole graph, as it grows (`Placement`), so that a variable is on the same
+device in every step; a group that keeps state stays where it was first used.
 """
 
 from __future__ import annotations
@@ -13,92 +16,183 @@ from collections.abc import Sequence
 
 from headrace.core.device import canonical_name, matches
 from headrace.core.errors import InvalidArgumentError
+from headrace.devices.device import Device
 from headrace.graph.dataflow import Dataflow, Node, Value, origin_of, rebuild
+from headrace.graph.definition import HOST
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation
 
-__all__ = ["GraphPlacement", "place"]
+__all__ = ["Placement", "place"]
 
 
-def place(flow: Dataflow, devices: Sequence[str], soft: bool = False) -> Dataflow:
-    """Give every node of `flow` one of `devices` (full names, the preferred one first)."""
-    groups = _Groups()
+def place(
+    flow: Dataflow,
+    devices: Sequence[Device],
+    soft: bool = False,
+    placement: Placement | None = None,
+) -> Dataflow:
+    """Give every node of `flow` one of `devices` (the preferred one first): what the placement of
+    its graph says, or what the constraints of these nodes allow.
+    """
+    chosen = _Chosen(devices, soft)
     for node in flow.nodes:
-        for name in _companions(node):
-            groups.join(node.name, name)
-    requests: dict[str, dict[str, Operation]] = {}
-    for node in flow.nodes:
-        if node.device and node.origin is not None:
-            root = groups.find(node.name)
-            requests.setdefault(root, {}).setdefault(node.device, node.origin)
-    chosen = {root: _choose(asked, devices, soft) for root, asked in requests.items()}
+        if placement is None or not placement.has(node):
+            chosen.add(node)
 
     def placed(node: Node, inputs: tuple[Value, ...], controls: tuple[Node, ...]) -> Node:
-        return node.moved(inputs, controls, chosen.get(groups.find(node.name), devices[0]))
+        found = placement if placement is not None and placement.has(node) else chosen
+        return node.moved(inputs, controls, found.device(node.name))
 
     return rebuild(flow, placed)
 
 
-class GraphPlacement:
-    """Whether every operation of a graph can have one of `devices`.
+class _Chosen:
+    """Groups of operations that must be together, and the device of each.
 
-    State: how much of the graph was looked at; its groups, what each asks for, by the root of the
-    group, and the roots whose requests haven't been met yet.
+    State, by the root of a group: what its members ask for, one operation for each request; the
+    members, where there are several devices; the device, once it was asked for.
     """
 
-    def __init__(self, graph: Graph, devices: Sequence[str]) -> None:
-        self._graph = graph
+    def __init__(self, devices: Sequence[Device], soft: bool) -> None:
         self._devices = devices
-        self._met: set[str] = set()  # what can be had: most operations ask for the same
+        self._soft = soft
+        self._several = len(devices) > 1
+        self._groups = _Groups()
+        self._requests: dict[str, dict[str, Operation]] = {}
+        self._members: dict[str, list[Operation]] = {}
+        self._settled: dict[str, Device] = {}
+
+    def add(self, op: Operation | Node) -> None:
+        """Take an operation into account."""
+        root = self._groups.find(op.name)
+        if op.device:
+            self._settled.pop(root, None)
+            self._requests.setdefault(root, {}).setdefault(op.device, origin_of(op))
+        if self._several:
+            self._members.setdefault(root, []).append(origin_of(op))
+        for name in _companions(op):
+            self._join(op.name, name)
+
+    def device(self, name: str) -> str:
+        """The full name of an operation's device."""
+        return self.settle(self._groups.find(name)).name
+
+    def settle(self, root: str) -> Device:
+        """The device of a group."""
+        found = self._settled.get(root)
+        if found is None:
+            asked = self._requests.get(root)
+            found = self._choose(root, asked) if asked else self._devices[0]
+            self._settled[root] = found
+        return found
+
+    def _choose(self, root: str, asked: dict[str, Operation]) -> Device:
+        suitable = self._candidates(root)
+        for request, op in asked.items():
+            left = [device for device in suitable if self._suits(device, request)]
+            if not left and not self._soft:
+                raise _misfit(op, asked, suitable, self._devices)
+            suitable = left or suitable
+        return self._runnable(root, suitable)
+
+    def _candidates(self, root: str) -> Sequence[Device]:
+        return self._devices
+
+    def _runnable(self, root: str, suitable: Sequence[Device]) -> Device:
+        """The first device that has kernels for all members of a group."""
+        members = self._members.get(root, ())
+        for device in suitable:
+            if device.type == HOST or all(op.definition.table(device.type) for op in members):
+                return device
+        if self._soft:
+            return self._devices[0]
+        kind = suitable[0].type
+        op = next(op for op in members if not op.definition.table(kind))
+        raise InvalidArgumentError(
+            None,
+            op,
+            f"Cannot assign a device for operation {op.name}: No OpKernel was registered to "
+            f"support Op '{op.type}' on a device of type {kind}. Place it elsewhere, register one "
+            "(headrace.register_kernel), or set allow_soft_placement in the session's ConfigProto.",
+        )
+
+    @staticmethod
+    def _suits(device: Device, request: str) -> bool:
+        return matches(canonical_name(request), device.name)
+
+    def _join(self, a: str, b: str) -> str:
+        a, b = self._groups.find(a), self._groups.find(b)
+        if a == b:
+            return a
+        self._groups.join(a, b)
+        root = self._groups.find(a)
+        for found in (self._requests, self._members):
+            if a in found or b in found:
+                first, second = found.pop(b, None), found.pop(a, None)
+                found[root] = _both(first, second)
+        self._settled.pop(a, None)
+        self._settled.pop(b, None)
+        return root
+
+
+def _both(first: dict | list | None, second: dict | list | None) -> dict | list | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return {**first, **second} if isinstance(first, dict) else [*first, *second]
+
+
+class Placement(_Chosen):
+    """The devices of a graph's operations, for one session.
+
+    Further state: how much of the graph was looked at; the roots of groups that are not settled;
+    the devices of groups that keep state, which never move.
+    """
+
+    def __init__(self, graph: Graph, devices: Sequence[Device], soft: bool = False) -> None:
+        super().__init__(devices, soft)
+        self._graph = graph
+        self._pinned: dict[str, Device] = {}  # by the name of an operation with state
         self._begin()
 
     def _begin(self) -> None:
         self._mutations = self._graph.mutations
         self._seen = 0
         self._groups = _Groups()
-        self._requests: dict[str, dict[str, Operation]] = {}
-        self._unmet: set[str] = set()
+        self._requests, self._members, self._settled = {}, {}, {}
+        self._open: set[str] = set()
 
-    def check(self) -> None:
-        """Look at the operations that are new; InvalidArgumentError if one can't be placed."""
+    def has(self, node: Node) -> bool:
+        """Whether a node stands for an operation of the graph."""
+        return node.origin is not None and node.origin.graph is self._graph
+
+    def extend(self) -> None:
+        """Place the operations that are new; InvalidArgumentError if one can't be placed."""
         graph = self._graph
         if self._mutations != graph.mutations:
             self._begin()
         operations = graph._operations
         for position in range(self._seen, len(operations)):
             op = operations[position]
-            if op._device:
-                self._ask(op)
-            for name in _companions(op):
-                self._join(op.name, name)
+            if self._several or op._device or _companions(op):
+                self.add(op)
+                self._open.add(op.name)
             self._seen = position + 1
-        for root in list(self._unmet):
-            asked = self._requests[root]
-            (request, *others) = asked
-            if others or request not in self._met:
-                _choose(asked, self._devices, soft=False)
-                if not others:
-                    self._met.add(request)
-            self._unmet.discard(root)
+        for name in list(self._open):
+            self.settle(self._groups.find(name))
+            self._open.discard(name)
 
-    def _ask(self, op: Operation) -> None:
-        root = self._groups.find(op.name)
-        asked = self._requests.setdefault(root, {})
-        if op._device not in asked:
-            asked[op._device] = op
-            self._unmet.add(root)
+    def pin(self, flow: Dataflow) -> None:
+        """Remember where the state of a step that is about to run lives."""
+        if len(self._devices) > 1:
+            for node in flow.nodes:
+                if node.definition.keeps_state and self.has(node):
+                    self._pinned.setdefault(node.name, self.settle(self._groups.find(node.name)))
 
-    def _join(self, a: str, b: str) -> None:
-        a, b = self._groups.find(a), self._groups.find(b)
-        if a == b:
-            return
-        self._groups.join(a, b)
-        root = self._groups.find(a)
-        asked = {**self._requests.pop(b, {}), **self._requests.pop(a, {})}
-        self._unmet -= {a, b}
-        if asked:
-            self._requests[root] = asked
-            self._unmet.add(root)
+    def _candidates(self, root: str) -> Sequence[Device]:
+        pinned = {
+            device for name, device in self._pinned.items() if self._groups.find(name) == root
+        }
+        return [d for d in self._devices if d in pinned][:1] if pinned else self._devices
 
 
 def _companions(op: Operation | Node) -> list[str]:
@@ -113,22 +207,13 @@ def _companions(op: Operation | Node) -> list[str]:
     return found
 
 
-def _choose(asked: dict[str, Operation], devices: Sequence[str], soft: bool) -> str:
-    """The first device that suits the requests of a group; `asked` has one operation for each."""
-    suitable = list(devices)
-    for request, op in asked.items():
-        pattern = canonical_name(request)
-        left = [device for device in suitable if matches(pattern, device)]
-        if not left and not soft:
-            raise _misfit(op, asked, suitable, devices)
-        suitable = left or suitable
-    return suitable[0]
-
-
 def _misfit(
-    op: Operation, asked: dict[str, Operation], suitable: Sequence[str], devices: Sequence[str]
+    op: Operation,
+    asked: dict[str, Operation],
+    suitable: Sequence[Device],
+    devices: Sequence[Device],
 ) -> InvalidArgumentError:
-    available = f"available devices are [ {', '.join(devices)} ]"
+    available = f"available devices are [ {', '.join(device.name for device in devices)} ]"
     if len(suitable) == len(devices):
         return InvalidArgumentError(
             None,

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import resource
-from headrace.devices.cancellation import Cancellation, active, current
 from headrace.devices.pending import Pending
 from headrace.devices.resources import Resources
+from headrace.devices.step_context import StepContext, active, current
 from headrace.graph.program import Instruction, Program
 from headrace.graph.structured import parts_of
 from headrace.runtime.frames import Frames
@@ -75,6 +75,7 @@ class Executable:
         plain = not (program.is_dynamic or program.has_loops)
         self._silent = plain and all(map(_is_silent, program.instructions))
         self._inner = inner
+        self._asks = program.asks_for_step
         # Whether a step counts from the start: where an op steers, or may wait beside loops, which
         # a step must be able to cancel. Otherwise the fixed order will do until an op has to wait.
         steers = any(i.op.definition.flow is not None for i in program.instructions)
@@ -116,9 +117,9 @@ class Executable:
             if self._counts:
                 with self.resources.running(Step(self)) as step:
                     return step.run(feeds)
-            if self.program.has_loops and current() is None:
-                with self.resources.running(Cancellation()) as stop, active(stop):
-                    return self.run(feeds)
+            if self.program.has_loops or self._asks:
+                with self.resources.step(), np.errstate(all="ignore"):
+                    return self._run(feeds)
         with np.errstate(all="ignore"):
             return self._run(feeds)
 
@@ -155,7 +156,7 @@ class Executable:
             failed = self._failure(error, op, gather, slots, feeds)
         if waits is not None:
             try:
-                return self._go_on(feeds, slots, waits.number, waits.pending)
+                return self._go_on(current(), feeds, slots, waits.number, waits.pending)
             except BaseException as error:
                 waits.pending.cancel(error)  # unless the step has: nobody takes its result any more
                 raise
@@ -164,10 +165,10 @@ class Executable:
 
     def _watching(self, feeds: Sequence[Any], slots: list[Any]) -> list[Any]:
         """The code of one run, in which Python functions may wait for later instructions."""
-        code = list(self._code)
+        code, context = list(self._code), current()
         for number, kernel in self._watched.items():
             place = number - len(self._found)
-            watched = Watched(kernel, partial(self._go_on, feeds, slots, number))
+            watched = Watched(kernel, partial(self._go_on, context, feeds, slots, number))
             op, _, gather, output, width, frees = code[place]
             code[place] = op, watched, gather, output, width, frees
         return code
@@ -183,6 +184,7 @@ class Executable:
 
     def _go_on(
         self,
+        context: StepContext | None,
         feeds: Sequence[Any],
         slots: list[Any],
         number: int,
@@ -190,7 +192,7 @@ class Executable:
         begun: Callable[[Step], None] | None = None,
     ) -> list[Any]:
         """Run the rest of a step, while instruction `number` waits or runs in another thread."""
-        with self.resources.running(Step(self)) as step:
+        with active(context), self.resources.running(Step(self)) as step:
             if begun is not None:
                 begun(step)
             return step.resume(feeds, slots, number, pending)

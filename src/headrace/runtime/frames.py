@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.graph.dataflow import origin_of
-from headrace.graph.definition import Effect
+from headrace.graph.definition import Effect, asks_for_step
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.program import Instruction, Program
 
@@ -32,6 +32,7 @@ class Node:
     """
 
     __slots__ = (
+        "asks",
         "constant",
         "dead",
         "edges",
@@ -53,6 +54,7 @@ class Node:
         self.instruction = instruction
         self.op = op
         self.kernel = kernel
+        self.asks = asks_for_step(op)
         self.flow = op.definition.flow
         self.outlives_death = self.flow in (Flow.MERGE, Flow.TRIGGER)
         self.constant = self.flow is Flow.ENTER and op._attrs["is_constant"]

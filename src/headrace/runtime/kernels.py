@@ -1,9 +1,10 @@
 """From a node to a function. In: a node or operation and a session's resources. Out: a callable on
 the values of its inputs.
 
-The native kernel of an op (oneDNN's) is used where oneDNN is there; tests hold it against the NumPy
-kernel. Where it declines an input, the NumPy kernel takes over. Element-wise ops without one are
-run by generated code where their arrays are large (runtime.generated).
+An op has a table of kernels for each type of device. The first one that can run here and does not
+decline its inputs computes the result; on a CPU the last is the NumPy kernel, and tests hold the
+others (oneDNN's) against it. Element-wise ops without others are run by generated code where their
+arrays are large (runtime.generated).
 
 A specialised program relies on variables having their declared shapes: the kernels that find the
 variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and types are checked.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from weakref import ref
 
@@ -23,11 +25,16 @@ from headrace.core import errors
 from headrace.core.config import settings
 from headrace.core.dtypes import resource
 from headrace.core.shapes import TensorShape
-from headrace.devices import onednn
 from headrace.devices.pending import Pending
-from headrace.devices.resources import OPERATION_STATE, Resources, VariableState, removals
+from headrace.devices.resources import (
+    OPERATION_STATE,
+    ResourceHandle,
+    Resources,
+    VariableState,
+    removals,
+)
 from headrace.graph.dataflow import Node, ValueType, origin_of
-from headrace.graph.definition import Effect, bind_kernel
+from headrace.graph.definition import HOST, Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.program import Program
 from headrace.runtime.generated import with_generated
@@ -44,13 +51,16 @@ class ShapesChanged(Exception):
 
 
 class NodeContext:
-    """What a kernel that asks for `ctx` gets: its operation and where its state lives."""
+    """What a kernel that asks for `ctx` gets: its operation, its device, and the session's state
+    there.
+    """
 
-    __slots__ = ("_bound", "_make", "op", "resources")
+    __slots__ = ("_bound", "_make", "device", "op", "resources")
 
     def __init__(self, op: Operation | Node, resources: Resources, make: Any = None) -> None:
         self.op = op
         self.resources = resources
+        self.device = resources.device(op.device)
         self._make = make
         self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
 
@@ -79,9 +89,21 @@ class NodeContext:
         """The function that computes the gradients of another."""
         return self.resources.functions.gradient(function)
 
+    def handle(self, container: str, name: str, kind: type) -> ResourceHandle:
+        """The handle of a piece of state on this device."""
+        return ResourceHandle(self.device.name, container, name, kind)
+
+    def find(self, handle: ResourceHandle) -> Any:
+        """The state that a handle leads to; NotFoundError if it isn't there."""
+        return self.resources.find(handle)
+
+    def find_or_make(self, container: str, name: str, kind: type, make: Callable[[], Any]) -> Any:
+        """The state of that name on this device, made if there is none."""
+        return self.resources.get_or_create(self.device.name, container, name, kind, make)
+
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State of this very operation in this session, such as a random generator's counter."""
-        return self.resources.get_or_create("", OPERATION_STATE + self.name, kind, make)
+        return self.resources.get_or_create("", "", OPERATION_STATE + self.name, kind, make)
 
 
 def bind(
@@ -98,20 +120,23 @@ def bind(
     finds a variable checks that it has the shape which is relied on.
     """
     context = context_type(op, resources, make)
-    run = bind_kernel(op, context)
-    if op.definition.native is not None:
-        run = _with_native(op, context, run)
-    elif op.definition.lower is not None:
+    table = op.definition.table(context.device.type)
+    if not table:
+        raise errors.InvalidArgumentError(None, origin_of(op), _no_kernel(op, context.device.type))
+    run = bind_kernel(op, context, table[-1].run)
+    for kernel in reversed(table[:-1]):
+        run = _preferring(kernel.when, bind_kernel(op, context, kernel.run), run)
+    if len(table) == 1 and context.device.type == HOST and op.definition.lower is not None:
         run = with_generated(op, run, specialised)
     if specialised and isinstance(op, Node):
         if guarded and not op.inputs:
-            run = _guarding(op, run)
+            run = _guarding(op, run, resources)
         if settings().verify:
             run = _checking(op, run)
     return run
 
 
-def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
+def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Callable[..., Any]:
     """Check that the variable which a node finds has the shape that was relied on. One that was
     found is kept in mind (not alive) until something is removed.
     """
@@ -121,7 +146,7 @@ def _guarding(node: Node, find: Callable[..., Any]) -> Callable[..., Any]:
     if value.dtype._is_ref_dtype:
         shape, state_of = value.shape, _variable_or_none
     elif value.dtype is resource and value._handle_data is not None:
-        shape, state_of = value._handle_data.shape, _state_behind
+        shape, state_of = value._handle_data.shape, partial(_state_behind, resources)
     else:
         return find
     if shape.sizes is None:
@@ -158,9 +183,9 @@ def _variable_or_none(found: Any) -> VariableState | None:
     return found if isinstance(found, VariableState) else None  # older queues are references too
 
 
-def _state_behind(handle: Any) -> VariableState | None:
-    found = handle.resources.has(handle.container, handle.name)
-    return handle.get() if found and handle.kind is VariableState else None
+def _state_behind(resources: Resources, handle: ResourceHandle) -> VariableState | None:
+    found = handle.kind is VariableState and resources.holds(handle)
+    return resources.find(handle) if found else None
 
 
 def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,22 +215,26 @@ def _fits(value: Any, expected: ValueType) -> bool:
     return right and value.dtype == expected.dtype.numpy
 
 
-def _with_native(
-    op: Operation | Node, context: NodeContext, plain: Callable[..., Any]
+def _preferring(
+    when: Callable[[], bool], preferred: Callable[..., Any], other: Callable[..., Any]
 ) -> Callable[..., Any]:
-    native = bind_kernel(op, context, op.definition.native)
+    """A kernel, and the one that gets what it declines."""
 
     def run(*values: Any) -> Any:
-        if onednn.available():
-            try:
-                result = native(*values)
-            except onednn.Unsupported:
-                return plain(*values)
+        if when():
+            result = preferred(*values)
             if result is not NotImplemented:
                 return result
-        return plain(*values)
+        return other(*values)
 
     return run
+
+
+def _no_kernel(op: Operation | Node, device_type: str) -> str:
+    return (
+        f"No OpKernel was registered to support Op '{op.type}' on a device of type {device_type}: "
+        f"operation {op.name}"
+    )
 
 
 def failure(

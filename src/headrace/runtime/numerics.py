@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.devices.pending import Pending
-from headrace.devices.resources import ResourceHandle, VariableState
+from headrace.devices.resources import ResourceHandle, Resources, VariableState
 from headrace.graph.dataflow import origin_of
 from headrace.graph.definition import Effect
 from headrace.graph.program import Instruction
@@ -25,8 +25,12 @@ __all__ = ["guarded"]
 _ARRAYS = (np.ndarray, np.generic)
 
 
-def guarded(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel, with its numbers checked before and after."""
+def guarded(
+    resources: Resources, instruction: Instruction, kernel: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The kernel, with its numbers checked before and after; `resources` has the variables behind
+    handles.
+    """
     op = origin_of(instruction.op)
     definition = op.definition
     steers = definition.flow is not None  # passes on what it gets, or nothing
@@ -38,12 +42,13 @@ def guarded(instruction: Instruction, kernel: Callable[..., Any]) -> Callable[..
 
     def run(*values: Any) -> Any:
         # A variable doesn't write to an array that is held here: these stay what they were.
-        given = list(_numbers(op._inputs, values))
+        given = list(_numbers(resources, op._inputs, values))
         result = kernel(*values)
         if isinstance(result, Pending):
             return result
         results = result if several else (result,) if op._outputs else ()
-        for tensor, value in (*_numbers(op._outputs, results), *_states(op._inputs, values)):
+        made = _numbers(resources, op._outputs, results)
+        for tensor, value in (*made, *_states(resources, op._inputs, values)):
             if not _are_finite(value) and all(_are_finite(v) for _, v in given):
                 raise _complaint(op, given, tensor, value)
         return result
@@ -59,29 +64,33 @@ def _is_inexact(dtype: Any) -> bool:
     return dtype.base_dtype.is_floating or dtype.base_dtype.is_complex
 
 
-def _numbers(tensors: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray]]:
+def _numbers(
+    resources: Resources, tensors: Sequence[Any], values: Sequence[Any]
+) -> Iterator[tuple[Any, np.ndarray]]:
     """Those of the values that are numbers which may be NaN; of variables, what they hold."""
     for tensor, value in zip(tensors, values, strict=True):
         if isinstance(value, VariableState | ResourceHandle):
-            value = _held(value)
+            value = _held(resources, value)
         if isinstance(value, _ARRAYS) and value.dtype.kind in "fcV":  # V: bfloat16 and its like
             yield tensor, np.asarray(value)
 
 
-def _states(tensors: Sequence[Any], values: Sequence[Any]) -> Iterator[tuple[Any, np.ndarray]]:
+def _states(
+    resources: Resources, tensors: Sequence[Any], values: Sequence[Any]
+) -> Iterator[tuple[Any, np.ndarray]]:
     """The variables among an operation's inputs, as they are now."""
     kinds = (VariableState, ResourceHandle)
     found = [(t, v) for t, v in zip(tensors, values, strict=True) if isinstance(v, kinds)]
-    return _numbers([t for t, _ in found], [v for _, v in found])
+    return _numbers(resources, [t for t, _ in found], [v for _, v in found])
 
 
-def _held(source: VariableState | ResourceHandle) -> Any:
+def _held(resources: Resources, source: VariableState | ResourceHandle) -> Any:
     """What a variable holds; nothing before it's initialised, or if it is no variable."""
     if isinstance(source, VariableState):
         return source.value
-    if source.kind is not VariableState or not source.resources.has(source.container, source.name):
+    if source.kind is not VariableState or not resources.holds(source):
         return None
-    return source.get().value
+    return resources.find(source).value
 
 
 def _complaint(

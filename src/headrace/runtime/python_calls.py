@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from headrace.devices import workers
-from headrace.devices.cancellation import Cancellation, active, current
 from headrace.devices.pending import Pending
+from headrace.devices.step_context import active, current
 from headrace.graph.definition import Effect
 from headrace.graph.program import Instruction, Program
 from headrace.graph.structured import parts_of
@@ -102,7 +102,7 @@ def _unordered(program: Program, calls: Sequence[int]) -> set[int]:
 class _Call(Pending):
     """A function that runs in a thread of its own."""
 
-    __slots__ = ("_cancellation", "_done", "_inputs", "_kernel")
+    __slots__ = ("_done", "_inputs", "_kernel", "_step")
 
     works = True
 
@@ -110,7 +110,7 @@ class _Call(Pending):
         super().__init__("its Python function to return")
         self._kernel: Kernel | None = kernel
         self._inputs = inputs
-        self._cancellation = current() or Cancellation()
+        self._step = current()
         self._done = threading.Lock()
         self._done.acquire()
 
@@ -118,7 +118,7 @@ class _Call(Pending):
         assert self._kernel is not None
         value = failed = None
         try:
-            with np.errstate(all="ignore"), active(self._cancellation):
+            with np.errstate(all="ignore"), active(self._step):
                 value = self._kernel(*self._inputs)
         except BaseException as error:  # of whatever kind: the thread that waits raises it
             failed = error

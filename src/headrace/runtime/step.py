@@ -25,8 +25,8 @@ import numpy as np
 
 from headrace.core import errors
 from headrace.core.config import settings
-from headrace.devices.cancellation import Cancellation, active
 from headrace.devices.pending import Pending
+from headrace.devices.step_context import StepContext, active, current
 from headrace.graph.dataflow import Node as FlowNode
 from headrace.graph.dataflow import origin_of
 from headrace.graph.flow import DEAD, Flow
@@ -104,6 +104,11 @@ class Step:
         self._program = executable.program
         self._look = executable.look
         self._frames = frames = executable.frames
+        outer, resources = current(), executable.resources
+        self._is_part = outer is not None and outer.resources is resources  # of that step
+        self._context = StepContext(resources, None, deadline, observe)
+        if self._is_part:
+            self._context.id = outer.id
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
@@ -114,7 +119,7 @@ class Step:
         self._result: Any = None  # of a kernel, until it's known whether that is a Pending
         self._changed = Condition()
         self._sleeper: int | None = None
-        self._cancellation = Cancellation()
+        self._cancellation = self._context.cancellation
         self._root = root = _Run(frames.root, None).iterations[0]
         for slot, value in frames.constants.items():
             root.values[frames.home[slot][1]] = value
@@ -140,8 +145,11 @@ class Step:
         self._look()
         program = self._program
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
-        self.run_all()
-        return [self.fetch(t, slot) for t, slot in program.fetches]
+        try:
+            self.run_all()
+            return [self.fetch(t, slot) for t, slot in program.fetches]
+        finally:
+            self.end()
 
     def resume(
         self, feeds: Sequence[Any], slots: Sequence[Any], number: int, pending: Pending
@@ -159,8 +167,16 @@ class Step:
         self._ready = deque(entry for entry in self._ready if entry[1] not in begun)
         self._waiting[pending] = root, waiting, 0.0
         pending.then(self._ended)
-        self.run_all()
-        return [self.fetch(t, slot) for t, slot in program.fetches]
+        try:
+            self.run_all()
+            return [self.fetch(t, slot) for t, slot in program.fetches]
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Forget what lived as long as the step."""
+        if not self._is_part:
+            self._context.resources.drop(self._context)
 
     def run_all(self) -> None:
         """Run every instruction."""
@@ -221,7 +237,7 @@ class Step:
         """Run what is ready, and what becomes so, until nothing is ready or waiting."""
         ready, postponed = self._ready, []
         try:
-            with np.errstate(all="ignore"), active(self._cancellation), self._timer():
+            with np.errstate(all="ignore"), active(self._context), self._timer():
                 while ready or self._waiting:
                     if self._over or not ready:
                         self._take_over()
@@ -249,7 +265,12 @@ class Step:
         start = time.time() if self._observe is not None else 0.0
         failed = None
         try:
-            self._result = result = node.kernel(*given)
+            if node.asks and iteration is not self._root:
+                inside = self._context.inside(iteration.run.frame.name, iteration.number)
+                with active(inside):
+                    self._result = result = node.kernel(*given)
+            else:
+                self._result = result = node.kernel(*given)
         except ShapesChanged:
             raise
         except Exception as error:

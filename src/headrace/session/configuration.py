@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.devices import openmp
+from headrace.devices.device import local_devices
 from headrace.graph.graph import Graph
 from headrace.pipeline import Options
 
@@ -44,9 +45,7 @@ def options(config: Any) -> Options:
         )
     if config.intra_op_parallelism_threads:
         openmp.request_threads(config.intra_op_parallelism_threads)
-    count = max(config.device_count.get("CPU", 1), 1)
-    devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(count))
-    found = Options(devices, config.allow_soft_placement)
+    found = Options(local_devices(dict(config.device_count)), config.allow_soft_placement)
     asked = config.graph_options.optimizer_options
     jit = found.jit if asked.global_jit_level == 0 else _jit(asked.global_jit_level)
     optimised = found.specialisations if asked.opt_level >= 0 else 0

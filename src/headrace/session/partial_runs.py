@@ -74,6 +74,8 @@ class PartialRun:
             self._fetches.left -= set(tensors)
             self._targets.left -= set(targets)
             results = {t: self._step.fetch(t, s) for t, s in zip(computed, slots, strict=True)}
+            if self.is_done():
+                self._step.end()
             return [results[t] if t in results else values[t].copy() for t in tensors]
 
     def _check_fed(self, slots: list[int], targets: list[Operation], given: dict[int, Any]) -> None:

@@ -23,7 +23,7 @@ from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.pipeline import Options, prepare
-from headrace.place.constraints import GraphPlacement
+from headrace.place.constraints import Placement
 from headrace.runtime import Executable, ShapesChanged, Step
 from headrace.session import configuration, tracing
 from headrace.session.feeds import feed_array
@@ -92,9 +92,10 @@ class BaseSession:
         self._asked = asked = configuration.asked(config)
         # Whether each run has a deadline, or its costs are measured.
         self._watched = bool(asked.timeout or asked.cost_every)
-        self._placement: GraphPlacement | None = None
-        if not (asked.place_pruned or self._options.soft_placement):
-            self._placement = GraphPlacement(self._graph, self._options.devices)
+        self._placement: Placement | None = None
+        if not asked.place_pruned:
+            soft = self._options.soft_placement
+            self._placement = Placement(self._graph, self._options.devices, soft)
         self._resources = self._new_resources()
         self._plans: dict[Any, _Plan] = {}
         self._expected: dict[Signature, list[Any]] = {}
@@ -116,9 +117,9 @@ class BaseSession:
     def sess_str(self) -> str:
         return ""
 
-    def list_devices(self) -> list[tracing.Device]:
+    def list_devices(self) -> list[tracing.DeviceAttributes]:
         """Return the devices that operations of this session may be placed on."""
-        return [tracing.Device(name, "CPU") for name in self._options.devices]
+        return [tracing.listed(device) for device in self._options.devices]
 
     def close(self) -> None:
         """Release the session's state; a closed session can't run. Steps of other threads that
@@ -136,7 +137,7 @@ class BaseSession:
         return RuntimeError(f"Attempted to use a closed Session.{source.here('used at')}{closed}")
 
     def _new_resources(self) -> Resources:
-        resources = Resources()
+        resources = Resources(self._options.devices)
         resources.functions = FunctionRuns(self._options_for_graph, resources)
         return resources
 
@@ -227,11 +228,13 @@ class BaseSession:
         return plan
 
     def _prepare(self, wanted: FetchPlan, feeds: tuple[Tensor, ...]) -> Variants:
-        options = self._options_for_graph()
+        options = replace(self._options_for_graph(), placement=self._placement)
         watch = watch_step(wanted.tensors, wanted.targets, feeds, options)
         if watch is not None:
             options = replace(options, watch=watch.passed, tell=watch.told)
         step = prepare(wanted.tensors, wanted.targets, feeds, options)
+        if self._placement is not None:
+            self._placement.pin(step)
         if self._asked.log_placement:
             tracing.log_placement(step)
         expected = self._expected.get(_signature(wanted, feeds), ())
@@ -241,7 +244,7 @@ class BaseSession:
         """Refuse a graph with an operation for which there is no device, whatever is run of it."""
         if self._placement is not None:
             with self._lock:
-                self._placement.check()
+                self._placement.extend()
 
     def _options_for_graph(self) -> Options:
         return configuration.options_for(self._options, self._graph)

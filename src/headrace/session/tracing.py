@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from headrace.devices.device import Device, local_devices
 from headrace.graph.dataflow import Dataflow, Node, origin_of
+from headrace.graph.definition import HOST
 from headrace.graph.operation import Operation
 from headrace.graph.program import Program
 
@@ -16,23 +16,19 @@ if TYPE_CHECKING:
     from headrace.core import proto
     from headrace.graph.graph import Graph
 
-__all__ = ["Device", "Recorder", "log_placement", "recorder"]
+__all__ = ["DeviceAttributes", "Recorder", "listed", "log_placement", "recorder"]
 
-_DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
+_TENSORFLOWS_CPU = 1 << 28  # the memory limit that TensorFlow states for every CPU
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A device that a session can use."""
+class DeviceAttributes:
+    """What `Session.list_devices` says about a device."""
 
     name: str
     device_type: str
-    memory_limit_bytes: int = 1 << 28  # what TensorFlow says of every CPU
-
-    @property
-    def incarnation(self) -> int:
-        """A number that the device of another process hasn't."""
-        return _incarnation(self.name)
+    memory_limit_bytes: int
+    incarnation: int
 
     def __repr__(self) -> str:
         return (
@@ -41,9 +37,14 @@ class Device:
         )
 
 
-@cache
-def _incarnation(name: str) -> int:
-    return secrets.randbits(63)
+def listed(device: Device) -> DeviceAttributes:
+    """What is said about a device of a session."""
+    limit = _TENSORFLOWS_CPU if device.type == HOST else device.allocator.limit
+    return DeviceAttributes(device.name, device.type, limit, device.incarnation)
+
+
+def _device_of(op: Operation | Node) -> str:
+    return op.device if isinstance(op, Node) and op.device else local_devices()[0].name
 
 
 def log_placement(step: Dataflow) -> None:
@@ -108,7 +109,7 @@ class Recorder:
         number = {id(op): i for i, (op, *_) in enumerate(self._events)}
         for i, (op, start, end, outputs) in enumerate(self._events):
             node = graph.node.add()
-            node.name, node.device, node.id = op.name, _DEVICE, i
+            node.name, node.device, node.id = op.name, _device_of(op), i
             node.compute_cost = node.compute_time = int((end - start) * 1e6)
             for t in op._inputs:
                 if id(t.op) in number:
@@ -123,10 +124,13 @@ class Recorder:
                     output.shape.dim.add().size = size
 
     def _write_times(self) -> None:
-        stats = self._metadata.step_stats.dev_stats.add()
-        stats.device = _DEVICE
+        by_device: dict[str, Any] = {}
         for op, start, end, outputs in self._events:
-            node = stats.node_stats.add()
+            device = _device_of(op)
+            if device not in by_device:
+                by_device[device] = self._metadata.step_stats.dev_stats.add()
+                by_device[device].device = device
+            node = by_device[device].node_stats.add()
             node.node_name = op.name
             node.all_start_micros = int(start * 1e6)
             node.op_end_rel_micros = int((end - start) * 1e6)

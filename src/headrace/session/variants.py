@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ class Variants:
         """The executable for any values."""
         if self._as_is is None:
             program = finish_as_is(self._step, self._options)
-            guard = guarded if self._options.check_numerics else None
+            guard = partial(guarded, self._resources) if self._options.check_numerics else None
             self._as_is = Executable(program, self._resources, guard=guard)
         return self._as_is
 

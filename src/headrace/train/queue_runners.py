@@ -16,14 +16,12 @@ from typing import Any
 from headrace.core import errors, proto
 from headrace.core.export import export
 from headrace.core.locks import Lock
-from headrace.devices.queues import Queue
 from headrace.graph import default
 from headrace.graph.default import get_default_graph
 from headrace.graph.keys import GraphKeys
 from headrace.graph.operation import Operation
 from headrace.graph.proto_functions import register_proto_function
 from headrace.ops.queue_classes import QueueBase
-from headrace.ops.shared_state import state_behind
 from headrace.session.resuming import gate
 from headrace.session.session import BaseSession
 from headrace.train.coordinator import Coordinator
@@ -197,7 +195,7 @@ class QueueRunner:
     def _blame(self, sess: BaseSession, error: BaseException) -> None:
         """Let the queue tell whoever reads from it why no more elements come: the first reason."""
         try:
-            state = state_behind(sess.run(self._queue.queue_ref), Queue)
+            state = sess._resources.find(sess.run(self._queue.queue_ref))
         except Exception as lost:  # the session was closed: there are no readers
             _log.debug("Ignored exception: %s", lost)
         else:

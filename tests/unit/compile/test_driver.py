@@ -13,7 +13,7 @@ from headrace.compile.foreign import Bound
 from headrace.compile.plan import Buffer, Call, Plan
 from headrace.compile.segments import segments
 from headrace.core import errors
-from headrace.devices.cancellation import Cancellation, active
+from headrace.devices.step_context import StepContext, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected, long_plan
 
 FACTORS = (2.0, 0.5, 3.0, 1.5, 0.25)
@@ -274,7 +274,7 @@ def test_large_idle_instances_are_dropped():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     cluster = NativeCluster(long_plan(2000), threads)
-    stop = Cancellation()
+    stop = StepContext()
     late = errors.DeadlineExceededError(None, None, "late")
     threading.Timer(0.2, stop.cancel, [late]).start()
     with active(stop), pytest.raises(errors.DeadlineExceededError):
@@ -282,7 +282,7 @@ def test_a_cancelled_step_stops_and_the_cluster_lives(threads):
     instance = cluster._idle[0]
     assert 0 <= instance.words[words.Header.STOP] < 2000  # 0 if the machine was busy
     short = NativeCluster(long_plan(1, 10), threads)
-    with active(Cancellation()):
+    with active(StepContext()):
         short.run([], [np.zeros(1, np.float32)], [])
     with active(stop), pytest.raises(errors.DeadlineExceededError):
         short.run([], [np.zeros(1, np.float32)], [])

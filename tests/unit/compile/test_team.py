@@ -16,7 +16,7 @@ from headrace.compile.phases import Phase, Row, phases_of
 from headrace.compile.plan import Buffer, Call, Jump, Plan
 from headrace.compile.words import How
 from headrace.core import errors
-from headrace.devices.cancellation import Cancellation, active
+from headrace.devices.step_context import StepContext, active
 from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expected
 from tests.unit.compile.targets import NEON
 
@@ -161,7 +161,7 @@ def test_a_fault_ends_a_loop():
 def test_a_loop_that_never_ends_can_be_cancelled(threads):
     cluster = NativeCluster(loop_plan(500), threads)
     for delay in (0.0, 0.001, 0.01, 0.1):
-        stop = Cancellation()
+        stop = StepContext()
         error = errors.DeadlineExceededError(None, None, "late")
         timer = threading.Timer(delay, stop.cancel, [error])
         timer.start()

@@ -4,10 +4,11 @@ import pytest
 
 import headrace as tf
 from headrace.core.errors import InvalidArgumentError
+from headrace.devices.device import find_device, local_devices
 from headrace.optimize.prune import prune
-from headrace.place.constraints import GraphPlacement, place
+from headrace.place.constraints import Placement, place
 
-CPUS = [f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(3)]
+CPUS = local_devices({"CPU": 3})
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def graph():
 
 def placed(*ops, soft=False):
     nodes = place(prune([], list(ops), []), CPUS, soft).nodes
-    return {node.name: CPUS.index(node.device) for node in nodes}
+    return {node.name: CPUS.index(find_device(node.device)) for node in nodes}
 
 
 def on(device, name):
@@ -73,36 +74,36 @@ def test_requests_that_can_not_be_met(graph):
 
 def test_a_graph_is_checked_as_it_grows():
     with tf.Graph().as_default() as graph:
-        placement = GraphPlacement(graph, CPUS[:1])
+        placement = Placement(graph, CPUS[:1])
         with tf.device("/cpu:0"):
             variable = tf.Variable(1.0, use_resource=False)
-        placement.check()
+        placement.extend()
         with tf.device("/cpu:1"):
             bad = tf.no_op("bad")
         for _ in range(2):
             with pytest.raises(InvalidArgumentError, match="for operation bad"):
-                placement.check()
+                placement.extend()
         bad._set_device("")
-        placement.check()
+        placement.extend()
         update = variable.assign(2.0)
         update.op._set_device("/cpu:0")
-        placement.check()
+        placement.extend()
         other = tf.no_op("other")
         other._set_attr("_class", ["loc:@bad"])
         bad._set_device("/cpu:3")
         with pytest.raises(InvalidArgumentError, match="for operation bad"):
-            placement.check()
+            placement.extend()
 
 
 def test_groups_are_joined_as_a_graph_grows():
     with tf.Graph().as_default() as graph:
-        placement = GraphPlacement(graph, CPUS)
+        placement = Placement(graph, CPUS)
         with tf.device("/cpu:0"):
             first = tf.no_op("first")
         with tf.device("/cpu:1"):
             second = tf.no_op("second")
-        placement.check()
+        placement.extend()
         with graph.colocate_with(first), graph.colocate_with(second):
             tf.no_op("both")
         with pytest.raises(InvalidArgumentError, match="Cannot colocate"):
-            placement.check()
+            placement.extend()

@@ -1,0 +1,27 @@
+"""oneDNN as an entry of an op's kernel table. In: a function that calls `devices.onednn`. Out: a
+Kernel that declines what oneDNN does not do, and stands aside where the library is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from headrace.devices import onednn
+from headrace.graph.definition import Kernel
+
+__all__ = ["onednn_kernel"]
+
+
+def onednn_kernel(function: Callable[..., Any]) -> Kernel:
+    """The kernel that calls `function`, which may raise `onednn.Unsupported`."""
+
+    @wraps(function)
+    def run(*inputs: Any, **attributes: Any) -> Any:
+        try:
+            return function(*inputs, **attributes)
+        except onednn.Unsupported:
+            return NotImplemented
+
+    return Kernel(run, onednn.available)
