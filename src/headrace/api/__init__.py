@@ -279,6 +279,10 @@ if TYPE_CHECKING:
         MONOLITHIC_BUILD as MONOLITHIC_BUILD,
         VERSION as VERSION,
     )
+    from headrace.devices.device import (
+        Device as Device,
+        register_device as register_device,
+    )
     from headrace.eager.python_functions import (
         py_function as py_function,
     )
@@ -578,6 +582,10 @@ if TYPE_CHECKING:
         reduce_prod as reduce_prod,
         reduce_sum as reduce_sum,
     )
+    from headrace.ops.registration import (
+        register_kernel as register_kernel,
+        register_op as register_op,
+    )
     from headrace.ops.segments import (
         unsorted_segment_mean as unsorted_segment_mean,
         unsorted_segment_sqrt_n as unsorted_segment_sqrt_n,
@@ -813,6 +821,7 @@ __all__ = [
     "ConfigProto",
     "CriticalSection",
     "DType",
+    "Device",
     "DeviceSpec",
     "Dimension",
     "Event",
@@ -1220,6 +1229,9 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "regex_replace",
+    "register_device",
+    "register_kernel",
+    "register_op",
     "register_tensor_conversion_function",
     "repeat",
     "report_uninitialized_variables",
@@ -1408,6 +1420,7 @@ _HOMES = {
     "ConfigProto": "headrace.core.proto:ConfigProto",
     "CriticalSection": "headrace.ops.critical_section:CriticalSection",
     "DType": "headrace.core.dtypes:DType",
+    "Device": "headrace.devices.device:Device",
     "DeviceSpec": "headrace.core.device:DeviceSpec",
     "Dimension": "headrace.core.shapes:Dimension",
     "Event": "headrace.core.proto:Event",
@@ -1815,6 +1828,9 @@ _HOMES = {
     "reduce_prod": "headrace.ops.reductions:reduce_prod",
     "reduce_sum": "headrace.ops.reductions:reduce_sum",
     "regex_replace": "headrace.ops.strings:regex_replace",
+    "register_device": "headrace.devices.device:register_device",
+    "register_kernel": "headrace.ops.registration:register_kernel",
+    "register_op": "headrace.ops.registration:register_op",
     "register_tensor_conversion_function": "headrace.ops.convert:register_tensor_conversion_function",
     "repeat": "headrace.ops.partitioning:repeat",
     "report_uninitialized_variables": "headrace.variables.collections:report_uninitialized_variables",

@@ -20,6 +20,7 @@ from headrace.compile.region import (
     limits_of,
     operands_of,
 )
+from headrace.devices.device import find_device
 from headrace.devices.room import fits
 from headrace.graph.anchors import Advance, Divisor
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
@@ -66,6 +67,10 @@ def why_not(
     rule = node.definition.lower
     if rule is None:
         return _without_rule(node.definition)
+    if node.definition.is_overridden:
+        return "a kernel was registered for it"
+    if node.device and find_device(node.device).compiler is None:
+        return f"{node.device} has no compiler"
     if node.constant is not None:
         return "a constant"
     for v in (*node.inputs, *node.outputs):

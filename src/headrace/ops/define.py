@@ -29,7 +29,7 @@ from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING, Argument, Attribute, Schema
 from headrace.ops.convert import convert_to_tensor, graph_of
 
-__all__ = ["apply", "b", "build", "composed", "define", "expect"]
+__all__ = ["apply", "b", "build", "builder_of", "composed", "define", "expect"]
 
 
 _HOMES: dict[str, str] = {}
@@ -126,12 +126,13 @@ def define(
             home=function.__module__,
         )
         register(definition)
-        return composed(_builder(definition, function))
+        return composed(builder_of(definition, function))
 
     return decorate
 
 
-def _builder(definition: Definition, function: Callable[..., Any]) -> Callable[..., Any]:
+def builder_of(definition: Definition, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that adds an operation of this definition, called as `function` would be."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     defaults = function.__defaults__ or ()

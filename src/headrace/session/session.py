@@ -22,6 +22,7 @@ from headrace.devices.resources import Resources, reset_containers
 from headrace.graph import default
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
+from headrace.ops.registration import load_plugins
 from headrace.pipeline import Options, prepare
 from headrace.place.constraints import Placement
 from headrace.runtime import Executable, ShapesChanged, Step
@@ -78,6 +79,7 @@ class BaseSession:
 
     def __init__(self, target: str = "", graph: Graph | None = None, config: Any = None) -> None:
         _check_target(target)
+        load_plugins()
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a tf.Graph, but got {type(graph)}")
         self._graph = graph if graph is not None else default.get_default_graph()
@@ -405,6 +407,7 @@ class BaseSession:
         `config` says how to reach other targets than this process, and those are refused.
         """
         _check_target(target)
+        load_plugins()
         if isinstance(containers, str):
             raise TypeError("containers must be a list of names")
         reset_containers(containers)

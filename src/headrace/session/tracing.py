@@ -124,13 +124,11 @@ class Recorder:
                     output.shape.dim.add().size = size
 
     def _write_times(self) -> None:
-        by_device: dict[str, Any] = {}
+        first = local_devices()[0].name
+        devices = dict.fromkeys([first, *(_device_of(op) for op, *_ in self._events)])
+        by_device = {d: self._metadata.step_stats.dev_stats.add(device=d) for d in devices}
         for op, start, end, outputs in self._events:
-            device = _device_of(op)
-            if device not in by_device:
-                by_device[device] = self._metadata.step_stats.dev_stats.add()
-                by_device[device].device = device
-            node = by_device[device].node_stats.add()
+            node = by_device[_device_of(op)].node_stats.add()
             node.node_name = op.name
             node.all_start_micros = int(start * 1e6)
             node.op_end_rel_micros = int((end - start) * 1e6)
