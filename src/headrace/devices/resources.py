@@ -27,7 +27,7 @@ from headrace.devices.blocks import private_copy
 from headrace.devices.device import Device, known_devices, local_devices
 from headrace.devices.gate import Gate
 from headrace.devices.resumable import Resumable
-from headrace.devices.step_context import STEP_CONTAINER, StepContext, active, current
+from headrace.devices.step_context import StepContext, active, current
 
 __all__ = [
     "ON_DEVICE",
@@ -44,6 +44,7 @@ Resource = TypeVar("Resource")
 Running = TypeVar("Running")
 
 OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
+_PRIVATE = "_"  # begins the names of containers that a session has for itself
 ON_DEVICE = "@"  # between a name and its device, where that isn't the session's default
 
 _count, _Array = sys.getrefcount, np.ndarray  # asked for at every step
@@ -201,7 +202,8 @@ class Resources:
     """The state that a session sees on its devices: its own containers, and the named containers
     of the devices.
 
-    Its own are, on each device, the default container ("") and one for each step that runs.
+    Its own are, on each device, the default container ("") and those whose names begin with "_":
+    one for each step that runs.
     devices: those of the session, the default one first. functions: `functions.call(function,
     args)` is how a kernel calls a function of the graph.
     """
@@ -244,7 +246,7 @@ class Resources:
             step.cancel(error)
 
     def _container(self, device: str, name: str) -> dict[str, Any]:
-        if not name or name.startswith(STEP_CONTAINER):
+        if not name or name.startswith(_PRIVATE):
             return self._own.setdefault((device, name), {})
         return self.device(device).containers[name]
 
@@ -316,12 +318,12 @@ class Resources:
             try:
                 yield step
             finally:
-                self.drop(step)
+                self.drop(step.container)
 
-    def drop(self, step: StepContext) -> None:
-        """Forget what a step that is over kept for itself."""
+    def drop(self, container: str) -> None:
+        """Forget what is in a container of the session's own, such as that of a step."""
         for device in self._devices:
-            self._own.pop((device, step.container), None)
+            self._own.pop((device, container), None)
 
     def _default_state(self) -> list[tuple[str, Any]]:
         """What the session's default containers hold, each with the name it is saved by."""

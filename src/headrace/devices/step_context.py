@@ -17,9 +17,7 @@ from typing import Any
 from headrace.devices.cancellation import Cancellation
 from headrace.devices.rendezvous import Rendezvous
 
-__all__ = ["STEP_CONTAINER", "StepContext", "active", "current"]
-
-STEP_CONTAINER = "_step_"
+__all__ = ["StepContext", "active", "current"]
 
 _numbers = itertools.count(1)
 
@@ -27,10 +25,10 @@ _numbers = itertools.count(1)
 class StepContext:
     """One step.
 
-    resources: the state of the session that runs it, and where what lives as long as the step is
-    kept, in `container`. deadline: when it must be over, on the clock of time.monotonic. observe:
-    is told of each kernel that has run, if the step is traced. frame, iteration: which loop and
-    which of its iterations the kernel runs in, where the step is run by counting.
+    resources: the state of the session that runs it. container: the name of the container there of
+    what lives as long as the step. deadline: when it must be over, on the clock of time.monotonic.
+    observe: is told of each kernel that has run, if the step is traced. frame, iteration: which
+    loop and which of its iterations the kernel runs in, where the step is run by counting.
     """
 
     def __init__(
@@ -41,17 +39,13 @@ class StepContext:
         observe: Callable[..., None] | None = None,
     ) -> None:
         self.id = next(_numbers)
+        self.container = f"_step_{self.id}"
         self.resources = resources
         self.cancellation = cancellation or Cancellation()
         self.deadline = deadline
         self.observe = observe
         self.frame = ""
         self.iteration = 0
-
-    @property
-    def container(self) -> str:
-        """The name of the container of what lives as long as the step."""
-        return f"{STEP_CONTAINER}{self.id}"
 
     @cached_property
     def rendezvous(self) -> Rendezvous:

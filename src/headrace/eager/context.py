@@ -15,12 +15,14 @@ from functools import cached_property
 from typing import Any
 
 from headrace.core.locks import Lock
-from headrace.devices.resources import Resources
+from headrace.devices.resources import ResourceHandle, Resources
 from headrace.pipeline import Options
 from headrace.runtime.kernels import NodeContext
 from headrace.session.function_runs import FunctionRuns
 
-__all__ = ["CONTEXT", "EagerNodeContext"]
+__all__ = ["CONTEXT", "EAGER", "EagerNodeContext", "EagerResources"]
+
+EAGER = "_eager_"  # begins the names of the containers of eager graphs
 
 _LARGEST_SEED = 2**31 - 1
 _MOST_GENERATORS = 4096  # with a seed for all, each operation has a generator that no other shares
@@ -62,19 +64,46 @@ class Context:
             return self._generators[key]
 
     @cached_property
-    def functions(self) -> FunctionRuns:
-        """Runs functions of graphs for eager operations; prepared once, like a session's."""
-        self._resources = Resources()
-        return FunctionRuns(Options, self._resources)
+    def resources(self) -> Resources:
+        """The state of eager operations, and what runs the functions that they call; these are
+        prepared once, like a session's.
+        """
+        resources = Resources()
+        resources.functions = FunctionRuns(Options, resources)
+        return resources
 
 
 CONTEXT = Context()
+
+
+class EagerResources(Resources):
+    """The state that the operations of one eager graph see: what eager operations of the process
+    keep, and what the session does that runs them, if one does.
+    """
+
+    def __init__(self, session: Resources | None) -> None:
+        super().__init__(functions=CONTEXT.resources.functions)
+        self._session = session
+
+    def _container(self, device: str, name: str) -> dict[str, Any]:
+        owner = CONTEXT.resources if name.startswith(EAGER) else self._session
+        return super()._container(device, name) if owner is None else owner._container(device, name)
 
 
 class EagerNodeContext(NodeContext):
     """What the kernels of eager operations get."""
 
     __slots__ = ()
+
+    def handle(self, container: str, name: str, kind: type) -> ResourceHandle:
+        return super().handle(container or self._container, name, kind)
+
+    def find_or_make(self, container: str, name: str, kind: type, make: Callable[[], Any]) -> Any:
+        return super().find_or_make(container or self._container, name, kind, make)
+
+    @property
+    def _container(self) -> str:
+        return self.op.graph.container
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """State that all operations of this type and these attributes share."""

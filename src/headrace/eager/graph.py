@@ -12,7 +12,9 @@ resources, and its handles keep it alive.
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,9 +23,9 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.errors import UnimplementedError
 from headrace.devices.pending import Pending
-from headrace.devices.resources import Resources, VariableState
+from headrace.devices.resources import VariableState
 from headrace.devices.step_context import StepContext, active, current
-from headrace.eager.context import CONTEXT, EagerNodeContext
+from headrace.eager.context import CONTEXT, EAGER, EagerNodeContext, EagerResources
 from headrace.eager.tensor import EagerTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.graph import Graph
@@ -33,6 +35,7 @@ from headrace.runtime.kernels import bind, failure
 
 __all__ = ["EagerGraph"]
 
+_numbers = itertools.count()
 _SECONDS_BETWEEN_LOOKS = 0.1  # at the cancellation of the step, while an operation waits
 
 
@@ -69,7 +72,11 @@ class EagerGraph(Graph):
 
     def __init__(self) -> None:
         super().__init__()
-        self.resources = Resources(functions=CONTEXT.functions)
+        step = current()
+        self.resources = EagerResources(None if step is None else step.resources)
+        # What operations keep is in a container that lives as long as this graph.
+        self.container = f"{EAGER}{next(_numbers)}"
+        weakref.finalize(self, CONTEXT.resources.drop, self.container).atexit = False
         self._captured: dict[Tensor, EagerTensor] = {}
 
     @property
@@ -154,10 +161,10 @@ class EagerGraph(Graph):
 
     def _step(self, outer: StepContext | None) -> StepContext:
         """What runs for an operation: a step of its own, which the one outside can cancel. What it
-        keeps for itself lives as long as the graph's operations.
+        keeps for itself lives as long as the graph.
         """
         step = StepContext(self.resources, None if outer is None else outer.cancellation)
-        step.id = 0
+        step.container = self.container
         return step
 
     def forget(self) -> None:
@@ -171,7 +178,6 @@ class EagerGraph(Graph):
             op._inputs = []
             op._outputs = []
             op._control_inputs = []
-        self.resources.drop(self._step(None))
         self._operations.clear()
         self._by_name.clear()
         self._collections.clear()

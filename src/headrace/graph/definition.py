@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
-from headrace.devices.step_context import current
 from headrace.graph.flow import Flow
 from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
@@ -287,15 +286,15 @@ def bind_kernel(
         given = {k: special[k] if k in special else attrs[k] for k in wanted if k != "step"}
         kernel = partial(kernel, **given)
         if "step" in wanted:
-            kernel = _in_step(kernel)
+            kernel = _in_step(kernel, context)
     schema = definition.schema
     if schema.has_list_inputs:
         return _grouped(kernel, schema, attrs)
     return kernel
 
 
-def _in_step(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *inputs: kernel(*inputs, step=current())
+def _in_step(kernel: Callable[..., Any], context: Any) -> Callable[..., Any]:
+    return lambda *inputs: kernel(*inputs, step=context.step)
 
 
 def asks_for_step(op: Operation | Node) -> bool:

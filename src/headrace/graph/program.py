@@ -34,7 +34,8 @@ def _loops(op: Node) -> bool:
 def _asks(instruction: Instruction) -> bool:
     op = instruction.op
     parts = (v for v in op._attrs.values() if isinstance(v, Program))
-    return asks_for_step(op) or any(part.asks_for_step for part in parts)
+    asks = op.definition.calls_python or asks_for_step(op)  # a function may run eager operations
+    return asks or any(part.asks_for_step for part in parts)
 
 
 def _is_dynamic(definition: Definition) -> bool:

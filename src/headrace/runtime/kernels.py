@@ -33,6 +33,7 @@ from headrace.devices.resources import (
     VariableState,
     removals,
 )
+from headrace.devices.step_context import StepContext, current
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import HOST, Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
@@ -73,6 +74,11 @@ class NodeContext:
     @property
     def attrs(self) -> dict[str, Any]:
         return self.op._attrs
+
+    @property
+    def step(self) -> StepContext | None:
+        """The step that runs in this thread."""
+        return current()
 
     def bound(self, part: Program) -> Callable[[list[Any]], list[Any]]:
         """The function that runs a part of a structured operation."""

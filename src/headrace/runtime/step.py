@@ -108,7 +108,7 @@ class Step:
         self._is_part = outer is not None and outer.resources is resources  # of that step
         self._context = StepContext(resources, None, deadline, observe)
         if self._is_part:
-            self._context.id = outer.id
+            self._context.id, self._context.container = outer.id, outer.container
         self._deadline = deadline
         self._observe = observe
         self._fed: dict[int, Any] = {}
@@ -176,7 +176,7 @@ class Step:
     def end(self) -> None:
         """Forget what lived as long as the step."""
         if not self._is_part:
-            self._context.resources.drop(self._context)
+            self._context.resources.drop(self._context.container)
 
     def run_all(self) -> None:
         """Run every instruction."""
