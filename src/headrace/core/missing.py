@@ -2,7 +2,7 @@
 
 `tensorflow_names.txt` has TensorFlow's public names (scripts/record_names writes it). It is read
 when a name is asked for that isn't here, not before. `AREAS` says what to use instead, here and in
-the README, whose list scripts/generate_reference writes.
+docs/coverage.md, whose list scripts/generate_reference writes.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ AREAS = (
     ),
     Area("other ops", r"raw_ops\b", "docs/ops.md lists the ops that are here"),
 )
-_OTHERS = Area("others", "", "the README lists all that is missing")
+_OTHERS = Area("others", "", "docs/coverage.md lists all that is missing")
 
 
 @cache
