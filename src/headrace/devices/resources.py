@@ -246,8 +246,9 @@ class Resources:
             step.cancel(error)
 
     def _container(self, device: str, name: str) -> dict[str, Any]:
-        if not name or name.startswith(_PRIVATE):
-            return self._own.setdefault((device, name), {})
+        if not name or name[0] == _PRIVATE:
+            found = self._own.get((device, name))
+            return self._own.setdefault((device, name), {}) if found is None else found
         return self.device(device).containers[name]
 
     def get_or_create(
@@ -285,6 +286,9 @@ class Resources:
         """Return the state that a handle leads to; NotFoundError if it isn't there,
         InvalidArgumentError if it's of another kind.
         """
+        found = self._container(handle.device, handle.container).get(handle.name)
+        if type(found) is handle.kind:
+            return found
         return self.lookup(handle.device, handle.container, handle.name, handle.kind)
 
     def variables(self) -> list[VariableState]:
@@ -295,9 +299,9 @@ class Resources:
     def has(self, device: str, container: str, name: str) -> bool:
         return name in self._container(device, container)
 
-    def holds(self, handle: ResourceHandle) -> bool:
-        """Whether there is anything where a handle leads to."""
-        return self.has(handle.device, handle.container, handle.name)
+    def peek(self, handle: ResourceHandle) -> Any:
+        """What is where a handle leads to, of whatever kind; None if nothing is."""
+        return self._container(handle.device, handle.container).get(handle.name)
 
     def delete(self, device: str, container: str, name: str) -> bool:
         """Remove a resource; False if it wasn't there."""

@@ -139,7 +139,8 @@ def var_handle_op(dtype, shape, container="", shared_name="", name=None):
 
 
 def _is_initialized(handle, *, ctx):
-    return np.bool_(ctx.resources.holds(handle) and ctx.find(handle).value is not None)
+    found = ctx.resources.peek(handle)
+    return np.bool_(found is not None and found.value is not None)
 
 
 @define(

@@ -56,10 +56,11 @@ def keep_in_step(ctx: Any, step: StepContext, name: str, state: Any) -> Resource
 def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel whose first input is a handle, made of one on the state behind it."""
     wanted = keywords_of(kernel)
+    passes = "ctx" in wanted
 
     @wraps(kernel)
     def run(handle: Any, *inputs: Any, ctx: Any, **given: Any) -> Any:
-        if "ctx" in wanted:
+        if passes:
             given["ctx"] = ctx
         return kernel(state_behind(ctx, handle, kind), *inputs, **given)
 

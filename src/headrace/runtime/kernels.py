@@ -56,13 +56,14 @@ class NodeContext:
     there.
     """
 
-    __slots__ = ("_bound", "_make", "device", "op", "resources")
+    __slots__ = ("_bound", "_handle", "_make", "device", "op", "resources")
 
     def __init__(self, op: Operation | Node, resources: Resources, make: Any = None) -> None:
         self.op = op
         self.resources = resources
         self.device = resources.device(op.device)
         self._make = make
+        self._handle: ResourceHandle | None = None  # the last one: most operations have one only
         self._bound: dict[int, Callable[[list[Any]], list[Any]]] = {}
 
     @property
@@ -97,7 +98,10 @@ class NodeContext:
 
     def handle(self, container: str, name: str, kind: type) -> ResourceHandle:
         """The handle of a piece of state on this device."""
-        return ResourceHandle(self.device.name, container, name, kind)
+        found = self._handle
+        if found is None or (found.container, found.name, found.kind) != (container, name, kind):
+            found = self._handle = ResourceHandle(self.device.name, container, name, kind)
+        return found
 
     def find(self, handle: ResourceHandle) -> Any:
         """The state that a handle leads to; NotFoundError if it isn't there."""
@@ -190,8 +194,7 @@ def _variable_or_none(found: Any) -> VariableState | None:
 
 
 def _state_behind(resources: Resources, handle: ResourceHandle) -> VariableState | None:
-    found = handle.kind is VariableState and resources.holds(handle)
-    return resources.find(handle) if found else None
+    return _variable_or_none(resources.peek(handle))
 
 
 def _checking(node: Node, run: Callable[..., Any]) -> Callable[..., Any]:

@@ -88,9 +88,8 @@ def _held(resources: Resources, source: VariableState | ResourceHandle) -> Any:
     """What a variable holds; nothing before it's initialised, or if it is no variable."""
     if isinstance(source, VariableState):
         return source.value
-    if source.kind is not VariableState or not resources.holds(source):
-        return None
-    return resources.find(source).value
+    found = resources.peek(source)
+    return found.value if isinstance(found, VariableState) else None
 
 
 def _complaint(
