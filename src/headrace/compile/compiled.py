@@ -32,6 +32,7 @@ from headrace.core.dtypes import as_dtype, resource
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
+from headrace.devices.device import find_device
 from headrace.devices.openmp import thread_count
 from headrace.devices.resources import ResourceHandle, VariableState, in_order
 from headrace.devices.target import Target, host
@@ -84,7 +85,9 @@ class Compiled:
         self.plan = plan
         self._region = region
         limits = [(region.inputs.index(v), n) for v, n in region.limits if v in region.inputs]
-        self._cluster = NativeCluster(plan, limits=limits)
+        device = region.nodes[0].device
+        where = find_device(device) if device else None
+        self._cluster = NativeCluster(plan, limits=limits, device=where)
         self.has_loops = plan.has_loops
         self._inputs = [_expected(v) for v in region.inputs]
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]

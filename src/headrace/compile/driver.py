@@ -22,7 +22,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -40,8 +40,8 @@ from headrace.compile.words import FIRST_ARRAY, Header, PhaseWord, RowWord, Team
 from headrace.core import dtypes, errors
 from headrace.core.locks import RLock
 from headrace.devices import openmp
-from headrace.devices.blocks import block
 from headrace.devices.buffers import ALIGNMENT, address, empty_aligned
+from headrace.devices.device import Device, local_devices
 from headrace.devices.step_context import current
 from headrace.devices.target import host
 
@@ -67,13 +67,19 @@ class NativeCluster:
     """A plan, loaded."""
 
     def __init__(
-        self, plan: Plan, threads: int | None = None, limits: Sequence[tuple[int, int]] = ()
+        self,
+        plan: Plan,
+        threads: int | None = None,
+        limits: Sequence[tuple[int, int]] = (),
+        device: Device | None = None,
     ) -> None:
         """Load a plan; compile those of its kernels that were never compiled.
 
         threads: the size of its team; as many as OpenMP has if None
         limits: (input, limit): inputs that hold indices, all of which must be in [0, limit)
+        device: whose memory it works in; the first CPU's if None
         """
+        self.allocator = (device or local_devices()[0]).allocator
         self.plan = plan
         self.threads = 1 if openmp.library() is None else threads or openmp.thread_count()
         self._functions = _functions(plan.calls)
@@ -262,6 +268,7 @@ class _Instance:
     def __init__(self, cluster: NativeCluster) -> None:
         plan, threads = cluster.plan, cluster.threads
         scratch_offsets, scratch_size = _scratch(plan.calls, threads)
+        block = cluster.allocator.block
         self._memory = block(max(plan.arena, 1)), block(max(scratch_size, 1))
         arena, scratch = map(address, self._memory)
         counts = [getattr(c.kernel, "counters", 0) for c in plan.calls]
@@ -273,7 +280,7 @@ class _Instance:
         ]
         fixed = {i: arena + b.offset for i, b in enumerate(plan.buffers) if b.kind == "arena"}
         fixed |= {i: address(value) for i, value in cluster._constants.items()}
-        self.lists = {i: _list(plan.buffers[i], rows) for i, rows in cluster.rows.items()}
+        self.lists = {i: _list(plan.buffers[i], rows, block) for i, rows in cluster.rows.items()}
         fixed |= {i: address(words) for i, words in self.lists.items()}
 
         # One argument table per call, end to end: buffers (0 for the caller's), scratch, counters.
@@ -387,7 +394,7 @@ def _starts(rows: Sequence[Row], phases: Sequence[Phase], calls: int) -> dict[in
     return {**found, calls: len(phases)}
 
 
-def _list(buffer: Buffer, rows: int) -> np.ndarray:
+def _list(buffer: Buffer, rows: int, block: Callable[[int], np.ndarray]) -> np.ndarray:
     """Memory for rows; the words of its header, which keep it alive."""
     words = block(HEADER + rows * buffer.size)[:HEADER].view(np.int64)
     words[:2] = rows, 0

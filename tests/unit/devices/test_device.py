@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
+from headrace.compile.native import available
 from headrace.core import errors
 from headrace.devices.device import Device, Link, find_device, local_devices
 from headrace.devices.resources import ResourceHandle
@@ -176,3 +177,16 @@ def test_a_kernel_can_ask_for_its_step():
         assert [iteration for _, _, iteration, _ in seen] == [0, 1, 2]
         assert {frame for _, frame, _, _ in seen} != {""}
     assert current() is None
+
+
+def test_compiled_steps_work_in_their_devices_memory(graph):
+    x = tf.placeholder(tf.float32, [512, 512])
+    with tf.device("/cpu:1"):
+        y = tf.matmul(tf.nn.relu(tf.matmul(x, x)), x)
+    config = tf.ConfigProto(device_count={"CPU": 2})
+    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
+    before = find_device(f"{CPU}1").allocator.statistics()
+    with tf.Session(config=config) as session:
+        session.run(y, {x: np.eye(512, dtype=np.float32)})
+        after = find_device(f"{CPU}1").allocator.statistics()
+    assert after.allocations > before.allocations or not available()
