@@ -1,9 +1,9 @@
 """Every op, one definition each, in family files.
 
-Importing the package makes tensors what they are to Python: how values become tensors, and what
-operators do. A family is imported when an op of it is first asked for, by its public name, by its
-type (`graph.definition.lookup`) or as a function of `b` (`ops.define`); where each op lives is in
-the generated `api._homes`.
+Importing the package registers how Python values convert to tensors and what tensors' operators do.
+A family is imported when one of its ops is first requested: by its public name, by its type
+(`graph.definition.lookup`) or as a function of `b` (`ops.define`). The generated `api._homes` says
+which module defines each op.
 """
 
 from headrace.ops import conversions as conversions

@@ -1,7 +1,7 @@
-"""The precision in which kernels add up. In: arrays. Out: the same, 16-bit floats as float32.
+"""The precision in which kernels accumulate. In: arrays. Out: the same, 16-bit floats as float32.
 
-Sums of half-precision products lose everything beyond a few thousand terms, so kernels compute on
-`widened` arrays and cast their result once, at the end.
+A sum in half precision loses accuracy after a few thousand terms, so kernels compute on `widened`
+arrays and cast their result once, at the end.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """`array` in the dtype to accumulate in: float32 for 16-bit floats, else itself."""
+    """Return `array` in the dtype to accumulate in: float32 for 16-bit floats, else its own."""
     return array.astype(np.float32) if array.dtype in _NARROW else array
 
 
 def require_float(what: str, *arrays: np.ndarray) -> None:
-    """Raise TypeError unless all arrays are of one floating-point dtype."""
+    """Raise TypeError unless all arrays have the same floating-point dtype."""
     dtypes = {array.dtype for array in arrays}
     if len(dtypes) != 1:
         names = ", ".join(array.dtype.name for array in arrays)
@@ -29,5 +29,5 @@ def require_float(what: str, *arrays: np.ndarray) -> None:
 
 
 def lowest(dtype: np.dtype) -> int | float:
-    """The lowest finite value of a numeric dtype."""
+    """Return the lowest finite value of a numeric dtype."""
     return np.iinfo(dtype).min if dtype.kind in "iu" else float(ml_dtypes.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""Conditional accumulators: the ops, and tf.ConditionalAccumulator and its sparse kin."""
+"""Conditional accumulators: the ops, and the dense and sparse accumulator classes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _SAMPLES = [Sample(dtype="float32", shape=[2])]
 
 
 def _handle_infer(c: Any) -> Any:
-    """The shape that TensorFlow gives these handles, from when they were two strings."""
+    """Return the shape that TensorFlow gives these handles: they were once pairs of strings."""
     return (2,)
 
 
@@ -139,7 +139,7 @@ def accumulator_apply_gradient(handle, local_step, gradient, name=None):
     **_OPTIONS,
 )
 def accumulator_take_gradient(handle, num_required, dtype, name=None):
-    """Return the sum or mean of the gradients, once there are `num_required`."""
+    """Return the sum or mean of the gradients; block until there are `num_required`."""
 
 
 @_define_both(
@@ -151,7 +151,7 @@ def accumulator_take_gradient(handle, num_required, dtype, name=None):
     **_OPTIONS,
 )
 def accumulator_set_global_step(handle, new_global_step, name=None):
-    """Say what step an accumulator is at."""
+    """Set the step that an accumulator is at."""
 
 
 @_define_both(
@@ -163,7 +163,7 @@ def accumulator_set_global_step(handle, new_global_step, name=None):
     **_OPTIONS,
 )
 def accumulator_num_accumulated(handle, name=None):
-    """Return how many gradients have come since some were taken."""
+    """Return the number of gradients accumulated since the last take."""
 
 
 @define(
@@ -221,7 +221,7 @@ def _take_sparse_kernel(accumulator, num_required):
     **_OPTIONS,
 )
 def sparse_accumulator_take_gradient(handle, num_required, dtype, name=None):
-    """Return the sums or means of rows, once there are `num_required` gradients."""
+    """Return the sums or means of rows; block until there are `num_required` gradients."""
 
 
 # -- For programs ----------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def sparse_accumulator_take_gradient(handle, num_required, dtype, name=None):
 
 @export("ConditionalAccumulatorBase")
 class ConditionalAccumulatorBase:
-    """Sums the gradients of several steps until enough have come."""
+    """Base class: accumulates the gradients of several steps until there are enough."""
 
     def __init__(self, dtype: Any, shape: Any, accumulator_ref: Tensor) -> None:
         self._dtype = as_dtype(dtype)
@@ -241,7 +241,7 @@ class ConditionalAccumulatorBase:
 
     @property
     def accumulator_ref(self) -> Tensor:
-        """The handle, as the ops take it."""
+        """The handle, in the form that the ops take."""
         return self._accumulator_ref
 
     @property
@@ -253,12 +253,12 @@ class ConditionalAccumulatorBase:
         return self._dtype
 
     def num_accumulated(self, name: str | None = None) -> Tensor:
-        """Return how many gradients have come since some were taken."""
+        """Return the number of gradients accumulated since the last take."""
         build = getattr(b, f"{self._prefix}accumulator_num_accumulated")
         return build(self._accumulator_ref, name=name or f"{self._name}_NumAccumulated")
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:
-        """Say what step it is; gradients of earlier ones are dropped."""
+        """Set the current step; gradients of earlier steps are dropped."""
         build = getattr(b, f"{self._prefix}accumulator_set_global_step")
         step = b.cast(convert_to_tensor(new_global_step), dtypes.int64)
         return build(self._accumulator_ref, step, name=name)
@@ -266,8 +266,9 @@ class ConditionalAccumulatorBase:
 
 @export("ConditionalAccumulator")
 class ConditionalAccumulator(ConditionalAccumulatorBase):
-    """An accumulator of gradients that are tensors.
+    """An accumulator of dense gradients.
 
+    dtype and shape: of every gradient. shared_name: accumulators of this name share their content.
     reduction_type: "MEAN" or "SUM".
     """
 
@@ -285,14 +286,14 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
         super().__init__(dtype, shape, handle)
 
     def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Operation:
-        """Add a gradient; it's dropped if `local_step` is before the accumulator's step."""
+        """Add a gradient; it is dropped if `local_step` is before the accumulator's step."""
         grad = convert_to_tensor(grad, self._dtype)
         grad.shape.assert_is_compatible_with(self._shape)
         step = b.cast(convert_to_tensor(local_step), dtypes.int64)
         return b.resource_accumulator_apply_gradient(self._accumulator_ref, step, grad, name=name)
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Tensor:
-        """Return the sum or mean, once there are `num_required`, and begin the next step."""
+        """Return the sum or mean once `num_required` gradients arrived, and begin the next step."""
         found = b.resource_accumulator_take_gradient(
             self._accumulator_ref, num_required, self._dtype, name=name
         )
@@ -302,8 +303,10 @@ class ConditionalAccumulator(ConditionalAccumulatorBase):
 
 @export("SparseConditionalAccumulator", "sparse.SparseConditionalAccumulator")
 class SparseConditionalAccumulator(ConditionalAccumulatorBase):
-    """An accumulator of gradients that are rows of a tensor; a row's mean is over those gradients
-    that had it.
+    """An accumulator of sparse gradients, given as rows of a tensor. The mean of a row is taken
+    over the gradients that contain it.
+
+    shared_name: accumulators of this name share their content. reduction_type: "MEAN" or "SUM".
     """
 
     def __init__(
@@ -322,7 +325,7 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
     def apply_indexed_slices_grad(
         self, grad: IndexedSlices, local_step: Any = 0, name: str | None = None
     ) -> Operation:
-        """Add a gradient, as `apply_grad` does."""
+        """Add a gradient given as IndexedSlices (see `apply_grad`)."""
         return self.apply_grad(grad.indices, grad.values, grad.dense_shape, local_step, name)
 
     def apply_grad(
@@ -333,8 +336,8 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         local_step: Any = 0,
         name: str | None = None,
     ) -> Operation:
-        """Add rows `grad_values` with numbers `grad_indices`; they are dropped if `local_step` is
-        before the accumulator's step.
+        """Add the rows `grad_values`, whose row numbers are `grad_indices`. They are dropped if
+        `local_step` is before the accumulator's step.
         """
         step = b.cast(convert_to_tensor(local_step), dtypes.int64)
         shape = b.constant([], dtypes.int64) if grad_shape is None else grad_shape
@@ -349,12 +352,12 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
         )
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Any:
-        """Return (indices, values, shape), once there are `num_required` gradients."""
+        """Return (indices, values, shape) once `num_required` gradients arrived."""
         return b.sparse_accumulator_take_gradient(
             self._accumulator_ref, num_required, self._dtype, name=name
         )
 
     def take_indexed_slices_grad(self, num_required: Any, name: str | None = None) -> IndexedSlices:
-        """Return what `take_grad` does as IndexedSlices."""
+        """Return the result of `take_grad` as IndexedSlices."""
         found = self.take_grad(num_required, name)
         return IndexedSlices(found.values, found.indices, found.shape)

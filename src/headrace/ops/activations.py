@@ -1,7 +1,7 @@
 """Activation functions, element by element.
 
-Gradient ops take the incoming gradient first, then what their forward op knows: its input
-(`features`) or, where that is cheaper, its output.
+Gradient ops take the incoming gradient first, then the forward op's input (`features`) or, where
+that is cheaper, its output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.ops.samples import r, unary
 __all__ = ["crelu", "elu", "leaky_relu", "relu", "relu6", "selu", "softplus", "softsign"]
 
 _SELU_SCALE = 1.0507009873554805
-_SELU_SCALE_ALPHA = 1.7580993408473768  # what selu tends to, negated, far on the left
+_SELU_SCALE_ALPHA = 1.7580993408473768  # minus the limit of selu at -infinity
 
 
 _SIGNATURE = "features: T -> activations: T"
@@ -44,7 +44,7 @@ def _pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
 
 
 def _not_broadcasting(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel that wants gradients and values of one shape."""
+    """Wrap a kernel that requires gradients and values of the same shape."""
 
     @wraps(kernel)
     def run(gradients: np.ndarray, values: np.ndarray, **attributes: Any) -> Any:
@@ -83,8 +83,8 @@ def _gradient_op(
 
 
 def _piecewise_constant_slope(name: str) -> Any:
-    """The gradient of `<name>(gradients, features)`, which is linear in the first input and does
-    not move with the second.
+    """Return the gradient of `<name>(gradients, features)`, which is linear in its first input and
+    piecewise constant in its second.
     """
 
     @counted(4)
@@ -95,7 +95,7 @@ def _piecewise_constant_slope(name: str) -> Any:
     return gradient
 
 
-# ---- relu and its kin --------------------------------------------------------------------------
+# ---- relu and its variants ---------------------------------------------------------------------
 
 
 @export("nn.relu")
@@ -200,13 +200,13 @@ def _leaky_relu(x: np.ndarray, *, alpha: float) -> np.ndarray:
     lower=Elementwise(_leaky_relu_lowered),
 )
 def leaky_relu_op(features, alpha=0.2, name=None):
-    """Return features, times alpha where they are negative."""
+    """Return features, multiplied by alpha where they are negative."""
 
 
 @composed
 @export("nn.leaky_relu")
 def leaky_relu(features: Any, alpha: Any = 0.2, name: str | None = None) -> Tensor:
-    """Return features, times alpha where they are negative; integers become float32."""
+    """Return features, multiplied by alpha where they are negative; integers become float32."""
     with name_scope(name, "LeakyRelu", [features, alpha]) as scope:
         features = convert_to_tensor(features, name="features")
         if features.dtype.is_integer:
@@ -238,7 +238,7 @@ def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     lower=_leaky_relu_grad_lowered,
 )
 def leaky_relu_grad(gradients, features, alpha=0.2, name=None):
-    """Return the gradients, times alpha where features are not positive."""
+    """Return the gradients, multiplied by alpha where features are not positive."""
 
 
 @composed
@@ -294,7 +294,7 @@ def _elu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 
 def _exponential_grad_gradient(name: str) -> Any:
-    """The gradient of elu_grad and selu_grad: left of 0 the slope grows as the output does."""
+    """The gradient of elu_grad and selu_grad: left of 0 the derivative changes with the output."""
 
     def gradient(b: Any, op: Any, grad: Any) -> Any:
         gradients, outputs = op.inputs
@@ -314,7 +314,7 @@ def _exponential_grad_gradient(name: str) -> Any:
     lower=lambda e, dy, y: e.select(y < 0, (y + 1) * dy, dy),
 )
 def elu_grad(gradients, outputs, name=None):
-    """Return the gradients times the slope of elu where it has the given outputs."""
+    """Return the gradients times the derivative of elu, computed from elu's outputs."""
 
 
 def _selu(x: np.ndarray) -> np.ndarray:
@@ -334,7 +334,7 @@ def _selu(x: np.ndarray) -> np.ndarray:
     lower=rounded_once(_selu_lowered),
 )
 def selu(features, name=None):
-    """Return the scaled exponential linear function, under which activations keep mean 0 and
+    """Return the scaled exponential linear function, which keeps activations near mean 0 and
     variance 1.
     """
 
@@ -356,7 +356,7 @@ def _selu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
     lower=rounded_once(_selu_grad_lowered),
 )
 def selu_grad(gradients, outputs, name=None):
-    """Return the gradients times the slope of selu where it has the given outputs."""
+    """Return the gradients times the derivative of selu, computed from selu's outputs."""
 
 
 # ---- softplus and softsign ---------------------------------------------------------------------
@@ -403,7 +403,7 @@ def _softplus_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     lower=rounded_once(lambda e, dy, x: dy / (e.exp(-x) + 1)),
 )
 def softplus_grad(gradients, features, name=None):
-    """Return the gradients times the slope of softplus at features."""
+    """Return the gradients times the derivative of softplus at features."""
 
 
 @export("nn.softsign", "math.softsign")
@@ -441,4 +441,4 @@ def _softsign_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
     lower=lambda e, dy, x: dy / e.square(e.abs(x) + 1),
 )
 def softsign_grad(gradients, features, name=None):
-    """Return the gradients times the slope of softsign at features."""
+    """Return the gradients times the derivative of softsign at features."""

@@ -1,4 +1,4 @@
-"""Max pooling that also tells where each maximum was, and its gradients to second order."""
+"""Max pooling that also returns the index of each maximum, and its gradients to second order."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _at_argmax_gradient(name: str) -> Any:
     return gradient
 
 
-_ARGMAX = np.array([2, 3, 8, 13]).reshape(1, 2, 2, 1)  # a place in each 2 x 2 tile of a 4 x 4 plane
+_ARGMAX = np.array([2, 3, 8, 13]).reshape(1, 2, 2, 1)  # one index per 2 x 2 tile of a 4 x 4 plane
 _AT_ARGMAX = f"{_WINDOW}; include_batch_in_index: bool = False; Targmax: {{index}}; T: {{reals}}"
 
 
@@ -109,7 +109,7 @@ def max_pool_grad_with_argmax(
     include_batch_in_index=False,
     name=None,
 ):
-    """Return zeros of input's shape with grad added at the places that argmax names."""
+    """Return zeros of input's shape with grad added at the indices in argmax."""
 
 
 @define(
@@ -131,4 +131,4 @@ def max_pool_grad_grad_with_argmax(
     include_batch_in_index=False,
     name=None,
 ):
-    """Return grad at the places that argmax names."""
+    """Return the elements of grad at the indices in argmax."""

@@ -1,4 +1,4 @@
-"""Arguments of public functions that have changed their names over TensorFlow 1's releases."""
+"""Arguments of public functions that were renamed during TensorFlow 1's releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["renamed_argument"]
 
 
 def renamed_argument(new_name: str, new: Any, old_name: str, old: Any) -> Any:
-    """The value of an argument that may be given by either name; ValueError if it is by both."""
+    """Return the value of an argument given by its old or its new name; ValueError if both are."""
     if old is None:
         return new
     if new is not None:

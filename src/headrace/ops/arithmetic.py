@@ -1,6 +1,6 @@
-"""Arithmetic of two numbers, element by element with broadcasting, and sums of many tensors.
+"""Binary arithmetic, element by element with broadcasting, and sums of many tensors.
 
-Every gradient comes back through `b.unbroadcast`, which undoes the broadcasting.
+Every gradient passes through `b.unbroadcast`, which undoes the broadcasting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.ops.simplify import (
 
 __all__ = ["binary_op", "zero_where"]
 
-# What most arithmetic takes.
+# The dtypes that most arithmetic accepts.
 _SOME_NUMBERS = (
     "{bfloat16|float16|float32|float64|uint8|int8|uint16|int16|int32|int64|complex64|complex128}"
 )
@@ -61,7 +61,7 @@ def binary_op(
     lower: Callable[..., Any] | Elementwise | None = None,
     simplify: Callable[..., Any] | None = None,
 ) -> Any:
-    """Define an op of two tensors of one type that broadcast against each other."""
+    """Define an op on two tensors of the same type, with broadcasting."""
     return define(
         op_type,
         signature,
@@ -108,7 +108,7 @@ def _sub_gradient(b: Any, op: Any, dz: Any) -> Any:
 def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     if same_shapes(x, y, dz) and dz.dtype not in (dtypes.float32, dtypes.int32):
-        settle_axes(x, y)  # only of these types does TensorFlow compare the shapes first
+        settle_axes(x, y)  # TensorFlow compares the shapes first for these types only
     to_x, to_y = b.unbroadcast(x, y, dz)
     return to_x(b.multiply(dz, b.conj(y))), to_y(b.multiply(b.conj(x), dz))
 
@@ -167,7 +167,7 @@ def multiply(x, y, name=None):
 
 
 def zero_where(mask: Any, result: Any) -> Any:
-    """A fresh result with zeros put where the mask, which may have to be broadcast, holds."""
+    """Return a fresh result with zeros where the mask, which may need broadcasting, is true."""
     if not np.any(mask):
         return result
     result = np.asarray(result)
@@ -231,13 +231,13 @@ def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
     lower=lambda e, x, y: e.square(x - y),
 )
 def squared_difference(x, y, name=None):
-    """Return (x - y)², element by element; of complex numbers, the squared magnitude."""
+    """Return (x - y)², element by element; the squared magnitude for complex numbers."""
 
 
 @composed
 @export("scalar_mul", "math.scalar_mul")
 def scalar_mul(scalar: Any, x: Any, name: str | None = None) -> Any:
-    """Return a tensor, or IndexedSlices, times a scalar."""
+    """Return the product of a scalar and a tensor or IndexedSlices."""
     scalar = convert_to_tensor(scalar, dtype=x.dtype.base_dtype, name="scalar")
     if scalar.shape.ndims not in (0, None):
         raise ValueError(f"Only scalar multiply works, got shape {scalar.shape}")
@@ -292,13 +292,13 @@ _SUM_SAMPLES = [
     simplify=lambda node: equals_input(node) if len(node.inputs) == 1 else None,
 )
 def add_n_op(inputs, name=None):
-    """Return the sum of tensors of one shape."""
+    """Return the sum of tensors of the same shape."""
 
 
 @composed
 @export("add_n", "math.add_n")
 def add_n(inputs: Any, name: str | None = None) -> Tensor:
-    """Return the sum of tensors of one shape; IndexedSlices among them are made dense."""
+    """Return the sum of tensors of the same shape; IndexedSlices among them are made dense."""
     if not inputs or not isinstance(inputs, list | tuple):
         raise ValueError(
             "inputs must be a list of at least one Tensor/IndexedSlices with the same dtype "
@@ -319,7 +319,7 @@ def _accumulate_n(values: Any, *, shape: TensorShape) -> Any:
 
 def _accumulate_n_lowered(e: Any, *values: Any, site: Site) -> Any:
     if any(shape != site.output_shapes[0] for shape in site.input_shapes):
-        return None  # the kernel refuses them
+        return None  # the kernel rejects them
     return _add_n_lowered(e, *values)
 
 
@@ -345,7 +345,7 @@ def accumulate_nv2(inputs, shape, name=None):
 def accumulate_n(
     inputs: Any, shape: Any = None, tensor_dtype: Any = None, name: str | None = None
 ) -> Tensor:
-    """Return the sum of tensors of one shape, known from `shape` or one of them."""
+    """Return the sum of tensors of the same shape, which `shape` or one of them tells."""
     message = "inputs must be a list of at least one Tensor with the same dtype and shape"
     if not inputs or not isinstance(inputs, list | tuple):
         raise ValueError(message)
@@ -413,7 +413,7 @@ def _pow(x: Any, y: Any) -> Any:
         raise ValueError("Integers to negative integer powers are not allowed")
     result = np.power(x, y)
     if np.size(y) == 1 and x.dtype.kind == "f" and y == 0.5:
-        # NumPy takes the root then, whose results at -0 and -inf aren't pow's.
+        # NumPy takes the square root here, whose results at -0 and -inf differ from pow's.
         result = np.abs(np.where(x == -np.inf, x, result))
     return result
 
@@ -434,7 +434,8 @@ def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
     x, y, z = b.conj(x), b.conj(y), b.conj(z)
     one = b.constant(1, y.dtype.base_dtype)
     dx = b.multiply(b.multiply(dz, y), b.pow_op(x, b.subtract(y, one)))
-    # The slope in y is z log(x), taken as 0 where x is not positive (for complex x: where x is 0).
+    # The derivative in y is z log(x), taken as 0 where x isn't positive (for complex x: where x is
+    # 0).
     inside = (
         b.not_equal(x, b.zeros_like(x)) if x.dtype.is_complex else b.greater(x, b.zeros_like(x))
     )
@@ -505,7 +506,7 @@ def _cross_infer(c: Any, a: TensorShape, other: TensorShape) -> TensorShape:
 def _cross(a: Any, other: Any) -> Any:
     if np.shape(a) != np.shape(other) or np.shape(a)[-1:] != (3,):
         raise ValueError(
-            f"both inputs need one shape that ends in 3, but have {np.shape(a)}, {np.shape(other)}"
+            f"both inputs must have one shape, [..., 3], but have {np.shape(a)}, {np.shape(other)}"
         )
     return np.cross(a, other)
 
@@ -527,7 +528,7 @@ def cross(a, b, name=None):
 @composed
 @export("math.polyval")
 def polyval(coeffs: Any, x: Any, name: str | None = None) -> Tensor:
-    """Return the polynomial with the given coefficients, that of the highest power first, at x."""
+    """Return the polynomial with the given coefficients (highest power first), evaluated at x."""
     with name_scope(name, "polyval", [*coeffs, x]) as scope:
         x = convert_to_tensor(x, name="x")
         if not coeffs:

@@ -55,7 +55,7 @@ def _make_kernel(*, ctx, component_types, shapes, capacity, container, shared_na
     samples=[Sample(component_types=["float32"])],
 )
 def barrier(component_types, shapes=(), capacity=-1, container="", shared_name="", name=None):
-    """Return a barrier: a place where the components of tuples come together."""
+    """Return a barrier: it collects the components of tuples until the tuples are complete."""
 
 
 def _insert_kernel(barrier, keys, values, *, component_index):
@@ -114,7 +114,7 @@ def barrier_take_many(
     timeout_ms=-1,
     name=None,
 ):
-    """Take complete tuples from a barrier."""
+    """Take complete tuples from a barrier; block until there are enough."""
 
 
 @define(
@@ -129,7 +129,7 @@ def barrier_take_many(
     effect=Effect.BLOCKS,
 )
 def barrier_close(handle, cancel_pending_enqueues=False, name=None):
-    """Let no new tuples into a barrier."""
+    """Close a barrier to new tuples."""
 
 
 @define(
@@ -140,7 +140,7 @@ def barrier_close(handle, cancel_pending_enqueues=False, name=None):
     effect=Effect.BLOCKS,
 )
 def barrier_ready_size(handle, name=None):
-    """Return how many tuples of a barrier are complete."""
+    """Return the number of complete tuples in a barrier."""
 
 
 @define(
@@ -151,12 +151,15 @@ def barrier_ready_size(handle, name=None):
     effect=Effect.BLOCKS,
 )
 def barrier_incomplete_size(handle, name=None):
-    """Return how many tuples of a barrier lack components."""
+    """Return the number of incomplete tuples in a barrier."""
 
 
 @export("python.ops.data_flow_ops.Barrier")
 class Barrier:
-    """Tuples by key, whose components come one by one; those that have all can be taken."""
+    """Tuples by key whose components arrive one by one; complete tuples can be taken.
+
+    types and shapes: of the components. shared_name: barriers of this name are one barrier.
+    """
 
     def __init__(
         self,
@@ -181,7 +184,7 @@ class Barrier:
 
     @property
     def barrier_ref(self) -> Tensor:
-        """The handle, as the ops take it."""
+        """The handle, in the form that the ops take."""
         return self._barrier_ref
 
     @property
@@ -191,7 +194,9 @@ class Barrier:
     def insert_many(
         self, component_index: int, keys: Any, values: Any, name: str | None = None
     ) -> Operation:
-        """Add component `component_index` of the tuples `keys`: the rows of `values`."""
+        """Add component `component_index`, the rows of `values`, to the tuples with these
+        `keys`.
+        """
         name = name or f"{self._name}_BarrierInsertMany"
         return barrier_insert_many(self._barrier_ref, keys, values, component_index, name=name)
 
@@ -202,8 +207,8 @@ class Barrier:
         timeout: int | None = None,
         name: str | None = None,
     ) -> Any:
-        """Return the numbers, keys and components of complete tuples, once there are
-        `num_elements`; after the end fewer will do with `allow_small_batch`.
+        """Return the indices, keys and components of complete tuples; block until there are
+        `num_elements`. After `close`, `allow_small_batch` accepts fewer.
         """
         found = barrier_take_many(
             self._barrier_ref,
@@ -222,17 +227,17 @@ class Barrier:
         return found
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
-        """Let no new keys in; with `cancel_pending_enqueues` forget the incomplete tuples."""
+        """Accept no new keys; with `cancel_pending_enqueues`, also drop the incomplete tuples."""
         return barrier_close(
             self._barrier_ref, cancel_pending_enqueues, name=name or f"{self._name}_BarrierClose"
         )
 
     def ready_size(self, name: str | None = None) -> Tensor:
-        """Return how many tuples are complete."""
+        """Return the number of complete tuples."""
         return barrier_ready_size(self._barrier_ref, name=name or f"{self._name}_BarrierReadySize")
 
     def incomplete_size(self, name: str | None = None) -> Tensor:
-        """Return how many tuples lack components."""
+        """Return the number of incomplete tuples."""
         return barrier_incomplete_size(
             self._barrier_ref, name=name or f"{self._name}_BarrierIncompleteSize"
         )

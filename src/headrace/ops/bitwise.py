@@ -1,4 +1,4 @@
-"""Bits of integers, element by element with broadcasting."""
+"""Bitwise operations on integers, element by element with broadcasting."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def invert(x, name=None):
 
 
 def _clamped(y: Any) -> Any:
-    """The nearest amount that the bits of the type can be shifted by."""
+    """Clamp a shift amount to those that the type's width allows."""
     return np.clip(y, 0, y.dtype.itemsize * 8 - 1)
 
 
@@ -85,13 +85,13 @@ def left_shift(x, y, name=None):
 @export("bitwise.right_shift")
 @_bitwise_op("RightShift", lambda x, y: np.right_shift(x, _clamped(y)))
 def right_shift(x, y, name=None):
-    """Return x shifted right by y bits; the sign stays."""
+    """Return x shifted right by y bits; the sign is kept."""
 
 
 def _population_count(x: Any) -> Any:
     return np.bitwise_count(
         x.view(f"u{x.dtype.itemsize}")
-    )  # it counts the bits of |x| if x is signed
+    )  # for signed x, NumPy counts the bits of |x|
 
 
 @define(
@@ -104,4 +104,4 @@ def _population_count(x: Any) -> Any:
     samples=unary(-100, 100),
 )
 def population_count(x, name=None):
-    """Return how many bits of x are set."""
+    """Return the number of set bits in x."""

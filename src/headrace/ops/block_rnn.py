@@ -1,7 +1,7 @@
 """Block cells: a whole step (or a whole sequence) of an LSTM or GRU as one op, with gradients.
 
-The gradients are those for the memory `cs` and the output `h` of an LSTM and for the state `h` of a
-GRU; the other outputs are what the gradient ops need, and no gradient flows through them.
+The LSTM ops take gradients for the memory `cs` and the output `h`, the GRU op for the state `h`.
+Their other outputs only serve the gradient ops, and no gradient flows through them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORGET_AND_CLIP = "forget_bias: float = 1.0; cell_clip: float = 3.0; use_peepho
 
 
 def _state_shape(batch: TensorShape, state: TensorShape) -> TensorShape:
-    """[batch, units]: the input says how large the batch is, a state how many units there are."""
+    """[batch, units]: the batch size is the input's, the number of units a state's."""
     return batch.concatenate(state.with_rank(2)[1:])
 
 
@@ -105,7 +105,7 @@ def lstm_block_cell(
     use_peephole=False,
     name=None,
 ):
-    """Return one step of an LSTM: (i, cs, f, o, ci, co, h), of which cs and h are the new state."""
+    """Return one step of an LSTM: (i, cs, f, o, ci, co, h); cs and h are the new state."""
 
 
 def _lstm_cell_grad_infer(
@@ -183,8 +183,8 @@ def lstm_block_cell_grad(
     use_peephole,
     name=None,
 ):
-    """Return the gradients of LSTMBlockCell for the old memory, the sums of the gates, and the
-    weights of peepholes.
+    """Return the gradients of LSTMBlockCell for the old memory, the pre-activation gates, and the
+    peephole weights.
     """
 
 
@@ -331,9 +331,9 @@ def block_lstm(
     use_peephole=False,
     name=None,
 ):
-    """Return an LSTM over x [time, batch, depth]: LSTMBlockCell's results at all steps of time.
+    """Run an LSTM over x [time, batch, depth]; return LSTMBlockCell's outputs for every time step.
 
-    Only the first seq_len_max steps are made; what follows is zeros.
+    Only the first seq_len_max steps are computed; the rest are zeros.
     """
 
 
@@ -368,7 +368,7 @@ def block_lstm_grad(
     use_peephole,
     name=None,
 ):
-    """Return the gradients of BlockLSTM for all of its inputs but the first."""
+    """Return the gradients of BlockLSTM for all of its inputs except the first."""
 
 
 @define(
@@ -394,8 +394,8 @@ def block_lstm_v2(
     use_peephole=False,
     name=None,
 ):
-    """Return what BlockLSTM does with gates in the order input, forget, new memory, output, and
-    without a bias for forgetting.
+    """As BlockLSTM, with the gates in the order input, forget, new memory, output, and without a
+    forget bias.
     """
 
 
@@ -430,7 +430,7 @@ def block_lstm_grad_v2(
     use_peephole,
     name=None,
 ):
-    """Return the gradients of BlockLSTMV2 for all of its inputs but the first."""
+    """Return the gradients of BlockLSTMV2 for all of its inputs except the first."""
 
 
 # -- GRU -------------------------------------------------------------------------------------------
@@ -482,4 +482,6 @@ def _gru_grad_infer(c: Any, x: TensorShape, h_prev: TensorShape, *rest: TensorSh
     samples=[Sample(*_GRU_SAMPLE, *[r(2, 3)] * 4)],
 )
 def gru_block_cell_grad(x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, d_h, name=None):
-    """Return the gradients of GRUBlockCell for x, h_prev, and its sums of candidate and gates."""
+    """Return the gradients of GRUBlockCell for x, h_prev, and the pre-activation candidate and
+    gates.
+    """

@@ -1,7 +1,7 @@
 """The arithmetic of block cells: whole steps of LSTM and GRU, and their gradients, on arrays.
 
-16-bit floats are widened before and narrowed after. The gates of an LSTM lie side by side in one
-matrix of products; `order` says how: "icfo" (input, new memory, forget, output) in the first
+16-bit floats are widened before and narrowed after. The gates of an LSTM are column blocks of one
+product matrix; `order` names their order: "icfo" (input, new memory, forget, output) in the first
 version of the ops, "ifco" in the second.
 """
 
@@ -29,7 +29,7 @@ Array = np.ndarray
 
 
 class LstmStep(NamedTuple):
-    """What a step computes, in the order of the ops' outputs: the input gate, the memory, the
+    """The results of a step, in the order of the ops' outputs: the input gate, the memory, the
     forget and output gates, tanh of the new memory before and after gating, and the output.
     """
 
@@ -44,7 +44,7 @@ class LstmStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Peepholes:
-    """Weights by which the input, forget and output gates see the memory; zeros without them."""
+    """The weights of the memory in the input, forget and output gates; zeros if unused."""
 
     i: Array
     f: Array
@@ -52,7 +52,7 @@ class Peepholes:
 
     @staticmethod
     def of(use: bool, wci: Array, wcf: Array, wco: Array) -> Peepholes:
-        """The weights, if they are used."""
+        """Return the weights if they are used."""
         weights = (wci, wcf, wco) if use else (np.zeros_like(wci),) * 3
         return Peepholes(*map(_wide, weights))
 
@@ -66,7 +66,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def check_like(shape: tuple[int, ...], **arrays: Array) -> None:
-    """Raise ValueError unless all arrays have a shape."""
+    """Raise ValueError unless every array has the expected shape."""
     _check({name: (array, shape) for name, array in arrays.items()})
 
 
@@ -79,7 +79,7 @@ def _check(wanted: dict[str, tuple[Array, tuple[int, ...]]]) -> None:
 def check_lstm(
     x: Array, cs_prev: Array, h_prev: Array, w: Array, peepholes: list[Array], b: Array
 ) -> None:
-    """Raise ValueError unless the shapes of an LSTM's inputs fit together."""
+    """Raise ValueError unless the shapes of an LSTM's inputs match."""
     batch, units = cs_prev.shape
     depth = x.shape[-1]
     named = zip(("wci", "wcf", "wco"), peepholes, strict=True)
@@ -105,7 +105,7 @@ def lstm_step(
     cell_clip: float,
     order: str = "icfo",
 ) -> LstmStep:
-    """One step of an LSTM. A cell_clip that isn't positive doesn't clip."""
+    """Compute one step of an LSTM. A cell_clip that isn't positive disables clipping."""
     sums = np.concatenate([x, h_prev], 1) @ w + b
     part = dict(zip(order, np.split(sums, 4, axis=1), strict=True))
     i = _sigmoid(part["i"] + peepholes.i * cs_prev)
@@ -131,7 +131,7 @@ def lstm(
     cell_clip: float,
     order: str,
 ) -> list[Array]:
-    """An LSTM over the first `steps` of x [time, batch, depth]; what follows is zeros."""
+    """Run an LSTM over the first `steps` of x [time, batch, depth]; later steps are zeros."""
     dtype = x.dtype
     shape = (x.shape[0], *cs_prev.shape)
     results = [np.zeros(shape, dtype) for _ in LstmStep._fields]
@@ -147,9 +147,10 @@ def lstm(
 def lstm_step_grad(
     cs_prev: Array, step: LstmStep, peepholes: Peepholes, cs_grad: Array, h_grad: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """The gradients for the memory before a step and for the sums of its gates, by letter.
+    """Return the gradients for the memory before a step and, by letter, for the pre-activation
+    gates.
 
-    Clipping the memory counts as the identity, as it does in TensorFlow.
+    The gradient treats clipping of the memory as the identity, as TensorFlow's does.
     """
     do = step.o * (1 - step.o) * h_grad * step.co
     dcs = (1 - step.co * step.co) * h_grad * step.o + cs_grad + do * peepholes.o
@@ -163,7 +164,7 @@ def lstm_step_grad(
 def peephole_grads(
     use: bool, cs_prev: Array, cs: Array, gates: dict[str, Array]
 ) -> tuple[Array, Array, Array]:
-    """The gradients for the weights of peepholes, summed over the batch."""
+    """Return the gradients of the peephole weights, summed over the batch."""
     if not use:
         zeros = np.zeros(cs.shape[-1], cs.dtype)
         return zeros, zeros, zeros
@@ -185,7 +186,7 @@ def lstm_grad(
     h_grad: Array,
     order: str,
 ) -> list[Array]:
-    """The gradients of `lstm` for x, cs_prev, h_prev, w, the three peepholes and b."""
+    """Return the gradients of `lstm` for x, cs_prev, h_prev, w, the three peepholes and b."""
     dtype = x.dtype
     x, w, cs_prev, h_prev = map(_wide, (x, w, cs_prev, h_prev))
     dx, dw, db = np.zeros_like(x), np.zeros_like(w), np.zeros(w.shape[1], w.dtype)
@@ -213,7 +214,7 @@ def lstm_grad(
 def gru_step(
     x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """One step of a GRU: the reset and update gates, the candidate, and the new state."""
+    """Compute one step of a GRU: the reset and update gates, the candidate, and the new state."""
     check_gru(x, h_prev, w_ru, w_c, b_ru, b_c)
     gates = _sigmoid(np.concatenate([x, h_prev], 1) @ w_ru + b_ru)
     r, u = np.split(gates, 2, axis=1)
@@ -222,7 +223,7 @@ def gru_step(
 
 
 def check_gru(x: Array, h_prev: Array, w_ru: Array, w_c: Array, b_ru: Array, b_c: Array) -> None:
-    """Raise ValueError unless the shapes of a GRU's inputs fit together."""
+    """Raise ValueError unless the shapes of a GRU's inputs match."""
     batch, units = h_prev.shape
     depth = x.shape[1] + units
     _check(
@@ -248,7 +249,7 @@ def gru_step_grad(
     c: Array,
     d_h: Array,
 ) -> tuple[Array, Array, Array, Array]:
-    """The gradients for x, h_prev, and the sums of the candidate and of both gates."""
+    """Return the gradients for x, h_prev, and the pre-activation candidate and gates."""
     check_gru(x, h_prev, w_ru, w_c, b_ru, b_c)
     check_like(h_prev.shape, r=r, u=u, c=c, d_h=d_h)
     depth = x.shape[1]

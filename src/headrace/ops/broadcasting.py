@@ -1,6 +1,6 @@
-"""Broadcasting of shapes, and undoing it.
+"""Broadcasting of shapes, and its inverse.
 
-The gradient of a broadcast input is the sum over the axes that it was stretched along.
+The gradient of a broadcast input is summed over the axes along which the input was broadcast.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Restore = Callable[[Any], Tensor]
 
 @composed
 def unbroadcast(x: Tensor, y: Tensor, dz: Any = None) -> tuple[Restore, Restore]:
-    """Return two functions of a gradient that has the shape of `x op y`: they sum it over the axes
-    along which x, or y, was stretched.
+    """Return two functions that sum a gradient with the shape of `x op y` over the axes along which
+    x, or y, was broadcast.
 
-    Ops whose gradients look at static shapes in TensorFlow give the gradient of their result too,
-    `dz`. Where these shapes tell everything, no axes are computed in a step.
+    Ops whose gradients use static shapes in TensorFlow also pass the gradient of their result,
+    `dz`. Where the static shapes suffice, the step computes no axes.
     """
     if _is_known(x, y) and (isinstance(dz, Tensor) or x.graph.executes):
         if not same_shapes(x, y, dz):
@@ -44,12 +44,12 @@ def unbroadcast(x: Tensor, y: Tensor, dz: Any = None) -> tuple[Restore, Restore]
 
 
 def same_shapes(*tensors: Any) -> bool:
-    """Whether all are tensors of one known shape."""
+    """Whether all are tensors of the same known shape."""
     return _is_known(*tensors) and len({t.shape.sizes for t in tensors}) == 1
 
 
 def settle_axes(x: Tensor, y: Tensor) -> None:
-    """Count what TensorFlow makes to find out how two known shapes broadcast."""
+    """Count the operations that TensorFlow adds to compute how two known shapes broadcast."""
     with x.graph.counted_as(broadcast_nodes(x.graph, x.shape.sizes, y.shape.sizes)):
         return
 
@@ -93,7 +93,7 @@ def sum_to(grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _stretched_axes(source: Any, target: Any) -> list[int] | None:
-    """The axes of `target` to sum over to come back to `source`; None if only a step can tell."""
+    """Return the axes of `target` to sum over to get `source`; None if only a step can tell."""
     if source is None or target is None:
         return None
     leading = len(target) - len(source)
@@ -104,7 +104,7 @@ def _stretched_axes(source: Any, target: Any) -> list[int] | None:
         elif m is None and n != 1:
             return None
     if len(axes) > leading and None in source:
-        return None  # a reshape will be needed, and only a step knows to what
+        return None  # a reshape is needed, and its shape is known only in a step
     return axes
 
 
@@ -148,7 +148,7 @@ def _gradient_args_infer(c: Any, s0: TensorShape, s1: TensorShape) -> list[Any]:
     samples=[Sample([2, 3], [3]), Sample([2, 1], [1, 3]), Sample([2], [2]), Sample([1], [1, 1])],
 )
 def broadcast_gradient_args(s0, s1, name=None):
-    """Return the axes to sum over, for each of two broadcast shapes, to come back to it."""
+    """Return, for each of two shapes, the axes to sum a broadcast result over to restore it."""
 
 
 def _broadcast_args(s0: np.ndarray, s1: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Ops and functions that draw candidates, and that find those which are true classes by accident.
+"""Ops and functions that sample candidate classes and detect accidental hits.
 
 Each sampler takes the true classes of a batch, [batch, num_true], and returns (candidates, expected
-counts of the true classes, expected counts of the candidates). What is drawn is in `candidates`.
+counts of the true classes, expected counts of the candidates). `candidates` does the drawing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _outcome(
 
 
 def _ranged(op_type: str, distribution: Any) -> Any:
-    """Define a sampler of the classes below range_max."""
+    """Define a sampler over the classes below range_max."""
 
     def kernel(true_classes, *, num_true, num_sampled, unique, range_max, seed, seed2, ctx):
         given = num_true, num_sampled, unique
@@ -102,14 +102,16 @@ def _ranged(op_type: str, distribution: Any) -> Any:
 def uniform_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
-    """Return classes below range_max, each as likely."""
+    """Return classes below range_max, all equally likely."""
 
 
 @_ranged("LogUniformCandidateSampler", candidates.log_uniform)
 def log_uniform_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
-    """Return classes below range_max, lower ones more likely, as words sorted by frequency are."""
+    """Return classes below range_max; lower ones are more likely, like words sorted by
+    frequency.
+    """
 
 
 def _all(true_classes, *, num_true, num_sampled, unique, seed, seed2):
@@ -139,7 +141,7 @@ def all_candidate_sampler_op(
 
 
 class _Learned(Resumable):
-    """How often each class was a true one so far, plus one; behind a lock, as steps share it."""
+    """Counts of how often each class was a true one, plus one. A lock guards it: steps share it."""
 
     def __init__(self, size: int, seeds: tuple[int, int]) -> None:
         check_room([size], np.int64, "range_max")
@@ -190,18 +192,20 @@ def _learning(op_type: str) -> Any:
 def learned_unigram_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
-    """Return classes as likely as they were true ones in the steps before."""
+    """Return classes with probabilities proportional to how often they were true in
+    earlier steps.
+    """
 
 
 @_learning("ThreadUnsafeUnigramCandidateSampler")
 def thread_unsafe_unigram_candidate_sampler_op(
     true_classes, num_true, num_sampled, unique, range_max, seed=0, seed2=0, name=None
 ):
-    """Return what LearnedUnigramCandidateSampler returns."""
+    """As LearnedUnigramCandidateSampler."""
 
 
 class _Fixed(Resumable):
-    """The distribution that the attributes give, made once, and a generator."""
+    """The distribution that the attributes describe, built once, and a generator."""
 
     def __init__(self, distribution: Distribution, seeds: tuple[int, int]) -> None:
         self.distribution = distribution
@@ -240,7 +244,7 @@ def _fixed_distribution(
 
 
 def _counts_of(path: str) -> list[float]:
-    """The last column of each line of a file of comma-separated values."""
+    """Return the last column of each line of a comma-separated file."""
     with open(path, encoding="utf-8") as lines:
         rows = [line.rstrip("\n").rsplit(",", 1)[-1] for line in lines if line.strip()]
     try:
@@ -302,7 +306,9 @@ def fixed_unigram_candidate_sampler_op(
     seed2=0,
     name=None,
 ):
-    """Return classes as likely as given counts, to the power of `distortion`, say."""
+    """Return classes with probabilities proportional to given counts to the power of
+    `distortion`.
+    """
 
 
 # -- Accidental hits -------------------------------------------------------------------------------
@@ -312,7 +318,7 @@ def _hits(true_classes, sampled_candidates, *, num_true, seed, seed2):
     _check(true_classes, num_true)
     if sampled_candidates.ndim != 1:
         raise ValueError("sampled_candidates must be a vector")
-    # Of a candidate that was drawn more than once, the last place counts.
+    # If a candidate was drawn more than once, its last position counts.
     found, last = np.unique(sampled_candidates[::-1], return_index=True)
     places = len(sampled_candidates) - 1 - last
     flat = true_classes.reshape(-1)
@@ -341,7 +347,7 @@ def _hits_infer(c: Any, true_classes: TensorShape, sampled: TensorShape) -> list
 def compute_accidental_hits_op(
     true_classes, sampled_candidates, num_true, seed=0, seed2=0, name=None
 ):
-    """Return (row, place, -FLT_MAX) for each candidate that is one of a row's true classes."""
+    """Return (row, position, -FLT_MAX) for each candidate that is one of a row's true classes."""
 
 
 # -- Public functions ------------------------------------------------------------------------------
@@ -358,7 +364,11 @@ def uniform_candidate_sampler(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return classes below range_max, each as likely, and expected counts."""
+    """Return classes below range_max, all equally likely, and expected counts.
+
+    true_classes: int64 [batch_size, num_true]. num_sampled: how many classes to draw. unique:
+    whether they must all be different.
+    """
     given = true_classes, num_true, num_sampled, unique, range_max
     return uniform_candidate_sampler_op(*given, *get_seed(seed), name=name)
 
@@ -374,7 +384,11 @@ def log_uniform_candidate_sampler(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return classes below range_max, lower ones more likely (Zipf), and expected counts."""
+    """Return classes below range_max, lower ones more likely (Zipf), and expected counts.
+
+    true_classes: int64 [batch_size, num_true]. num_sampled: how many classes to draw. unique:
+    whether they must all be different.
+    """
     given = true_classes, num_true, num_sampled, unique, range_max
     return log_uniform_candidate_sampler_op(*given, *get_seed(seed), name=name)
 
@@ -390,7 +404,12 @@ def learned_unigram_candidate_sampler(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return classes as likely as they were true in the steps before, and expected counts."""
+    """Return classes, likelier the more often they were true in earlier steps, and
+    expected counts.
+
+    true_classes: int64 [batch_size, num_true]. num_sampled: how many classes to draw. unique:
+    whether they must all be different. range_max: the number of classes.
+    """
     given = true_classes, num_true, num_sampled, unique, range_max
     return learned_unigram_candidate_sampler_op(*given, *get_seed(seed), name=name)
 
@@ -412,8 +431,11 @@ def fixed_unigram_candidate_sampler(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return classes as likely as the counts in `unigrams`, or in the last column of vocab_file,
-    say, and expected counts.
+    """Return classes with probabilities proportional to counts to the power of `distortion`, and
+    expected counts. The counts are `unigrams`, or the last column of the file `vocab_file`.
+
+    num_reserved_ids: this many first ids have probability 0. num_shards, shard: draw only from
+    every num_shards-th class, starting at class `shard`.
     """
     return fixed_unigram_candidate_sampler_op(
         true_classes,
@@ -442,7 +464,10 @@ def all_candidate_sampler(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all classes from 0 to num_sampled - 1, and expected counts of 1."""
+    """Return all classes from 0 to num_sampled - 1, and expected counts of 1.
+
+    true_classes: int64 [batch_size, num_true]. unique has no effect.
+    """
     given = true_classes, num_true, num_sampled, unique
     return all_candidate_sampler_op(*given, *get_seed(seed), name=name)
 
@@ -456,8 +481,11 @@ def compute_accidental_hits(
     seed: int | None = None,
     name: str | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (rows, places among the candidates, weights of -FLT_MAX) of the candidates that are
-    true classes.
+    """Return (rows, positions among the candidates, weights of -FLT_MAX) of the candidates that are
+    also true classes.
+
+    true_classes: int64 [batch_size, num_true]. sampled_candidates: the first result of a candidate
+    sampler.
     """
     given = true_classes, sampled_candidates, num_true
     return compute_accidental_hits_op(*given, *get_seed(seed), name=name)

@@ -1,10 +1,11 @@
-"""Candidate sampling: draw a few of many classes, and how often each of them was to be expected.
+"""Candidate sampling: draw a few of many classes, and compute how often to expect each of them.
 
-In: a Philox generator, a Distribution over classes 0, 1, 2, ..., how many to draw. Out: the drawn
-classes and the number of tries that this took. Equal to TensorFlow 1.15's draws for equal seeds.
+In: a Philox generator, a Distribution over classes 0, 1, 2, ..., the number to draw. Out: the drawn
+classes and the number of tries. Equal seeds give the same draws as TensorFlow 1.15.
 
-A draw takes words of the generator in order: two for a uniform 64-bit number or a double, one for a
-weighed pick, and so on. Whatever it takes, a call moves the generator by 512 samples per class.
+A draw takes the generator's words in order: two for a uniform 64-bit number or a double, one for a
+weighted pick, and so on. However many it takes, a call advances the generator by 512 samples per
+class.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ __all__ = [
     "weighed",
 ]
 
-_SAMPLES_PER_CANDIDATE = 512  # TensorFlow's estimate of what a call may need
+_SAMPLES_PER_CANDIDATE = 512  # TensorFlow's bound for one call
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """`size` classes that can be drawn: `pick` makes them from words (uint32), `probability` is
-    theirs.
+    """A distribution over `size` classes: `pick` maps words (uint32) to classes, `probability`
+    returns the probability of a class.
     """
 
     size: int
@@ -46,7 +47,7 @@ class Distribution:
 def draw(
     state: PhiloxState, distribution: Distribution, count: int, unique: bool
 ) -> tuple[np.ndarray, int]:
-    """`count` classes, all different if `unique`, and after how many tries."""
+    """Draw `count` classes, all different if `unique`; also return the number of tries."""
     stream = state.reserve(_SAMPLES_PER_CANDIDATE * count)
     if unique and count > distribution.size:
         raise ValueError("Sampler's range is too small.")
@@ -63,7 +64,9 @@ def draw(
 
 
 def expected_count(probability: np.ndarray, count: int, tries: int) -> np.ndarray:
-    """How often a class is expected among what was drawn; once at most if it took more tries."""
+    """Return the expected count of a class; at most 1 if drawing without repeats took
+    more tries.
+    """
     p = np.asarray(probability, np.float32)
     if tries == count:
         return p * np.float32(count)
@@ -79,13 +82,13 @@ def _pairs(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _below(numbers: np.ndarray, limit: int, bits: int) -> np.ndarray:
-    """Random numbers brought below a limit; those that would make some more likely are left out."""
+    """Reduce random numbers below a limit; leave out those that would bias the result."""
     first = (1 << bits) % limit
     return numbers[numbers >= first] % numbers.dtype.type(limit)
 
 
 def uniform(size: int) -> Distribution:
-    """Every class is as likely."""
+    """All classes are equally likely."""
 
     def pick(raw: np.ndarray) -> np.ndarray:
         low, high = _pairs(raw)
@@ -95,7 +98,7 @@ def uniform(size: int) -> Distribution:
 
 
 def log_uniform(size: int) -> Distribution:
-    """Class c has a probability of log((c + 2) / (c + 1)) / log(size + 1): Zipf's law."""
+    """Class c has probability log((c + 2) / (c + 1)) / log(size + 1): Zipf's law."""
     scale = np.log1p(float(size))
 
     def pick(raw: np.ndarray) -> np.ndarray:
@@ -112,7 +115,7 @@ def log_uniform(size: int) -> Distribution:
 
 
 def weighed(weights: np.ndarray) -> Distribution:
-    """Class c has a probability in proportion to its (whole) weight."""
+    """Class c has a probability proportional to its (integer) weight."""
     ends = np.cumsum(weights)
     total = int(ends[-1])
 
@@ -126,14 +129,14 @@ def weighed(weights: np.ndarray) -> Distribution:
 
 
 def _weights_of(classes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The weights of classes; 0 for those that there aren't."""
+    """Return the weights of classes; 0 for classes out of range."""
     inside = (classes >= 0) & (classes < len(weights))
     return np.where(inside, weights[np.where(inside, classes, 0)], weights.dtype.type(0))
 
 
 def fixed(weights: Sequence[float]) -> Distribution:
-    """Class c has a probability in proportion to its weight, by the method of aliases: pick any
-    class, and keep it or take its alias instead.
+    """Class c has a probability proportional to its weight, by the alias method: pick any class,
+    then keep it or take its alias.
     """
     size, given = len(weights), np.asarray(weights, np.float32)
     total = np.float32(given.sum(dtype=np.float32))
@@ -152,9 +155,9 @@ def fixed(weights: Sequence[float]) -> Distribution:
 
 
 def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each class, the probability to keep it once it's picked, and what to take otherwise.
+    """Return, for each class, the probability of keeping it once picked, and its alias.
 
-    Classes below the mean are filled up by ones above it, the last of both first.
+    Classes below the mean are filled up from classes above it, the last of both first.
     """
     size = len(weights)
     shares = weights.astype(np.float64) * size / float(weights.astype(np.float64).sum())
@@ -172,7 +175,9 @@ def alias_table(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def outcome(
     state: PhiloxState, distribution: Distribution, true_classes: Any, count: int, unique: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Drawn classes, and the expected counts of the true ones and of them."""
+    """Return the drawn classes and the expected counts of the true classes and of the
+    drawn ones.
+    """
     drawn, tries = draw(state, distribution, count, unique)
     expected = [
         expected_count(distribution.probability(c), count, tries).astype(np.float32)

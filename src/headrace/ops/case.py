@@ -1,4 +1,4 @@
-"""Choosing one of many: tf.case by predicates, tf.switch_case by a number."""
+"""Choosing one of many branches: tf.case by predicates, tf.switch_case by an index."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def case(
 ) -> Any:
     """Return the results of the first function whose predicate is true, else those of `default`.
 
-    `pred_fn_pairs` are pairs of a bool tensor and a function, or a dict of them (which are tried
-    by the predicates' names). Without a `default` the step fails if no predicate is true; with
-    `exclusive`, if more than one is. `strict` is as in tf.cond.
+    pred_fn_pairs: pairs of a bool tensor and a function, or a dict of them (tried in the order of
+    the predicates' names). Without a `default` the step fails if no predicate is true; with
+    `exclusive` it fails if more than one is. `strict` is as in tf.cond.
     """
     predicates, actions = _predicates_and_actions(pred_fn_pairs)
     with name_scope(name, "case", predicates):
@@ -69,7 +69,7 @@ def _predicates_and_actions(pairs: Any) -> tuple[list[Tensor], list[Action]]:
 
 
 def _last_action(predicates: Sequence[Tensor], action: Action) -> Any:
-    """Run the last pair's function, after checking that its predicate is the only true one."""
+    """Run the last pair's function after checking that its predicate is the only true one."""
     message = "Input error: None of conditions evaluated as True:"
     data = [message, b.stack(predicates, name="preds_c")]
     others = (
@@ -97,10 +97,10 @@ def _assert_at_most(count: int, predicates: Sequence[Tensor], message: str) -> O
 def switch_case(
     branch_index: Any, branch_fns: Any, default: Action | None = None, name: str = "switch_case"
 ) -> Any:
-    """Return the results of function number `branch_index`, a scalar integer tensor.
+    """Return the results of the function at `branch_index`, a scalar integer tensor.
 
-    `branch_fns` is a list of functions, or a dict (or list of pairs) of functions by their numbers
-    0, 1, 2, ... A number out of range means `default`, or the last function.
+    branch_fns: a list of functions, or a dict (or list of pairs) of functions by index 0, 1, 2, ...
+    An index out of range selects `default`, or the last function.
     """
     if not isinstance(branch_index, Tensor):
         raise TypeError(f"branch_index must a Tensor, got {type(branch_index)}")

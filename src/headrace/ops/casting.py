@@ -1,4 +1,4 @@
-"""Changing the element type of tensors."""
+"""Casts between element types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _cast_to(x: Any, target: np.dtype, truncate: bool) -> Any:
 
 
 def _without_lowest_bits(x: Any, target: np.dtype) -> Any:
-    """`x` without the bits that `target` has no room for, so that casting can't round up."""
+    """Clear the bits of `x` that `target` can't hold, so that casting doesn't round up."""
     if not (_is_float(x.dtype) and _is_float(target)):
         return x
     lost = ml_dtypes.finfo(x.dtype).nmant - ml_dtypes.finfo(target).nmant
@@ -116,7 +116,7 @@ _PAIRS = [
     simplify=lambda node: equals_input(node) if node.attrs["SrcT"] is node.attrs["DstT"] else None,
 )
 def cast_op(x, DstT, Truncate=None, name=None):
-    """Return x in another type."""
+    """Return x cast to another type."""
 
 
 @overload
@@ -128,9 +128,11 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Tensor: ...
 @composed
 @export("cast", "dtypes.cast")
 def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
-    """Return a tensor, SparseTensor or IndexedSlices in another type, or itself if it has it."""
+    """Return a tensor, SparseTensor or IndexedSlices cast to another type, or as it is if it has
+    it.
+    """
     wanted = as_dtype(dtype).base_dtype
-    # A resource variable of that type is one too: it's read where it's used, not here.
+    # This includes a resource variable of that type: it is read where it is used, not here.
     if (isinstance(x, Tensor) or hasattr(x, "_gradient_source")) and x.dtype == wanted:
         return x
     with name_scope(name, "Cast", [x]) as scope:
@@ -147,7 +149,7 @@ def cast(x: Any, dtype: Any, name: str | None = None) -> Any:
 @composed
 @export("saturate_cast", "dtypes.saturate_cast")
 def saturate_cast(value: Any, dtype: Any, name: str | None = None) -> Tensor:
-    """Return `value` in another type, first clipped to what that type can hold."""
+    """Return `value` cast to another type, first clipped to that type's range."""
     with name_scope(name, "saturate_cast", [value]) as scope:
         value = convert_to_tensor(value, name="value")
         wanted = as_dtype(dtype).base_dtype

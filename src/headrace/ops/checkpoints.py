@@ -1,7 +1,7 @@
 """Saving and restoring: the ops that tf.train.Saver connects to every variable.
 
-`shape_and_slices` has, per tensor, an empty string or a text such as "4 2 2,2:-": the shape of the
-whole tensor, then start and length per dimension, of which this tensor is a slice.
+Each string of `shape_and_slices` is empty or describes a slice, such as "4 2 2,2:-": the shape of
+the whole tensor, then the start and length in each dimension.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _texts(value: Any) -> list[str]:
 def named_tensors(
     tensor_names: Any, shape_and_slices: Any, values: Sequence[Any], types: Sequence[DType]
 ) -> list[NamedTensor]:
-    """Pair the tensors of a save with their names and places."""
+    """Pair the tensors of a save with their names and slices."""
     names, specs = _texts(tensor_names), _texts(shape_and_slices)
     if not len(names) == len(specs) == len(values):
         raise InvalidArgumentError(
@@ -158,7 +158,7 @@ def _merge_infer(c: Any, prefixes: Any, destination: Any) -> None:
     effect=Effect.WRITES,
 )
 def merge_v2_checkpoints(checkpoint_prefixes, destination_prefix, delete_old_dirs=True, name=None):
-    """Make one V2 checkpoint of several, whose data files are moved."""
+    """Merge several V2 checkpoints into one by moving their data files."""
 
 
 # -- Restoring -------------------------------------------------------------------------------------
@@ -204,7 +204,9 @@ def _restore_v2_kernel(prefix, tensor_names, shape_and_slices, *, dtypes):
 
 
 def _slice_sizes(spec: bytes) -> tuple[int, ...] | None:
-    """The shape of what a specification asks for; None if it asks for all."""
+    """Return the shape of the slice that a specification names; None if it names the
+    whole tensor.
+    """
     if not spec:
         return None
     try:
@@ -232,7 +234,7 @@ def _restore_v2_infer(c: Any, prefix: Any, names: Any, specs: Any) -> Any:
     effect=Effect.READS,
 )
 def restore_v2(prefix, tensor_names, shape_and_slices, dtypes, name=None):
-    """Return tensors, or slices of tensors, of the checkpoint at `prefix`, be it V2 or V1."""
+    """Return tensors, or slices of tensors, from the V2 or V1 checkpoint at `prefix`."""
 
 
 def _restore_one(pattern: Any, name: Any, spec: str, dtype: DType) -> np.ndarray:
@@ -257,8 +259,8 @@ def _restore_infer(c: Any, pattern: Any, name: Any) -> None:
     effect=Effect.READS,
 )
 def restore(file_pattern, tensor_name, dt, preferred_shard=-1, name=None):
-    """Return a tensor of the V1 checkpoint files that match a pattern. The tensor is found in
-    whichever file has it; `preferred_shard` would only say where to look first.
+    """Return a tensor from the V1 checkpoint files that match a pattern. Every file is searched;
+    `preferred_shard` is only a hint of where to look first.
     """
 
 
@@ -284,10 +286,10 @@ def _restore_slice_infer(c: Any, pattern: Any, name: Any, spec: Any) -> Any:
     effect=Effect.READS,
 )
 def restore_slice(file_pattern, tensor_name, shape_and_slice, dt, preferred_shard=-1, name=None):
-    """Return a slice of a tensor of the V1 checkpoint files that match a pattern."""
+    """Return a slice of a tensor from the V1 checkpoint files that match a pattern."""
 
 
-# -- Names of files --------------------------------------------------------------------------------
+# -- File names ------------------------------------------------------------------------------------
 
 
 def _scalar_name(basename):
@@ -326,4 +328,4 @@ def _sharded_filespec_kernel(basename, num_shards):
     samples=[Sample(b"model", np.int32(12))],
 )
 def sharded_filespec(basename, num_shards, name=None):
-    """Return the pattern that all names of `sharded_filename` match."""
+    """Return the pattern that matches every name of `sharded_filename`."""

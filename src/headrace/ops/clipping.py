@@ -1,4 +1,4 @@
-"""Clipping: by value, and by norms of one or of many tensors."""
+"""Clipping: by value, and by the norm of one or many tensors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _clip_gradient(b: Any, op: Any, dy: Any) -> Any:
     lower=Elementwise(lambda e, t, low, high: e.max(e.min(t, high), low)),
 )
 def clip_by_value_op(t, clip_value_min, clip_value_max, name=None):
-    """Return t with each element brought between the two values."""
+    """Return t with each element clipped to the range of the two values."""
 
 
 def _values(t: Any, name: str = "t") -> Tensor:
@@ -66,7 +66,7 @@ def _values(t: Any, name: str = "t") -> Tensor:
 
 
 def _like(t: Any, values: Tensor) -> Any:
-    """The clipped values as what they were taken from."""
+    """Return the clipped values in the form of the input: a tensor or IndexedSlices."""
     if isinstance(t, IndexedSlices):
         return IndexedSlices(values, t.indices, t.dense_shape)
     return values
@@ -77,7 +77,7 @@ def _like(t: Any, values: Tensor) -> Any:
 def clip_by_value(
     t: Any, clip_value_min: Any, clip_value_max: Any, name: str | None = None
 ) -> Tensor:
-    """Return t with each element brought between the two values."""
+    """Return t with each element clipped to [clip_value_min, clip_value_max]."""
     given = [t, clip_value_min, clip_value_max]
     with name_scope(name, "clip_by_value", given) as scope:
         values = _values(t)
@@ -91,12 +91,12 @@ def clip_by_value(
 @composed
 @export("clip_by_norm")
 def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = None) -> Tensor:
-    """Return t scaled down, where need be, so that its norm over `axes` is at most `clip_norm`."""
+    """Return t scaled down where necessary, so that its norm over `axes` is at most `clip_norm`."""
     with name_scope(name, "clip_by_norm", [t, clip_norm]) as scope:
         values = _values(t)
         squares = b.reduce_sum(values * values, axes, keepdims=True)
         positive = squares > 0
-        # The square root of 0 has no gradient: it is taken of 1 there, and not used.
+        # sqrt has no gradient at 0: take the root of 1 there, and don't use it.
         safe = b.where(positive, squares, b.ones_like(squares))
         norm = b.where(positive, b.sqrt(safe), squares)
         scaled = values * clip_norm
@@ -107,7 +107,7 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str | None = No
 @composed
 @export("clip_by_average_norm")
 def clip_by_average_norm(t: Any, clip_norm: Any, name: str | None = None) -> Tensor:
-    """Return t scaled down, if need be, so that its norm per element is at most `clip_norm`."""
+    """Return t scaled down if necessary, so that its norm per element is at most `clip_norm`."""
     with name_scope(name, "clip_by_average_norm", [t, clip_norm]) as scope:
         t = convert_to_tensor(t, name="t")
         count = b.cast(b.size(t), dtypes.float32)
@@ -130,7 +130,7 @@ def _all_values(t_list: list[Any]) -> list[Tensor | None]:
 @composed
 @export("global_norm", "linalg.global_norm")
 def global_norm(t_list: Any, name: str | None = None) -> Tensor:
-    """Return the norm of all tensors of a list together; None among them counts as nothing."""
+    """Return the norm of all tensors of a list together; None entries are ignored."""
     t_list = _checked_list(t_list)
     with name_scope(name, "global_norm", t_list):
         halves = []
@@ -147,9 +147,10 @@ def global_norm(t_list: Any, name: str | None = None) -> Tensor:
 def clip_by_global_norm(
     t_list: Any, clip_norm: Any, use_norm: Any = None, name: str | None = None
 ) -> tuple[list[Any], Tensor]:
-    """Return tensors scaled by one factor to a norm of at most `clip_norm`, and their norm before.
+    """Return tensors scaled by one factor to a norm of at most `clip_norm`, and their original
+    norm.
 
-    `use_norm` is that norm, if it is known already. If it isn't finite, the results are NaN.
+    use_norm: the original norm, if it is known already. If it isn't finite, the results are NaN.
     """
     t_list = _checked_list(t_list)
     if use_norm is None:

@@ -194,7 +194,7 @@ def logical_xor(x: Any, y: Any, name: str = "LogicalXor") -> Tensor:
 
 
 def _differences(x: Any) -> Tensor:
-    """What each element of the flattened tensor exceeds the one before by."""
+    """Return the difference of each element of the flattened tensor to the previous one."""
     x = b.reshape(x, [-1])
     return x[1:] - x[:-1]
 

@@ -1,4 +1,4 @@
-"""Complex numbers: their parts, and making them from parts."""
+"""Complex numbers: their parts, and construction from parts."""
 
 from __future__ import annotations
 
@@ -104,13 +104,15 @@ def _complex_gradient(b: Any, op: Any, dz: Any) -> Any:
     samples=[*pairs(), *typed([Sample(r(2), r(2), Tout="complex128")], "float64")],
 )
 def complex_op(real, imag, Tout=None, name=None):
-    """Return complex numbers made of real and imaginary parts."""
+    """Return complex numbers with the given real and imaginary parts."""
 
 
 @composed
 @export("complex", "dtypes.complex")
 def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
-    """Return complex numbers made of real and imaginary parts, both float32 or both float64."""
+    """Return complex numbers with the given real and imaginary parts, both float32 or
+    both float64.
+    """
     real = convert_to_tensor(real, name="real")
     imag = convert_to_tensor(imag, name="imag")
     with name_scope(name, "Complex", [real, imag]) as scope:
@@ -125,7 +127,7 @@ def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
 @composed
 @export("real", "math.real")
 def real(input: Any, name: str | None = None) -> Tensor:
-    """Return the real parts; of real numbers, themselves."""
+    """Return the real parts; real numbers are returned as they are."""
     with name_scope(name, "Real", [input]) as scope:
         input = convert_to_tensor(input, name="input")
         if input.dtype.is_complex:
@@ -136,7 +138,7 @@ def real(input: Any, name: str | None = None) -> Tensor:
 @composed
 @export("imag", "math.imag")
 def imag(input: Any, name: str | None = None) -> Tensor:
-    """Return the imaginary parts; of real numbers, zeros."""
+    """Return the imaginary parts; zeros for real numbers."""
     with name_scope(name, "Imag", [input]) as scope:
         input = convert_to_tensor(input, name="input")
         if input.dtype.is_complex:
@@ -147,7 +149,7 @@ def imag(input: Any, name: str | None = None) -> Tensor:
 @composed
 @export("angle", "math.angle")
 def angle(input: Any, name: str | None = None) -> Tensor:
-    """Return the angles of complex numbers, in (-π, π]; of real numbers, zeros."""
+    """Return the angles of complex numbers, in (-π, π]; zeros for real numbers."""
     with name_scope(name, "Angle", [input]) as scope:
         input = convert_to_tensor(input, name="input")
         if input.dtype.is_complex:
@@ -158,7 +160,7 @@ def angle(input: Any, name: str | None = None) -> Tensor:
 @composed
 @export("conj", "math.conj")
 def conj(x: Any, name: str | None = None) -> Tensor:
-    """Return the complex conjugates; real numbers as they are."""
+    """Return the complex conjugates; real numbers are returned as they are."""
     if isinstance(x, Tensor) and (x.dtype.is_floating or x.dtype.is_integer):
         return x
     with name_scope(name, "Conj", [x]) as scope:

@@ -1,7 +1,7 @@
-"""Branches: tf.cond builds the graph of both, and joins their results by Merge.
+"""Branches: tf.cond builds the graphs of both and joins their results with Merge.
 
-What is made by the function of a branch runs only if the branch is taken; what is made elsewhere
-runs in any case (`graph.contexts` keeps them apart). A result is alive in one branch only.
+Operations that a branch's function adds run only if the branch is taken; operations made outside
+run in any case (`graph.contexts` distinguishes them). A result is alive in one branch only.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def cond(
 ) -> Any:
     """Return the results of `true_fn` if `pred` is true, else those of `false_fn`.
 
-    Both functions build their graph and return nests of tensors (or operations) of one structure;
-    a list or tuple of one result is unpacked unless `strict`. `fn1` and `fn2` are the old names.
+    Both functions build their graph and return tensors (or operations) in the same nested
+    structure; a list or tuple of one result is unpacked unless `strict`. `fn1` and `fn2` are old
+    names.
     """
     true_fn = _either(true_fn, fn1, "true_fn", "fn1")
     false_fn = _either(false_fn, fn2, "false_fn", "fn2")
@@ -72,7 +73,7 @@ def cond(
 
 
 def open_branches(pred: Any) -> tuple[Tensor, list[Tensor]]:
-    """What branches switch on, and their pivots: of the one for false, then of the one for true."""
+    """Return the predicate tensor, and the pivots of the false and the true branch."""
     given, pred = pred, convert_to_tensor(pred)
     is_ref = getattr(getattr(given, "dtype", None), "_is_ref_dtype", False)
     data = convert_to_tensor(given, as_ref=True) if is_ref else pred
@@ -86,7 +87,9 @@ def open_branches(pred: Any) -> tuple[Tensor, list[Tensor]]:
 
 
 def record_branches(*contexts: CondContext) -> None:
-    """Let a MetaGraph have the contexts; inner ones are saved with their outer context."""
+    """Add the contexts to the collection that a MetaGraph saves; it saves inner ones with their
+    outer one.
+    """
     for context in contexts:
         if context.outer_context is None:
             context.graph.add_to_collection(GraphKeys.COND_CONTEXT, context)
@@ -106,7 +109,7 @@ def _either(new: Any, old: Any, new_name: str, old_name: str) -> Callable[[], An
 def _build_branch(
     context: CondContext, function: Callable[[], Any], what: str, strict: bool
 ) -> tuple[Any, list[Tensor]]:
-    """What a branch's function returns, and the same as tensors of the branch."""
+    """Return a branch function's results, and the same as tensors of the branch."""
     with context.entered():
         returned = function()
         if returned is None:
@@ -147,7 +150,7 @@ def _check_types(true_flat: list[Tensor], false_flat: list[Tensor]) -> None:
 def smart_cond(
     pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any], name: str | None = None
 ) -> Any:
-    """As `cond`, but only one branch is built if `pred` is known now."""
+    """As `cond`, but build only one branch if `pred` is known now."""
     if not callable(true_fn):
         raise TypeError("`true_fn` must be callable.")
     if not callable(false_fn):
@@ -160,8 +163,8 @@ def smart_cond(
 
 @export("contrib.framework.smart_constant_value")
 def smart_constant_value(pred: Any) -> bool | None:
-    """Return a predicate's value if it is known now: of a bool, 0, 1 or a constant tensor; None for
-    a variable or a tensor that only a step computes.
+    """Return a predicate's value if it is known now (a bool, 0, 1 or a constant tensor); None for a
+    variable or a tensor that only a step computes.
     """
     if isinstance(pred, Tensor):
         value = constant_value(pred)

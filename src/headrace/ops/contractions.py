@@ -1,4 +1,4 @@
-"""Contractions of tensors over any of their dimensions, made of transposes, reshapes and matmul."""
+"""Contractions of tensors over any dimensions, composed of transposes, reshapes and matmul."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["einsum", "tensordot"]
 @composed
 @export("tensordot", "linalg.tensordot")
 def tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> Tensor:
-    """Return the sum of products over `axes` of both: a number (the last n of `a` with the first n
-    of `b`), or a list of dimensions for each.
+    """Return the sum of products over `axes` of both: a number n (the last n dimensions of `a` with
+    the first n of `b`), or a list of dimensions for each.
     """
     with name_scope(name, "Tensordot", [a, b, axes]) as scope:
         a = convert_to_tensor(a, name="a")
@@ -75,9 +75,9 @@ def _last_and_first(a: Tensor, count: int) -> tuple[Any, Any]:
 
 
 def _as_matrix(x: Tensor, axes: Any, contracted_first: bool) -> tuple[Tensor, Any, Any]:
-    """`x` as a matrix of its free and its contracted dimensions, in one order or the other.
+    """Return `x` as a matrix of its free and its contracted dimensions, in either order.
 
-    Also returns the sizes of the free ones, as a list if all are known, else as a tensor; and
+    Also return the sizes of the free dimensions, as a list if all are known, else as a tensor; and
     what is known of them, as a list, or None.
     """
     sizes = x.shape.sizes
@@ -161,7 +161,7 @@ def einsum(equation: str, *inputs: Any, **kwargs: Any) -> Tensor:
 
 
 def _parse(equation: str, count: int) -> tuple[list[str], str]:
-    """The labels of each input and of the result."""
+    """Return the labels of each input and of the result."""
     text = equation.replace(" ", "")
     match = re.fullmatch(r"([a-zA-Z.,]*)(->[a-zA-Z.]*)?", text)
     if not match:
@@ -187,7 +187,7 @@ def _parse(equation: str, count: int) -> tuple[list[str], str]:
 def _without_ellipsis(
     terms: list[str], result: str, operands: list[Tensor]
 ) -> tuple[list[str], str]:
-    """Put letters in place of every "..."; operands share them from the last dimension on."""
+    """Replace every "..." by letters; operands share them, aligned at the last dimension."""
     spare = [c for c in string.ascii_letters if not any(c in t for t in terms)]
     widths = []
     for i, (term, operand) in enumerate(zip(terms, operands, strict=True)):
@@ -209,7 +209,7 @@ def _without_ellipsis(
 
 
 def _sum_out(x: Tensor, labels: str, needed: set[str]) -> tuple[Tensor, str]:
-    """Sum over the dimensions whose labels nobody needs."""
+    """Sum over the dimensions whose labels are not used any more."""
     axes = [i for i, label in enumerate(labels) if label not in needed]
     if not axes:
         return x, labels
@@ -219,9 +219,11 @@ def _sum_out(x: Tensor, labels: str, needed: set[str]) -> tuple[Tensor, str]:
 def _multiply(
     x: Tensor, x_labels: str, y: Tensor, y_labels: str, needed: set[str]
 ) -> tuple[Tensor, str]:
-    """The product of two operands, summed over the labels that both have and nobody needs."""
+    """Return the product of two operands, summed over their common labels that are not
+    used later.
+    """
     common = set(x_labels) & set(y_labels)
-    # In alphabetical order, as TensorFlow takes them: it decides which transposes are needed.
+    # In alphabetical order, as in TensorFlow: the order decides which transposes are needed.
     summed, batch = sorted(common - needed), sorted(common & needed)
     x_free, y_free = sorted(set(x_labels) - common), sorted(set(y_labels) - common)
     labels = "".join([*batch, *x_free, *y_free])
@@ -237,7 +239,7 @@ def _multiply(
     left = _reshaped(x, [*x_sizes[:k], outer, inner])
     y_sizes = _sizes(y)
     y_summed, y_free_sizes = y_sizes[k : k + len(summed)], y_sizes[k + len(summed) :]
-    # Where all sizes are known, y's own are used, so that the product tells if they differ.
+    # If all sizes are known, use y's own, so that the product fails if they differ.
     known = all(isinstance(n, int) for n in (inner, *y_summed))
     depth = math.prod(y_summed) if known else inner
     right = _reshaped(y, [*y_sizes[:k], depth, math.prod(y_free_sizes)])
@@ -247,7 +249,9 @@ def _multiply(
 
 
 def _spread(x: Tensor, labels: str, order: list[str], count: int, after: bool, at: int = 0) -> Any:
-    """Transpose `x` and put `count` dimensions of size 1 behind it, or before dimension `at`."""
+    """Transpose `x` and append `count` dimensions of size 1, or insert them before
+    dimension `at`.
+    """
     x = _transposed(x, [labels.index(c) for c in order])
     for _ in range(count):
         x = ops.expand_dims(x, -1 if after else at)
@@ -255,7 +259,7 @@ def _spread(x: Tensor, labels: str, order: list[str], count: int, after: bool, a
 
 
 def _sizes(x: Tensor) -> list[Any]:
-    """The size of every dimension: a number if it is known, else a tensor."""
+    """Return the size of every dimension: a number if it is known, else a tensor."""
     static = x.shape.as_list()
     if None not in static:
         return static

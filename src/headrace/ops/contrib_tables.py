@@ -1,4 +1,4 @@
-"""Lookup tables by the names that tf.contrib.lookup had for them, from before tf.lookup."""
+"""Lookup tables under their tf.contrib.lookup names, which precede tf.lookup."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ __all__ = [
 
 @export("contrib.lookup.HashTable")
 class ContribHashTable(HashTable):
-    """A table that `initializer` fills once; those of one `shared_name` share their content."""
+    """A table that `initializer` fills once; tables of the same `shared_name` share their
+    content.
+    """
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ def index_table_from_tensor(
     dtype: Any = dtypes.string,
     name: str | None = None,
 ) -> Any:
-    """Return a table from the words of a vector to their places."""
+    """Return a table from the strings of a vector to their indices."""
     if mapping is None:
         raise ValueError("mapping must be specified.")
     return vocabularies.index_table_from_tensor(
@@ -58,7 +60,7 @@ def index_table_from_tensor(
 def index_to_string_table_from_tensor(
     mapping: Any, default_value: Any = "UNK", name: str | None = None
 ) -> HashTable:
-    """Return a table from places to the words of a vector."""
+    """Return a table from indices to the strings of a vector."""
     if mapping is None:
         raise ValueError("mapping must be specified.")
     return vocabularies.index_to_string_table_from_tensor(mapping, default_value, name)
@@ -73,7 +75,7 @@ def string_to_index_table_from_file(
     hasher_spec: HasherSpec = FastHashSpec,
     name: str | None = None,
 ) -> Any:
-    """Return a table from the lines of a file to their numbers: index_table_from_file."""
+    """Return a table from the lines of a file to their line numbers: index_table_from_file."""
     return index_table_from_file(
         vocabulary_file, num_oov_buckets, vocab_size, default_value, hasher_spec, name=name
     )
@@ -87,7 +89,7 @@ def string_to_index_table_from_tensor(
     hasher_spec: HasherSpec = FastHashSpec,
     name: str | None = None,
 ) -> Any:
-    """Return a table from the words of a vector to their places: index_table_from_tensor."""
+    """Return a table from the strings of a vector to their indices: index_table_from_tensor."""
     return index_table_from_tensor(mapping, num_oov_buckets, default_value, hasher_spec, name=name)
 
 
@@ -95,7 +97,7 @@ def string_to_index_table_from_tensor(
 def string_to_index(
     tensor: Any, mapping: Any, default_value: int = -1, name: str | None = None
 ) -> Tensor:
-    """Return the places in `mapping` of the words of `tensor`."""
+    """Return the indices in `mapping` of the strings of `tensor`."""
     table = index_table_from_tensor(mapping, default_value=default_value, name=name)
     return table.lookup(tensor)
 
@@ -104,5 +106,5 @@ def string_to_index(
 def index_to_string(
     tensor: Any, mapping: Any, default_value: Any = "UNK", name: str | None = None
 ) -> Tensor:
-    """Return the words of `mapping` at the places of `tensor`."""
+    """Return the strings of `mapping` at the indices in `tensor`."""
     return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

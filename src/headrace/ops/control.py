@@ -40,14 +40,14 @@ __all__ = ["group", "tuple_tensors", "with_dependencies"]
     lower=Pass(),
 )
 def no_op(name=None):
-    """Do nothing; a place to hang control dependencies."""
+    """Do nothing; serves as an anchor for control dependencies."""
 
 
 @composed
 @export("group")
 def group(*inputs: Any, **kwargs: Any) -> Operation:
-    """Return an operation that finishes when all of `inputs` (tensors, operations, nests of them)
-    have.
+    """Return an operation that finishes when all `inputs` (tensors, operations, nests of them) have
+    finished.
     """
     name = kwargs.pop("name", None)
     if kwargs:
@@ -101,7 +101,7 @@ def with_dependencies(dependencies: Any, output: Any, name: str | None = None) -
 @composed
 @export("tuple")
 def tuple_tensors(tensors: Any, name: str | None = None, control_inputs: Any = None) -> list[Any]:
-    """Return `tensors`, none of them available before all of them are computed (and
+    """Return `tensors`; none of them is available before all of them are computed (and
     `control_inputs` have run).
     """
     tensors = list(tensors)
@@ -158,7 +158,7 @@ def Assert(
         kinds = {t.dtype.base_dtype for t in convert_n_to_tensor(data)}
         if kinds <= {dtypes.string, dtypes.int32}:  # always in host memory: nothing to save
             return assert_op(condition, data, summarize, name="Assert")
-        # The data is brought together only if the condition is false.
+        # Copy the data to the host only if the condition is false.
         condition = convert_to_tensor(condition, name="Condition")
         check = partial(assert_op, condition, data, summarize, name="Assert")
         return b.cond(condition, no_op, check, name="AssertGuard").op
@@ -201,7 +201,11 @@ def verify_tensor_all_finite(
     x: Any = None,
     message: str | None = None,
 ) -> Tensor:
-    """Return `t`, available only after a check that all of it is finite."""
+    """Return `t`, available only after a check that all of it is finite.
+
+    msg: the error message if an element is infinite or NaN. x and message: other names of t and
+    msg.
+    """
     t = x if t is None else t
     msg = message if msg is None else msg
     if t is None or msg is None:
@@ -216,8 +220,8 @@ def verify_tensor_all_finite(
 @composed
 @export("add_check_numerics_ops")
 def add_check_numerics_ops() -> Operation:
-    """Return an operation that checks every floating tensor of the graph, one after the other in
-    the order in which they were made. ValueError if there are loops or branches: for these,
+    """Return an operation that checks every floating-point tensor of the graph, one after the other
+    in the order of their creation. Raises ValueError if there are loops or branches: for these,
     `ConfigProto.experimental.check_numerics` checks every operation of a session.
     """
     last: list[Any] = []
@@ -250,14 +254,14 @@ def _now() -> np.float64:
     effect=Effect.READS,
 )
 def timestamp(name=None):
-    """Return the seconds since 1970, when the step gets here."""
+    """Return the seconds since 1970 at the moment when the op runs."""
 
 
 # -- Printing --------------------------------------------------------------------------------------
 
 
 class _Counter:
-    """How often a Print has printed in a session."""
+    """The number of times that a Print has printed in a session."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -288,7 +292,7 @@ def _print_kernel(value, data, *, message, first_n, summarize, ctx):
     samples=[Sample(r(2), [r(3)], U=["float32"], first_n=0)],
 )
 def print_op(input, data, message="", first_n=-1, summarize=3, name=None):
-    """Return `input`, printing `data` on standard error on the way."""
+    """Return `input` and print `data` to standard error."""
 
 
 @composed
@@ -301,7 +305,10 @@ def Print(
     summarize: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return `input_`; whenever it is computed (at most `first_n` times), print `data`."""
+    """Return `input_`; print `data` whenever it is computed, at most `first_n` times.
+
+    message: printed before the data. summarize: the number of elements of each tensor to print.
+    """
     return print_op(
         input_,
         data,

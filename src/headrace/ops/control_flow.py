@@ -1,7 +1,7 @@
-"""The primitives of control flow: Switch, Merge, Enter, Exit, NextIteration and their kin.
+"""The primitives of control flow: Switch, Merge, Enter, Exit, NextIteration and related ops.
 
-What they mean to dead tensors and frames is in `graph.flow`, and done by `runtime.step`; kernels
-only say which value goes where. The Ref forms pass a reference on, the others its value.
+`graph.flow` defines their effect on dead tensors and frames, and `runtime.step` implements it;
+kernels only route values. The Ref forms pass on a reference, the others its value.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _merge_shapes(context: Any, inputs: list[TensorShape]) -> list[TensorShape]:
 
 
 def _common_shape(shapes: list[TensorShape]) -> TensorShape:
-    """What is known of a tensor that has any one of these shapes."""
+    """Return what is known of a tensor that has any one of these shapes."""
     sizes = [s.sizes for s in shapes]
     if any(s is None for s in sizes) or len({len(s or ()) for s in sizes}) != 1:
         return _UNKNOWN
@@ -123,7 +123,7 @@ def _merge_kernel(inputs: Any) -> tuple[Any, Any]:
     flow=Flow.MERGE,
 )
 def merge_op(inputs, name=None):
-    """Pass on the input that isn't dead, and say which one it was."""
+    """Pass on the input that isn't dead, and return its index."""
 
 
 @define(
@@ -135,11 +135,11 @@ def merge_op(inputs, name=None):
     flow=Flow.MERGE,
 )
 def ref_merge_op(inputs, name=None):
-    """Pass on the reference that isn't dead, and say which input it was."""
+    """Pass on the reference that isn't dead, and return its index."""
 
 
 def merge(inputs: Sequence[Any]) -> Any:
-    """Pass on the input that isn't dead, as a reference if they all are."""
+    """Pass on the input that isn't dead, as a reference if all inputs are references."""
     if all(t.dtype._is_ref_dtype for t in inputs):
         return ref_merge_op(inputs, name="Merge")
     return merge_op(inputs)
@@ -174,7 +174,7 @@ def _ref_select_kernel(index: Any, inputs: Any) -> Any:
     samples=[Sample(1, [r(2), r(2)]), Sample(0, [r(2, 3)])],
 )
 def ref_select(index, inputs, name=None):
-    """Return the reference that `index` chooses."""
+    """Return the reference that `index` selects."""
 
 
 @define(
@@ -201,7 +201,7 @@ def passed(t: Any, name: str | None = None) -> Any:
 
 
 def _enter_shapes(context: Any, data: TensorShape) -> TensorShape | None:
-    """An invariant's shape; a variable may get another one in the next iteration."""
+    """Return an invariant's shape; a variable may have another one in the next iteration."""
     return data if context.settled or context.attrs["is_constant"] else None
 
 
@@ -291,7 +291,7 @@ def _loop_cond_shape(context: Any, value: TensorShape) -> TensorShape:
     samples=[Sample(True), Sample(False)],
 )
 def loop_cond_op(input, name=None):
-    """Mark the value that decides whether a loop goes on."""
+    """Mark the value that decides whether a loop continues."""
 
 
 @define(
@@ -303,4 +303,4 @@ def loop_cond_op(input, name=None):
     samples=[Sample()],
 )
 def control_trigger(name=None):
-    """Do nothing; done when all control inputs are, dead or not."""
+    """Do nothing; finish when all control inputs have, dead or not."""

@@ -2,9 +2,9 @@
 
 A convolution is one matrix product: `_columns` lays the inputs that each output sees side by side,
 and the filter is the other factor. Both gradients are the same product read backwards, with
-`_scatter_columns`, the transpose of `_columns`, putting the input's gradient back in place. The
-column matrix is as large as the input times the window, so batches go through it in chunks. Work
-happens with channels last; other layouts enter and leave as views.
+`_scatter_columns`, the transpose of `_columns`, adding the input's gradient back in place. The
+column matrix is as large as the input times the window, so batches are processed in chunks.
+Computation is channels-last; other layouts are converted by views.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from headrace.ops.accumulation import require_float, widened
 from headrace.ops.windows import ConvGeometry, conv_geometry, known, taps
 
-_COLUMN_BYTES = 1 << 26  # large enough for an efficient product, small beside a training step
+_COLUMN_BYTES = 1 << 26  # large enough for an efficient product, small compared to a training step
 
 
 def conv2d(
@@ -150,8 +150,8 @@ def depthwise_conv2d_native(
 ) -> np.ndarray:
     """Correlate each channel with its own filters: [height, width, in, multiplier].
 
-    Output channel c * multiplier + m comes from input channel c. TensorFlow's CPU kernel wants
-    equal strides and ignores dilations; both are free here.
+    Output channel c * multiplier + m comes from input channel c. TensorFlow's CPU kernel requires
+    equal strides and ignores dilations; this kernel supports both.
     """
     require_float("depthwise_conv2d_native", inputs, filters)
     geometry = _geometry(

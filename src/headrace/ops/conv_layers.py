@@ -1,7 +1,7 @@
-"""The public functions that build convolutions, by TensorFlow 1.15's names and arguments.
+"""The public functions that build convolutions, with TensorFlow 1.15's names and arguments.
 
-Each makes one of the ops of `convolution`, with what it takes to bring the data into that op's
-form: a dimension more for 1-D data, blocks dealt out over the batch for dilation.
+Each adds one of the ops of `convolution` and brings the data into that op's form: an extra
+dimension for 1-D data, space moved to the batch for dilation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def conv2d(
     """Return the correlation of images with filters [height, width, in, out].
 
     padding: 'SAME', 'VALID', or a (before, after) pair per dimension. strides and dilations: a
-    number, one per spatial dimension, or one per dimension.
+    number, one per spatial dimension, or one per dimension. data_format: 'NHWC' or 'NCHW'.
     """
     filter = renamed_argument("filters", filters, "filter", filter)
     padding, explicit = padding_pairs(padding)
@@ -85,7 +85,12 @@ def conv1d(
     input: Any = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return the correlation of sequences with filters [width, in, out]."""
+    """Return the correlation of sequences with filters [width, in, out].
+
+    value: [batch, width, in], or [batch, in, width] if data_format is 'NCW' (or 'NCHW'). stride and
+    dilations: a number, or one per dimension of value. padding: 'SAME' or 'VALID'. input is another
+    name of value.
+    """
     value = renamed_argument("input", input, "value", value)
     with name_scope(name, "conv1d", [value, filters]) as scope:
         spatial, data_format_2d = as_2d(data_format)
@@ -104,7 +109,9 @@ def conv1d(
 
 
 def as_2d(data_format: str | None) -> tuple[int, str]:
-    """Where 1-D data gets its second spatial dimension, and the 2-D format that it then has."""
+    """Return the axis for the second spatial dimension of 1-D data, and the resulting 2-D
+    format.
+    """
     if data_format in (None, "NHWC", "NWC"):
         return 1, "NHWC"
     if data_format in ("NCHW", "NCW"):
@@ -124,7 +131,11 @@ def conv3d(
     name: str | None = None,
     filters: Any = None,
 ) -> Tensor:
-    """Return the correlation of volumes with filters [depth, height, width, in, out]."""
+    """Return the correlation of volumes with filters [depth, height, width, in, out].
+
+    strides and dilations: one number per dimension. padding: 'SAME' or 'VALID'. data_format:
+    'NDHWC' or 'NCDHW'.
+    """
     filter = renamed_argument("filters", filters, "filter", filter)
     return conv3d_op(
         input,
@@ -152,7 +163,8 @@ def convolution(
 ) -> Tensor:
     """Return a convolution over 1, 2 or 3 spatial dimensions, strided or dilated.
 
-    A dilated one is a plain one on data whose space has been dealt out over the batch.
+    strides and dilation_rate: one number per spatial dimension; only one of them may exceed 1. A
+    dilated convolution is a plain one on data whose space has been moved to the batch.
     """
     filter = renamed_argument("filters", filters, "filter", filter)
     dilation_rate = renamed_argument("dilations", dilations, "dilation_rate", dilation_rate)
@@ -197,7 +209,7 @@ def _plain(
     data_format: str | None,
     name: str,
 ) -> Tensor:
-    """The undilated convolution with 1, 2 or 3 spatial dimensions."""
+    """Return the undilated convolution with 1, 2 or 3 spatial dimensions."""
     if len(stride) == 1:
         return conv1d(x, w, int(stride[0]), padding, data_format=data_format or "NWC", name=name)
     formats = {2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}[len(stride)]
@@ -216,7 +228,11 @@ def _plain(
 def atrous_conv2d(
     value: Any, filters: Any, rate: int, padding: str, name: str | None = None
 ) -> Tensor:
-    """Return a convolution whose filter has `rate - 1` holes between neighbouring elements."""
+    """Return a convolution whose filter has `rate - 1` holes between neighbouring elements.
+
+    value: [batch, height, width, in]. filters: [height, width, in, out]. padding: 'SAME' or
+    'VALID'.
+    """
     return convolution(value, filters, padding, dilation_rate=[rate, rate], name=name)
 
 
@@ -232,7 +248,11 @@ def depthwise_conv2d(
     data_format: str | None = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return each channel's correlation with its own filters: [height, width, in, multiplier]."""
+    """Return each channel's correlation with its own filters: [height, width, in, multiplier].
+
+    strides: one number per dimension of input. rate: the dilation in height and width. padding:
+    'SAME', 'VALID' or (before, after) pairs.
+    """
     rate = renamed_argument("dilations", dilations, "rate", rate)
     with name_scope(name, "depthwise", [input, filter]) as scope:
         input = convert_to_tensor(input, name="tensor_in")
@@ -271,8 +291,10 @@ def separable_conv2d(
     data_format: str | None = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return a depthwise convolution followed by one that mixes channels: [1, 1, in * multiplier,
-    out].
+    """Return a depthwise convolution followed by a 1 x 1 convolution that mixes channels.
+
+    depthwise_filter: [height, width, in, multiplier]. pointwise_filter: [1, 1, in * multiplier,
+    out]. strides, padding and rate are those of the depthwise convolution.
     """
     rate = renamed_argument("dilations", dilations, "rate", rate)
     with name_scope(name, "separable_conv2d", [input, depthwise_filter, pointwise_filter]) as scope:
@@ -281,7 +303,7 @@ def separable_conv2d(
         pointwise_filter = convert_to_tensor(pointwise_filter, name="pointwise_filter")
         window = pointwise_filter.shape.with_rank(4)[:2]
         if not window.is_compatible_with([1, 1]):
-            raise ValueError(f"pointwise_filter must be [1, 1, in, out], not {window} at first")
+            raise ValueError(f"pointwise_filter must be [1, 1, in, out], but begins with {window}")
         depthwise = _depthwise(
             input, depthwise_filter, strides, padding, rate, data_format, "depthwise"
         )
@@ -312,7 +334,10 @@ def conv2d_backprop_input(
     name: str | None = None,
     filters: Any = None,
 ) -> Tensor:
-    """Return the gradient of conv2d for its input, whose shape was input_sizes."""
+    """Return the gradient of conv2d for its input, whose shape was input_sizes.
+
+    out_backprop: the gradient of conv2d's output. The other arguments are conv2d's.
+    """
     filter = renamed_argument("filters", filters, "filter", filter)
     padding, explicit = padding_pairs(padding)
     return conv2d_backprop_input_op(
@@ -342,7 +367,10 @@ def conv2d_backprop_filter(
     dilations: Any = (1, 1, 1, 1),
     name: str | None = None,
 ) -> Tensor:
-    """Return the gradient of conv2d for its filter, whose shape was filter_sizes."""
+    """Return the gradient of conv2d for its filter, whose shape was filter_sizes.
+
+    out_backprop: the gradient of conv2d's output. The other arguments are conv2d's.
+    """
     padding, explicit = padding_pairs(padding)
     return conv2d_backprop_filter_op(
         input,

@@ -1,8 +1,8 @@
-"""The public functions that build transposed convolutions: from the shape of a convolution's output
+"""The public functions that build transposed convolutions, from the shape of a convolution's output
 to that of its input.
 
-A transposed convolution is the gradient of a convolution for its input, used forwards; its filter
-is [*window, out, in].
+A transposed convolution is the gradient of a convolution with respect to its input, used as a
+forward op; its filter is [*window, out, in].
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _transposed(
     dilations: Any,
     name: str,
 ) -> Tensor:
-    """One op, with its window given per dimension."""
+    """Add one op, with its window given per dimension."""
     axis = channel_axis(data_format, spatial)
     return build(
         output_shape,
@@ -64,7 +64,10 @@ def conv2d_transpose(
 ) -> Tensor:
     """Return the transpose of conv2d: from its output's shape to its input's, `output_shape`.
 
-    The filter is [height, width, out, in], as for the convolution whose transpose this is.
+    The filter is [height, width, out, in], as for the convolution that is transposed.
+
+    strides and dilations: a number, one per spatial dimension, or one per dimension. padding:
+    'SAME' or 'VALID'. data_format: 'NHWC' or 'NCHW'.
     """
     value = renamed_argument("input", input, "value", value)
     filter = renamed_argument("filters", filters, "filter", filter)
@@ -85,7 +88,11 @@ def conv1d_transpose(
     dilations: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the transpose of conv1d, with filters [width, out, in]."""
+    """Return the transpose of conv1d, with filters [width, out, in].
+
+    output_shape: the shape of the result. strides and dilations: a number, or one per dimension.
+    padding: 'SAME' or 'VALID'. data_format: 'NWC' or 'NCW'.
+    """
     with name_scope(name, "conv1d_transpose", [input, filters, output_shape]) as scope:
         spatial, data_format_2d = as_2d(data_format)
         axis = 2 if spatial == 1 else 1
@@ -123,7 +130,11 @@ def conv3d_transpose(
     filters: Any = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return the transpose of conv3d, with a filter [depth, height, width, out, in]."""
+    """Return the transpose of conv3d, with a filter [depth, height, width, out, in].
+
+    output_shape: the shape of the result. strides and dilations: a number, one per spatial
+    dimension, or one per dimension. padding: 'SAME' or 'VALID'. data_format: 'NDHWC' or 'NCDHW'.
+    """
     value = renamed_argument("input", input, "value", value)
     filter = renamed_argument("filters", filters, "filter", filter)
     with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as scope:
@@ -143,7 +154,11 @@ def conv_transpose(
     dilations: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the transpose of a convolution over 1, 2 or 3 spatial dimensions."""
+    """Return the transpose of a convolution over 1, 2 or 3 spatial dimensions.
+
+    filters: [*window, out, in]. output_shape: the shape of the result, which gives the number of
+    spatial dimensions. The other arguments are those of conv2d_transpose.
+    """
     with name_scope(name, "conv_transpose", [input, filters, output_shape]) as scope:
         if isinstance(output_shape, Tensor):
             length = output_shape.shape.with_rank(1).as_list()[0]
@@ -173,7 +188,10 @@ def atrous_conv2d_transpose(
     padding: str,
     name: str | None = None,
 ) -> Tensor:
-    """Return the transpose of atrous_conv2d, with filters [height, width, out, in]."""
+    """Return the transpose of atrous_conv2d, with filters [height, width, out, in].
+
+    output_shape: the shape of the result. rate: the dilation. padding: 'SAME' or 'VALID'.
+    """
     with name_scope(name, "atrous_conv2d_transpose", [value, filters, output_shape]):
         value = convert_to_tensor(value, name="value")
         filters = convert_to_tensor(filters, name="filters")

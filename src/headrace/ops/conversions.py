@@ -1,6 +1,6 @@
-"""Conversions to tensors that need ops: lists that hold tensors, rows of a larger tensor, shapes.
+"""Conversions to tensors that need ops: lists that contain tensors, IndexedSlices, shapes.
 
-Importing the module registers them with tf.convert_to_tensor. Nodes and names are TensorFlow's.
+Importing the module registers them with tf.convert_to_tensor. Nodes and names match TensorFlow's.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = [
 
 
 def _is_dense(value: Any) -> bool:
-    """Tensors, and variables, which stand for one."""
+    """Tensors, and variables, which convert to one."""
     return isinstance(value, Tensor) or hasattr(value, "_as_graph_element")
 
 
-# -- Lists that hold tensors -----------------------------------------------------------------------
+# -- Lists that contain tensors --------------------------------------------------------------------
 
 
 def _dtype_within(values: Any) -> DType | None:
-    """The dtype of the first tensor within nested lists, or None if there is none."""
+    """Return the dtype of the first tensor within nested lists, or None if there is none."""
     for value in values:
         if _is_dense(value):
             return value.dtype.base_dtype
@@ -69,7 +69,7 @@ def _cast_within(values: Any, dtype: DType) -> Any:
 
 
 def _pack_nested(values: Any, dtype: DType, name: str) -> Any:
-    """Pack nested lists from the inside out; one without tensors stays a list, a later constant."""
+    """Pack nested lists from the inside out; a list without tensors stays one, a constant later."""
     with name_scope(name) as scope:
         elements = []
         for i, value in enumerate(values):
@@ -144,7 +144,7 @@ def _rows_to_tensor(
     if rows.dense_shape is None:
         raise ValueError(
             "Tensor conversion requested for IndexedSlices without dense_shape: "
-            f"{rows}. How many rows there are isn't known."
+            f"{rows}. The number of rows isn't known."
         )
     count: Any = rows.dense_shape
     return b.unsorted_segment_sum(rows.values, rows.indices, count[0], name=name)
@@ -159,7 +159,7 @@ SparseTensor._convert = staticmethod(convert_to_tensor)
 def convert_to_tensor_or_indexed_slices(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Any:
-    """Return `value` as a tensor, unless it is IndexedSlices, which stay what they are."""
+    """Return `value` as a tensor, except IndexedSlices, which are returned as they are."""
     if not isinstance(value, IndexedSlices):
         return convert_to_tensor(value, dtype, name=name)
     _check_dtype(value, dtype)
@@ -171,7 +171,7 @@ def convert_to_tensor_or_indexed_slices(
 def convert_to_tensor_or_sparse_tensor(
     value: Any, dtype: Any = None, name: str | None = None
 ) -> Any:
-    """Return `value` as a tensor, unless it is sparse: then as a SparseTensor."""
+    """Return `value` as a SparseTensor if it is sparse, else as a tensor."""
     if isinstance(value, SparseTensorValue):
         value = SparseTensor.from_value(value)
     if not isinstance(value, SparseTensor):
@@ -190,7 +190,7 @@ def _check_dtype(value: Any, dtype: Any) -> None:
 
 @export("is_tensor", "contrib.framework.is_tensor")
 def is_tensor(x: Any) -> bool:
-    """Whether ops take `x` for a tensor as it is: dense, sparse or a variable."""
+    """Whether ops accept `x` as a tensor: dense, sparse or a variable."""
     return _is_dense(x) or isinstance(x, SparseTensor | IndexedSlices)
 
 
@@ -198,9 +198,9 @@ def is_tensor(x: Any) -> bool:
 def get_static_value(tensor: Any, partial: bool = False) -> Any:
     """Return the value of a tensor if it follows from constants and static shapes, else None.
 
-    A value that is no tensor is returned as it is; of a variable, nothing is known.
+    A value that isn't a tensor is returned as it is; a variable's value is never known.
 
-    partial: elements of a stacked vector that aren't known are None.
+    partial: unknown elements of a stacked vector are None.
     """
     if isinstance(tensor, Tensor):
         return constant_value(tensor, partial)

@@ -1,8 +1,8 @@
-"""Converting Python values to tensors, by TensorFlow's rules: Python numbers are float32 or int32,
-arrays keep their type.
+"""Converting Python values to tensors, by TensorFlow's rules: Python numbers become float32 or
+int32, arrays keep their type.
 
-`register_tensor_conversion_function` teaches it new types (variables, sparse gradients); the lowest
-priority number is asked first.
+`register_tensor_conversion_function` adds rules for new types (variables, sparse gradients); rules
+with the lowest priority number are tried first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ _conversions: list[tuple[int, Any, Conversion]] = []
 def register_tensor_conversion_function(
     base_type: Any, conversion_func: Conversion, priority: int = 100
 ) -> None:
-    """Teach tf.convert_to_tensor a type (or tuple of types): `conversion_func(value, dtype, name,
-    as_ref)`.
+    """Register `conversion_func(value, dtype, name, as_ref)` with tf.convert_to_tensor for a type
+    (or tuple of types).
+
+    priority: functions with a lower number are tried first. The function may return NotImplemented.
     """
     types = base_type if isinstance(base_type, tuple) else (base_type,)
     if not all(isinstance(t, type) for t in types):
@@ -65,10 +67,11 @@ def convert_to_tensor(
     *,
     as_ref: bool = False,
 ) -> Tensor:
-    """Return `value` as a tensor: tensors as they are, registered types by their rule, the rest as
-    constants.
+    """Return `value` as a tensor: tensors unchanged, registered types by their rule, other values
+    as constants.
 
-    `dtype` is binding, `preferred_dtype` is tried first. TypeError if no conversion is possible.
+    `dtype` is required of the result, `preferred_dtype` is only tried first. Raises TypeError if no
+    conversion is possible.
     """
     wanted = None if dtype is None else as_dtype(dtype).base_dtype
     if isinstance(value, Tensor):
@@ -95,7 +98,7 @@ def _convert(value: Any, dtype: DType | None, name: str | None, as_ref: bool) ->
                 continue
             if dtype is not None and result.dtype.base_dtype is not dtype:
                 raise RuntimeError(
-                    f"conversion of {type(value).__name__} gave {result.dtype.name}, not "
+                    f"conversion of {type(value).__name__} returned {result.dtype.name}, not "
                     f"{dtype.name}"
                 )
             return result
@@ -105,7 +108,7 @@ def _convert(value: Any, dtype: DType | None, name: str | None, as_ref: bool) ->
 def convert_n_to_tensor(
     values: Iterable[Any], dtype: Any = None, name: str | None = None, preferred_dtype: Any = None
 ) -> list[Tensor]:
-    """Convert each of `values`; with a name, they're called name_0, name_1, ..."""
+    """Convert each of `values`; if a name is given, the results are called name_0, name_1, ..."""
     return [
         convert_to_tensor(v, dtype, f"{name}_{i}" if name else None, preferred_dtype)
         for i, v in enumerate(values)
@@ -123,7 +126,7 @@ def constant(
     wanted = None if dtype is None else as_dtype(dtype).base_dtype
     array = as_array(value, wanted)
     if array is value or array.base is not None or not array.flags.owndata:
-        array = np.array(array)  # the caller may go on writing to theirs
+        array = np.array(array)  # the caller may still write to their array
     if shape is not None:
         array = _fill_shape(array, as_shape(shape), verify_shape)
     array.flags.writeable = False
@@ -135,7 +138,7 @@ def constant(
 
 
 def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarray:
-    """Give `array` a shape; TensorFlow repeats the last value when there are too few."""
+    """Reshape `array`; TensorFlow repeats the last value when there are too few."""
     if not shape.is_fully_defined():
         raise ValueError(f"the shape of a constant must be known, not {shape}")
     sizes: Any = shape.sizes
@@ -143,7 +146,7 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
     if verify and array.shape != sizes:
         raise TypeError(f"Expected Tensor's shape: {sizes}, got {array.shape}.")
     if not count:
-        return np.empty(sizes, array.dtype)  # whatever the value, there is no place for it
+        return np.empty(sizes, array.dtype)  # an empty shape, whatever the value
     if array.size > count:
         raise ValueError(
             f"Too many elements provided. Needed at most {count}, but received {array.size}"
@@ -161,7 +164,7 @@ def _fill_shape(array: np.ndarray, shape: TensorShape, verify: bool) -> np.ndarr
 
 
 def _check_room(sizes: Any, dtype: np.dtype) -> None:
-    from headrace.devices.room import check_room  # few programs need it: import stays cheap
+    from headrace.devices.room import check_room  # few programs need it: keeps the import cheap
 
     try:
         check_room(sizes, dtype, "the shape of a constant", spelled=True)
@@ -175,7 +178,7 @@ def as_array(value: Any, dtype: DType | None = None) -> np.ndarray:
     """
     if isinstance(value, Dimension | TensorShape | list | tuple):
         if dtype is None and isinstance(value, list | tuple) and _holds_dimension(value):
-            # As in TensorFlow, which nodes tf.stack makes of such a list depends on it.
+            # As in TensorFlow, this decides which nodes tf.stack makes of such a list.
             raise TypeError(f"a list of dimensions needs a dtype to become a tensor: {value}")
         value = _plain_numbers(value)
     return tensor_proto.as_array(value, dtype)
@@ -203,12 +206,12 @@ def _plain_numbers(value: Any) -> Any:
 
 
 def graph_of(inputs: Iterable[Any]) -> Graph | None:
-    """The graph that the tensors among `inputs` belong to, or None; ValueError if they are of
-    different ones.
+    """Return the graph of the tensors among `inputs`, or None; ValueError if they belong to
+    different graphs.
     """
     current = get_default_graph()
     if current.building_function or current.executes:
-        return current  # which captures what is not its own, or refuses it
+        return current  # it captures the tensors of other graphs, or rejects them
     found: Any = None
     for value in inputs:
         for v in value if isinstance(value, list | tuple) else (value,):
@@ -223,15 +226,15 @@ def graph_of(inputs: Iterable[Any]) -> Graph | None:
                 )
     if found is not None and found.graph.executes:
         raise RuntimeError(
-            f"{found!r} has a value of its own, and belongs to no graph that sessions run: use "
-            "tf.constant(tensor.numpy()) to take the value along."
+            f"{found!r} is an eager tensor and belongs to no graph that a session can run: use "
+            "tf.constant(tensor.numpy()) to add its value to the graph."
         )
     return None if found is None else found.graph
 
 
 @export("name_scope", "keras.backend.name_scope")
 class name_scope:
-    """A scope for the names of the operations that a function makes: `with tf.name_scope(name,
+    """A scope for the names of the operations that a function adds: `with tf.name_scope(name,
     "dense", [x, w]) as scope`.
 
     `default_name` is used when `name` is None; the graph is that of the tensors among `values`.

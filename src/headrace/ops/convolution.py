@@ -1,7 +1,7 @@
 """The convolution ops: 2-D, 3-D, depthwise, and their gradients for input and filter.
 
 The three ops of a kind are one bilinear map read in three directions, so the gradient of each is
-made of the other two. The public functions that build them are in `conv_layers`.
+composed of the other two. The public functions that build them are in `conv_layers`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def _sizes(shape: TensorShape, rank: int) -> tuple[int | None, ...]:
-    """The sizes of a shape that must have `rank` dimensions, unknown ones as None."""
+    """Return the sizes of a shape that must have `rank` dimensions; None for unknown ones."""
     return shape.with_rank(rank).sizes or (None,) * rank
 
 
@@ -61,8 +61,8 @@ def _forward_infer(depthwise: bool = False) -> Any:
 def _grouped(
     data: tuple[int | None, ...], taken: tuple[int | None, ...], channel: int
 ) -> tuple[int | None, ...]:
-    """The data's sizes with as many channels as the filter takes, if they are whole groups of
-    these. No kernel has groups, and says so; shape rules let them pass.
+    """Return the data's sizes with the filter's number of channels, if the data's channels are a
+    multiple of it. Kernels reject grouped convolutions; shape rules accept them.
     """
     whole, each = data[channel], taken[-2]
     if not whole or not each or whole == each:
@@ -80,7 +80,7 @@ def _grouped(
 
 
 def _backprop_infer(index: int) -> Any:
-    """The shape is what the integer input `index` says."""
+    """The output shape is the value of the integer input `index`."""
 
     def rule(c: Any, *shapes: TensorShape) -> Any:
         return c.shape_from(index).with_rank(len(c.attrs["data_format"]))
@@ -95,7 +95,7 @@ def _options(op: Any) -> dict[str, Any]:
 
 
 def _gradients(forward: str, backprop_input: str, backprop_filter: str) -> tuple[Any, Any, Any]:
-    """The gradients of a convolution, of its input's gradient and of its filter's gradient; each
+    """Return the gradients of a convolution, of its input gradient and of its filter gradient; each
     is given by the names of the three builders.
     """
 
@@ -216,7 +216,7 @@ def conv2d_backprop_input_op(
     dilations=(1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv2d for its input, whose shape was input_sizes."""
+    """Return the gradient of conv2d for its input, whose shape is input_sizes."""
 
 
 @define(
@@ -245,10 +245,10 @@ def conv2d_backprop_filter_op(
     dilations=(1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv2d for its filter, whose shape was filter_sizes."""
+    """Return the gradient of conv2d for its filter, whose shape is filter_sizes."""
 
 
-# ---- 2-D, each channel by itself -----------------------------------------------------------------
+# ---- 2-D, depthwise ------------------------------------------------------------------------------
 
 _ATTRIBUTES_DEPTHWISE = (
     "T: {floats}; strides: list(int); padding: {'SAME'|'VALID'}; "
@@ -434,7 +434,7 @@ def conv3d_backprop_input_v2(
     dilations=(1, 1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv3d for its input, whose shape was input_sizes."""
+    """Return the gradient of conv3d for its input, whose shape is input_sizes."""
 
 
 @export("nn.conv3d_backprop_filter", "nn.conv3d_backprop_filter_v2")
@@ -461,7 +461,7 @@ def conv3d_backprop_filter_v2(
     dilations=(1, 1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv3d for its filter, whose shape was filter_sizes."""
+    """Return the gradient of conv3d for its filter, whose shape is filter_sizes."""
 
 
 def _conv3d_backprop_input(x, w, dy, *, strides, padding, dilations):
@@ -491,7 +491,7 @@ def conv3d_backprop_input(
     dilations=(1, 1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv3d for its input, of which only the shape is used."""
+    """Return the gradient of conv3d for its input; only the input's shape is used."""
 
 
 def _conv3d_backprop_filter(x, w, dy, *, strides, padding, dilations):
@@ -521,4 +521,4 @@ def conv3d_backprop_filter(
     dilations=(1, 1, 1, 1, 1),
     name=None,
 ):
-    """Return the gradient of conv3d for its filter, of which only the shape is used."""
+    """Return the gradient of conv3d for its filter; only the filter's shape is used."""

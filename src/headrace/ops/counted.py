@@ -1,8 +1,8 @@
-"""Gradients that count as TensorFlow's. In: a gradient rule, and how many operations TensorFlow
-1.15 makes in its place. Out: the rule, whose operations the graph counts as that many.
+"""Gradients whose operation counts match TensorFlow's. In: a gradient rule, and the number of
+operations that TensorFlow 1.15 makes in its place. Out: a rule whose operations count as that many.
 
-Graph.counted_as says what the count is for. tests/laws/test_gradient_counts.py compares each
-differentiable op with what was recorded.
+Graph.counted_as explains the purpose of the count. tests/laws/test_gradient_counts.py compares each
+differentiable op with recorded counts.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ Tensors = Callable[[Any], Iterable[Tensor]]
 
 
 def is_complex(op: Any) -> bool:
-    """Whether an operation's first input is complex: its gradient then takes conjugates."""
+    """Whether an operation's first input is complex, so that its gradient takes conjugates."""
     return op.inputs[0].dtype.is_complex
 
 
 def broadcast_nodes(graph: Graph, x: Sizes | None, y: Sizes | None) -> int:
-    """How many operations TensorFlow makes to find out how two known shapes broadcast: both as
-    constants and a BroadcastGradientArgs that never runs, when a graph first asks for them.
+    """Return how many operations TensorFlow adds to compute how two known shapes broadcast: both as
+    constants and a BroadcastGradientArgs that never runs, when a graph first needs them.
     """
     return 3 if graph.settles(("broadcast", x, y)) else 0
 
 
 def reduce_nodes(graph: Graph, shape: Sizes | None, axes: tuple[int, ...]) -> int:
-    """How many operations TensorFlow makes to find out what a known shape becomes if known axes are
-    reduced, when a graph first asks for it. No axes are floats to it, and cast.
+    """Return how many operations TensorFlow adds to compute the shape of a reduction over known
+    axes, when a graph first needs it. TensorFlow treats an empty list of axes as floats and casts
+    it.
     """
     return 17 + (not axes) if graph.settles(("reduce", shape, axes)) else 0
 
@@ -46,12 +47,12 @@ def counted(
     reads: Tensors | None = None,
     shapes: Tensors | None = None,
 ) -> Any:
-    """Let a gradient rule count as `nodes` operations: a number, or a function of the operation and
-    its output gradients. A decorator if no rule is given.
+    """Count a gradient rule as `nodes` operations: a number, or a function of the operation and its
+    output gradients. Returns a decorator if no rule is given.
 
-    The gradient of a loop has to bring in what rules take of its iterations. `reads` and `shapes`
-    tell, of an operation, which values and which unknown shapes TensorFlow's rule takes, where
-    ours takes others.
+    The gradient of a loop has to save the values that rules read from its iterations. `reads` and
+    `shapes` return, for an operation, the values and the unknown shapes that TensorFlow's rule
+    reads, where ours reads others.
     """
     if rule is None:
         return lambda rule: counted(nodes, rule, reads, shapes)

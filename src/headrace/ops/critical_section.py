@@ -1,4 +1,4 @@
-"""Critical sections: parts of graphs that never run twice at once. The mutex ops, and
+"""Critical sections: subgraphs that never run concurrently with themselves. The mutex ops, and
 tf.CriticalSection.
 """
 
@@ -46,13 +46,13 @@ def mutex_v2(container="", shared_name="", name=None):
     infer=infer.scalar,
     kernel=on(Mutex, lambda mutex: mutex.acquire()),
     gradient=NOT_DIFFERENTIABLE,
-    # A step orders what touches a variable; sections must come in that same order, or one that has
-    # the lock would wait for one that waits for it.
+    # A step orders the operations on a variable. Sections must run in the same order; otherwise the
+    # holder of the lock could wait for a section that waits for the lock.
     effect=Effect.WRITES,
     waits=True,
 )
 def mutex_lock(mutex, name=None):
-    """Return the lock of a mutex, once nobody else has it."""
+    """Return the lock of a mutex; block while it is held elsewhere."""
 
 
 def _consume_kernel(lock, *, ctx):
@@ -67,14 +67,14 @@ def _consume_kernel(lock, *, ctx):
     effect=Effect.BLOCKS,
 )
 def consume_mutex_lock(mutex_lock, name=None):
-    """Give a lock back."""
+    """Release a lock."""
 
 
 @export("CriticalSection")
 class CriticalSection:
-    """What `execute` is given never runs while another of its calls does, in this step or others.
+    """Code that is passed to `execute` never runs concurrently with another call, in any step.
 
-    shared_name: sections of one name are one, whatever graph they are in.
+    shared_name: sections of the same name are one section, in whatever graph.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class CriticalSection:
         exclusive_resource_access: bool = True,
         name: str | None = None,
     ) -> Any:
-        """Build `fn()` inside the section; returns what it does. A resource that it uses may not be
-        used in another section, unless `exclusive_resource_access` is false.
+        """Build `fn()` inside the section and return its result. Another section may not use the
+        same resources, unless `exclusive_resource_access` is false.
         """
         with name_scope(name, "critical_section_execute", []):
             graph = get_default_graph()
@@ -133,8 +133,8 @@ class CriticalSection:
             return release if result is None else nest.pack_sequence_as(result, found)
 
     def _hold_back(self, lock: Operation, inside: list[Operation]) -> None:
-        """What a function uses from outside must be there before the lock is taken: it might need
-        the lock itself.
+        """Compute the values that a function captures before the lock is taken: they might need the
+        lock themselves.
         """
         own = set(inside) | {lock}
         needed = dict.fromkeys(t.op for op in inside for t in op.inputs if t.op not in own)

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss, its decoders, and labels without repeats."""
+"""Connectionist temporal classification: the loss, its decoders, and unique labels."""
 
 from __future__ import annotations
 
@@ -107,6 +107,11 @@ def ctc_loss(
 
     inputs: logits [time, batch, classes], or [batch, time, classes] unless time_major; the last
     class is the blank.
+
+    sequence_length: [batch], the number of time steps of each sequence.
+    preprocess_collapse_repeated: merge equal neighbours in the labels first. ctc_merge_repeated:
+    whether a path may repeat a label without emitting it twice. ignore_longer_outputs_than_inputs:
+    give labels that are longer than their sequence zero loss instead of an error.
     """
     inputs = renamed_argument("logits", logits, "inputs", inputs)
     if not isinstance(labels, SparseTensor):
@@ -137,12 +142,15 @@ def ctc_loss_v2(
     blank_index: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return minus the log probability of each sequence's labels: dense ones [batch, time], of
-    which the first `label_length` count, or sparse ones, which need no length.
+    """Return minus the log probability of each sequence's labels: dense labels [batch, time], of
+    which the first `label_length` count, or sparse labels, which need no length.
 
-    blank_index: the class that is the blank, counted from the end if negative; 0 if None, which
-    sparse labels don't allow. unique: what `ctc_unique_labels` gives for dense labels; the loss
-    needs it no longer, and only checks that it is such a pair.
+    blank_index: the class of the blank, counted from the end if negative; None means 0, and is not
+    allowed for sparse labels. unique: the result of `ctc_unique_labels` for dense labels; the loss
+    doesn't need it, and only checks that it is such a pair.
+
+    logit_length: [batch], the number of time steps of each sequence. logits_time_major: whether
+    logits are [time, batch, classes] or [batch, time, classes].
     """
     is_sparse = isinstance(labels, SparseTensor)
     if is_sparse and blank_index is None:
@@ -158,7 +166,7 @@ def ctc_loss_v2(
             raise ValueError(f"the number of classes must be known: logits have {logits.shape}")
         blank = (blank_index or 0) % classes
         kept = [i for i in range(classes) if i != blank]
-        logits = b.gather(logits, [*kept, blank], axis=2)  # where CTCLoss has the blank
+        logits = b.gather(logits, [*kept, blank], axis=2)  # CTCLoss expects the blank last
         values = labels.values
         values = b.where(b.less(values, blank), values, values - 1)
         labels = SparseTensor(labels.indices, values, labels.dense_shape)
@@ -166,7 +174,7 @@ def ctc_loss_v2(
 
 
 def _sparse_labels(labels: Any, lengths: Any) -> SparseTensor:
-    """The first labels of each row, as many as its length says."""
+    """Return the first labels of each row, as many as its length says."""
     labels = convert_to_tensor(labels, name="labels")
     used = b.where(b.sequence_mask(lengths, maxlen=_size(labels, 1)))
     values = b.cast(b.gather_nd(labels, used), "int32")
@@ -200,7 +208,11 @@ def ctc_greedy_decoder_op(inputs, sequence_length, merge_repeated=False, name=No
 def ctc_greedy_decoder(
     inputs: Any, sequence_length: Any, merge_repeated: bool = True
 ) -> tuple[list[SparseTensor], Tensor]:
-    """Return ([the labels of the best path], minus the sum of its logits [batch, 1])."""
+    """Return ([the labels of the best path], minus the sum of its logits [batch, 1]).
+
+    inputs: logits [time, batch, classes]; the last class is the blank. sequence_length: [batch].
+    merge_repeated: merge equal neighbours that have no blank between them.
+    """
     found = ctc_greedy_decoder_op(inputs, sequence_length, merge_repeated=merge_repeated)
     decoded = SparseTensor(found.decoded_indices, found.decoded_values, found.decoded_shape)
     return [decoded], found.log_probability
@@ -245,6 +257,9 @@ def ctc_beam_search_decoder(
     """Return (the top_paths most probable label sequences, their log probabilities).
 
     merge_repeated merges equal neighbours in the decoded labels, not before.
+
+    inputs: logits [time, batch, classes]; the last class is the blank. sequence_length: [batch].
+    beam_width: the number of prefixes that are kept at each step.
     """
     found = ctc_beam_search_decoder_op(
         inputs,
@@ -262,7 +277,7 @@ def ctc_beam_search_decoder(
 def ctc_beam_search_decoder_v2(
     inputs: Any, sequence_length: Any, beam_width: int = 100, top_paths: int = 1
 ) -> tuple[list[SparseTensor], Tensor]:
-    """Return ctc_beam_search_decoder's result, with equal neighbours kept."""
+    """As ctc_beam_search_decoder, but equal neighbours are kept."""
     return ctc_beam_search_decoder(
         inputs, sequence_length, beam_width=beam_width, top_paths=top_paths, merge_repeated=False
     )
@@ -272,7 +287,7 @@ def ctc_beam_search_decoder_v2(
 
 
 def _size(x: Tensor, axis: int) -> Any:
-    """The size of a dimension: a number if it is known, else a tensor."""
+    """Return the size of a dimension: a number if it is known, else a tensor."""
     known = None if x.shape.sizes is None else x.shape.sizes[axis]
     return b.shape(x)[axis] if known is None else known
 
@@ -282,7 +297,10 @@ def _size(x: Tensor, axis: int) -> Any:
 def collapse_repeated(
     labels: Any, seq_length: Any, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return dense labels [batch, time] with each run of equal ones made one, and their lengths."""
+    """Return dense labels [batch, time] with each run of equal labels merged, and their lengths.
+
+    seq_length: [batch], the number of labels in each row.
+    """
     with name_scope(name, "collapse_repeated_labels", [labels, seq_length]):
         labels = convert_to_tensor(labels, name="labels")
         seq_length = convert_to_tensor(seq_length, name="seq_length")
@@ -309,8 +327,8 @@ def collapse_repeated(
 @composed
 @export("nn.ctc_unique_labels")
 def ctc_unique_labels(labels: Any, name: str | None = None) -> tuple[Tensor, Tensor]:
-    """Return the different labels in each row of dense labels [batch, time], in order and followed
-    by zeros, and where in them each label is.
+    """Return the distinct labels in each row of dense labels [batch, time], in order and padded
+    with zeros, and the index of each label among them.
     """
     with name_scope(name, "ctc_unique_labels", [labels]):
         labels = convert_to_tensor(labels, name="labels")

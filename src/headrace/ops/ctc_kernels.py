@@ -18,7 +18,7 @@ from headrace.graph import generated
 from headrace.ops.accumulation import require_float
 from headrace.ops.ctc_search import search
 
-# From so many logits on, generated code pays off (in a beam search, logits times the beam's width);
+# From this many logits on, generated code pays off (in a beam search: logits times beam width);
 # loading the compiler takes 0.1 s, once.
 _LARGE = 1024
 
@@ -33,14 +33,15 @@ def ctc_loss(
     ctc_merge_repeated: bool = True,
     ignore_longer_outputs_than_inputs: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Negative log probability of each sequence's labels, and its gradient for the logits.
+    """Return the negative log probability of each sequence's labels, and its gradient for the
+    logits.
 
-    A sequence with no path at all has infinite loss, and the softmax for gradient. Labels longer
-    than their sequence are an error, or, on request, have zero loss and gradient.
+    A sequence without any path has infinite loss, and its gradient is the softmax. Labels longer
+    than their sequence are an error or, on request, have zero loss and gradient.
     """
     lengths = _checked_lengths(inputs, sequence_length)
     labels = _Labels.of(labels_indices, labels_values, inputs.shape, preprocess_collapse_repeated)
-    # An ignored sequence takes no step, so that it neither costs nor weighs anything.
+    # An ignored sequence has no steps, so it adds neither loss nor gradient.
     ignored = labels.too_long(lengths, ignore_longer_outputs_than_inputs)
     lengths = np.where(ignored, 0, lengths)
     if inputs.size >= _LARGE:
@@ -68,12 +69,12 @@ def _loss(
 def ctc_greedy_decoder(
     inputs: np.ndarray, sequence_length: np.ndarray, *, merge_repeated: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The best class of each step, without blanks; last output: minus the sum of the best logits.
+    """Return the best class of each step, without blanks; last, minus the sum of the best logits.
 
-    With `merge_repeated`, a class that was best in the step before too is not said again.
+    With `merge_repeated`, a class that was also best in the previous step is not repeated.
     """
     lengths = _decoded_lengths(inputs, sequence_length)
-    # A NaN is never the best class.
+    # NaN is never the best class.
     logits = np.where(np.isnan(inputs), -np.inf, inputs)
     best = logits.argmax(axis=2)
     running = np.arange(len(inputs))[:, None] < lengths
@@ -92,7 +93,7 @@ def ctc_beam_search_decoder(
     top_paths: int,
     merge_repeated: bool = True,
 ) -> tuple[np.ndarray, ...]:
-    """The `top_paths` most probable label sequences that a beam search finds.
+    """Return the `top_paths` most probable label sequences that a beam search finds.
 
     Outputs are flat, as the op's are: `top_paths` indices, then as many values, then shapes, then
     the log probabilities [batch, top_paths]. `merge_repeated` collapses equal neighbours *in the
@@ -118,7 +119,7 @@ def ctc_beam_search_decoder(
 
 
 def _useful_width(width: int, inputs: np.ndarray) -> int:
-    """The width of a beam that holds all sequences of labels which there can be, if it's less."""
+    """Return the beam width, reduced to the number of all possible label sequences."""
     steps, batch, classes = inputs.shape
     most = 0
     for length in range(steps + 1):
@@ -133,8 +134,8 @@ def _useful_width(width: int, inputs: np.ndarray) -> int:
 def _searched(
     inputs: np.ndarray, lengths: np.ndarray, width: int, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The labels [batch, count, time] of the best paths, how many of them count (-1 where there is
-    no path), and the log probabilities.
+    """Return the labels [batch, count, time] of the best paths, their lengths (-1 where there is no
+    path), and the log probabilities.
     """
     if inputs.size * width >= _LARGE:
         native = generated.routine("ctc_beam_search", inputs.dtype.name)
@@ -172,7 +173,7 @@ class _Lattice:
         skip = np.zeros_like(is_label)
         skip[:, 2:] = is_label[:, 2:]
         if merge:
-            # Equal labels with no blank between them would be read as one.
+            # Equal labels without a blank between them would be merged into one.
             skip[:, 2:] &= symbols[:, 2:] != symbols[:, :-2]
         ends = 2 * counts[:, None] - np.arange(symbols.shape[1])
         stay = np.full_like(is_label, True) if merge else ~is_label
@@ -184,13 +185,13 @@ def _log(allowed: np.ndarray) -> np.ndarray:
 
 
 def _forward(emitted: np.ndarray, lattice: _Lattice) -> np.ndarray:
-    """alpha[t]: log probability of all that was said up to t, ending at each position."""
+    """Return alpha[t]: the log probability of the output up to t, ending at each position."""
     alpha = np.empty_like(emitted)
     sequences, positions = lattice.symbols.shape
-    # Two impossible positions before the first: moves from there need no case of their own.
+    # Two impossible positions before the first: moves from there need no special case.
     padded = np.full((sequences, positions + 2), -np.inf)
     previous, one_before, two_before = padded[:, 2:], padded[:, 1:-1], padded[:, :-2]
-    # Before the first step one stands at the first blank, which may be stayed at or left.
+    # Before the first step, the position is the first blank, which may be repeated or left.
     previous[:, 0] = 0
     for t, said in enumerate(emitted):
         moves = np.logaddexp(previous + lattice.stay, one_before)
@@ -200,7 +201,7 @@ def _forward(emitted: np.ndarray, lattice: _Lattice) -> np.ndarray:
 
 
 def _backward(emitted: np.ndarray, lattice: _Lattice, lengths: np.ndarray) -> np.ndarray:
-    """beta[t]: log probability of saying, after t, all that is left from each position."""
+    """Return beta[t]: the log probability of emitting, after t, the rest from each position."""
     beta = np.empty_like(emitted)
     sequences, positions = lattice.symbols.shape
     padded = np.full((sequences, positions + 2), -np.inf)
@@ -218,7 +219,7 @@ def _backward(emitted: np.ndarray, lattice: _Lattice, lengths: np.ndarray) -> np
 
 
 def _likelihood(alpha: np.ndarray, beta: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Log probability of all paths, read at each sequence's last step; 0 if it has none."""
+    """Return the log probability of all paths at each sequence's last step; 0 if it has none."""
     sequences = np.arange(len(lengths))
     if not len(alpha):
         return np.zeros(len(lengths))
@@ -234,7 +235,9 @@ def _occupancy(
     lattice: _Lattice,
     shape: tuple[int, ...],
 ) -> np.ndarray:
-    """Expected number of times that each class is said at each step, given that the labels are."""
+    """Return the expected number of times that each class is emitted at each step, given the
+    labels.
+    """
     steps, sequences, classes = shape
     possible = running & (log_likelihood != -np.inf)
     weights = np.exp(paths - np.where(possible, log_likelihood, np.inf)[:, :, None])
@@ -268,7 +271,9 @@ def _checked_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndar
 
 
 def _decoded_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndarray:
-    """The lengths for a decoder: one below zero is zero, and a wrong one an error of its own."""
+    """Return the lengths for a decoder: negative ones count as zero, too large ones are
+    an error.
+    """
     require_float("ctc", inputs)
     lengths = np.maximum(np.asarray(sequence_length), 0)
     try:
@@ -281,8 +286,8 @@ def _decoded_lengths(inputs: np.ndarray, sequence_length: np.ndarray) -> np.ndar
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
-    """The labels of all sequences, one after the other, and how many each one has; `given`: how
-    many it had with padding and repeated ones.
+    """The labels of all sequences, concatenated, and the number of each sequence's labels; `given`:
+    that number including padding and repeats.
     """
 
     values: np.ndarray
@@ -327,8 +332,8 @@ class _Labels:
         return cls(values[kept], np.bincount(rows[kept], minlength=batch), counts)
 
     def too_long(self, lengths: np.ndarray, ignore: bool) -> np.ndarray:
-        """Which sequences have fewer steps than labels were given; an error unless they are to be
-        ignored.
+        """Return which sequences have fewer steps than labels; this is an error unless they are to
+        be ignored.
         """
         longer = self.given > lengths
         if not ignore and longer.any():
@@ -343,7 +348,7 @@ class _Labels:
 
 
 def _check_indices(indices: np.ndarray, values: np.ndarray, batch: int) -> None:
-    """Check that sparse labels are pairs (sequence, place) in order."""
+    """Check that sparse labels are pairs (sequence, position) in order."""
     if indices.shape != (len(values), 2) or values.ndim != 1:
         raise ValueError(
             "labels_indices and labels_values must contain the same number of rows, but saw "
@@ -380,7 +385,7 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _sparse(labels: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Those labels [batch, time] that are said, as (indices, values, shape), all int64."""
+    """Return the emitted labels of [batch, time] as (indices, values, shape), all int64."""
     counts = said.sum(axis=1)
     shape = np.array([len(counts), counts.max(initial=0)], np.int64)
     return np.stack(_places(counts), axis=1), labels[said], shape

@@ -1,9 +1,9 @@
 """The beam search of CTC's decoder, for one sequence. In: logits [time, classes]. Out: label
 sequences and their log probabilities, best first.
 
-Equal scores are common (logits that are all alike), and which of them survive is decided by the
-order in which TensorFlow looks at them and by the binary heap that it keeps them in. Both are the
-same here: `Best` has the heap of C++'s standard library, and sums are rounded at the same places.
+Equal scores are common (logits that are all alike); which of them survive depends on the order in
+which TensorFlow visits them and on the binary heap that it keeps them in. Both are the same here:
+`Best` reproduces the heap of C++'s standard library, and sums are rounded at the same places.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def search(logits: np.ndarray, width: int, count: int) -> tuple[list[list[int]],
 class _Beam:
     """The prefixes that are kept while a sequence is read.
 
-    Items are numbers: those below len(nodes) are the prefixes after the step before, by row, and
+    Items are numbers: those below len(nodes) are the prefixes after the previous step, by row, and
     others their extensions (`extensions`: row and label). `leaves` holds the items that are kept,
-    `score` has every item's log probability. A prefix has two more: of the paths that end in a
-    blank and of those that end in its last label, because only the former may say it again.
+    `score` every item's log probability. A prefix has two more: of the paths that end in a blank
+    and of those that end in its last label, because only the former may repeat it.
     """
 
     def __init__(self, dtype: np.dtype, width: int) -> None:
@@ -48,7 +48,7 @@ class _Beam:
         self.leaves.push(0)
 
     def path(self, item: int) -> list[int]:
-        """The labels of an item."""
+        """Return the labels of an item."""
         rows = len(self.nodes)
         if item < rows:
             return self.tree.path(self.nodes[item])
@@ -58,7 +58,7 @@ class _Beam:
     def advance(self, logits: np.ndarray) -> None:
         """Read one more step."""
         self._sort()
-        with np.errstate(invalid="ignore"):  # infinities that are subtracted
+        with np.errstate(invalid="ignore"):  # subtracting infinities
             said = logits - _log_sum(logits)
             before = np.array(self.score, self.dtype), self.blank
             parents = self._parents()
@@ -66,7 +66,7 @@ class _Beam:
         self._extend(said, parents, before)
 
     def _sort(self) -> None:
-        """Make rows of the items that were kept, best first."""
+        """Turn the kept items into rows, best first."""
         items = self.leaves.sorted()
         rows = len(self.nodes)
         self.score = [self.score[item] for item in items]
@@ -86,7 +86,7 @@ class _Beam:
         return self.tree.child(self.nodes[row], label)
 
     def _parents(self) -> np.ndarray:
-        """The row of each row's prefix without its last label; -1 if it isn't kept."""
+        """Return the row of each row's prefix without its last label; -1 if it isn't kept."""
         place = {node: row for row, node in enumerate(self.nodes)}
         return np.array([place.get(self.tree.parent[node], -1) for node in self.nodes])
 
@@ -97,7 +97,7 @@ class _Beam:
         parents: np.ndarray,
         before: tuple[np.ndarray, np.ndarray],
     ) -> None:
-        """Score the rows as they are: a blank, or the last label once more."""
+        """Score the rows unchanged: after a blank, or the last label repeated."""
         total, blank = before
         labels = np.array([self.tree.label[node] for node in self.nodes])
         again = (parents >= 0) & (labels == labels[parents])
@@ -111,7 +111,7 @@ class _Beam:
             from_parent = np.where(heirs, inherited, _NEVER).astype(self.dtype)
             self.label = _log_add(old_label, from_parent) + own
             score = _log_add(self.blank, self.label)
-            # A prefix that has become impossible hands nothing to those that come after it.
+            # A prefix that has become impossible contributes nothing to later ones.
             lost = heirs & (parents < rows) & (score[parents] == _NEVER)
             if not lost.any():
                 break
@@ -121,10 +121,10 @@ class _Beam:
     def _extend(
         self, said: np.ndarray, parents: np.ndarray, before: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        """Let the rows and their extensions by every label compete for the places.
+        """Let the rows and their extensions by every label compete for places in the beam.
 
-        An extension that is a row already is no new one. One that was a row and has been driven out
-        is not extended itself, if its prefix comes before it.
+        An extension that is already a row isn't added again. A row that was evicted is not extended
+        itself, if its prefix comes before it.
         """
         total, blank = before[0].tolist(), before[1]
         rows = len(self.nodes)
@@ -164,7 +164,7 @@ class _Beam:
 
 
 def _log_sum(logits: np.ndarray) -> np.generic:
-    """log(sum(exp(logits))), added up from the first to the last in the type of the logits."""
+    """Return log(sum(exp(logits))), summed from first to last in the type of the logits."""
     dtype = logits.dtype.type
     largest = logits.max()
     shifted = np.exp((logits - largest).astype(np.float64)).astype(logits.dtype)
@@ -172,7 +172,7 @@ def _log_sum(logits: np.ndarray) -> np.generic:
 
 
 def _log_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """log(exp(x) + exp(y)); every function is rounded to the type of the numbers."""
+    """Return log(exp(x) + exp(y)); every function is rounded to the type of the numbers."""
     large, small = np.maximum(x, y), np.minimum(x, y)
     apart = np.where(large == _NEVER, 0, small - large).astype(x.dtype)
     part = np.exp(apart.astype(np.float64)).astype(x.dtype)
@@ -191,7 +191,7 @@ class _PrefixTree:
         self._children: dict[tuple[int, int], int] = {}
 
     def child(self, parent: int, label: int) -> int:
-        """The node of `parent`'s prefix with `label` added."""
+        """Return the node of `parent`'s prefix followed by `label`."""
         if (parent, label) not in self._children:
             self._children[parent, label] = len(self.parent)
             self.parent.append(parent)
@@ -199,7 +199,7 @@ class _PrefixTree:
         return self._children[parent, label]
 
     def path(self, node: int) -> list[int]:
-        """The labels from the root to `node`."""
+        """Return the labels from the root to `node`."""
         labels = []
         while node != self.ROOT:
             labels.append(self.label[node])
@@ -208,11 +208,11 @@ class _PrefixTree:
 
 
 class Best:
-    """The `limit` items with the best scores of those that were pushed.
+    """The `limit` items with the best scores among those pushed.
 
-    Items that have equal scores come out in the order that C++'s algorithms leave them in: a vector
-    with the worst item first, once it was asked for; from the first item too many on, a heap whose
-    last place is free; sorted by introsort or heap sort.
+    Items with equal scores come out in the order that C++'s algorithms produce: a vector with the
+    worst item first, once that was requested; after the first excess item, a heap whose last place
+    is free; sorted by introsort or heap sort.
     """
 
     def __init__(self, limit: int, score: list[float]) -> None:
@@ -224,17 +224,17 @@ class Best:
         return self._is_heap or len(self._items) == self._limit
 
     def worst(self) -> int:
-        """The item with the worst score."""
+        """Return the item with the worst score."""
         items, score = self._items, self._score
         if not self._is_heap and not self._knows_worst:
-            # The first of the worst ones changes places with the first item.
+            # Swap the first of the worst items with the first item.
             worst = min(range(len(items)), key=lambda i: score[items[i]])
             items[0], items[worst] = items[worst], items[0]
             self._knows_worst = True
         return items[0]
 
     def floor(self) -> float:
-        """What a score must be above to be accepted."""
+        """Return the score above which an item is accepted."""
         return self._score[self.worst()] if self.is_full() else _NEVER
 
     def accepts(self, score: float) -> bool:
@@ -259,7 +259,7 @@ class Best:
         return self._items[: self._limit]
 
     def sorted(self) -> list[int]:
-        """The items, best first; none are left."""
+        """Remove and return the items, best first."""
         items = self._items
         if self._is_heap:
             items.pop()
@@ -272,8 +272,8 @@ class Best:
     # A heap of the items from `first` on has its worst item there.
 
     def _sift(self, first: int, hole: int, size: int, item: int) -> None:
-        """Put `item` into the heap that has a hole: move the hole down to a leaf, and from there up
-        to where the item belongs.
+        """Put `item` into the heap, which has a hole: move the hole down to a leaf, then up to
+        where the item belongs.
         """
         items, score = self._items, self._score
         top = hole
@@ -306,7 +306,8 @@ class Best:
         for left in range(size, 1, -1):
             self._pop(left, first)
 
-    # Introsort: quicksort down to short runs, heap sort where it gets too deep, then insertions.
+    # Introsort: quicksort down to short runs, heap sort where recursion gets too deep, then
+    # insertion.
 
     def _sort(self) -> None:
         count = len(self._items)
@@ -325,7 +326,7 @@ class Best:
             last = cut
 
     def _partition(self, first: int, last: int) -> int:
-        """Part a run at the median of three of its items, which is put first."""
+        """Partition a run at the median of three of its items, which is put first."""
         items, score = self._items, self._score
         three = (first + 1, first + (last - first) // 2, last - 1)
         a, b, c = (score[items[i]] for i in three)
@@ -349,7 +350,7 @@ class Best:
             low += 1
 
     def _insert(self, count: int) -> None:
-        """Sort items of which none is far from its place, keeping the order of equal ones."""
+        """Sort items that are all near their final position, keeping the order of equal ones."""
         items, score = self._items, self._score
         for i in range(1, count):
             item = items[i]
@@ -360,4 +361,4 @@ class Best:
             items[place] = item
 
 
-_SHORT = 16  # runs that are left to the insertions
+_SHORT = 16  # runs that are left to insertion sort

@@ -1,6 +1,6 @@
-"""Running sums, products and logarithms of sums of exponentials along an axis.
+"""Cumulative sums, products and logarithms of sums of exponentials along an axis.
 
-`exclusive` leaves an element's own value out of its result; `reverse` runs from the end.
+`exclusive` leaves an element's own value out of its result; `reverse` accumulates from the end.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _checked_axis(axis: Any, rank: int) -> int:
 def _running(
     accumulate: Callable[..., Any], first: Callable[[np.dtype], Any]
 ) -> Callable[..., Any]:
-    """A kernel that accumulates; `first` gives what an exclusive run starts with."""
+    """Return an accumulating kernel; `first` gives the initial value of an exclusive run."""
 
     def kernel(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
         axis = _checked_axis(axis, np.ndim(x))
@@ -91,7 +91,7 @@ def _scan_op(
 
 
 def _options(op: Any) -> dict[str, Any]:
-    """The arguments of the run in the other direction."""
+    """Return the arguments of the run in the opposite direction."""
     return {
         "axis": op.inputs[1],
         "exclusive": op.get_attr("exclusive"),
@@ -154,8 +154,8 @@ _run_of_logs = _running(np.logaddexp.accumulate, lowest)
 
 
 def _cumulative_logsumexp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
-    """The run starts from the lowest finite number, so that it never is -inf: the gradient takes
-    differences from it.
+    """The run starts from the lowest finite number, so that it is never -inf: the gradient
+    subtracts from it.
     """
     finite = np.maximum(x, x.dtype.type(lowest(x.dtype)))
     return _run_of_logs(finite, axis, exclusive=exclusive, reverse=reverse)
@@ -166,7 +166,7 @@ def _cumulative_logsumexp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) 
     "{float16|float32|float64}",
     _cumulative_logsumexp,
     _logsumexp_gradient,
-    # Exclusive runs start with a number so low that finite differences can't stand it.
+    # Exclusive runs start with a number so low that finite differences lose all precision.
     _INCLUSIVE + typed(_EXCLUSIVE, "float32", "float16"),
 )
 def cumulative_logsumexp_op(x, axis, exclusive=None, reverse=None, name=None):
@@ -185,7 +185,10 @@ def _scan(
 def cumsum(
     x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
-    """Return the running sum of x along an axis."""
+    """Return the running sum of x along an axis.
+
+    exclusive: leave an element's own value out of its result. reverse: accumulate from the end.
+    """
     return _scan(cumsum_op, "Cumsum", x, axis, name, exclusive=exclusive, reverse=reverse)
 
 
@@ -194,7 +197,10 @@ def cumsum(
 def cumprod(
     x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
-    """Return the running product of x along an axis."""
+    """Return the running product of x along an axis.
+
+    exclusive: leave an element's own value out of its result. reverse: accumulate from the end.
+    """
     return _scan(cumprod_op, "Cumprod", x, axis, name, exclusive=exclusive, reverse=reverse)
 
 
@@ -203,6 +209,9 @@ def cumprod(
 def cumulative_logsumexp(
     x: Any, axis: Any = 0, exclusive: bool = False, reverse: bool = False, name: str | None = None
 ) -> Tensor:
-    """Return the logarithm of the running sum of the exponentials of x along an axis."""
+    """Return the logarithm of the running sum of the exponentials of x along an axis.
+
+    exclusive: leave an element's own value out of its result. reverse: accumulate from the end.
+    """
     way = {"exclusive": exclusive, "reverse": reverse}
     return _scan(cumulative_logsumexp_op, "CumulativeLogsumexp", x, axis, name, **way)

@@ -1,4 +1,4 @@
-"""Axes and vectors of one data format in terms of another: what layout changes leave behind."""
+"""Axes and vectors of one data format converted to another: left over from layout changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ATTRIBUTES = "T: {index} = int32; src_format: string = 'NHWC'; dst_format: stri
 
 
 def _positions(letters: str, within: str) -> np.ndarray:
-    """For each dimension of one format, its position in the other."""
+    """Return, for each dimension of one format, its position in the other."""
     return np.array([within.index(letter) for letter in letters])
 
 
@@ -54,7 +54,7 @@ def _dim_map(x, *, src_format, dst_format):
     ],
 )
 def data_format_dim_map(x, src_format="NHWC", dst_format="NCHW", name=None):
-    """Return the axes of dst_format that are axes x of src_format."""
+    """Return the axes of dst_format that correspond to the axes x of src_format."""
 
 
 def _vec_permute(x, *, src_format, dst_format):

@@ -1,5 +1,5 @@
-"""Checks of values and types. In: tensors and what must hold of them. Out: an operation that fails
-the step if it doesn't; or at once an exception, where that can be known already.
+"""Assertions on values and types. In: tensors and the conditions they must meet. Out: an operation
+that fails the step if a condition is not met; or an exception at once, if that is known already.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _shown(item: Any) -> str:
-    """A piece of a message, with a tensor's value where it is known."""
+    """Return a piece of a message, with a tensor's value where it is known."""
     value = constant_value(item) if isinstance(item, Tensor) else item
     return str(item if value is None else value)
 
@@ -61,7 +61,7 @@ def _compare(
     scope_name: str,
     default: str,
 ) -> Operation:
-    """Assert that build(x, y) holds everywhere; `known` is its equal for arrays."""
+    """Assert that build(x, y) holds everywhere; `known` is its equivalent for arrays."""
     with name_scope(scope_name, default, [x, y, data]):
         x = convert_to_tensor(x, name="x")
         y = convert_to_tensor(y, name="y")
@@ -92,7 +92,11 @@ def assert_equal(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Assert x == y, everywhere."""
+    """Assert x == y, everywhere.
+
+    data: tensors to print if the assertion fails, by default x and y. summarize: the number of
+    elements to print of each. message: the beginning of the error message.
+    """
     scope_name = name or "assert_equal"
     with name_scope(name, "assert_equal", [x, y, data]):
         if x is y:
@@ -143,7 +147,10 @@ def assert_near(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Assert |x - y| < atol + rtol * |y|, everywhere; both are 10 epsilons unless given."""
+    """Assert |x - y| < atol + rtol * |y|, everywhere; both default to 10 epsilons.
+
+    data, summarize and message are those of assert_equal.
+    """
     with name_scope(name, "assert_near", [x, y, rtol, atol, data]):
         x = convert_to_tensor(x, name="x")
         y = convert_to_tensor(y, name="y", dtype=x.dtype)
@@ -186,7 +193,7 @@ def _against_zero(
             if data is None:
                 lines = [f"Condition x {symbol} 0 did not hold element-wise:", f"x ({x.name}) = "]
                 if symbol == "<=":
-                    lines = ["".join(lines)]  # one line, in TensorFlow
+                    lines = ["".join(lines)]  # TensorFlow prints one line
                 data = [message or "", *lines, x]
             zero = convert_to_tensor(0, dtype=x.dtype)
             pair = (zero, x) if zero_first else (x, zero)
@@ -243,7 +250,7 @@ def assert_type(
 @composed
 @export("assert_same_float_dtype", "debugging.assert_same_float_dtype")
 def assert_same_float_dtype(tensors: Any = None, dtype: Any = None) -> DType:
-    """Return the one floating type of all `tensors` (and `dtype`); float32 if there are none."""
+    """Return the common floating type of `tensors` (and `dtype`); float32 if there are none."""
     expected = None if dtype is None else as_dtype(dtype).base_dtype
     first = None
     for tensor in tensors or ():
@@ -266,7 +273,7 @@ def assert_same_float_dtype(tensors: Any = None, dtype: Any = None) -> DType:
     return expected
 
 
-# The types that TensorFlow's list has; the narrow floats and complex128 are not on it.
+# TensorFlow's list of types, which lacks the narrow floats and complex128.
 _NUMERIC = {
     as_dtype(name)
     for name in (
@@ -279,15 +286,15 @@ _NUMERIC = {
 @composed
 @export("is_numeric_tensor", "debugging.is_numeric_tensor")
 def is_numeric_tensor(tensor: Any) -> bool:
-    """Tell whether `tensor` is a dense tensor of numbers."""
+    """Return whether `tensor` is a dense tensor of numbers."""
     return isinstance(tensor, Tensor) and tensor.dtype.base_dtype in _NUMERIC
 
 
 @composed
 @export("assert_proper_iterable", "debugging.assert_proper_iterable")
 def assert_proper_iterable(values: Any) -> None:
-    """Raise TypeError for what isn't iterable, and for tensors, arrays and strings, which are not
-    lists of arguments.
+    """Raise TypeError for values that aren't iterable, and for tensors, arrays and strings, which
+    aren't lists of arguments.
     """
     if isinstance(values, Tensor | SparseTensor | IndexedSlices | np.ndarray | str | bytes):
         raise TypeError(

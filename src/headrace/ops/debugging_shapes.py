@@ -1,5 +1,5 @@
-"""Checks of ranks and shapes. In: tensors and the ranks or sizes that they must have. Out: an
-operation that fails the step if they don't; or at once a ValueError, where that is known already.
+"""Assertions on ranks and shapes. In: tensors and the ranks or sizes they must have. Out: an
+operation that fails the step if they don't; or a ValueError at once, if that is known already.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _check_rank(
     summarize: int | None,
     message: str | None,
 ) -> Operation:
-    """Assert a relation of the rank of `x` to `ranks`: `allows` of numbers, `build` of tensors."""
+    """Assert a relation of the rank of `x` to `ranks`: `allows` for numbers, `build` for
+    tensors.
+    """
     name = getattr(x, "name", None) or x.indices.name
     prefix = message or ""
     if data is None:
@@ -87,7 +89,10 @@ def assert_rank(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Assert that `x` has the given rank."""
+    """Assert that `x` has the given rank.
+
+    data, summarize and message are those of assert_equal.
+    """
     with name_scope(name, "assert_rank", [x, *(data or [])]):
         return _check_rank(
             _as_ranked(x),
@@ -111,7 +116,10 @@ def assert_rank_at_least(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Assert that `x` has the given rank, or a higher one."""
+    """Assert that `x` has the given rank, or a higher one.
+
+    data, summarize and message are those of assert_equal.
+    """
     with name_scope(name, "assert_rank_at_least", [x, *(data or [])]):
         return _check_rank(
             _as_ranked(x),
@@ -142,7 +150,10 @@ def assert_rank_in(
     message: str | None = None,
     name: str | None = None,
 ) -> Operation:
-    """Assert that `x` has one of the given ranks."""
+    """Assert that `x` has one of the given ranks.
+
+    data, summarize and message are those of assert_equal.
+    """
     with name_scope(name, "assert_rank_in", [x, *ranks, *(data or [])]):
         x = _as_ranked(x)
         return _check_rank(
@@ -160,7 +171,7 @@ def assert_rank_in(
 @composed
 @export("assert_scalar", "debugging.assert_scalar")
 def assert_scalar(tensor: Any, name: str | None = None, message: str | None = None) -> Tensor:
-    """Return `tensor`; ValueError unless it is known to be a scalar."""
+    """Return `tensor`; raise ValueError unless it is known to be a scalar."""
     with name_scope(name, "assert_scalar", [tensor]) as scope:
         tensor = convert_to_tensor(tensor, name=scope)
         if tensor.shape.ndims != 0:
@@ -175,7 +186,7 @@ def assert_scalar(tensor: Any, name: str | None = None, message: str | None = No
 
 
 class _Constraint(NamedTuple):
-    """What one tensor's shape must be: sizes (None for any) of its last dimensions."""
+    """The required shape of one tensor: sizes (None for any) of its last dimensions."""
 
     tensor: Tensor
     sizes: tuple[Any, ...]
@@ -183,18 +194,20 @@ class _Constraint(NamedTuple):
 
     @property
     def may_be_scalar(self) -> bool:
-        """A scalar counts as one dimension of size 1."""
+        """Treat a scalar as one dimension of size 1."""
         return len(self.sizes) == 1 and not self.inner_only
 
     def size(self, k: int) -> int | None:
-        """The size of constrained dimension `k`, if it is known."""
+        """Return the size of constrained dimension `k`, if it is known."""
         sizes = self.tensor.shape.sizes
         if sizes is None:
             return None
         return 1 if not sizes else sizes[len(sizes) - len(self.sizes) + k]
 
     def dimension(self, k: int) -> int:
-        """How messages number dimension `k`: from the end if the outer ones are free."""
+        """Return the number of dimension `k` in messages: from the end if outer dimensions are
+        free.
+        """
         return k - len(self.sizes) if self.inner_only else k
 
 
@@ -226,7 +239,7 @@ def _constraint(tensor: Any, shape: Any, prefix: str) -> _Constraint:
 
 
 def _as_number(size: Any) -> Any:
-    """An explicit size as a number, anything else as the symbol that it is."""
+    """Return an explicit size as a number, anything else as a symbol."""
     try:
         return int(size)
     except (TypeError, ValueError):
@@ -234,7 +247,7 @@ def _as_number(size: Any) -> Any:
 
 
 class _Size(NamedTuple):
-    """The size that a symbol stands for: as a tensor, as a number if known, and whence."""
+    """The size of a symbol: as a tensor, as a number if known, and where it comes from."""
 
     tensor: Any
     number: int | None
@@ -252,8 +265,11 @@ def assert_shapes(
 ) -> Operation:
     """Assert that tensors have the given shapes, in which a symbol is the same size everywhere.
 
-    `shapes` maps tensors to shapes (or lists such pairs). An entry of a shape is a size, None or
-    "." for any size, or a symbol; a first entry `...` or "*" leaves the outer dimensions free.
+    `shapes` maps tensors to shapes (or is a list of such pairs). An entry of a shape is a size,
+    None or "." for any size, or a symbol; a first entry `...` or "*" leaves the outer dimensions
+    free.
+
+    data, summarize and message are those of assert_equal.
     """
     pairs = list(shapes.items() if isinstance(shapes, dict) else shapes)
     prefix = message or ""
@@ -286,7 +302,7 @@ def _size_of(c: _Constraint, k: int) -> Any:
     if number is not None:
         return number
     if c.may_be_scalar:
-        return b.reduce_prod(b.shape(c.tensor))  # 1 of a scalar, the length of a vector
+        return b.reduce_prod(b.shape(c.tensor))  # 1 for a scalar, the length of a vector
     return b.shape(c.tensor)[c.dimension(k)]
 
 
@@ -299,7 +315,9 @@ def _size_check(
     summarize: int | None,
     prefix: str,
 ) -> list[Operation]:
-    """The check of one size, if it needs one at run time; ValueError if it fails now."""
+    """Return the check of one size if it is needed at run time; raise ValueError if it
+    fails now.
+    """
     number, dimension = c.size(k), c.dimension(k)
     if isinstance(wanted, int):
         other = _Size(wanted, wanted, "Specified explicitly")

@@ -1,7 +1,7 @@
-"""Text and bytes that hold data. In: string tensors. Out: numbers, columns, or the packed bytes.
+"""Data in text and bytes. In: string tensors. Out: numbers, columns, or the packed bytes.
 
 StringToNumber, DecodeCSV, DecodeRaw, DecodePaddedRaw, DecodeCompressed and base64, with the grammar
-of TensorFlow 1.15: what it refuses is a ValueError here.
+of TensorFlow 1.15: text that it rejects is a ValueError here.
 """
 
 import base64
@@ -34,14 +34,14 @@ _INTEGER = re.compile(rb"-?[0-9]+")
 _DECIMAL = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(rb"([+-]?)0[xX]([0-9a-fA-F]+)")
 _SPECIAL = re.compile(rb"[+-]?(inf|nan)", re.IGNORECASE)
-_FLOAT_TEXT_LIMIT = 32  # TensorFlow parses floats in a buffer of this size, the final 0 included.
+_FLOAT_TEXT_LIMIT = 32  # TensorFlow parses floats in a buffer of this size, including the final 0.
 
 
 def _round_to_float32(text: str, value: float) -> float:
     """Return the float32 nearest to the decimal `text`, whose nearest double is `value`.
 
-    Rounding twice goes wrong only when the double lies exactly between two float32 values: there
-    the text itself decides.
+    Rounding twice is wrong only if the double is exactly between two float32 values: then the text
+    itself decides.
     """
     with np.errstate(over="ignore"):
         single = np.float32(value)
@@ -68,7 +68,7 @@ def _parse_float(text: bytes, single: bool) -> float:
     if len(text) >= _FLOAT_TEXT_LIMIT or not text:
         raise ValueError(_unreadable(text))
     if not body:
-        return 0.0  # nothing but whitespace: TensorFlow reads zero
+        return 0.0  # only whitespace: TensorFlow reads zero
     if match := _HEXADECIMAL.fullmatch(body):
         value = float(int(match[2], 16))
         return -value if match[1] == b"-" else value
@@ -83,7 +83,7 @@ def _parse_float(text: bytes, single: bool) -> float:
 def _parse_integer(text: bytes, dtype: np.dtype) -> int:
     body = text.strip(_WHITESPACE)
     limits = np.iinfo(dtype)
-    # Digits beyond 64 bits cannot fit: Python refuses to read thousands of them, zeros apart.
+    # More digits can't fit in 64 bits, except for zeros: Python refuses to read thousands of them.
     digits = body.lstrip(b"-").lstrip(b"0")
     value = int(body) if _INTEGER.fullmatch(body) and len(digits) < 20 else None
     if value is None or not limits.min <= value <= limits.max:
@@ -92,7 +92,7 @@ def _parse_integer(text: bytes, dtype: np.dtype) -> int:
 
 
 def number_parser(dtype: np.dtype) -> Callable[[bytes], Any]:
-    """Return the function that reads one number of the given type, or raises ValueError."""
+    """Return the function that parses one number of the given type, or raises ValueError."""
     if dtype.kind == "f":
         return lambda text: _parse_float(text, dtype == np.float32)
     if dtype.kind == "i":
@@ -106,7 +106,9 @@ _PLAIN_LINES = re.compile(
 
 
 def _parse_floats(texts: list[bytes], dtype: np.dtype) -> np.ndarray | None:
-    """All numbers at once, if they are plain decimals; None if one needs a closer look."""
+    """Parse all numbers at once, if they are plain decimals; return None if one needs a closer
+    look.
+    """
     lines = b"\n".join([*texts, b""])
     if lines.count(b"\n") != len(texts) or not _PLAIN_LINES.fullmatch(lines):
         return None
@@ -153,7 +155,7 @@ def _simple_numbers(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 
 def encode_base64(input: Any, *, pad: bool = False) -> np.ndarray:
-    """Return every element in web-safe base64, with `=` at the end only if asked for."""
+    """Return every element in web-safe base64, with `=` at the end only on request."""
 
     def encode(text: bytes) -> bytes:
         packed = base64.urlsafe_b64encode(text)
@@ -166,7 +168,7 @@ _BASE64 = re.compile(rb"(?:[A-Za-z0-9_-]{4})*(?:[A-Za-z0-9_-]{2}(?:==)?|[A-Za-z0
 
 
 def decode_base64(input: Any) -> np.ndarray:
-    """Return every element of web-safe base64 as the bytes it stands for; padding is optional."""
+    """Decode every element from web-safe base64; padding is optional."""
 
     def decode(text: bytes) -> bytes:
         if not _BASE64.fullmatch(text):
@@ -180,14 +182,14 @@ def decode_base64(input: Any) -> np.ndarray:
 def _view(buffer: bytes, dtype: np.dtype, little_endian: bool) -> np.ndarray:
     """Return the buffer's numbers, in this machine's byte order."""
     octets = np.frombuffer(buffer, np.uint8).reshape(-1, dtype.itemsize)
-    # A complex number is turned around as a whole, parts and all: NumPy's byteswap would not.
+    # A complex number is reversed as a whole, including its parts: NumPy's byteswap differs.
     if little_endian != (sys.byteorder == "little"):
         octets = octets[:, ::-1]
     return octets.copy().view(dtype).ravel()
 
 
 def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.ndarray:
-    """Return the numbers that lie in each element's bytes, as a new last dimension."""
+    """Return the numbers in each element's bytes, as a new last dimension."""
     array, dtype = string_array(bytes), numpy_dtype(out_type)
     sizes = sizes_of(array).ravel()
     size = int(sizes[0]) if len(sizes) else 0
@@ -207,7 +209,7 @@ def decode_raw(bytes: Any, *, out_type: Any, little_endian: bool = True) -> np.n
 def decode_padded_raw(
     input_bytes: Any, fixed_length: Any, *, out_type: Any, little_endian: bool = True
 ) -> np.ndarray:
-    """As decode_raw, after cutting or zero-padding every element to `fixed_length` bytes."""
+    """As decode_raw, after truncating or zero-padding every element to `fixed_length` bytes."""
     array, dtype, wanted = (
         string_array(input_bytes),
         numpy_dtype(out_type),
@@ -257,7 +259,7 @@ class _Record:
         """Return the wanted columns, or all; reading stops after the last wanted one."""
         found: list[bytes] = []
         column = 0
-        open_end = False  # a delimiter was read last: one more field follows, if only an empty one
+        open_end = False  # a delimiter was read last: one more field follows, possibly empty
         while self.position < len(self.text) or open_end:
             if self.text[self.position : self.position + 1] in (b"\n", b"\r"):
                 self.position += 1
@@ -401,7 +403,7 @@ def _plain_columns(texts: np.ndarray, delimiter: bytes, count: int) -> list[np.n
     if not sizes.all() or len(fields) != count * len(texts):
         return None
     table = fields.reshape(-1, count)
-    # Each row of the table is a record if they are of equal sizes, one after the other.
+    # If the records are of equal size and contiguous, each row of the table is a record.
     if (sizes_of(table).sum(axis=1) + count - 1 != sizes).any():
         return None
     return list(table.T)

@@ -1,10 +1,9 @@
 """Defining ops. In: a schema, a shape rule, a kernel, a gradient, samples. Out: a registered
 Definition and its builder.
-
 A builder is the Python function that adds one operation to a graph: `multiply(x, y, name="m")`.
-`apply` is what all of them do: convert the inputs, settle the types, complete the attributes, add
-the node. `b` is the door to every builder and every composed function of the family files by name,
-for gradients, which need ops of other families.
+All of them call `apply`, which converts the inputs, resolves the types, completes the attributes
+and adds the node. `b` gives access by name to every builder and every composed function of the
+family files, for gradients, which need ops of other families.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ def expect(homes: Mapping[str, str]) -> None:
 
 
 def composed(function: Composed) -> Composed:
-    """Make a function that builds several ops reachable as `b.<its name>`.
+    """Make a function that builds several ops available as `b.<its name>`.
 
-    A last underscore, which leaves a Python builtin its name (`range_`), is not part of it.
+    A trailing underscore, which avoids shadowing a Python builtin (`range_`), is dropped.
     """
     described: Any = function
     name = described.__name__.rstrip("_")
@@ -163,7 +162,7 @@ def builder_of(definition: Definition, function: Callable[..., Any]) -> Callable
         try:
             return apply(definition, values, name)
         except ShapeError as error:
-            failed = error.with_traceback(None)  # what is below is ours; the message tells
+            failed = error.with_traceback(None)  # the frames below are ours; the message suffices
         raise failed
 
     build_op.definition = definition  # type: ignore[attr-defined]  # for the op reference
@@ -176,7 +175,7 @@ def build(op_type: str, *, name: str | None = None, **values: Any) -> Any:
 
 
 def apply(definition: Definition, values: dict[str, Any], name: str | None = None) -> Any:
-    """Add one operation: `values` holds its inputs and attributes by name; None means an
+    """Add one operation: `values` holds its inputs and attributes by name; None selects an
     attribute's default.
     """
     schema = definition.schema
@@ -202,7 +201,7 @@ def _apply_in(
     scope = graph.scope
     outer = scope.name
     full_name = graph.operation_name(schema.op_type if name is None else name)
-    scope.name = full_name  # of what is made for the op: constants, and what a context adds
+    scope.name = full_name  # for the op's constants, and for nodes that a context adds
     try:
         flat: list[Tensor] = []
         for argument, value in zip(schema.inputs, inputs, strict=True):
@@ -220,7 +219,7 @@ def _apply_in(
 
 
 def _complete(schema: Schema, attrs: dict[str, Any], flat: list[Tensor]) -> None:
-    """Add the defaults of attributes that are still open; check those that inputs decided."""
+    """Fill in the defaults of missing attributes; check those that the inputs determined."""
     for attribute in schema.attributes.values():
         if attribute.name not in attrs:
             if attribute.default is MISSING:
@@ -246,7 +245,7 @@ def _beside_references(graph: Graph, schema: Schema, flat: list[Tensor]) -> Iter
 
 
 def _check_inferred(schema: Schema, attribute: Attribute, value: Any, flat: list[Tensor]) -> None:
-    """Check what the inputs say about an attribute; an error names the input and its line."""
+    """Check an attribute against the inputs; an error names the input and its line."""
     try:
         check_limits(attribute, value, schema.op_type, schema.inferred[attribute.name])
     except TypeError as error:
@@ -362,7 +361,7 @@ def _convert(
 
 
 def _list_mismatch(schema: Schema, argument: Argument, values: Sequence[Any]) -> TypeError:
-    """The error for a list whose elements can't have one type; it shows the type of each."""
+    """Return the error for a list whose elements have no common type; it shows the type of each."""
     names = []
     for value in values:
         try:
@@ -403,8 +402,8 @@ _tuples: dict[str, Any] = {}
 
 
 def results(op: Operation) -> Any:
-    """What a builder returns: the operation, its tensor, its list of tensors, or a named tuple of
-    these.
+    """Return a builder's result: the operation, its tensor, its list of tensors, or a named tuple
+    of these.
     """
     outputs = op.definition.schema.outputs
     if not outputs:

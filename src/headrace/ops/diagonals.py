@@ -1,8 +1,8 @@
-"""Diagonals and bands of matrices: taking them out, putting them in, building matrices from them.
+"""Diagonals and bands of matrices: extracting them, setting them, building matrices from them.
 
-An op's V2 takes a range of diagonals [lower, upper] (0 is the main one, positive ones lie above).
-Several diagonals are rows of one array, the uppermost first, each starting at the left; where a
-diagonal is shorter than the longest one, the row is filled up with a padding value.
+The V2 ops take a range of diagonals [lower, upper] (0 is the main one, positive ones are above it).
+Several diagonals are rows of one array, the uppermost first, each starting at the left; the rows of
+shorter diagonals are padded with a padding value.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _band_part_lowered(e: Any, x: Any, *, site: Site) -> Any:
     lower, upper = (int(limit) for limit in limits if limit is not None)
     *batch, rows, columns = site.output_shapes[0]
     if lower > rows or upper > columns:
-        return None  # the kernel says what is wrong
+        return None  # the kernel reports the error
     below = e.index(len(batch)) - e.index(len(batch) + 1)
     inside = [below <= lower] * (lower >= 0) + [below >= -upper] * (upper >= 0)
     for condition in inside:
@@ -219,7 +219,11 @@ def _band_part_lowered(e: Any, x: Any, *, site: Site) -> Any:
     lower=Elementwise(_band_part_lowered, operands=(0,)),
 )
 def matrix_band_part(input, num_lower, num_upper, name=None):
-    """Return matrices with zeros outside a band around the main diagonal; negative means all."""
+    """Return matrices with zeros outside a band around the main diagonal; negative means all.
+
+    num_lower and num_upper: how many diagonals to keep below and above the main one; negative keeps
+    all.
+    """
 
 
 # Tensors as matrices: [a, b] and [a, b, a, b] --------------------------------------------------
@@ -299,7 +303,7 @@ def diag_part(input, name=None):
 
 
 def _range(k: np.ndarray) -> tuple[int, int]:
-    """The lowest and the uppermost diagonal that `k`, a number or a pair of them, stands for."""
+    """Return the lowest and the uppermost diagonal that `k`, a number or a pair, specifies."""
     found = np.ravel(k).tolist()
     if np.ndim(k) > 1 or len(found) not in (1, 2):
         raise ValueError("diag_index must be a scalar or a vector with one or two elements")
@@ -324,7 +328,7 @@ def _longest(rows: int, columns: int, lower: int, upper: int) -> int:
 
 
 def _places(lower: int, upper: int, longest: int, rows: int, columns: int) -> tuple[Any, Any, Any]:
-    """Where each element of the diagonals lies in the matrix: rows, columns, and whether inside.
+    """Return where each element of the diagonals is in the matrix: rows, columns, whether inside.
 
     All three are [diagonals, longest].
     """
@@ -342,7 +346,9 @@ def _spread(out: np.ndarray, diagonals: np.ndarray, lower: int, upper: int) -> n
 
 
 def _rows_of(diagonal: np.ndarray, lower: int, upper: int) -> np.ndarray:
-    """`diagonal` as [..., count, longest], also where it is a single one without that dimension."""
+    """Return `diagonal` as [..., count, longest], even if it is a single one without that
+    dimension.
+    """
     if lower == upper:
         return diagonal[..., None, :]
     if diagonal.ndim < 2 or diagonal.shape[-2] != upper - lower + 1:
@@ -365,7 +371,7 @@ def _matrix_diag_v2(diagonal, k, num_rows, num_cols, padding_value):
 
 
 def _matrix_sizes(longest: int, lower: int, upper: int, rows: int, columns: int) -> tuple[int, int]:
-    """The matrix's sizes: those given, or for -1 the least that hold the diagonals."""
+    """Return the matrix's sizes: those given, or for -1 the smallest that hold the diagonals."""
     least_rows, least_columns = longest - min(upper, 0), longest + max(lower, 0)
     if rows == -1 and columns == -1:
         rows = columns = max(least_rows, least_columns)
@@ -420,7 +426,7 @@ def _matrix_diag_v2_gradient(b, op, grad):
     ],
 )
 def matrix_diag_v2(diagonal, k, num_rows, num_cols, padding_value, name=None):
-    """Return matrices with a range of diagonals given and `padding_value` elsewhere."""
+    """Return matrices with the given range of diagonals and `padding_value` elsewhere."""
 
 
 def _matrix_diag_part_v2(x, k, padding_value):
@@ -472,7 +478,7 @@ def _matrix_diag_part_v2_gradient(b, op, grad):
     ],
 )
 def matrix_diag_part_v2(input, k, padding_value, name=None):
-    """Return a range of diagonals of matrices, short ones filled up with `padding_value`."""
+    """Return a range of diagonals of matrices, short ones padded with `padding_value`."""
 
 
 def _matrix_set_diag_v2(x, diagonal, k):
@@ -542,7 +548,11 @@ def matrix_diag(
     num_cols: Any = -1,
     padding_value: Any = 0,
 ) -> Tensor:
-    """Return matrices with the given diagonals: the main one, or the range `k` of them."""
+    """Return matrices with the given diagonals: the main one, or the range `k` of them.
+
+    num_rows and num_cols: the matrix's sizes; -1 means the smallest that hold the diagonals.
+    padding_value: fills the rest of the matrix.
+    """
     plain = _is(k, 0) and _is(num_rows, -1) and _is(num_cols, -1) and _is(padding_value, 0)
     if plain:
         return matrix_diag_op(diagonal, name=name)
@@ -557,7 +567,9 @@ def matrix_diag_part(
     k: Any = 0,
     padding_value: Any = 0,
 ) -> Tensor:
-    """Return the main diagonals of matrices, or the range `k` of them."""
+    """Return the main diagonals of matrices, or the range `k` of them, padded with
+    `padding_value`.
+    """
     if _is(k, 0):
         return matrix_diag_part_op(input, name=name)
     return matrix_diag_part_v2(input, k, padding_value, name=name)

@@ -4,7 +4,7 @@ In: a PhiloxState and the op's arguments. Out: NumPy arrays equal to those of Te
 kernels, exactly for integers (shuffles, classes, counts), up to the rounding of the elementary
 functions for floats.
 
-Two kinds of sampler, by what they own of the generator:
+Two kinds of sampler, by how they use the generator:
 - RandomGamma and RandomPoissonV2 give every output 256 samples of its own, so all outputs advance
   through their rejection loops side by side, each at its own pace (`_PerOutput`).
 - Multinomial and ParameterizedTruncatedNormal read one common sequence from front to back. The
@@ -38,12 +38,12 @@ from headrace.ops.special_gamma import lgamma
 
 _FLOAT64 = np.dtype(np.float64)
 
-# Outputs of a rejection sampler that are worked on at once.
+# The number of outputs that a rejection sampler processes at once.
 _CHUNK = 1 << 14
 
 
 def shuffle(state: PhiloxState, value: np.ndarray) -> np.ndarray:
-    """RandomShuffle: a copy of `value`, its entries along dimension 0 permuted."""
+    """RandomShuffle: return a copy of `value` with its entries permuted along dimension 0."""
     count = value.shape[0] if value.ndim else 1
     if count <= 1 or value.size <= 1:
         return value.copy()
@@ -55,7 +55,7 @@ def shuffle(state: PhiloxState, value: np.ndarray) -> np.ndarray:
 
 
 def _exchange_in_turn(partners: np.ndarray) -> np.ndarray:
-    """The order that 0, 1, 2, ... is brought into by exchanging i with partners[i] >= i, i rising.
+    """Return the order of 0, 1, 2, ... after exchanging i with partners[i] >= i, for i rising.
 
     Exchanges that share no position commute, so each round does all those that no earlier pending
     one touches; O(log n) rounds suffice (Shun et al., "Sequential random permutation, list
@@ -82,7 +82,7 @@ def multinomial(
 ) -> np.ndarray:
     """Multinomial: `num_samples` class indices per row of `logits`, unnormalised log probabilities.
 
-    Logits that are not finite have probability zero. A row of nothing else yields the number of
+    Logits that are not finite have probability zero. A row of only such logits yields the number of
     classes, an index out of range, as the original does.
     """
     rows = _check_classes(logits, num_samples, dtype)
@@ -100,7 +100,7 @@ def stateless_multinomial(
 
 
 def _check_classes(logits: np.ndarray, num_samples: int, dtype: DTypeLike) -> int:
-    """The number of rows, once the arguments are known to be good."""
+    """Validate the arguments and return the number of rows."""
     if logits.ndim != 2:
         raise ValueError(f"logits should be a matrix, got shape {list(logits.shape)}")
     if num_samples < 0:
@@ -122,7 +122,7 @@ def _draw_classes(
 
 
 def _cumulative_probabilities(logits: np.ndarray) -> np.ndarray:
-    """Running sums of exp(logit - largest) along each row, in float64, not normalised."""
+    """Return cumulative sums of exp(logit - largest) along each row, in float64, not normalised."""
     finite = np.isfinite(logits)
     wide = np.where(finite, logits, -np.inf).astype(_FLOAT64)
     largest = wide.max(axis=1, keepdims=True)
@@ -131,7 +131,9 @@ def _cumulative_probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def _count_not_above(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For ascending `rows` [n, m]: how many of row i are <= wanted[i, j]; all by bisection."""
+    """For ascending `rows` [n, m], count the elements of row i that are <= wanted[i, j], by
+    bisection.
+    """
     size = rows.shape[1]
     count = np.zeros(wanted.shape, np.intp)
     step = 1 << size.bit_length() - 1
@@ -144,14 +146,14 @@ def _count_not_above(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return count
 
 
-# Rejection, every output by itself -------------------------------------------------------------
+# Rejection, independent for each output --------------------------------------------------------
 
 
 class _PerOutput:
     """The private sequences of a range of outputs, each read at its own pace.
 
-    A source ("uniform", "normal") makes two float64 out of a sample and hands out the second one
-    first. State, per output: how many samples are used up, and per source what is left over.
+    A source ("uniform", "normal") makes two float64 from a sample and returns the second one first.
+    State, per output: how many samples are used up, and per source the number left over.
     """
 
     _SOURCES: ClassVar = {"uniform": uniform_from_words, "normal": normal_from_words}
@@ -163,7 +165,9 @@ class _PerOutput:
         self._left = {name: np.zeros(stop - start, np.intp) for name in self._SOURCES}
 
     def draw(self, source: str, outputs: np.ndarray) -> np.ndarray:
-        """One number from `source` for each of the given outputs, no output twice."""
+        """Return one number from `source` for each of the given outputs, which are all
+        different.
+        """
         pairs, left = self._pairs[source], self._left[source]
         dry = outputs[left[outputs] == 0]
         if dry.size:
@@ -182,7 +186,7 @@ def _per_parameter(
     dtype: np.dtype,
     sampler: Callable[[_PerOutput, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """An array [*shape, *parameters.shape]; `sampler` gets sequences and their parameters.
+    """Return an array [*shape, *parameters.shape]; `sampler` gets sequences and their parameters.
 
     Outputs are numbered with all draws of one parameter together.
     """
@@ -194,7 +198,7 @@ def _per_parameter(
     for start in range(0, size, _CHUNK):
         stop = min(start + _CHUNK, size)
         each = flat[np.arange(start, stop) // draws]
-        # Invalid parameters give NaN or infinite numbers, as in the original, not warnings.
+        # Invalid parameters give NaN or infinity, as in the original, without warnings.
         with np.errstate(all="ignore"):
             out[start:stop] = sampler(_PerOutput(stream, start, stop), each)
     return out.reshape(parameters.size, draws).T.reshape((*shape, *parameters.shape))
@@ -246,8 +250,8 @@ def random_poisson_v2(
 ) -> np.ndarray:
     """RandomPoissonV2: `shape` counts for every mean in `rate`.
 
-    A negative rate counts 0, an infinite one NaN. A rate that is NaN or beyond the dtype raises
-    ValueError: no count can be accepted then (the original hangs).
+    A negative rate gives 0, an infinite one NaN. A rate that is NaN or beyond the dtype raises
+    ValueError, because no count could be accepted (the original hangs).
     """
     kind = np.dtype(dtype)
     largest = _LARGEST_COUNT.get(kind)
@@ -312,7 +316,7 @@ def _sample_many(
 
 # Rejection along one common sequence -----------------------------------------------------------
 
-# With scalar parameters, outputs are not cut into rows but into batches of this many.
+# With scalar parameters, outputs are split into batches of this size, not into rows.
 _BATCH = 100
 _MAX_TRIES = 1000
 # With a bound at least this far beyond the mean, plain normal numbers are accepted often enough.
@@ -376,9 +380,9 @@ def _check_parameters(rows: int, *parameters: ArrayLike) -> list[np.ndarray]:
 def _fill_run(
     out: np.ndarray, batch: int, stream: Stream, mean: Any, stdev: Any, low: Any, high: Any
 ) -> Stream:
-    """Fill `out` with numbers of one set of parameters; return the stream where they end.
+    """Fill `out` with numbers for one set of parameters; return the stream's position after them.
 
-    Each batch takes the accepted candidates in order and drops what is left of its last round.
+    Each batch takes the accepted candidates in order and drops the rest of its last round.
     """
     if np.isneginf(low) or high < mean:  # mirrored, so that the lower bound is the nearer one
         low, high, stdev = high, low, -stdev
@@ -416,10 +420,10 @@ def _longest_rejection(accepted: np.ndarray) -> int:
 
 
 def _choose_sampler(low: Any, high: Any) -> tuple[int, _Candidates]:
-    """How to draw standard normal numbers between the bounds: samples per round, and candidates.
+    """Choose how to draw standard normal numbers between bounds: samples per round, and candidates.
 
     The proposals are those of Robert, "Simulation of truncated normal variables", 1995. All
-    arithmetic is in the bounds' own dtype, because the choice must be the original's.
+    arithmetic is in the bounds' own dtype, because the choice must match the original's.
     """
     kind = low.dtype
     number = kind.type

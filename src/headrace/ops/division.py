@@ -30,7 +30,7 @@ _MOST_NUMBERS = (
 _SIGNED_REALS = "{int32|int64|bfloat16|float16|float32|float64}"
 _NO_NAN_TYPES = "{float16|float32|float64|complex64|complex128}"
 
-# Divisors that are neither zero nor a kink's distance from it.
+# Divisors that are nonzero, and not close enough to a discontinuity to disturb finite differences.
 _SAMPLES = [
     Sample(r(2, 3), r(2, 3, low=1, high=3)),
     Sample(r(2, 1), r(3, low=1, high=3)),
@@ -43,7 +43,7 @@ _SIGNED_BY_CONSTANTS = typed(_BY_CONSTANTS, "int32", "int64")
 
 
 def _divisor(x: Any, y: Any) -> Any:
-    """`y`, once it is known that no integer of `x` is divided by zero."""
+    """Return `y` after checking that no integer is divided by zero."""
     if y.dtype.kind in "iu" and not np.all(y) and np.size(x):
         raise ValueError("Integer division by zero")
     return y
@@ -75,20 +75,20 @@ def _div_lowered(e: Any, x: Any, y: Any) -> Any:
     return x / y if x.is_floating else None  # integers: a step must fail where y is 0
 
 
-# What the compiler makes of a divisor in a loop, where nobody can look at it before.
+# How the compiler treats a divisor inside a loop, where it can't be checked in advance.
 DIVISOR = Definition(
     schema=Schema("_Divisor", "y: T -> divisor: T", "T: type"),
     infer=infer.same_as(0),
     kernel=lambda y: y,
     gradient=NOT_DIFFERENTIABLE,
     lower=Anchor("divisor", Divisor.of),
-    doc="Return integers; native code ends the step if one of them is 0: then the division fails.",
+    doc="Return integers; if one is 0, native code ends the step and the division fails.",
 )
 
 
 def _integers(opcode: str, e: Any, x: Any, y: Any, site: Any) -> Any:
-    """Integers by a constant, or by what native code looks at before; None for all else: a step
-    must fail where the divisor is 0.
+    """Lower integer division by a constant, or by a divisor that native code checks first; None
+    otherwise, because a step must fail where the divisor is 0.
     """
     divisor = site.constant_input(1)
     if divisor is None:
@@ -98,7 +98,7 @@ def _integers(opcode: str, e: Any, x: Any, y: Any, site: Any) -> Any:
         return None
     elif (divisor == divisor.flat[0]).all() and divisor.flat[0] != -1:
         return getattr(e, opcode)(x, e.const(int(divisor.flat[0]), x.dtype))
-    # Processors trap at -1, where the result isn't a number of the type, as they do at 0.
+    # Division traps at 0, and at -1 where the quotient overflows.
     signed = site.input_dtypes[1].startswith("int")
     minus = e.eq(y, -1) if signed else e.const(False, "bool")
     found = getattr(e, opcode)(x, e.select(e.or_(e.eq(y, 0), minus), 1, y))
@@ -262,7 +262,7 @@ def xdivy(x, y, name=None):
     """Return x / y, and 0 where x is 0."""
 
 
-# What users call
+# Public functions
 
 
 @composed
@@ -288,14 +288,14 @@ def truediv(x: Any, y: Any, name: str | None = None) -> Tensor:
 @composed
 @export("divide", "math.divide")
 def divide(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Return x / y by Python's rules, whatever of them is a tensor."""
+    """Return x / y by Python's rules, whichever of them is a tensor."""
     return x / y if name is None else truediv(x, y, name=name)
 
 
 @composed
 @export("div")
 def div(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Return x / y as Python 2 divides: integers rounded down."""
+    """Return x / y as Python 2 divides: integers are rounded down."""
     with name_scope(name, "div", [x, y]) as scope:
         x = convert_to_tensor(x, name="x")
         y = convert_to_tensor(y, name="y", dtype=x.dtype.base_dtype)

@@ -1,4 +1,4 @@
-"""Dropout: random elements become 0, and the rest is scaled so that the mean stays."""
+"""Dropout: random elements become 0, and the rest are scaled to preserve the mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def dropout(
 ) -> Tensor:
     """Return x with each element dropped with probability `rate` (or 1 - keep_prob).
 
-    Elements along dimensions that are 1 in `noise_shape` are dropped together.
+    noise_shape: the shape of the random mask, which broadcasts to x: elements along dimensions of
+    size 1 are dropped together.
     """
     if keep_prob is not None:
         if rate is not None:
@@ -72,7 +73,7 @@ def _dropped(x: Tensor, rate: Tensor, noise_shape: Any, seed: Any) -> Tensor:
 
 
 def _noise_shape(x: Tensor, noise_shape: Any) -> Any:
-    """The shape of the draws; an unknown dimension of a static shape is that of x."""
+    """Return the shape of the draws; x supplies the unknown dimensions of a static shape."""
     if noise_shape is None:
         return b.shape(x)
     if isinstance(noise_shape, Tensor):

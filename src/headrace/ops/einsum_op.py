@@ -1,9 +1,9 @@
-"""The op Einsum: sums of products by a subscript equation, of one or two tensors. (`tf.einsum` is
-made of transposes and products, as TensorFlow 1.15 has it.)
+"""The op Einsum: sums of products of one or two tensors, by a subscript equation. (As in TensorFlow
+1.15, `tf.einsum` is composed of transposes and products instead.)
 
-Every character of an equation is a label, but for "..." (any dimensions, which broadcast), "," and
-"->". A label that an input has twice takes the diagonal; one that the output has twice puts values
-on a diagonal of zeros.
+Every character of an equation is a label, except "..." (any dimensions, which broadcast), "," and
+"->". A label that occurs twice in an input takes the diagonal; one that occurs twice in the output
+puts values on a diagonal of zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Labels = tuple[str, ...]
 
 
 class _Equation(NamedTuple):
-    """The labels of the inputs and of the output; "..." is one of them."""
+    """Return the labels of the inputs and of the output; "..." is one of them."""
 
     inputs: tuple[Labels, ...]
     output: Labels
@@ -70,7 +70,7 @@ def _infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
             f"{len(shapes)}"
         )
     sizes: dict[str, int | None] = {}
-    around = TensorShape(())  # what the ellipses broadcast to
+    around = TensorShape(())  # the shape that the ellipses broadcast to
     for labels, shape in zip(equation.inputs, shapes, strict=True):
         if shape.sizes is None:
             around = TensorShape(None) if _ELLIPSIS in labels else around
@@ -95,7 +95,7 @@ def _infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
 
 
 def _split(labels: Labels, sizes: Any) -> tuple[list[tuple[str, Any]], tuple[Any, ...]]:
-    """The size of each label, and those that the ellipsis stands for."""
+    """Return the size of each label, and the sizes that the ellipsis stands for."""
     extra = len(sizes) - len(labels) + (_ELLIPSIS in labels)
     if extra < 0 or (extra and _ELLIPSIS not in labels):
         wanted = len(labels) - (_ELLIPSIS in labels)
@@ -130,7 +130,7 @@ def _kernel(inputs: Any, *, equation: str) -> np.ndarray:
 
 
 def _check(parsed: _Equation, inputs: Any) -> None:
-    """Refuse what NumPy wouldn't: it broadcasts a label of size 1, and multiplies all types."""
+    """Reject what NumPy would accept: broadcasting a label of size 1, and any type."""
     sizes: dict[str, int] = {}
     for i, (labels, array) in enumerate(zip(parsed.inputs, inputs, strict=True)):
         if array.dtype.char not in "fdFD":
@@ -199,7 +199,7 @@ def _gradient_of(b: Any, equation: _Equation, dy: Any, part: Any, others: list[A
 
 
 def _axis(labels: Labels, label: str) -> int:
-    """Where a label is: from the end, if it comes after the ellipsis."""
+    """Return the axis of a label, counted from the end if it comes after the ellipsis."""
     place = labels.index(label)
     return place - len(labels) if _ELLIPSIS in labels[:place] else place
 

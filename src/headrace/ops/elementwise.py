@@ -1,7 +1,7 @@
-"""Functions of one number, element by element: signs, powers, roundings, tests and the sigmoid.
+"""Unary functions, element by element: signs, powers, rounding, tests and the sigmoid.
 
-Functions that are cheaper to differentiate by their result have ops for that (SqrtGrad and others),
-as TensorFlow has; those are differentiable too.
+Functions whose derivative is cheaper to compute from their result have ops for that (SqrtGrad and
+others), as in TensorFlow; those are differentiable too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def unary_op(
     lower: Callable[..., Any] | None = None,
     simplify: Callable[..., Any] | None = None,
 ) -> Any:
-    """Define an op of one tensor whose result has its shape."""
+    """Define an op on one tensor whose result has the same shape."""
     return define(
         op_type,
         signature,
@@ -60,7 +60,7 @@ def unary_op(
 
 
 def on_sparse_values(op_type: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function of one tensor take a SparseTensor too, on whose values it then works."""
+    """Let a function of one tensor also take a SparseTensor, and apply it to the values."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -68,7 +68,7 @@ def on_sparse_values(op_type: str) -> Callable[[Callable[..., Any]], Callable[..
             if not isinstance(x, SparseTensor):
                 return function(x, name=name)
             with name_scope(name, op_type, [x]):
-                pass  # TensorFlow tries the dense op first, which takes the name
+                pass  # TensorFlow tries the dense op first, which uses up the name
             return SparseTensor(x.indices, function(x.values, name=name), x.dense_shape)
 
         return run
@@ -102,7 +102,7 @@ def _constant(b: Any, value: float, like: Tensor) -> Tensor:
     "Neg",
     _NUMBERS,
     np.negative,
-    lambda b, op, dy: -dy,  # rows of a tensor stay rows
+    lambda b, op, dy: -dy,  # IndexedSlices stay sparse
     lower=lambda e, x: -x,
     simplify=cancels_itself,
 )
@@ -245,7 +245,7 @@ def inv(x, name=None):
     """Return 1 / x."""
 
 
-# Derivatives by their function's result
+# Derivatives computed from the function's result
 
 
 def slope_op(
@@ -257,7 +257,7 @@ def slope_op(
     lower: Callable[..., Any],
     masked: bool = False,
 ) -> Any:
-    """Define an op of a function's result `y` and the gradient `dy` that arrives at it.
+    """Define an op of a function's result `y` and the gradient `dy` of that result.
 
     masked: the result is 0 wherever dy is 0, even where the derivative is infinite or NaN.
     """

@@ -1,4 +1,4 @@
-"""Embeddings: rows of a table, or of a table cut into shards, looked up by their numbers."""
+"""Embeddings: rows of a table, or of a sharded table, looked up by id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["embedding_lookup", "embedding_lookup_sparse", "safe_embedding_lookup
 
 
 def _shards(params: Any) -> list[Any]:
-    """The table's pieces: those of a partitioned variable, of a list, or the one that it is."""
+    """Return the table's shards: those of a partitioned variable or a list, or the table itself."""
     if params is None:
         raise ValueError("params must be specified")
     if hasattr(params, "_get_variable_list"):
@@ -25,7 +25,7 @@ def _shards(params: Any) -> list[Any]:
         params = [params]
     if not params:
         raise ValueError("Need at least one param")
-    # A variable of the old kind is read where its value is cached, which may not be where it is.
+    # A reference variable is read from its cached value, which may be on another device.
     return [p.value() if hasattr(p, "_ref") else p for p in params]
 
 
@@ -39,10 +39,10 @@ def embedding_lookup(
     validate_indices: bool = True,
     max_norm: Any = None,
 ) -> Tensor:
-    """Return the rows of `params` that `ids` names, each scaled down to norm `max_norm` if given.
+    """Return the rows of `params` that `ids` select, each scaled down to norm `max_norm` if given.
 
-    Rows of a list of shards are dealt out by 'mod' (row i is in shard i % n) or cut into 'div'
-    (contiguous shards). Ids are always validated, whatever validate_indices says.
+    partition_strategy: how rows are distributed over a list of shards, 'mod' (row i is in shard
+    i % n) or 'div' (contiguous shards). Ids are always validated, whatever validate_indices says.
     """
     shards = _shards(params)
     if partition_strategy not in ("mod", "div"):
@@ -81,7 +81,7 @@ def _stitched(shards: list[Any], ids: Tensor, strategy: str, name: str) -> Tenso
 
 
 def _contiguous(shards: list[Any], ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The shard and the row of each id when the first `extra` shards have one row more."""
+    """Return the shard and the row of each id when the first `extra` shards have one row more."""
     total = _total_rows(shards, ids)
     per_shard = total // len(shards)
     extra = total % len(shards)
@@ -148,9 +148,12 @@ def embedding_lookup_sparse(
     combiner: str | None = None,
     max_norm: Any = None,
 ) -> Tensor:
-    """Return, for each row of sparse ids, the sum, mean or mean by square root of its embeddings.
+    """Return, for each row of sparse ids, the combination of its embeddings.
 
-    Every row needs an id; sp_weights (sparse, of the same shape, or None) weighs them.
+    sp_weights: weights of the ids (sparse, of the same shape), or None. combiner: 'sum', 'mean', or
+    'sqrtn' (the sum divided by the root of the sum of squared weights). Every row needs an id.
+
+    params, partition_strategy and max_norm are those of embedding_lookup.
     """
     combiner = combiner or "mean"
     if combiner not in ("mean", "sqrtn", "sum"):
@@ -181,7 +184,7 @@ def embedding_lookup_sparse(
 
 
 def _weighted(rows: Tensor, weights: Tensor, segments: Tensor, combiner: str, name: str) -> Tensor:
-    """Combine rows that are in order of their segments, each times its weight."""
+    """Combine rows that are sorted by segment, each multiplied by its weight."""
     ones = b.fill(b.expand_dims(b.rank(rows) - 1, 0), 1)
     known = weights.shape
     weights = b.reshape(weights, b.concat([b.shape(weights), ones], 0))
@@ -220,11 +223,12 @@ def safe_embedding_lookup_sparse(
     partition_strategy: str = "div",
     max_norm: Any = None,
 ) -> Tensor:
-    """Return embedding_lookup_sparse, with rows that have no valid id looked up as `default_id`,
-    or zero.
+    """As embedding_lookup_sparse, but rows without a valid id use `default_id`, or are zero.
 
     Ids below 0 are not valid; nor, unless the combiner is 'sum', are those of weight 0 or less. The
     ids may have more than two dimensions: the last is the one combined.
+
+    The other arguments are those of embedding_lookup_sparse.
     """
     if embedding_weights is None:
         raise ValueError("Missing embedding_weights None.")
@@ -266,7 +270,7 @@ def safe_embedding_lookup_sparse(
 
 
 def _as_matrices(ids: Any, weights: Any, shape: Tensor, last: Any) -> tuple[Any, Any]:
-    """Ids and weights with all dimensions but the last in one."""
+    """Flatten all dimensions of ids and weights except the last."""
     rows = b.reduce_prod(b.slice(shape, [0], [last]))
     ids = b.sparse_reshape(ids, [rows, b.gather(shape, last)])
     if weights is not None:

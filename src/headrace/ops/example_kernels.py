@@ -1,8 +1,8 @@
-"""Records to columns. In: serialized Examples, and which features of them are wanted. Out: for a
-sparse feature the places, values and shape of what the records hold; for a dense one an array.
+"""Records to columns. In: serialized Examples, and the requested features. Out: for a sparse
+feature the indices, values and shape of the records' values; for a dense one an array.
 
 A dense feature whose first size is unknown has as many rows as the longest record's; shorter ones
-are filled up.
+are padded.
 """
 
 from __future__ import annotations

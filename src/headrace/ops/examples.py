@@ -1,5 +1,5 @@
-"""Examples as tensors. In: serialized `Example` records and what each feature looks like. Out: a
-dict from feature to tensor, or to sparse tensor where records may have any number of values.
+"""Examples as tensors. In: serialized `Example` records and a description of each feature. Out: a
+dict from feature to tensor, or to sparse tensor for features with any number of values.
 """
 
 from __future__ import annotations
@@ -141,19 +141,19 @@ def parse_single_example_op(
     """Parse one Example."""
 
 
-# ---- What a feature looks like -------------------------------------------------------------------
+# ---- Descriptions of features --------------------------------------------------------------------
 
 
 @export("VarLenFeature", "io.VarLenFeature")
 class VarLenFeature(NamedTuple):
-    """A feature with any number of values: becomes a sparse tensor."""
+    """A feature with any number of values, parsed to a sparse tensor."""
 
     dtype: Any
 
 
 @export("FixedLenFeature", "io.FixedLenFeature")
 class FixedLenFeature(NamedTuple):
-    """A feature of one known shape; `default_value` is for records that lack it."""
+    """A feature of a fixed shape; `default_value` is for records that lack it."""
 
     shape: Any
     dtype: Any
@@ -162,8 +162,8 @@ class FixedLenFeature(NamedTuple):
 
 @export("FixedLenSequenceFeature", "io.FixedLenSequenceFeature")
 class FixedLenSequenceFeature(NamedTuple):
-    """A feature with any number of rows of one shape: becomes a dense tensor, with shorter
-    records filled up by `default_value`.
+    """A feature with any number of rows of one shape, parsed to a dense tensor; shorter records are
+    padded with `default_value`.
     """
 
     shape: Any
@@ -174,8 +174,8 @@ class FixedLenSequenceFeature(NamedTuple):
 
 @export("SparseFeature", "io.SparseFeature")
 class SparseFeature(NamedTuple):
-    """A sparse tensor that is spread over features: indices in `index_key` (one, or a list for
-    several dimensions), values in `value_key`; `size` is its extent, or a list of them.
+    """A sparse tensor in several features: indices in `index_key` (one, or a list for several
+    dimensions), values in `value_key`; `size` is its size, or a list of sizes.
     """
 
     index_key: Any
@@ -186,7 +186,7 @@ class SparseFeature(NamedTuple):
 
 
 class _Wanted:
-    """What the op is asked for: sparse keys with types; dense keys with types, shapes, defaults."""
+    """The op's arguments: sparse keys with types; dense keys with types, shapes, defaults."""
 
     def __init__(self, features: Mapping[str, Any]) -> None:
         self.sparse: dict[str, Any] = {}
@@ -240,7 +240,7 @@ class _Wanted:
         return [shape for _, shape, _ in self.dense.values()]
 
     def named(self, outputs: Any) -> dict[str, Any]:
-        """The op's outputs by key; those of SparseFeatures still apart."""
+        """Return the op's outputs by key, before SparseFeatures are assembled."""
         parts = zip(outputs[0], outputs[1], outputs[2], strict=True)
         found: dict[str, Any] = dict(
             zip(self.sparse, (SparseTensor(*part) for part in parts), strict=True)
@@ -265,7 +265,9 @@ def _check_fixed(key: str, shape: TensorShape) -> None:
 
 
 def default_of(key: str, dtype: Any, shape: TensorShape, value: Any) -> Tensor:
-    """What the op takes for records that lack a feature; an empty tensor means that none may."""
+    """Return the op's default for records that lack a feature; an empty tensor means it is
+    required.
+    """
     known = re.sub(r"[^A-Za-z0-9_.\-/]", "_", key)
     if shape.ndims and shape.as_list()[0] is None:
         if value is None:
@@ -279,7 +281,7 @@ def default_of(key: str, dtype: Any, shape: TensorShape, value: Any) -> Tensor:
 
 
 def _joined(features: Mapping[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Put SparseFeatures together, and leave out what only they needed."""
+    """Assemble SparseFeatures, and drop features that only they needed."""
     for key in sorted(features):
         feature = features[key]
         if isinstance(feature, SparseFeature):
@@ -304,7 +306,7 @@ def parse_example(
     """Return the features of a batch of serialized Examples, as a dict of tensors.
 
     features: from key to FixedLenFeature, FixedLenSequenceFeature, VarLenFeature or SparseFeature.
-    example_names: a name for each record, which errors mention.
+    example_names: a name for each record, for error messages.
     """
     if not features:
         raise ValueError(f"Missing: features was {features}.")
@@ -335,8 +337,8 @@ def parse_single_example(
     name: str | None = None,
     example_names: Any = None,
 ) -> dict[str, Any]:
-    """Return the features of one serialized Example, as a dict of tensors without a batch's
-    dimension. `features` are as in parse_example; `example_names` is a scalar, for errors.
+    """Return the features of one serialized Example, as a dict of tensors without a batch
+    dimension. `features` are as in parse_example; `example_names` is a scalar, for error messages.
     """
     if not features:
         raise ValueError("Missing features.")
@@ -359,7 +361,7 @@ def parse_single_example(
 
 
 def _parse_named(serialized: Any, wanted: _Wanted, name: str | None, called: Any) -> dict[str, Any]:
-    """One record with a name: a batch of one, whose dimension is taken away again."""
+    """Return one record with a name as a batch of one, whose dimension is removed again."""
     with name_scope(name, "ParseSingleExample", [serialized, called]):
         record = b.expand_dims(_scalar(serialized, "serialized"), 0)
         found = _parse_batch(record, wanted, name, b.expand_dims(_scalar(called, "names"), 0))

@@ -30,7 +30,7 @@ from headrace.ops.samples import r
 __all__ = ["irfft", "irfft2d", "irfft3d", "rfft", "rfft2d", "rfft3d"]
 
 
-_SHORTEST = 64  # the length of a row that generated code transforms
+_SHORTEST = 64  # the shortest row that generated code transforms
 
 # Kernels ---------------------------------------------------------------------------------------
 
@@ -54,8 +54,8 @@ def _transform(function: Callable[..., Any], rank: int) -> Callable[[np.ndarray]
 
 
 def _generated_transform(x: np.ndarray, rank: int, inverse: bool) -> np.ndarray | None:
-    """The transform of a large array by generated code, for lengths that are powers of two; None
-    where there is none. Real numbers are transformed as complex ones.
+    """Transform a large array with generated code, for lengths that are powers of two; return None
+    for others. Real numbers are transformed as complex ones.
     """
     lengths = x.shape[x.ndim - rank :]
     if x.size < generated.LEAST or any(n < _SHORTEST or n & (n - 1) for n in lengths):
@@ -84,7 +84,7 @@ def _lengths(x: np.ndarray, fft_length: np.ndarray, rank: int) -> list[int]:
 
 
 def _cut(x: np.ndarray, sizes: list[int]) -> np.ndarray:
-    """The first `sizes` of the last dimensions; all of x[...] must be there."""
+    """Return the first `sizes` elements of the last dimensions; x must have that many."""
     found = x.shape[x.ndim - len(sizes) :]
     for i, (have, want) in enumerate(zip(found, sizes, strict=True)):
         if have < want:
@@ -95,7 +95,7 @@ def _cut(x: np.ndarray, sizes: list[int]) -> np.ndarray:
 
 
 def _half(length: int) -> int:
-    """How many frequencies a real signal of this length has; the others mirror them."""
+    """Return the number of frequencies of a real signal of this length; the others mirror them."""
     return length // 2 + 1 if length else 0
 
 
@@ -161,12 +161,14 @@ def _fit(b: Any, x: Any, shape: Any) -> Any:
 
 
 def _unknown_rank(op: Any, nodes: int) -> int:
-    """The operations that TensorFlow makes to find out a rank, if that isn't known."""
+    """Count the operations that TensorFlow adds to compute a rank, if it isn't known."""
     return nodes if op.inputs[0].shape.ndims is None else 0
 
 
 def _real_gradient(inverse: str, rank: int) -> Any:
-    """The real part of the inverse transform of the half spectrum's gradient, times the size."""
+    """Return the real part of the inverse transform of the half spectrum's gradient, times the
+    size.
+    """
 
     @counted(lambda op, grad: (49 if rank == 1 else 107) + _unknown_rank(op, 37))
     def gradient(b: Any, op: Any, grad: Any) -> Any:
@@ -181,7 +183,7 @@ def _real_gradient(inverse: str, rank: int) -> Any:
 
 
 def _inverse_real_gradient(forward: str, rank: int) -> Any:
-    """The transform of the signal's gradient; what stands for two elements counts twice."""
+    """Return the transform of the signal's gradient; mirrored frequencies count twice."""
 
     @counted(lambda op, grad: 44 + _unknown_rank(op, 27))
     def gradient(b: Any, op: Any, grad: Any) -> Any:
@@ -201,7 +203,7 @@ def _inverse_real_gradient(forward: str, rank: int) -> Any:
 
 
 def _real_infer(rank: int, halve: bool) -> Any:
-    """The last `rank` dimensions are fft_length; the very last is halved, or not."""
+    """The last `rank` dimensions are fft_length; the last one is halved for half spectra."""
 
     def rule(c: Any, x: TensorShape, length: TensorShape) -> Any:
         infer.with_rank_at_least(x, rank)
@@ -360,7 +362,9 @@ def irfft3d_op(input, fft_length, name=None):
 
 
 def _whole_length(x: Any, rank: int, is_half: bool) -> Any:
-    """The fft_length of a signal, or of a half spectrum, whose last dimension then is even."""
+    """Return the fft_length of a signal, or of a half spectrum, whose last dimension is
+    then even.
+    """
     sizes = x.shape.with_rank_at_least(rank).sizes
     if sizes is not None and None not in sizes[-rank:]:
         lengths = list(sizes[-rank:])
@@ -376,7 +380,9 @@ def _whole_length(x: Any, rank: int, is_half: bool) -> Any:
 
 
 def _padded(x: Any, rank: int, length: Any, is_half: bool) -> Any:
-    """`x` with zeros behind its last dimensions as far as they are shorter than `length`."""
+    """Return `x` padded with zeros at the end of those last dimensions that are shorter than
+    `length`.
+    """
     known = constant_value(length)
     sizes = x.shape.sizes
     if sizes is not None and None not in sizes[-rank:] and known is not None:
@@ -445,7 +451,9 @@ def rfft3d(input_tensor: Any, fft_length: Any = None, name: str | None = None) -
 @composed
 @export("signal.irfft", "spectral.irfft")
 def irfft(input_tensor: Any, fft_length: Any = None, name: str | None = None) -> Tensor:
-    """Return the real signals of half spectra; an even length if `fft_length` says no other."""
+    """Return the real signals of half spectra; their length is even unless `fft_length`
+    is given.
+    """
     return _irfft(input_tensor, fft_length, name)
 
 
@@ -482,7 +490,7 @@ def _shifted(x: Any, axes: Any, name: str | None, scope: str, sign: int) -> Any:
 @composed
 @export("signal.fftshift")
 def fftshift(x: Any, axes: Any = None, name: str | None = None) -> Tensor:
-    """Return `x` with the zero frequency in the middle of each of `axes` (default: all)."""
+    """Return `x` with the zero frequency moved to the middle of each of `axes` (default: all)."""
     return _shifted(x, axes, name, "fftshift", 1)
 
 

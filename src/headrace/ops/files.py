@@ -1,4 +1,4 @@
-"""Files in a step: their names, and their contents."""
+"""File names and contents, read and written in a step."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def _matching_infer(c: Any, pattern: Any) -> Any:
     samples=[Sample(b"/no-such-name-*"), Sample([b"/no-such-name-*", b"/no-such-name"])],
 )
 def matching_files(pattern, name=None):
-    """Return the names of the files that match one of the patterns, sorted. `*` and `?` match
-    within one part of a path.
+    """Return the sorted names of the files that match one of the patterns. `*` and `?` match within
+    one component of a path.
     """
 
 
@@ -71,7 +71,7 @@ def _read_kernel(filename):
     samples=[Sample(b"/dev/null")],
 )
 def read_file(filename, name=None):
-    """Return all the bytes of a file."""
+    """Return the contents of a file."""
 
 
 def _write_kernel(filename, contents):
@@ -99,4 +99,4 @@ def _write_infer(c: Any, filename: Any, contents: Any) -> None:
     samples=[Sample(b"/dev/null", b"contents")],
 )
 def write_file(filename, contents, name=None):
-    """Write a file anew, with these bytes; the directories that it's in are made."""
+    """Replace a file's contents, creating its directories if needed."""

@@ -1,7 +1,7 @@
-"""Tensors made from nothing but a shape: fill, zeros, ones, range, linspace.
+"""Tensors made from a shape: fill, zeros, ones, range, linspace.
 
 Small constants stay constants in the graph; large ones are a Fill, so that a GraphDef doesn't
-carry them. The limit and the nodes are TensorFlow's.
+contain them. The limit and the nodes are TensorFlow's.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
     "zeros_like",
 ]
 
-_MOST_CONSTANT = 1000  # elements that TensorFlow writes into the graph
+_MOST_CONSTANT = 1000  # the most elements that TensorFlow writes into the graph
 
 
 def zero_array(shape: Any, dtype: np.dtype) -> np.ndarray:
-    """An array of zeros, or of empty strings."""
+    """Return an array of zeros, or of empty strings."""
     return np.full(shape, b"", object) if dtype.hasobject else np.zeros(shape, dtype)
 
 
@@ -153,7 +153,7 @@ def _empty_kernel(shape: np.ndarray, *, dtype: DType) -> np.ndarray:
     if np.ndim(shape) != 1 or min(sizes, default=0) < 0:
         raise ValueError(f"shape must be a vector of sizes, not {sizes}")
     check_room(sizes, dtype.numpy, "shape", spelled=True)
-    # Zeros in any case: what uninitialised memory holds must not be a program's result.
+    # Always zeros: a program's result must not depend on uninitialised memory.
     return zero_array(sizes, dtype.numpy)
 
 
@@ -168,7 +168,7 @@ def _empty_kernel(shape: np.ndarray, *, dtype: DType) -> np.ndarray:
     samples=[Sample([2, 3], dtype="float32"), Sample([0], dtype="string", init=True)],
 )
 def empty(shape, dtype, init=None, name=None):
-    """Return a new tensor of a shape."""
+    """Return a new tensor of a shape, filled with zeros."""
 
 
 # -- zeros and ones --------------------------------------------------------------------------------
@@ -203,15 +203,15 @@ def _filled(shape: Any, value: Any, dtype: DType, name: str | None, default_name
 
 
 def _is_small(shape: Any) -> bool:
-    """Whether a shape, given as a sequence, is known and has few enough elements for a constant."""
+    """Whether a shape, given as a sequence, is known and small enough for a constant."""
     if isinstance(shape, TensorShape):
         shape = shape.as_list() if shape.rank is not None else [None]
     if not isinstance(shape, list | tuple) and not (isinstance(shape, np.ndarray) and shape.ndim):
         return False
     sizes = [getattr(n, "value", n) for n in shape]
     if any(hasattr(n, "graph") for n in sizes):
-        # TensorFlow asks the product of sizes, which are tensors here, whether it is small. Nothing
-        # uses the answer, but its nodes count for names and random seeds of what comes after.
+        # TensorFlow multiplies the sizes, which are tensors here, and compares the product. The
+        # result is unused, but its nodes count for names and random seeds of later operations.
         b.less(functools.reduce(operator.mul, sizes), _MOST_CONSTANT)
         return False
     if any(n is None or n < 0 for n in sizes):
@@ -250,7 +250,7 @@ def zeros_like(
 def ones_like(
     tensor: Any, dtype: Any = None, name: str | None = None, optimize: bool = True
 ) -> Tensor:
-    """Return ones of a tensor's shape; without `optimize`, the step asks even for a known one."""
+    """Return ones of a tensor's shape; without `optimize`, read even a known shape in the step."""
     with name_scope(name, "ones_like", [tensor]) as scope:
         tensor = convert_to_tensor(tensor, name="tensor")
         shape = shape_internal(tensor, optimize=optimize)
@@ -278,7 +278,7 @@ def _range_size(start: Any, limit: Any, delta: Any) -> int:
 def _scalar(value: Any, name: str) -> Any:
     if np.ndim(value):
         raise ValueError(f"{name} must be a scalar, not shape {list(np.shape(value))}")
-    # Integers as Python's, which don't overflow; floats in their own precision.
+    # Use Python integers, which don't overflow; floats keep their own precision.
     value = np.asarray(value)
     return int(value) if value.dtype.kind == "i" else value[()]
 
@@ -300,7 +300,7 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
     check_room([count], dtype, "the distance from start to limit in steps of delta")
     if dtype.kind == "i":
         return np.arange(first, first + count * step, step, dtype=dtype)
-    # TensorFlow adds up step by step: rounding errors and all are part of the result.
+    # TensorFlow adds step by step: its rounding errors are part of the result.
     values = np.full(count, delta, dtype)
     values[:1] = start
     return np.add.accumulate(values, dtype=dtype)
@@ -308,7 +308,7 @@ def _range_kernel(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np
 
 def _range_lowered(e: Any, start: Any, delta: Any) -> Any:
     if start.is_floating:
-        return None  # each of these is a sum of those before
+        return None  # each element is a sum of those before
     return start + e.cast(e.index(0), start.dtype) * delta
 
 
@@ -324,7 +324,7 @@ def _range_lowered(e: Any, start: Any, delta: Any) -> Any:
     lower=Elementwise(_range_lowered, operands=(0, 2)),
 )
 def range_op(start, limit, delta, name=None):
-    """Return start, start + delta, ... up to, and without, limit."""
+    """Return start, start + delta, ... up to but not including limit."""
 
 
 _RANGE_TYPES = (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
@@ -335,7 +335,7 @@ _RANGE_TYPES = (dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64)
 def range_(
     start: Any, limit: Any = None, delta: Any = 1, dtype: Any = None, name: str = "range"
 ) -> Tensor:
-    """Return start, start + delta, ... without limit; with one argument, 0, 1, ... without that."""
+    """Return start, start + delta, ... before limit; with one argument, 0, 1, ... before it."""
     if limit is None:
         start, limit = 0, start
     with name_scope(name, "Range", [start, limit, delta]) as scope:
@@ -377,7 +377,7 @@ def _linspace_kernel(start: np.ndarray, stop: np.ndarray, num: np.ndarray) -> np
         return np.array([first], dtype)
     step = (last - first) / dtype.type(count - 1)
     result = (first + step * np.arange(count).astype(dtype)).astype(dtype)
-    result[0], result[-1] = first, last  # also where the steps between them are infinite
+    result[0], result[-1] = first, last  # exact even where the steps between them are infinite
     return result
 
 

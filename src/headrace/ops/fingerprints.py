@@ -2,9 +2,9 @@
 
 Three functions, each bit for bit: FarmHash's Fingerprint64 (StringToHashBucketFast, Fingerprint),
 SipHash-2-4 (StringToHashBucketStrong) and the 64-bit MurmurHash2 that TensorFlow calls Hash64
-(StringToHashBucket). All are vectorised over the batch: the strings are laid end to end in one
-buffer, a word of a string is a gather at a byte offset, and a loop over blocks works on the rows
-that still have one: the first ones, since rows go by falling length. The last few go on alone.
+(StringToHashBucket). All are vectorised over the batch: the strings are concatenated in one buffer,
+a word of a string is a gather at a byte offset, and a loop over blocks processes the rows that
+still have one: a prefix, since rows are sorted by falling length. The last few run one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ _FEW = 16  # below this many rows, Python's integers are faster than NumPy's cal
 
 
 class _Rows:
-    """Strings laid end to end, the longest first: where each starts, how long it is, its words."""
+    """Concatenated strings, the longest first: where each starts, how long it is, its words."""
 
     def __init__(self, buffer: bytes, starts: np.ndarray, lengths: np.ndarray):
         self.buffer, self.starts, self.lengths = buffer, starts, lengths
@@ -52,7 +52,7 @@ class _Rows:
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> tuple["_Rows", np.ndarray]:
-        """Return the rows and the order they are in, as indices of `strings`."""
+        """Return the rows and their order, as indices of `strings`."""
         lengths = np.fromiter(map(len, strings), np.int64, count=len(strings))
         starts = np.cumsum(lengths) - lengths
         order = np.argsort(-lengths, kind="stable")
@@ -62,7 +62,9 @@ class _Rows:
         return _Rows(self.buffer, self.starts[rows], self.lengths[rows])
 
     def live(self, blocks: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Yield (block, how many rows have it) while many do; `blocks` is each row's count."""
+        """Yield (block, number of rows that have it) while many do; `blocks` is each
+        row's count.
+        """
         for block in range(self._common(blocks)):
             yield block, int(np.searchsorted(-blocks, -block))
 
@@ -74,7 +76,7 @@ class _Rows:
                 yield row, first, last
 
     def _common(self, blocks: np.ndarray) -> int:
-        """Return how many blocks at least _FEW rows have."""
+        """Return the number of blocks that at least _FEW rows have."""
         return int(blocks[_FEW - 1]) if len(blocks) >= _FEW else 0
 
     def row(self, index: int) -> "_Row":
@@ -138,7 +140,7 @@ def _farm_long(rows: _Rows) -> Words:
     return farm_end(rows, list(state))
 
 
-# FarmHash treats each range of lengths apart: (longest length of the range, its function).
+# FarmHash has one function per range of lengths: (longest length of the range, its function).
 _FARM_RANGES: tuple[tuple[int, Callable[[_Rows], Words]], ...] = (
     (0, _farm_empty),
     (3, farm_1_to_3),
@@ -156,7 +158,7 @@ def fingerprint64(strings: Sequence[bytes]) -> np.ndarray:
     hashes = np.empty(len(strings), np.uint64)
     shortest = 0
     for longest, function in _FARM_RANGES:
-        # Lengths fall, so a range of lengths is a run of rows.
+        # Lengths fall, so a range of lengths is a contiguous range of rows.
         first, last = np.searchsorted(-rows.lengths, [-longest, 1 - shortest])
         shortest = longest + 1
         if first < last:
@@ -203,7 +205,9 @@ def _buckets(
     num_buckets: int,
     key: Sequence[int] = (0, 0),
 ) -> np.ndarray:
-    """The hashes of strings, modulo a number: by generated code, or else by NumPy."""
+    """Return the hashes of strings, modulo a number: by generated code if possible, else
+    by NumPy.
+    """
     array = string_array(strings)
     if num_buckets < 1:
         raise ValueError(f"num_buckets must be at least 1, got {num_buckets}")

@@ -1,8 +1,8 @@
 """Fractional pooling (Graham 2014) in NumPy. In: NHWC arrays and cut points. Out: same dtype.
 
-A pooling sequence holds the cut points of an axis, from 0 to its size; window i reaches from cut i
-to cut i + 1, both included when windows overlap. `pooling_sequence` draws one; the kernels are
-given theirs, so a gradient can be given those of its forward op.
+A pooling sequence holds the cut points of an axis, from 0 to its size; window i extends from cut i
+to cut i + 1, both included when windows overlap. `pooling_sequence` draws one; the kernels take
+sequences as arguments, so that a gradient can use those of its forward op.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.ops.philox import PhiloxState, uniform_from_words, words
 
 
 def fractional_size(size: int, ratio: float) -> int:
-    """How many windows an axis of `size` elements is cut into."""
+    """Return the number of windows that an axis of `size` elements is cut into."""
     if ratio < 1:
         raise ValueError(f"pooling_ratio must be at least 1, got {ratio}")
     if size < ratio:
@@ -32,8 +32,8 @@ def pooling_sequence(
 ) -> np.ndarray:
     """Cut `size` elements into `count` windows whose lengths differ by at most one.
 
-    Random order of the lengths, or, when `pseudo_random`, the evenly spread cuts ceil(ratio * (i +
-    u)) of one random offset u.
+    The lengths are in random order or, if `pseudo_random`, follow the evenly spread cuts ceil(ratio
+    * (i + u)) for one random offset u.
     """
     if not 1 <= count <= size:
         raise ValueError(f"cannot cut {size} elements into {count} windows")
@@ -52,7 +52,7 @@ def fractional_max_pool(
     *,
     overlapping: bool = False,
 ) -> np.ndarray:
-    """Maximum of each window; a NaN never wins."""
+    """Return the maximum of each window, ignoring NaN."""
     rows, cols = _axes(value.shape, row_pooling_sequence, col_pooling_sequence, overlapping)
     best = np.full(_pooled(value.shape, rows, cols), lowest(value.dtype), value.dtype)
     for h, w, inside in _taps(rows, cols):
@@ -94,7 +94,7 @@ def fractional_avg_pool(
     *,
     overlapping: bool = False,
 ) -> np.ndarray:
-    """Mean of each window; integers are divided towards zero."""
+    """Return the mean of each window; integers are divided towards zero."""
     rows, cols = _axes(value.shape, row_pooling_sequence, col_pooling_sequence, overlapping)
     total = np.zeros(_pooled(value.shape, rows, cols), widened(value).dtype)
     for h, w, inside in _taps(rows, cols):
@@ -113,7 +113,9 @@ def fractional_avg_pool_grad(
     *,
     overlapping: bool = False,
 ) -> np.ndarray:
-    """Spread each window's gradient evenly over its elements; integers are cut after summing."""
+    """Spread each window's gradient evenly over its elements; integers are truncated
+    after summing.
+    """
     shape = tuple(np.asarray(orig_input_tensor_shape).tolist())
     rows, cols = _axes(shape, row_pooling_sequence, col_pooling_sequence, overlapping)
     _check_shape("out_backprop", out_backprop, _pooled(shape, rows, cols))
@@ -146,7 +148,7 @@ def _windows(name: str, size: int, cuts: np.ndarray, overlapping: bool) -> _Wind
         raise ValueError(
             f"{name}_pooling_sequence must rise within 0 to {size}, got {cuts.tolist()}"
         )
-    # The last window's closing cut lies past the end, where there is no element to share.
+    # The last window's closing cut is past the end, where there is no element to share.
     ends = np.minimum(cuts[1:] + 1, size) if overlapping else cuts[1:]
     return cuts[:-1], ends - cuts[:-1]
 
@@ -156,9 +158,9 @@ def _pooled(shape: tuple[int, ...], rows: _Windows, cols: _Windows) -> tuple[int
 
 
 def _taps(rows: _Windows, cols: _Windows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Visit all windows at once, tap by tap: (row index, column index, does the tap lie inside).
+    """Visit all windows at once, tap by tap: (row index, column index, whether the tap is inside).
 
-    The indices select [rows, cols]; where a short window lacks the tap they repeat its last
+    The indices select [rows, cols]; where a short window lacks the tap, they repeat its last
     element.
     """
     (tops, heights), (lefts, widths) = rows, cols
@@ -171,12 +173,14 @@ def _taps(rows: _Windows, cols: _Windows) -> Iterator[tuple[np.ndarray, np.ndarr
 
 
 def _scatter(dx: np.ndarray, h: np.ndarray, w: np.ndarray, values: np.ndarray) -> None:
-    """Add values [batch, rows, cols, depth] at [:, h, w]; overlapping windows may meet there."""
+    """Add values [batch, rows, cols, depth] at [:, h, w]; overlapping windows may share
+    elements.
+    """
     np.add.at(dx.transpose(1, 2, 0, 3), (h, w), values.transpose(1, 2, 0, 3))
 
 
 def _counts(rows: _Windows, cols: _Windows) -> np.ndarray:
-    """How many elements each window has, shaped to broadcast over NHWC."""
+    """Return how many elements each window has, shaped to broadcast over NHWC."""
     return np.multiply.outer(rows[1], cols[1])[None, :, :, None]
 
 

@@ -51,8 +51,8 @@ def _avg_grad_infer(c: Any, *_: Any) -> Any:
 
 
 def _generator(ctx: Any, deterministic: bool, seed: int, seed2: int) -> PhiloxState:
-    """Where this step's draws come from: the op's own state, which a deterministic op never moves
-    on.
+    """Return the generator of this step's draws: the op's own state, which a deterministic op never
+    advances.
     """
     if not deterministic and (seed or seed2):
         raise ValueError("Both seed and seed2 should be 0 if deterministic is false.")
@@ -65,7 +65,7 @@ def _generator(ctx: Any, deterministic: bool, seed: int, seed2: int) -> PhiloxSt
 
 
 def _pooling(pool: Any) -> Any:
-    """The kernel that draws the cuts of rows and columns and pools by them."""
+    """Return the kernel that draws the cuts of rows and columns and pools accordingly."""
 
     def kernel(
         value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, ctx
@@ -117,9 +117,12 @@ def fractional_max_pool(
     seed2=0,
     name=None,
 ):
-    """Return the largest element of each window, and the cuts between windows that were drawn.
+    """Return the largest element of each window, and the cuts that were drawn.
 
     A deterministic op draws the same cuts in every step.
+
+    pooling_ratio: how much each dimension shrinks, at least 1; 1 for batch and depth.
+    pseudo_random: spread the cuts evenly. overlapping: windows share the element at a cut.
     """
 
 
@@ -156,9 +159,12 @@ def fractional_avg_pool(
     seed2=0,
     name=None,
 ):
-    """Return the mean of each window, and the cuts between windows that were drawn.
+    """Return the mean of each window, and the cuts that were drawn.
 
     A deterministic op draws the same cuts in every step.
+
+    pooling_ratio: how much each dimension shrinks, at least 1; 1 for batch and depth.
+    pseudo_random: spread the cuts evenly. overlapping: windows share the element at a cut.
     """
 
 

@@ -1,9 +1,9 @@
-"""Ops that call functions of the graph: once, by a condition, again and again; and their builders.
+"""Ops that call functions of the graph: once, conditionally or in a loop; and their builders.
 
-A function attribute names a function of the library of the operation's graph. The kernels have it
-run by the session (`ctx.call`), as a step of its own, where `optimize.inlining` hasn't put the body
-in their place. Gradients are functions too, which
-`gradients.functions` makes.
+A function attribute names a function in the library of the operation's graph. Where
+`optimize.inlining` hasn't replaced the op by the function's body, the kernel asks the session to
+run it as a step of its own (`ctx.call`). Gradients are functions too, made by
+`gradients.functions`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _named(op: Operation, name: Any) -> Function:
 
 
 def _function_infer(attribute: str) -> Any:
-    """The shapes that the body's results have whatever it's called with."""
+    """Return the shapes that the body's results have for any arguments."""
 
     def rule(c: Any, *shapes: Any) -> list[Any]:
         given = c.attrs.get("output_shapes")
@@ -86,7 +86,7 @@ def _partitioned(op_type: str, effect: Effect) -> Any:
 
 @_partitioned("PartitionedCall", Effect.PURE)
 def partitioned_call_op(args, Tout, f, config="", config_proto="", executor_type="", name=None):
-    """Return the results of a function that has no effects."""
+    """Return the results of a function without effects."""
 
 
 @_partitioned("StatefulPartitionedCall", Effect.WRITES)
@@ -157,7 +157,9 @@ def function_gradients(
     outputs: Sequence[Tensor],
     grads: Sequence[Any],
 ) -> list[Any]:
-    """The gradients of a call's inputs, for those of its outputs; None where there can't be one."""
+    """Return the gradients of a call's inputs, given those of its outputs; None where there is
+    none.
+    """
     filled = [
         b.zeros_like(t) if g is None else convert_to_tensor(g)
         for t, g in zip(outputs, grads, strict=True)
@@ -182,7 +184,7 @@ def _gradient_type(t: Tensor) -> Any:
 
 
 def _is_true(cond: Any) -> bool:
-    """A scalar's truth is that of a number or a string, another tensor's that it has elements."""
+    """A scalar is true by its number or string, another tensor if it has elements."""
     if np.ndim(cond):
         return bool(np.size(cond))
     value = np.asarray(cond).item()
@@ -195,7 +197,7 @@ def _if_kernel(cond, args, *, ctx, op, then_branch, else_branch):
 
 def _called_branches(op: Operation) -> Called | None:
     if op._inputs[0].dtype is not dtypes.bool:
-        return None  # what is true of other types, the kernel knows
+        return None  # the kernel knows the rule for other types
     parts = {"then": op._attrs["then_branch"], "otherwise": op._attrs["else_branch"]}
     return Called(IF, {k: _named(op, name) for k, name in parts.items()})
 
@@ -242,7 +244,7 @@ def _case_kernel(index, args, *, ctx, op, branches):
     effect=Effect.WRITES,
 )
 def case_op(branch_index, input, Tout, branches, output_shapes=(), name=None):
-    """Return the results of the function of that number, or of the last if there is none."""
+    """Return the results of the function at that index, or of the last one if out of range."""
 
 
 # -- Loops -----------------------------------------------------------------------------------------
@@ -282,12 +284,12 @@ def _while(op_type: str, effect: Effect) -> Any:
 
 @_while("While", Effect.WRITES)
 def while_op(input, cond, body, output_shapes=(), parallel_iterations=10, name=None):
-    """Apply a function to its own results as long as another one gives true."""
+    """Apply a function to its own results as long as another one returns true."""
 
 
 @_while("StatelessWhile", Effect.PURE)
 def stateless_while_op(input, cond, body, output_shapes=(), parallel_iterations=10, name=None):
-    """As while_op, of functions without effects."""
+    """As while_op, for functions without effects."""
 
 
 def _for_kernel(start, limit, delta, values, *, ctx, op, body):
@@ -315,11 +317,11 @@ def for_op(start, limit, delta, input, body, name=None):
     """Apply a function to a number and its own results, for each number of a range."""
 
 
-# -- As clients call them --------------------------------------------------------------------------
+# -- Public functions ------------------------------------------------------------------------------
 
 
 def _converted(inputs: Sequence[Any], function: Any, skip: int = 0) -> list[Tensor]:
-    """Inputs as tensors of the types that a function asks for."""
+    """Convert inputs to tensors of the types that a function expects."""
     types = function.declared_input_types[skip:]
     if len(types) != len(inputs):
         raise ValueError(f"{function.name} takes {len(types)} arguments, not {len(inputs)}")
@@ -335,18 +337,18 @@ def _without_captures(*functions: Any) -> None:
         if function.captured_inputs:
             raise ValueError(
                 f"function '{function.name}' uses {function.captured_inputs} of the graph around "
-                "it: functions that are called by name get all that they need as arguments"
+                "it: functions that are called by name must take all tensors as arguments"
             )
 
 
 def If(
     cond: Any, inputs: Sequence[Any], then_branch: Any, else_branch: Any, name: str | None = None
 ) -> list[Tensor]:
-    """Return the results of one of two functions (see Defun) of `inputs`."""
+    """Return the results of one of two functions (see Defun) applied to `inputs`."""
     _without_captures(then_branch, else_branch)
     types = then_branch.output_types
     if types != else_branch.output_types:
-        raise ValueError(f"branches give {types} and {else_branch.output_types}")
+        raise ValueError(f"branches return {types} and {else_branch.output_types}")
     with get_default_graph().name_scope(name or "If") as scope:
         given = _converted(inputs, then_branch)
         return if_op(cond, given, types, then_branch, else_branch, name=scope)
@@ -355,17 +357,17 @@ def If(
 def While(
     input_: Sequence[Any], cond: Any, body: Any, name: str | None = None, hostmem: Any = None
 ) -> list[Tensor]:
-    """Return what `body`, applied to its own results as long as `cond` of them holds, makes of
-    `input_`. All memory is the host's, so that `hostmem`, the numbers of the values that must be
-    there, asks for what is the case.
+    """Apply `body` to `input_`, then to its own results as long as `cond` of them is true; return
+    the last results. `hostmem`, the indices of the values that must be in host memory, changes
+    nothing: all memory is the host's.
     """
     _without_captures(cond, body)
     if body.output_types != body.declared_input_types:
         raise ValueError(
-            f"The body takes {body.declared_input_types} and gives {body.output_types}"
+            f"The body takes {body.declared_input_types} and returns {body.output_types}"
         )
     if len(cond.output_types) != 1:
-        raise ValueError(f"The condition gives {len(cond.output_types)} results, not one")
+        raise ValueError(f"The condition returns {len(cond.output_types)} results, not one")
     with get_default_graph().name_scope(name or "While") as scope:
         return while_op(_converted(input_, body), cond, body, name=scope)
 
@@ -380,13 +382,13 @@ def For(
     hostmem: Any = None,
     rewrite_with_while: bool | None = None,
 ) -> list[Tensor]:
-    """Return what `body(i, *values)`, applied for each i of a range, makes of `inputs`. There is
-    one way to run it: `rewrite_with_while` and `hostmem` ask for what makes no difference here.
+    """Apply `body(i, *values)` for each i of a range, starting with `inputs`; return the last
+    results. There is only one way to run it, so `rewrite_with_while` and `hostmem` change nothing.
     """
     _without_captures(body)
     if body.output_types != body.declared_input_types[1:]:
         raise ValueError(
-            f"The body takes {body.declared_input_types} and gives {body.output_types}"
+            f"The body takes {body.declared_input_types} and returns {body.output_types}"
         )
     with get_default_graph().name_scope(name or "For") as scope:
         bounds = [
@@ -397,8 +399,8 @@ def For(
 
 
 def Gradient(inputs: Sequence[Any], f: Any, name: str | None = None) -> list[Tensor]:
-    """Return the gradients of the arguments of `f`; `inputs` are these, then the gradients of its
-    results.
+    """Return the gradients of the arguments of `f`; `inputs` are these arguments, then the
+    gradients of its results.
     """
     _without_captures(f)
     types = [*f.declared_input_types, *f.output_types]
@@ -415,7 +417,7 @@ def Gradient(inputs: Sequence[Any], f: Any, name: str | None = None) -> list[Ten
 def remote_call(
     target: Any, args: Sequence[Any], Tout: Sequence[Any], f: Any, name: str | None = None
 ) -> list[Tensor]:
-    """Return the results of `f` as it runs on the device `target`."""
+    """Return the results of `f`, run on the device `target`."""
     _without_captures(f)
     return remote_call_op(target, convert_n_to_tensor(args), Tout, f, name=name)
 

@@ -1,7 +1,7 @@
 """Batch normalisation in one op, in its three versions, with gradients to second order.
 
-Version 2 lets x be of 16 bits while the statistics (of type U) stay float32; version 3 hands one
-more reserved space from the op to its gradient, which a CPU does not use.
+Version 2 allows 16-bit x while the statistics (of type U) stay float32; version 3 passes one more
+reserved space from the op to its gradient, which a CPU does not use.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OPTIONS = (
 )
 _ONE_TYPE = f"T: {{float32}}; {_OPTIONS}"
 _TWO_TYPES = f"T: {{float16|bfloat16|float32}}; U: {{float32}}; {_OPTIONS}"
-_LEAST_EPSILON = 1.001e-5  # cuDNN takes no less, and TensorFlow's results agree on all devices
+_LEAST_EPSILON = 1.001e-5  # cuDNN's minimum, which TensorFlow applies on all devices
 
 
 def _channels(c: Any, x: TensorShape, *vectors: TensorShape) -> tuple[TensorShape, TensorShape]:
-    """The shapes of x and of the vectors with an entry per channel."""
+    """Return the shapes of x and of the vectors with an entry per channel."""
     x = x.with_rank(4)
     axis = 1 if c.attrs["data_format"] == "NCHW" else 3
     channel = x[axis : axis + 1]
@@ -53,7 +53,7 @@ def _infer(
     outputs = [x, channel, channel, channel, channel]
     if len(c.op._outputs) < 6:
         return outputs
-    # The last one is the scalar 0 here; TensorFlow leaves its shape open for the sake of GPUs.
+    # The last one is the scalar 0 here; TensorFlow leaves its shape unknown because of GPUs.
     return [*outputs, () if c.settled else None]
 
 
@@ -74,10 +74,10 @@ def _is_transposed(op: Any) -> bool:
 
 
 def _gradient(name: str) -> Any:
-    """The gradient of a version, by the name of its gradient op's builder.
+    """Return the gradient of a version, given the name of its gradient op's builder.
 
     It needs the moments that x was normalised by: in training those of the batch, which the op
-    reserved, else those it was given.
+    returned as reserved spaces, else those it was given.
     """
 
     @counted(lambda op, *grads: 7 if _is_transposed(op) else 1)
@@ -93,8 +93,8 @@ def _gradient(name: str) -> Any:
 
 
 def _grad_nodes(op: Any, *grads: Any) -> int:
-    """How many operations TensorFlow makes for second derivatives, of which some only once for each
-    shape.
+    """Return how many operations TensorFlow adds for second derivatives; some only once
+    per shape.
     """
     graph, shape, channels = op.graph, op.inputs[1].shape, op.inputs[2].shape
     first, training = op._attrs["data_format"] == "NCHW", op._attrs["is_training"]
@@ -215,7 +215,7 @@ def fused_batch_norm_v1(
 def fused_batch_norm_v2(
     x, scale, offset, mean, variance, epsilon=1e-4, data_format="NHWC", is_training=True, name=None
 ):
-    """As FusedBatchNorm, with statistics of a type of their own."""
+    """As FusedBatchNorm, with a separate type for the statistics."""
 
 
 @define(
@@ -327,8 +327,11 @@ def fused_batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (y, mean, variance): x normalised per channel, scaled and shifted.
 
-    In training the moments are the batch's own, and the variance that is returned is the unbiased
-    estimate; else they are the ones given.
+    In training the moments are the batch's own, and the returned variance is the unbiased estimate;
+    otherwise `mean` and `variance` are used. data_format: 'NHWC' or 'NCHW'.
+
+    scale and offset: vectors with an element per channel. epsilon: added to the variance.
+    is_training: whether to use the batch's moments.
     """
     x = convert_to_tensor(x, name="input")
     scale = convert_to_tensor(scale, name="scale")

@@ -1,8 +1,8 @@
 """The arithmetic of string hashes. In: words of texts. Out: words.
 
-The formulas are written once, for whatever has the operators of a 64-bit unsigned integer: NumPy
-arrays with a word per string, Python's integers, and code that is generated. Arrays and code wrap
-by themselves; what is shifted right or kept is masked, for the sake of Python's integers.
+The formulas are written once, for any type with the operators of a 64-bit unsigned integer: NumPy
+arrays with a word per string, Python integers, and generated code. Arrays and code wrap by
+themselves; for Python integers, values are masked before they are shifted right or kept.
 
 A text has `sizes` (words), `lengths`, and loads at an offset, which counts from the end if it's
 negative: `word` (8 bytes), `half` (4) and `byte`.
@@ -16,7 +16,7 @@ from typing import Any
 Words = Any
 MASK = 2**64 - 1
 K0, K1, K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
-_SEED = 81  # of FarmHash's long texts
+_SEED = 81  # FarmHash's seed for long texts
 
 
 def rotate(x: Words, bits: int) -> Words:
@@ -55,7 +55,7 @@ def farm_8_to_16(text: Any) -> Words:
 
 
 def farm_ends(text: Any, first: int) -> tuple[Words, Words, Words]:
-    """Mix the first and the last 16 bytes: what 17 to 32 and 33 to 64 have in common."""
+    """Mix the first and the last 16 bytes: the common part of lengths 17 to 32 and 33 to 64."""
     multiplier = K2 + text.sizes * 2
     a, b = text.word(0) * first, text.word(8)
     c, d = text.word(-8) * multiplier, text.word(-16) * K2
@@ -77,7 +77,7 @@ def farm_33_to_64(text: Any) -> Words:
 
 
 def absorb(text: Any, at: Any, a: Words, b: Words) -> tuple[Words, Words]:
-    """Take 32 bytes at `at` into the pair (a, b)."""
+    """Mix the 32 bytes at `at` into the pair (a, b)."""
     w, x, y, z = (text.word(at + step) for step in (0, 8, 16, 24))
     a = a + w
     b = rotate(b + a + z, 21)
@@ -88,7 +88,9 @@ def absorb(text: Any, at: Any, a: Words, b: Words) -> tuple[Words, Words]:
 def farm_block(
     text: Any, at: Any, state: Sequence[Words], multiplier: Any, nine: int
 ) -> tuple[Words, ...]:
-    """Take the 64 bytes at `at` into the state; the last block weighs two of the terms by nine."""
+    """Mix the 64 bytes at `at` into the state; in the last block two of the terms are
+    times nine.
+    """
     x, y, z, v0, v1, w0, w1 = state
     x = rotate(x + y + v0 + text.word(at + 8), 37) * multiplier
     y = rotate(y + v1 + text.word(at + 48), 42) * multiplier
@@ -101,14 +103,14 @@ def farm_block(
 
 
 def farm_start(text: Any) -> tuple[Words, ...]:
-    """The state before the first block of a text of more than 64 bytes."""
+    """Return the state before the first block of a text of more than 64 bytes."""
     y = (_SEED * K1 + 113) & MASK
     z = (mix(y * K2 + 113) * K2) & MASK
     return text.word(0) + (_SEED * K2 & MASK), y, z, 0, 0, 0, 0
 
 
 def farm_end(text: Any, state: Sequence[Words]) -> Words:
-    """Take the last 64 bytes of a long text into the state, which becomes its hash."""
+    """Mix the last 64 bytes of a long text into the state and return the hash."""
     x, y, z, v0, v1, w0, w1 = state
     multiplier = K1 + ((z & 0xFF) << 1)
     w0 = w0 + ((text.sizes - 1) & 63)
@@ -132,7 +134,7 @@ def murmur_absorb(state: Words, word: Words) -> Words:
 
 
 def sip_round(v0: Words, v1: Words, v2: Words, v3: Words) -> tuple[Words, ...]:
-    """One SipRound; its rotations are to the left."""
+    """One SipRound, with rotations to the left."""
     v0, v2 = v0 + v1 & MASK, v2 + v3 & MASK
     v1, v3 = rotate(v1, 64 - 13) ^ v0, rotate(v3, 64 - 16) ^ v2
     v0, v2 = rotate(v0, 32) + v3 & MASK, v2 + v1 & MASK
@@ -150,7 +152,7 @@ SIP_START = 0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x746564
 
 
 def sip_end(v: Sequence[Words]) -> Words:
-    """The hash that a state has become when all is absorbed."""
+    """Return the hash of a state once everything is absorbed."""
     v0, v1, v2, v3 = v
     v2 = v2 ^ 0xFF
     for _ in range(4):

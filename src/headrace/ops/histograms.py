@@ -1,4 +1,4 @@
-"""Counting: how many elements fall into which bin."""
+"""Counting the elements that fall into each bin."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def bincount(
     maxlength: Any = None,
     dtype: Any = dtypes.int32,
 ) -> Tensor:
-    """Return how often each whole number occurs in `arr`, or the sum of its weights.
+    """Return how often each non-negative integer occurs in `arr`, or the sum of its weights.
 
-    There are as many bins as the largest number asks for, within [minlength, maxlength]; the counts
-    have the type `dtype`.
+    The number of bins is one more than the largest element, within [minlength, maxlength]; the
+    counts have the type `dtype`.
     """
     with name_scope(None, "bincount"):
         arr = convert_to_tensor(arr, name="arr", dtype=dtypes.int32)
@@ -152,7 +152,10 @@ def histogram_fixed_width(
     dtype: Any = dtypes.int32,
     name: str | None = None,
 ) -> Tensor:
-    """Return how many values fall into each of `nbins` bins; outsiders fall into the end bins."""
+    """Return how many values fall into each of `nbins` bins; the end bins include outliers.
+
+    value_range: the lower end of the first bin and the upper end of the last.
+    """
     with name_scope(name, "histogram_fixed_width", [values, value_range, nbins]) as scope:
         return histogram_fixed_width_op(values, value_range, nbins, dtype=dtype, name=scope)
 
