@@ -34,10 +34,10 @@ def import_graph_def(
 ) -> list[Operation | Tensor] | None:
     """Add the nodes of a GraphDef to the default graph under `name` ("import"; "" for no prefix).
 
-    `input_map` puts tensors (or values) in the place of outputs `x:0` or control inputs `^x` of the
-    file's nodes. `return_elements` are names in the file; their tensors and operations are returned
-    in that order. `producer_op_list` says which attributes that are unknown here have their
-    default, and may be dropped. A failed import adds nothing.
+    `input_map` replaces outputs `x:0` or control inputs `^x` of the file's nodes by tensors (or
+    values). `return_elements` are names in the file; their tensors and operations are returned in
+    that order. `producer_op_list` describes the producer's ops: attributes that are unknown here
+    and have the producer's default value are dropped. A failed import adds nothing.
     """
     if op_dict is not None:
         raise ValueError("op_dict is not supported: ops are found among the defined ones")
@@ -57,7 +57,7 @@ def import_under(
     name: str | None,
     producer_op_list: Any,
 ) -> tuple[str, Imported]:
-    """Import within `all_or_nothing(graph)`; returns the prefix of the names and the operations."""
+    """Import within `all_or_nothing(graph)`; return the name prefix and the operations."""
     message = as_message(graph_def, proto.GraphDef, "graph_def must be a GraphDef proto.")
     graph._check_not_finalized()
     producer_ops = {}
@@ -71,7 +71,9 @@ def import_under(
 
 
 def as_message(value: Any, message_type: Any, wrong: str) -> Any:
-    """Return `value` as one of our messages; it may be TensorFlow's own of the same name."""
+    """Return `value` as one of our messages; it may be TensorFlow's own message of the
+    same name.
+    """
     if isinstance(value, message_type):
         return value
     descriptor = getattr(value, "DESCRIPTOR", None)

@@ -1,7 +1,7 @@
-"""Lists of tensors by place: what TensorFlow makes of TensorArrays in functional loops.
+"""Indexed lists of tensors: TensorFlow's form of TensorArrays in functional loops.
 
-A list is a value (see ops.tensor_lists): to set an element gives another list, with all others in
-common. An element that was reserved and never set is zeros, where its shape is known.
+A list is a value (see ops.tensor_lists): setting an element gives another list, which shares all
+other elements. An element that was reserved but never set is zeros, if its shape is known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHAPE_TYPES = "element_dtype: type; shape_type: {int32|int64}"
 
 
 def _op(op_type: str, signature: str, attributes: str, **rules: Any) -> Any:
-    """An op on lists, which live in one step and are no constants."""
+    """Define an op on lists, which live within one step and are never constants."""
     return define(op_type, signature, attributes, effect=Effect.LOCAL, **rules)
 
 
@@ -47,7 +47,9 @@ def _invalid(message: str) -> InvalidArgumentError:
 
 
 def _shape_of_elements(c: Any, index: int) -> TensorShape:
-    """What is known of the elements of the list that is input 0; input `index` says it too."""
+    """Return the known element shape of the list at input 0, combined with the shape at input
+    `index`.
+    """
     return elements_behind(c).merge_with(shape_of_elements(c, index))
 
 
@@ -63,7 +65,9 @@ def _check_index(index: int, length: int) -> None:
 
 
 def _stacked(values: TensorList, elements: Sequence[Any], sizes: Sizes) -> np.ndarray:
-    """Elements as the rows of one array; those that are set say the shape of the others."""
+    """Stack elements as the rows of one array; those that are set determine the shape of the
+    others.
+    """
     shape = TensorShape(values.sizes).merge_with(TensorShape(sizes))
     found = next((e for e in elements if e is not None), None)
     if found is not None:
@@ -79,7 +83,7 @@ def _stacked(values: TensorList, elements: Sequence[Any], sizes: Sizes) -> np.nd
     return np.stack(rows) if rows else np.zeros((0, *known(shape.sizes)), values.dtype.numpy)
 
 
-# -- Lists without, and of, elements ---------------------------------------------------------------
+# -- Empty lists, and lists of a tensor's rows -----------------------------------------------------
 
 
 def _reserve_kernel(element_shape, num_elements, *, element_dtype):
@@ -98,7 +102,7 @@ def _reserve_kernel(element_shape, num_elements, *, element_dtype):
     gradient=NOT_DIFFERENTIABLE,
 )
 def tensor_list_reserve(element_shape, num_elements, element_dtype, name=None):
-    """Return a list of elements that are to be set."""
+    """Return a list of elements that are not set yet."""
 
 
 def _from_tensor_kernel(tensor, element_shape, *, element_dtype):
@@ -208,7 +212,7 @@ def _set_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
     gradient=_set_gradient,
 )
 def tensor_list_set_item(input_handle, index, item, name=None):
-    """Return the list with another element at `index`."""
+    """Return the list with the element at `index` replaced."""
 
 
 # -- Some elements ---------------------------------------------------------------------------------
@@ -244,7 +248,7 @@ def tensor_list_gather(input_handle, indices, element_shape, element_dtype, name
 
 
 def _scattered(values: TensorList, tensor: Any, indices: np.ndarray) -> TensorList:
-    """The list with a tensor's rows at `indices`; it's longer if they lie beyond its end."""
+    """Return the list with a tensor's rows at `indices`; indices beyond its end extend it."""
     if len(tensor) != len(indices):
         raise _invalid(
             f"Invalid number of rows in input tensor. Expected: {len(indices)} Actual: "
@@ -340,8 +344,8 @@ def _split_kernel(tensor, element_shape, lengths, *, element_dtype):
         raise _invalid("Tensor must be at least a vector, but saw shape: []")
     if np.ndim(lengths) != 1 or (lengths < 0).any() or int(lengths.sum()) != len(tensor):
         raise _invalid(
-            f"lengths must be a vector of what the tensor's {len(tensor)} rows are cut into, not "
-            f"{lengths}"
+            f"lengths must be a vector of non-negative numbers that add up to the tensor's "
+            f"{len(tensor)} rows, not {lengths}"
         )
     values = TensorList(element_dtype, element_sizes(element_shape))
     pieces = np.split(tensor, np.cumsum(lengths)[:-1]) if len(lengths) else []
@@ -368,12 +372,12 @@ def _split_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
     gradient=_split_gradient,
 )
 def tensor_list_split(tensor, element_shape, lengths, name=None):
-    """Return the list of a tensor's pieces of these lengths."""
+    """Split a tensor into pieces of these lengths; return the list of pieces."""
 
 
 def _joined(values: TensorList, sizes: Sizes, lengths: Sequence[int]) -> list[np.ndarray]:
-    """A list's elements, one after the other, and their lengths. `lengths` are of those that
-    aren't set.
+    """Concatenate a list's elements; return the result and their lengths. `lengths` are those of
+    elements that aren't set.
     """
     shape = TensorShape(values.sizes).merge_with(TensorShape(sizes))
     tail = None if shape.sizes is None else shape.sizes[1:]
@@ -384,7 +388,7 @@ def _joined(values: TensorList, sizes: Sizes, lengths: Sequence[int]) -> list[np
     if any(not np.ndim(e) for e in found):
         raise _invalid("Concat saw a scalar shape at an element but requires at least vectors.")
     if any(e.shape[1:] != found[0].shape[1:] for e in found):
-        raise _invalid("Tried to concat tensors with unequal shapes: they may differ in length")
+        raise _invalid("Tried to concat tensors with unequal shapes: only their lengths may differ")
     counts = np.array([len(e) for e in found], np.int64)
     if found:
         return [np.concatenate(found), counts]
@@ -418,7 +422,7 @@ def _concat_gradient(b: Any, op: Any, gradient: Any, _: Any) -> list[Any]:
     gradient=_concat_gradient,
 )
 def tensor_list_concat(input_handle, element_dtype, element_shape=None, name=None):
-    """Return a list's elements joined along their first dimension, and their lengths."""
+    """Return a list's elements concatenated along their first dimension, and their lengths."""
 
 
 @_op(
@@ -433,10 +437,10 @@ def tensor_list_concat(input_handle, element_dtype, element_shape=None, name=Non
     gradient=_concat_gradient,
 )
 def tensor_list_concat_v2(input_handle, element_shape, leading_dims, element_dtype, name=None):
-    """Return a list's elements joined along their first dimension, and their lengths."""
+    """Return a list's elements concatenated along their first dimension, and their lengths."""
 
 
-# -- What is known of a list -----------------------------------------------------------------------
+# -- Properties of a list --------------------------------------------------------------------------
 
 
 def _element_shape_infer(c: Any, values: TensorShape) -> Any:
@@ -485,4 +489,4 @@ def _resize_kernel(input_handle, size):
     ],
 )
 def tensor_list_resize(input_handle, size, name=None):
-    """Return a list's first `size` elements, and as many more that are to be set."""
+    """Return the list resized to `size` elements; new ones are not set yet."""

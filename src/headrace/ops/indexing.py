@@ -1,4 +1,4 @@
-"""Reading by index: gather, gather_nd and their kin."""
+"""Reading by index: gather, gather_nd and related functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _gather_shape(
         return None
     rank = len(params.sizes)
     batch = batch_dims + len(indices.sizes) if batch_dims < 0 else batch_dims
-    if axis is None:  # TensorFlow forgets the batch here
+    if axis is None:  # TensorFlow ignores the batch dimensions here
         return (None,) * (rank - 1 + len(indices.sizes) - (batch if settled else 0))
     at = _gather_axis(rank, axis, batch)
     return params.sizes[:at] + indices.sizes[batch:] + params.sizes[at + 1 :]
@@ -75,7 +75,7 @@ def _gather_kernel(
         raise ValueError(f"batch_dims ({batch}) is more than indices have: {np.ndim(indices)}")
     found = check_indices(indices, params.shape[at])
     if not batch:
-        # Clipping never happens after the check, but spares take's own.
+        # The check above makes clipping a no-op; it only skips take's own check.
         return np.asarray(params.take(found, at, mode="clip"), params.dtype)
     return _gather_batch(params, found, at, batch)
 
@@ -125,7 +125,9 @@ def _rows_gradient(b: Any, params: Tensor, indices: Tensor, dy: Any) -> IndexedS
 def _dense_gather_gradient(
     b: Any, params: Tensor, indices: Tensor, axis: Any, batch_dims: int, dy: Any
 ) -> Tensor:
-    """Add up the gradients of each element: number all rows that were gathered from, then sum."""
+    """Sum the gradients of each element: number all rows that were gathered from, then sum by
+    number.
+    """
     shape, places = b.shape(params), b.shape(indices)
     batch = batch_dims if batch_dims >= 0 else b.add(b.rank(indices), batch_dims)
     rank = b.rank(params)
@@ -202,9 +204,10 @@ def gather(
     axis: Any = None,
     batch_dims: int = 0,
 ) -> Tensor:
-    """Take slices of `params` along `axis` (by default the first that is no batch dimension).
+    """Take slices of `params` along `axis` (by default the first that is not a batch dimension).
 
-    validate_indices says nothing: indices are always checked.
+    validate_indices has no effect: indices are always checked. batch_dims: the number of leading
+    dimensions that params and indices share.
     """
     if axis is None:
         axis = batch_dims
@@ -218,7 +221,7 @@ def gather(
 @composed
 @export("batch_gather")
 def batch_gather(params: Any, indices: Any, name: str | None = None) -> Tensor:
-    """Gather from the last axis that `indices` has, row by row of all the axes before it."""
+    """Gather along the last axis of `indices`, separately for each row of the axes before it."""
     with name_scope(name, "BatchGather", [params, indices]):
         indices = convert_to_tensor(indices, name="indices")
         params = convert_to_tensor(params, name="params")
@@ -229,7 +232,7 @@ def batch_gather(params: Any, indices: Any, name: str | None = None) -> Tensor:
 
 
 def _batch_gather(params: Tensor, indices: Tensor, rank: int) -> Tensor:
-    """Gather from the flattened `params`, with each row's start added to its indices."""
+    """Gather from the flattened `params`, with each row's offset added to its indices."""
     places = b.shape(indices)
     sizes = b.shape(params)
     dtype = indices.dtype
@@ -305,13 +308,13 @@ def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
     ],
 )
 def gather_nd_op(params, indices, name=None):
-    """Take the slices of `params` that the rows of `indices` give the coordinates of."""
+    """Take the slices of `params` at the coordinates in the rows of `indices`."""
 
 
 @composed
 @export("gather_nd", "manip.gather_nd")
 def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: int = 0) -> Tensor:
-    """Take the slices of `params` at coordinates; the first `batch_dims` axes go in step."""
+    """Take the slices of `params` at coordinates; the first `batch_dims` axes are shared."""
     static = constant_value(batch_dims) if isinstance(batch_dims, Tensor) else batch_dims
     if static is None:
         raise ValueError("tf.gather_nd needs to know batch_dims when the graph is built")
@@ -324,7 +327,7 @@ def gather_nd(params: Any, indices: Any, name: str | None = None, batch_dims: in
 
 
 def _batch_gather_nd(params: Any, indices: Any, batch: int, name: str | None) -> Tensor:
-    """Gather with the coordinates of the batch put in front of each row of indices."""
+    """Gather with the batch's coordinates prepended to each row of indices."""
     with name_scope(name, "BatchGatherND", [params, indices]):
         indices = convert_to_tensor(indices, name="indices")
         params = convert_to_tensor(params, name="params")

@@ -36,7 +36,7 @@ def same_as(index: int) -> Any:
 
 
 def same_as_all(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
-    """All inputs and the output have one shape."""
+    """All inputs and the output have the same shape."""
     merged = shapes[0]
     for shape in shapes[1:]:
         merged = merged.merge_with(shape)
@@ -56,14 +56,14 @@ def broadcasting(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
 
 def _unequal(a: TensorShape, b: TensorShape) -> str:
     pairs = list(zip(reversed(a.sizes or ()), reversed(b.sizes or ()), strict=False))
-    for m, n in reversed(pairs):  # the outermost that differ, as TensorFlow reports them
+    for m, n in reversed(pairs):  # report the outermost mismatch, as TensorFlow does
         if m is not None and n is not None and m != n and 1 not in (m, n):
             return f"Dimensions must be equal, but are {m} and {n}"
     return f"Shapes {a} and {b} can't be broadcast together"
 
 
 def with_rank(shape: TensorShape, rank: int) -> TensorShape:
-    """`shape`, which must have `rank` dimensions; unknown sizes if nothing is known of it."""
+    """Return `shape`, which must have `rank` dimensions; unknown sizes if its rank is unknown."""
     if shape.sizes is None:
         return TensorShape.of((None,) * rank)
     if len(shape.sizes) != rank:
@@ -72,7 +72,7 @@ def with_rank(shape: TensorShape, rank: int) -> TensorShape:
 
 
 def with_rank_at_least(shape: TensorShape, rank: int) -> TensorShape:
-    """`shape`, which must have `rank` dimensions or more."""
+    """Return `shape`, which must have at least `rank` dimensions."""
     if shape.sizes is not None and len(shape.sizes) < rank:
         raise ValueError(f"Shape must be at least rank {rank} but is rank {len(shape.sizes)}")
     return shape
@@ -84,18 +84,18 @@ def scalar(c: InferenceContext, *shapes: TensorShape) -> TensorShape:
 
 
 def unknown(c: InferenceContext, *shapes: TensorShape) -> Any:
-    """Nothing is known of the outputs."""
+    """The outputs' shapes are unknown."""
     count = len(c.op._outputs)
     return None if count == 1 else [None] * count
 
 
 def no_outputs(c: InferenceContext, *shapes: TensorShape) -> list[TensorShape]:
-    """There is no output to give a shape."""
+    """There are no outputs."""
     return []
 
 
 def resolve_axes(axes: list[int], rank: int) -> list[int]:
-    """Non-negative, checked axes; ValueError names the one that is out of range."""
+    """Return checked, non-negative axes; ValueError names the one that is out of range."""
     for axis in axes:
         if not -rank <= axis < rank:
             raise ValueError(
@@ -105,7 +105,7 @@ def resolve_axes(axes: list[int], rank: int) -> list[int]:
 
 
 def reduced_sizes(sizes: Sizes, axes: list[int], keep: bool) -> Sizes:
-    """The sizes without the reduced axes, or with 1 for each of them."""
+    """Return the sizes without the reduced axes, or with 1 for each of them."""
     reduced = set(resolve_axes(axes, len(sizes)))
     if keep:
         return tuple(1 if i in reduced else n for i, n in enumerate(sizes))
@@ -113,7 +113,7 @@ def reduced_sizes(sizes: Sizes, axes: list[int], keep: bool) -> Sizes:
 
 
 def reduction(c: InferenceContext, x: TensorShape, axes_shape: TensorShape) -> Any:
-    """The input's shape without (or with 1 for) the reduced axes, which are input 1."""
+    """Return the input's shape without (or with 1 for) the reduced axes, which are input 1."""
     axes_shape.with_rank_at_most(1)
     keep = c.attrs["keep_dims"]
     axes = c.value(1)

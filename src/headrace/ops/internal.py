@@ -1,14 +1,14 @@
 """Ops that only the pipeline makes: definitions without a builder, in no registry and no GraphDef.
 
-READ gives the value that a reference's variable holds when it runs. Operations that want a plain
-value do this by themselves; in a Dataflow each such reading is a node. HOLD makes a reference of a
-value, for a Merge of one that may be a variable's. SAME_REFERENCE and ENSURE_SHAPE are the client's
-ops: the one stands for an Identity that carries a reference, the other checks what `set_shape`
-promised.
+READ returns the current value of a reference's variable. In a graph, operations that take a plain
+value do this implicitly; in a Dataflow each such read is a node. HOLD makes a reference from a
+value, for a Merge that may also receive a variable's. SAME_REFERENCE and ENSURE_SHAPE have public
+counterparts: the former is an Identity that passes on a reference, the latter checks a shape that
+`set_shape` promised.
 
-A random op that is compiled is parted: RESERVE moves its generator, NUMBERS draws. In a loop whose
-iterations don't return to Python, GENERATOR finds the generator before it begins, as a reference to
-a variable of three words, and ADVANCE moves it.
+A random op that is compiled is split: RESERVE advances its generator, NUMBERS draws. In a loop
+whose iterations don't return to Python, GENERATOR looks up the generator before the loop begins, as
+a reference to a variable of three words, and ADVANCE advances it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ READ = Definition(
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.READS,
     lower=Read(),
-    doc="Return the value of the variable that a reference leads to.",
+    doc="Return the value of the variable behind a reference.",
 )
 
 
@@ -61,7 +61,7 @@ HOLD = Definition(
     infer=infer.same_as(0),
     kernel=_hold,
     gradient=NOT_DIFFERENTIABLE,
-    doc="Return a reference to a value, where a variable could stand as well.",
+    doc="Return a reference to a value, where a variable is also possible.",
 )
 
 ENSURE_SHAPE: Definition = ensure_shape_op.definition
@@ -95,7 +95,7 @@ GENERATOR = Definition(
     kernel=_generator,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.READS,
-    doc="Return a reference to the random generator of the operation that has this name.",
+    doc="Return a reference to the random generator of the operation with this name.",
 )
 
 ADVANCE = Definition(

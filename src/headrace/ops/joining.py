@@ -1,6 +1,6 @@
-"""Joining and cutting along an axis: concat, split, tile.
+"""Concatenating and splitting along an axis: concat, split, tile.
 
-Each op's gradient is its counterpart: what joined is cut again, what was cut is joined.
+Each op's gradient is its counterpart: that of concat splits, that of split concatenates.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _concat_v2_infer(c: Any, shapes: list[TensorShape], axis: TensorShape) -> An
 
 
 def _joined_shape(vectors: list[Tensor], value: Any) -> TensorShape:
-    """The shape that vectors stand for one after the other."""
+    """Return the shape that the concatenated vectors describe."""
     shape = TensorShape(())
     for vector in vectors:
         shape = shape.concatenate(known_shape(vector, value))
@@ -143,7 +143,7 @@ def _static_sizes(values: list[Tensor], axis: Tensor) -> list[int] | None:
 
 
 def _concat_nodes(values: list[Tensor], dy: Any) -> int:
-    """How many operations TensorFlow makes: it asks for one shape after the other, and for all of
+    """Return how many operations TensorFlow adds: it reads one shape after the other, and all of
     them in a step as soon as one isn't known; then it slices.
     """
     known = [v.shape.is_fully_defined() for v in values]
@@ -154,7 +154,7 @@ def _concat_nodes(values: list[Tensor], dy: Any) -> int:
 
 
 def _taken(values: list[Tensor], axis: Tensor) -> list[Tensor]:
-    """What TensorFlow's gradient takes: all of the values, if the shape of one isn't known."""
+    """Return what TensorFlow's gradient reads: all values, if the shape of one isn't known."""
     return [axis] if all(v.shape.is_fully_defined() for v in values) else [axis, *values]
 
 
@@ -168,7 +168,7 @@ def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
 
 
 def _side_by_side(shapes: Any, axis: np.ndarray | None, to: Any) -> list[View | None] | None:
-    """What each of the inputs fills of an output of sizes `to`."""
+    """Return the part of an output of sizes `to` that each input fills."""
     if axis is None:
         return None
     at, strides = int(axis) % len(to), row_major(to)
@@ -209,7 +209,7 @@ def _concat_old_pieces(site: Site) -> list[View | None] | None:
     simplify=joined,
 )
 def concat_v2(values, axis, name=None):
-    """Join tensors along an axis."""
+    """Concatenate tensors along an axis."""
 
 
 def _concat_old_infer(c: Any, axis: TensorShape, shapes: list[TensorShape]) -> Any:
@@ -241,7 +241,7 @@ def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     simplify=joined,
 )
 def concat_old(concat_dim, values, name=None):
-    """Join tensors along an axis; the axis is the first input."""
+    """Concatenate tensors along an axis; the axis is the first input."""
 
 
 def _offset_kernel(axis: Any, shapes: Any) -> list[np.ndarray]:
@@ -273,7 +273,7 @@ def concat_offset(concat_dim, shape, name=None):
 @composed
 @export("concat")
 def concat(values: Any, axis: Any, name: str = "concat") -> Tensor:
-    """Join tensors along an axis."""
+    """Concatenate tensors along an axis."""
     if not isinstance(values, list | tuple):
         values = [values]
     if len(values) == 1:
@@ -333,7 +333,7 @@ def _split_kernel(axis: np.ndarray, value: np.ndarray, *, num_split: int) -> lis
     simplify=split_simplify,
 )
 def split_op(split_dim, value, num_split, name=None):
-    """Cut a tensor into pieces of one size."""
+    """Split a tensor into pieces of equal size."""
 
 
 def _split_v_infer(c: Any, value: TensorShape, _: TensorShape, axis: TensorShape) -> Any:
@@ -353,7 +353,7 @@ def _split_v_infer(c: Any, value: TensorShape, _: TensorShape, axis: TensorShape
 
 
 def _resolved_sizes(pieces: Any, count: int, whole: int | None) -> list[int]:
-    """The sizes of the pieces, with -1 replaced by what is left of `whole`."""
+    """Return the sizes of the pieces, with -1 replaced by the rest of `whole`."""
     if len(pieces) != count:
         raise ValueError(f"size_splits has {len(pieces)} sizes for {count} pieces")
     if pieces.count(-1) > 1 or any(n < -1 for n in pieces):
@@ -393,7 +393,7 @@ def _split_v_kernel(value: Any, size_splits: Any, axis: Any, *, num_split: int) 
     simplify=split_simplify,
 )
 def split_v(value, size_splits, split_dim, num_split, name=None):
-    """Cut a tensor into pieces of given sizes."""
+    """Split a tensor into pieces of given sizes."""
 
 
 @composed
@@ -405,9 +405,9 @@ def split(
     num: int | None = None,
     name: str = "split",
 ) -> list[Tensor]:
-    """Cut a tensor along an axis: into a number of equal pieces, or into pieces of given sizes.
+    """Split a tensor along an axis: into a number of equal pieces, or into pieces of given sizes.
 
-    num: how many sizes there are, where that isn't known.
+    num: the number of sizes, where that isn't known statically.
     """
     sizes = convert_to_tensor(num_or_size_splits)
     if sizes.shape.rank == 0 and sizes.dtype.is_integer:
@@ -453,7 +453,7 @@ def _tile_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
 
 
 def _tile_view(site: Site) -> View:
-    """Each axis becomes two: the repetitions, which don't move in the input, and the axis."""
+    """Each axis becomes two: the repetitions, with stride 0 in the input, and the axis itself."""
     shape = site.input_shapes[0]
     sizes, strides = [], []
     for size, whole, stride in zip(shape, site.output_shapes[0], row_major(shape), strict=True):
@@ -527,4 +527,4 @@ def _tile_grad_kernel(x: np.ndarray, multiples: np.ndarray) -> np.ndarray:
     samples=[Sample(r(4, 3), [2, 1], T="float64"), Sample(r(4), [4], T="float32")],
 )
 def tile_grad(input, multiples, name=None):
-    """Add up the repetitions that Tile made; the gradient of Tile in old graphs."""
+    """Sum over the repetitions that Tile made; the gradient of Tile in old graphs."""

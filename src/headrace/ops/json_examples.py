@@ -19,7 +19,7 @@ __all__ = ["decode_json_example"]
 
 
 def _decoded(text: bytes) -> bytes:
-    from google.protobuf import json_format  # loaded when it's used
+    from google.protobuf import json_format  # loaded on first use
 
     try:
         message: Any = json_format.Parse(text, proto.Example())

@@ -1,8 +1,8 @@
 """Linear algebra: decompositions, systems of equations, determinants and functions of matrices.
 
 Every op works on batches [..., M, N]. Kernels are in `linalg_kernels`; composed functions such as
-tf.norm are in `linalg_functions`. Gradients with respect to an input of which only one triangle is
-read follow TensorFlow: symmetric for Cholesky, in the lower triangle for eigenvalues.
+tf.norm are in `linalg_functions`. Where an op reads only one triangle of its input, the gradient
+follows TensorFlow: symmetric for Cholesky, in the lower triangle for eigenvalues.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BATCH = [_POSITIVE, [[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]]]
 
 
 def _matrices(x: TensorShape) -> tuple[TensorShape, Any, Any] | None:
-    """The batch shape, rows and columns; None if the rank is unknown."""
+    """Return the batch shape, rows and columns; None if the rank is unknown."""
     return None if infer.with_rank_at_least(x, 2).sizes is None else _parts(x)
 
 
 def _parts(x: TensorShape) -> tuple[TensorShape, Any, Any]:
-    """The batch shape, rows and columns, which are unknown if the rank is."""
+    """Return the batch shape, rows and columns, which are unknown if the rank is."""
     sizes = infer.with_rank_at_least(x, 2).sizes
     if sizes is None:
         return infer.UNKNOWN, None, None
@@ -42,7 +42,7 @@ def _parts(x: TensorShape) -> tuple[TensorShape, Any, Any]:
 
 
 def equal_sizes(m: Any, n: Any) -> Any:
-    """What is known of two sizes that must be equal; ValueError if they differ."""
+    """Merge two sizes that must be equal; ValueError if they differ."""
     if None not in (m, n) and m != n:
         raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
     return n if m is None else m
@@ -181,7 +181,10 @@ def _qr_gradient(b, op, dq, dr):
     ],
 )
 def qr(input, full_matrices=False, name=None):
-    """Return q with orthonormal columns and upper triangular r such that q r = input."""
+    """Return q with orthonormal columns and upper triangular r such that q r = input.
+
+    full_matrices: whether q is [..., M, M] instead of [..., M, min(M, N)].
+    """
 
 
 def _svd_infer(c: Any, x: TensorShape) -> Any:
@@ -211,7 +214,7 @@ def _svd_nodes(op, *grads):
 def _svd_gradient(b, op, ds, du, dv):
     """Townsend's "Differentiating the singular value decomposition" (2016), for real matrices.
 
-    What full matrices add to U and V spans the complement of the other vectors, and turns with it.
+    The extra columns of full matrices span the complement of the other vectors, and rotate with it.
     """
     (x,) = op.inputs
     if not op._attrs["compute_uv"]:
@@ -220,8 +223,8 @@ def _svd_gradient(b, op, ds, du, dv):
         return b.matmul(u, b.matmul(scaled, v, adjoint_b=True))
     if x.dtype.is_complex:
         raise NotImplementedError(
-            "SVD gradient is not implemented for complex types and compute_uv=True. That of the "
-            "singular values alone is, with compute_uv=False."
+            "SVD gradient is not implemented for complex types and compute_uv=True. The "
+            "gradient of the singular values alone is, with compute_uv=False."
         )
     s, u, v = op.outputs
     if op._attrs["full_matrices"]:
@@ -308,7 +311,7 @@ def _eig_gradient(b, op, de, dv):
         _, v = b.self_adjoint_eig_v2(x)
         middle = b.matrix_diag(de)
     whole = b.matmul(v, b.matmul(middle, v, adjoint_b=True))
-    # Only the lower triangle is read, so it gets the upper one's part as well.
+    # Only the lower triangle is read, so the upper one's gradient is added to it.
     folded = b.matrix_band_part(b.add_v2(whole, b.adjoint(whole)), -1, 0)
     halved = b.multiply(b.matrix_diag_part(folded), _number(b, 0.5, folded))
     return b.matrix_set_diag(folded, halved)
@@ -432,7 +435,10 @@ def _inverse_gradient(b, op, grad):
     samples=[Sample(r(3, 3)), Sample(r(2, 2, 2), adjoint=True), Sample(r(0, 2, 2))],
 )
 def matrix_inverse(input, adjoint=False, name=None):
-    """Return the inverses of matrices, or of their adjoints."""
+    """Return the inverses of matrices, or of their adjoints.
+
+    adjoint: invert the adjoints instead.
+    """
 
 
 def _solve_gradients(b: Any, op: Any, d_rhs: Any) -> Any:
@@ -458,7 +464,10 @@ def _solve_gradient(b, op, grad):
     samples=[Sample(r(3, 3), r(3, 2)), Sample(r(2, 2, 2), r(2, 2, 1), adjoint=True)],
 )
 def matrix_solve(matrix, rhs, adjoint=False, name=None):
-    """Return x with matrix x = rhs."""
+    """Return x such that matrix x = rhs.
+
+    adjoint: use the matrix's adjoint.
+    """
 
 
 def _triangular_solve_gradient(b, op, grad):
@@ -484,7 +493,10 @@ def _triangular_solve_gradient(b, op, grad):
     ],
 )
 def matrix_triangular_solve(matrix, rhs, lower=True, adjoint=False, name=None):
-    """Return x with matrix x = rhs, of which only the lower or the upper triangle is read."""
+    """Return x such that matrix x = rhs; only the lower or the upper triangle is read.
+
+    lower: which triangle to read. adjoint: use the matrix's adjoint.
+    """
 
 
 def _solve_ls_infer(c: Any, matrix: TensorShape, rhs: TensorShape, regularizer: TensorShape) -> Any:
@@ -503,7 +515,7 @@ def _solve_ls_nodes(op, grad):
 
 @counted(_solve_ls_nodes)
 def _solve_ls_gradient(b, op, grad):
-    """By the normal equations N x = A^H b, or x = A^H y with N y = b where A is wide."""
+    """Use the normal equations N x = A^H b, or x = A^H y with N y = b where A is wide."""
     if not op._attrs["fast"]:
         raise ValueError("Gradient not defined for fast=False")
     matrix, rhs, regularizer = op.inputs

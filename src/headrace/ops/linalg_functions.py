@@ -1,4 +1,4 @@
-"""Linear algebra made of other ops: norms, identity matrices, least squares, ranks."""
+"""Composed linear algebra: norms, identity matrices, least squares, ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def eye(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return an identity matrix, or a batch of them."""
+    """Return an identity matrix, or a batch of them.
+
+    num_columns: defaults to num_rows. batch_shape: the leading dimensions of the result.
+    """
     sizes = (num_rows, num_columns)
     static = all(isinstance(n, int) for n in sizes)
     is_square = num_columns is None or (static and num_rows == num_columns)
@@ -86,7 +89,7 @@ def logdet(matrix: Any, name: str | None = None) -> Tensor:
 @composed
 @export("cholesky_solve", "linalg.cholesky_solve")
 def cholesky_solve(chol: Any, rhs: Any, name: str | None = None) -> Tensor:
-    """Return x with A x = rhs, where `chol` is the Cholesky factor of A."""
+    """Return x such that A x = rhs, where `chol` is the Cholesky factor of A."""
     with name_scope(name, "cholesky_solve", [chol, rhs]):
         half = b.matrix_triangular_solve(chol, rhs, adjoint=False, lower=True)
         return b.matrix_triangular_solve(chol, half, adjoint=True, lower=True)
@@ -103,7 +106,7 @@ def matrix_solve_ls(
 ) -> Tensor:
     """Return x that minimises |matrix x - rhs|^2 + l2_regularizer |x|^2.
 
-    `fast` solves the normal equations; without it the matrix may be rank deficient, x is the
+    `fast` solves the normal equations. Without it the matrix may be rank deficient, x is the
     shortest of the minimisers, and l2_regularizer is not used.
     """
     matrix = convert_to_tensor(matrix, name="matrix")
@@ -147,7 +150,7 @@ def _underdetermined(matrix: Any, rhs: Any, l2_regularizer: Any) -> Any:
 @composed
 @export("self_adjoint_eig", "linalg.eigh")
 def self_adjoint_eig(tensor: Any, name: str | None = None) -> tuple[Any, Any]:
-    """Return eigenvalues in ascending order and eigenvectors, in columns."""
+    """Return eigenvalues in ascending order and eigenvectors as columns."""
     e, v = b.self_adjoint_eig_v2(tensor, compute_v=True, name=name)
     return e, v
 
@@ -164,7 +167,10 @@ def self_adjoint_eigvals(tensor: Any, name: str | None = None) -> Tensor:
 def svd(
     tensor: Any, full_matrices: bool = False, compute_uv: bool = True, name: str | None = None
 ) -> Any:
-    """Return singular values in descending order, or (s, u, v) with tensor = u diag(s) v^H."""
+    """Return singular values in descending order, or (s, u, v) with tensor = u diag(s) v^H.
+
+    full_matrices: whether u and v are square. compute_uv: whether to return u and v too.
+    """
     s, u, v = b.svd_op(tensor, compute_uv=compute_uv, full_matrices=full_matrices, name=name)
     if not compute_uv:
         return b.real(s)
@@ -177,7 +183,7 @@ _MATRIX_NORMS = ["euclidean", "fro", 1, 2, np.inf]
 
 
 def _check_norm(ord_: Any, axis: Any) -> bool:
-    """Whether `axis` asks for a norm of matrices; ValueError if `ord_` doesn't go with it."""
+    """Whether `axis` selects a matrix norm; ValueError if `ord_` doesn't match it."""
     if isinstance(axis, list | tuple):
         if len(axis) != 2 or axis[0] == axis[1] or not all(isinstance(a, int) for a in axis):
             raise ValueError("'axis' must be None, an integer, or a tuple of 2 unique integers")
@@ -217,7 +223,7 @@ def norm(
 
 
 def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
-    """The norm, with the dimensions kept."""
+    """Return the norm, with the reduced dimensions kept."""
     pair: Any = axis if is_matrix else (axis, None)
     axes = axis if axis is None or is_matrix else [axis]
     if ord_ in ("fro", "euclidean", 2, 2.0):
@@ -239,7 +245,7 @@ def _reduced(x: Any, ord_: Any, axis: Any, is_matrix: bool) -> Any:
 
 
 def _spectral(x: Any, axis: Any) -> Any:
-    """The largest singular value of the matrices in two dimensions, which are kept."""
+    """Return the largest singular value of the matrices in two dimensions, which are kept."""
     order, back = _brought_last(x, axis)
     values = svd(b.transpose(x, order), compute_uv=False)
     largest = b.expand_dims(b.reduce_max(values, -1, keepdims=True), -1)
@@ -247,7 +253,7 @@ def _spectral(x: Any, axis: Any) -> Any:
 
 
 def _brought_last(x: Any, axis: Any) -> tuple[Any, Any]:
-    """The permutation of dimensions that brings two of them to the end, and its inverse."""
+    """Return the permutation that moves two dimensions to the end, and its inverse."""
     if x.shape.rank is None:
         rank = b.rank(x)
         at = b.floormod(list(axis), rank)
@@ -290,7 +296,7 @@ def _checked(a: Any, validate_args: bool) -> Any:
 
 
 def _larger_side(a: Any) -> Any:
-    """The number of rows or columns, whichever is larger, as a number if both are known."""
+    """Return the larger of the numbers of rows and columns, as a number if both are known."""
     sizes: list[Any] = a.shape.as_list()[-2:] if a.shape.rank else [None]
     return b.reduce_max(b.shape(a)[-2:]) if None in sizes else max(sizes)
 
@@ -300,7 +306,7 @@ def _larger_side(a: Any) -> Any:
 def matrix_rank(
     a: Any, tol: Any = None, validate_args: bool = False, name: str | None = None
 ) -> Tensor:
-    """Return how many singular values of each matrix are above `tol`.
+    """Return the number of singular values of each matrix that are above `tol`.
 
     The default is the rounding error of the largest: eps * max(M, N) * max(s).
     """
@@ -321,7 +327,9 @@ def matrix_rank(
 @composed
 @export("linalg.pinv")
 def pinv(a: Any, rcond: Any = None, validate_args: bool = False, name: str | None = None) -> Tensor:
-    """Return the pseudo-inverse; singular values up to rcond times the largest count as zero."""
+    """Return the pseudo-inverse; singular values up to rcond times the largest are
+    treated as zero.
+    """
     with name_scope(name, "pinv", [a, rcond]):
         a = _checked(convert_to_tensor(a, name="a"), validate_args)
         dtype = a.dtype.numpy

@@ -1,5 +1,5 @@
-"""Linear algebra on batches of matrices [..., M, N]: what NumPy has, with TensorFlow's errors, and
-what it lacks: triangular and tridiagonal systems, LU factors, and functions of matrices.
+"""Linear algebra on batches of matrices [..., M, N]: NumPy's functions with TensorFlow's errors,
+and those that NumPy lacks: triangular and tridiagonal systems, LU factors, matrix functions.
 
 In: arrays of float32, float64, complex64 or complex128, and float16, which is widened to float32
 and rounded back. Out: arrays of the same dtype. Bad input raises ValueError.
@@ -18,12 +18,12 @@ from headrace.graph import generated
 
 Array = np.ndarray
 
-# Matrices for which generated code beats LAPACK's, which NumPy calls with float64 for float32 too.
+# Matrix sizes for which generated code beats LAPACK, which NumPy calls in float64 for float32 too.
 _LEAST_ROWS, _MOST_ROWS = 128, 384
 
 
 def _widened(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a kernel work on float16, which LAPACK doesn't know, in float32."""
+    """Let a kernel compute float16, which LAPACK lacks, in float32."""
 
     @wraps(kernel)
     def run(*arrays: Array, **options: Any) -> Any:
@@ -56,7 +56,7 @@ def _check_matrix(*arrays: Array) -> None:
 
 
 def check_square(x: Array) -> None:
-    """ValueError unless `x` holds square matrices."""
+    """Raise ValueError unless `x` holds square matrices."""
     _check_matrix(x)
     if x.shape[-1] != x.shape[-2]:
         raise ValueError("Input matrix must be square.")
@@ -86,8 +86,8 @@ def cholesky(x: Array) -> Array:
 
 
 def _of_large(find: Callable[[], Any], plain: Callable[[Array], Array], x: Array) -> Array:
-    """What generated code gives for real matrices of moderate size; by NumPy where there is none,
-    and where it fails.
+    """Use generated code for real matrices of moderate size; fall back to NumPy where there is
+    none, or where it fails.
     """
     n = x.shape[-1]
     if x.dtype.kind == "f" and x.size >= generated.LEAST and _LEAST_ROWS <= n <= _MOST_ROWS:
@@ -134,7 +134,7 @@ def svd(x: Array, *, compute_uv: bool, full_matrices: bool) -> tuple[Array, ...]
 
 
 def _not_a_number_svd(x: Array, compute_uv: bool, full_matrices: bool) -> tuple[Array, ...]:
-    """LAPACK fails on NaN; the original answers with NaN."""
+    """LAPACK fails on NaN; the original returns NaN."""
     *batch, m, n = x.shape
     p = min(m, n)
     shapes = (
@@ -161,7 +161,7 @@ def self_adjoint_eig(x: Array, *, compute_v: bool) -> tuple[Array, Array]:
 
 @_widened
 def lu(x: Array) -> tuple[Array, Array]:
-    """L (unit diagonal, not stored) and U of P x in one array, and P as the rows' order.
+    """Return L (unit diagonal, not stored) and U of P x in one array, and P as the order of rows.
 
     Column by column with partial pivoting (Golub and Van Loan, "Matrix computations", 3.4.1), all
     matrices of the batch at once.
@@ -175,7 +175,7 @@ def lu(x: Array) -> tuple[Array, Array]:
         pivot = k + np.abs(factors[:, k:, k]).argmax(axis=1)
         for rows in (factors, order):
             rows[every, k], rows[every, pivot] = rows[every, pivot], rows[every, k]
-        if not np.all(np.abs(factors[:, k, k]) > 0):  # nor a NaN
+        if not np.all(np.abs(factors[:, k, k]) > 0):  # also false for NaN
             raise ValueError("Input is not invertible.")
         factors[:, k + 1 :, k] /= factors[:, k, k, None]
         factors[:, k + 1 :, k + 1 :] -= factors[:, k + 1 :, k, None] * factors[:, None, k, k + 1 :]
@@ -228,24 +228,24 @@ def solve(matrix: Array, rhs: Array, *, adjoint: bool) -> Array:
         raise ValueError("Input matrix is not invertible.") from None
 
 
-# Rows of a diagonal block of this size are substituted one after the other, the rest is matrix
-# products: LAPACK's triangular solver is not within NumPy's reach.
+# The rows of a diagonal block of this size are substituted one by one, the rest is matrix products:
+# NumPy doesn't expose LAPACK's triangular solver.
 _BLOCK = 64
 
 
 @_widened
 def triangular_solve(matrix: Array, rhs: Array, *, lower: bool, adjoint: bool) -> Array:
-    """x with matrix x = rhs, where only the given triangle of the matrix is read.
+    """Return x such that matrix x = rhs; only the given triangle of the matrix is read.
 
-    By substitution: a row of x depends on the rows before it alone, to the last bit.
+    By substitution: a row of x depends only on the rows before it, to the last bit.
     """
     _check_system(matrix, rhs)
-    if not np.all(np.abs(np.diagonal(matrix, axis1=-2, axis2=-1)) > 0):  # nor a NaN
+    if not np.all(np.abs(np.diagonal(matrix, axis1=-2, axis2=-1)) > 0):  # also false for NaN
         raise ValueError("Input matrix is not invertible.")
     triangle = _adjoint_if(adjoint, matrix)
     if lower != adjoint:
         return _substituted(triangle, rhs)
-    # From the last row back: the same system upside down.
+    # From the last row back: reverse the system.
     return _substituted(triangle[..., ::-1, ::-1], rhs[..., ::-1, :])[..., ::-1, :]
 
 
@@ -266,10 +266,10 @@ def _substituted(triangle: Array, rhs: Array) -> Array:
 
 
 def solve_ls(matrix: Array, rhs: Array, regularizer: float, *, fast: bool) -> Array:
-    """x that minimises |matrix x - rhs|^2 + regularizer |x|^2.
+    """Return x that minimises |matrix x - rhs|^2 + regularizer |x|^2.
 
     `fast` solves the normal equations by Cholesky. Without it the matrix may be rank deficient, x
-    is the shortest of the minimisers, and the regularizer doesn't count.
+    is the shortest of the minimisers, and the regularizer is ignored.
     """
     if np.ndim(regularizer):
         raise ValueError(f"l2_regularizer must be scalar, got shape {list(np.shape(regularizer))}")
@@ -308,7 +308,7 @@ def _solve_ls(matrix: Array, rhs: Array, *, regularizer: float, fast: bool) -> A
 
 
 def tridiagonal_solve(diagonals: Array, rhs: Array, *, partial_pivoting: bool) -> Array:
-    """x with T x = rhs; `diagonals` [..., 3, M] holds the upper, main and lower diagonal of T.
+    """Return x with T x = rhs; `diagonals` [..., 3, M] holds T's upper, main and lower diagonals.
 
     The last element of the upper and the first of the lower one are not read.
     """
@@ -334,7 +334,7 @@ def _check_tridiagonal(diagonals: Array, rhs: Array) -> None:
 def _eliminate(lower: Array, main: Array, upper: Array, rhs: Array, pivoting: bool) -> Array:
     """Gaussian elimination down the rows, all systems at once; the row index comes first.
 
-    With pivoting, a row may take up one more element to the right, `second`.
+    With pivoting, a row may need one more element to the right, `second`.
     """
     size = len(main)
     main, upper, rhs = main.copy(), upper.copy(), rhs.copy()
@@ -412,9 +412,9 @@ _PADE_REACH = 5.371920351148152
 
 
 def _over_all(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """A kernel that computes in double precision, matrix by matrix, and NaN for what isn't finite.
+    """Make a kernel that computes matrix by matrix in double precision; NaN for non-finite input.
 
-    The iterations stop at their own time for each matrix, so a batch is not done at once.
+    The iterations converge at different times for each matrix, so a batch is not computed at once.
     """
 
     def run(x: Array) -> Array:
@@ -458,10 +458,10 @@ _MOST_ITERATIONS = 100
 
 
 def _square_root(x: Array) -> Array:
-    """The principal square root; NaN if there is none in the numbers of `x`.
+    """Return the principal square root; NaN if there is none in the number type of `x`.
 
     Denman and Beavers' iteration finds it unless `x` is singular or has negative eigenvalues; then
-    the eigenvectors do, if there are enough of them.
+    the eigenvectors are used, if there are enough of them.
     """
     for candidate in (_iterated_root, _root_by_eigenvectors):
         try:
@@ -494,7 +494,7 @@ def _iterated_root(x: Array) -> Array:
 
 def _root_by_eigenvectors(x: Array) -> Array:
     values, vectors = np.linalg.eig(x.astype(np.complex128))
-    # What rounding adds below the negative axis would choose the other root.
+    # A rounding error below the negative axis would select the other root.
     is_real = np.abs(np.imag(values)) <= 1e-14 * np.abs(values)
     values = np.where(is_real, np.real(values) + 0j, values)
     root = (vectors * np.sqrt(values)) @ np.linalg.inv(vectors)
@@ -506,9 +506,9 @@ square_root = _over_all(_square_root)
 
 @_over_all
 def logarithm(x: Array) -> Array:
-    """The principal logarithm, by inverse scaling and squaring: log x = 2^k log x^(1/2^k).
+    """Return the principal logarithm, by inverse scaling and squaring: log x = 2^k log x^(1/2^k).
 
-    Near the identity it is the integral of (x - 1) / (1 + t (x - 1)) over t in [0, 1], to which
+    Near the identity it is the integral of (x - 1) / (1 + t (x - 1)) over t in [0, 1], for which
     Gauss-Legendre quadrature converges fast.
     """
     one = np.eye(len(x))

@@ -1,5 +1,5 @@
-"""What goes into branches and loops and comes out of them: nests of tensors, of values made of
-several tensors, and of TensorArrays, whose flow stands for them in the graph.
+"""Inputs and outputs of branches and loops: nests of tensors, of composite values made of several
+tensors, and of TensorArrays, whose flow tensor represents them in the graph.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = [
 
 
 def flow_of(value: Any) -> Any:
-    """A TensorArray's flow; other values are themselves."""
+    """Return a TensorArray's flow; return other values unchanged."""
     return value.flow if isinstance(value, TensorArray) else value
 
 
 def like_tensor_arrays(originals: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
-    """Put TensorArrays in place of the flows among `tensors`, where `originals` had them."""
+    """Replace the flows among `tensors` by TensorArrays, where `originals` had them."""
     return [
         build_ta_with_new_flow(old, new) if isinstance(old, TensorArray) else new
         for old, new in zip(originals, tensors, strict=True)
@@ -33,11 +33,11 @@ def like_tensor_arrays(originals: Sequence[Any], tensors: Sequence[Any]) -> list
 
 
 def as_tensors(values: Any) -> list[Any]:
-    """The leaves of a nest as tensors; values made of several tensors stay whole."""
+    """Return the leaves of a nest as tensors; composite values stay whole."""
     flat = [flow_of(v) for v in nest.flatten(values)]
     return [v if hasattr(v, "components") else convert_to_tensor(v) for v in flat]
 
 
 def unpack_single(value: Any) -> Any:
-    """The item of a list or tuple of one item; other values are themselves."""
+    """Return the item of a list or tuple of one item; return other values unchanged."""
     return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value

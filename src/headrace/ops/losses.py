@@ -1,7 +1,7 @@
 """Losses: cross entropies of softmax and sigmoid, Poisson, and L2.
 
-The ops that compute a cross entropy also return its gradient for the logits, `backprop`, because
-they have it at hand.
+The cross entropy ops also return the gradient for the logits, `backprop`, because they compute it
+on the way.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _cross_entropy_infer(c: Any, features: TensorShape, labels: TensorShape) -> 
 
 
 def is_zero(gradient: Tensor) -> bool:
-    """Whether a gradient is zeros that were made because nothing uses the output."""
+    """Whether a gradient consists of zeros that were made because nothing uses the output."""
     if gradient.op.type in ("Fill", "ZerosLike"):
         value = constant_value(gradient.op.inputs[-1])
         is_empty = 0 in (gradient.shape.sizes or ())
@@ -119,7 +119,7 @@ def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any)
     kernel=_cross_entropy,
     gradient=_cross_entropy_gradient,
     samples=[
-        # Rows of labels sum to 1: `backprop` takes that for granted.
+        # Rows of labels sum to 1: `backprop` relies on it.
         Sample(r(2, 3), [[0.25, 0.5, 0.25], [1, 0, 0]]),
         Sample(r(2, 3), [[0.25, 0.5, 0.25]]),
         Sample(r(0, 3), np.zeros((0, 3))),
@@ -182,9 +182,7 @@ def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backpro
     lower=Anchor("cross_entropy", anchors.sparse_cross_entropy),
 )
 def sparse_softmax_cross_entropy_op(features, labels, name=None):
-    """Return, per row, minus the log of the probability that softmax gives to the label, and its
-    gradient.
-    """
+    """Return, per row, minus the log of the softmax probability of the label, and its gradient."""
 
 
 def _require_named(what: str, sentinel: Any, labels: Any, logits: Any) -> None:
@@ -204,7 +202,7 @@ def softmax_cross_entropy_with_logits(
     name: str | None = None,
     axis: int | None = None,
 ) -> Tensor:
-    """Return the cross entropy between labels and softmax(logits); no gradient flows to labels."""
+    """Return the cross entropy between labels and softmax(logits); labels get no gradient."""
     dim = axis if axis is not None else dim
     _require_named("softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     with name_scope(name, "softmax_cross_entropy_with_logits_sg", [logits, labels]) as scope:
@@ -223,7 +221,7 @@ def softmax_cross_entropy_with_logits_v2(
 ) -> Tensor:
     """Return the cross entropy between labels and softmax(logits) along `axis` (default: last).
 
-    The gradient flows to the labels too. float16 and bfloat16 logits are computed in float32.
+    The labels also get a gradient. float16 and bfloat16 logits are computed in float32.
     """
     axis = renamed_argument("axis", axis, "dim", dim)
     axis = -1 if axis is None else axis
@@ -259,7 +257,7 @@ def _to_last(x: Tensor, axis: int, rank: Tensor) -> Tensor:
 
 
 def _as_matrix(x: Tensor) -> Tensor:
-    """Put all dimensions but the last into one."""
+    """Flatten all dimensions except the last."""
     rank = b.rank(x)
     last = b.slice(b.shape(x), [b.subtract(rank, 1)], [1])
     matrix = b.reshape(x, b.concat([[-1], last], 0))
@@ -274,7 +272,7 @@ def _as_matrix(x: Tensor) -> Tensor:
 def sparse_softmax_cross_entropy_with_logits(
     _sentinel: Any = None, labels: Any = None, logits: Any = None, name: str | None = None
 ) -> Tensor:
-    """Return the cross entropy between class numbers [...] and softmax(logits [..., classes])."""
+    """Return the cross entropy between class indices [...] and softmax(logits [..., classes])."""
     _require_named("sparse_softmax_cross_entropy_with_logits", _sentinel, labels, logits)
     scope_name = "SparseSoftmaxCrossEntropyWithLogits"
     with name_scope(name, scope_name, [labels, logits]):
@@ -354,7 +352,7 @@ def weighted_cross_entropy_with_logits(
     name: str | None = None,
     targets: Any = None,
 ) -> Tensor:
-    """Return the sigmoid cross entropy in which positive labels count `pos_weight` times."""
+    """Return the sigmoid cross entropy with positive labels weighted by `pos_weight`."""
     labels = renamed_argument("labels", labels, "targets", targets)
     with name_scope(name, "logistic_loss", [logits, labels]) as scope:
         logits = convert_to_tensor(logits, name="logits")
@@ -362,7 +360,7 @@ def weighted_cross_entropy_with_logits(
         _require_same_shape("logits", logits, "labels", labels)
         weight = 1 + (pos_weight - 1) * labels
         negative = (1 - labels) * logits
-        # log(1 + exp(-x)) is log(1 + exp(-|x|)) + max(-x, 0), and that does not overflow.
+        # log(1 + exp(-x)) is log(1 + exp(-|x|)) + max(-x, 0), which does not overflow.
         soft = b.log1p(b.exp(-b.abs(logits))) + b.relu(-logits)
         return b.add(negative, weight * soft, name=scope)
 
@@ -372,10 +370,10 @@ def weighted_cross_entropy_with_logits(
 def log_poisson_loss(
     targets: Any, log_input: Any, compute_full_loss: bool = False, name: str | None = None
 ) -> Tensor:
-    """Return exp(log_input) - log_input * targets: minus the log of Poisson's probability of
+    """Return exp(log_input) - log_input * targets: minus the log of the Poisson probability of
     targets.
 
-    The full loss adds log(targets!) by Stirling's approximation, for targets above 1.
+    compute_full_loss: add log(targets!) by Stirling's approximation, for targets above 1.
     """
     with name_scope(name, "log_poisson_loss", [log_input, targets]):
         log_input = convert_to_tensor(log_input, name="log_input")

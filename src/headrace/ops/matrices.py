@@ -1,7 +1,7 @@
-"""Products of matrices, one by one and in batches, and the contractions made of them.
+"""Products of matrices, single and in batches, and the contractions built on them.
 
-The kernels are NumPy's matmul, which is OpenBLAS for float32, float64 and complex numbers. Narrow
-floats are multiplied in float32 and rounded once; integers exactly, modulo 2^bits.
+The kernels use NumPy's matmul, which calls OpenBLAS for float32, float64 and complex numbers.
+Narrow floats are multiplied in float32 and rounded once; integers exactly, modulo 2^bits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EXACT = 2**53
 
 
 def _integer_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x @ y modulo 2^bits; by BLAS in float64 wherever that is exact."""
+    """Return x @ y modulo 2^bits; by BLAS in float64 wherever that is exact."""
     depth = x.shape[-1]
     if not x.size or not y.size or x.size * y.shape[-1] <= _FEW_MULTIPLICATIONS:
         return np.matmul(x, y)
@@ -65,7 +65,9 @@ def _float64_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _product_of_halves(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """An int32 product from exact ones of 16-bit halves; what the upper halves make overflows."""
+    """Return an int32 product from exact ones of 16-bit halves; that of the upper
+    halves overflows.
+    """
     x_high, x_low = x >> 16, x & 0xFFFF
     y_high, y_low = y >> 16, y & 0xFFFF
     mixed = _float64_product(x_high, y_low) + _float64_product(x_low, y_high)
@@ -132,12 +134,11 @@ def _batch_mat_mul(x, y, *, adj_x, adj_y):
     return _batch_mat_mul_v2(x, y, adj_x=adj_x, adj_y=adj_y)
 
 
-# oneDNN spreads a batch over the cores, NumPy hands it to OpenBLAS matrix by matrix. Times in us of
-# NumPy and of oneDNN (two AVX-512 cores, float32):
-#      16 x [64,64] [64,64]     115   234       64 x [128,64] [64,128]    1564    558
-#     512 x [32,32] [32,32]     559   549      768 x [64,64] [64,64]      5940   3055
-#     256 x [64,64] [64,64]    1675  1142        4 x [512,512] [512,512]  5106   5392
-# bfloat16 stays with float32 BLAS ([256,256]: 332 against 554).
+# oneDNN spreads a batch over the cores, NumPy passes it to OpenBLAS matrix by matrix. Times in us
+# of NumPy and of oneDNN (two AVX-512 cores, float32):      16 x [64,64] [64,64]     115   234
+# 64 x [128,64] [64,128]    1564    558     512 x [32,32] [32,32]     559   549      768 x [64,64]
+# [64,64]      5940   3055     256 x [64,64] [64,64]    1675  1142        4 x [512,512] [512,512]
+# 5106   5392 bfloat16 stays with float32 BLAS ([256,256]: 332 against 554).
 _MUCH_WORK = 2**25
 _MUCH_WORK_EACH = 2**24
 
@@ -199,7 +200,7 @@ def _transposes(op: Any) -> tuple[bool, bool]:
 
 
 def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bool) -> Any:
-    """The gradients of op(x) op(y), where `product(a, b, transpose_a, transpose_b)` multiplies."""
+    """Return the gradients of op(x) op(y); `product(a, b, transpose_a, transpose_b)` multiplies."""
     dx = product(y, grad, ty, True) if tx else product(grad, y, False, not ty)
     dy = product(grad, x, True, tx) if ty else product(x, grad, not tx, False)
     return dx, dy
@@ -223,13 +224,13 @@ def _product_gradients(product: Any, x: Any, y: Any, grad: Any, tx: bool, ty: bo
         Sample(r(3, 2), r(4, 3), transpose_a=True, transpose_b=True),
         Sample(r(2, 0), r(0, 3)),
         Sample(r(0, 2), r(2, 3)),
-        # What the native kernel takes:
+        # Sizes that the native kernel accepts:
         Sample(_wave(128, 96), _wave(96, 256)),
         Sample(_wave(96, 128), _wave(256, 96), transpose_a=True, transpose_b=True),
     ],
 )
 def mat_mul(a, b, transpose_a=False, transpose_b=False, name=None):
-    """Return the product of two matrices, each transposed first if asked for."""
+    """Return the product of two matrices, each optionally transposed first."""
 
 
 def _sparse_mat_mul(x, y, *, transpose_a, transpose_b):
@@ -238,7 +239,9 @@ def _sparse_mat_mul(x, y, *, transpose_a, transpose_b):
 
 
 def _sparse_mat_mul_nodes(op, grad):
-    """TensorFlow transposes a second factor by an operation, which needs more if a rank is open."""
+    """TensorFlow transposes a second factor by an operation, and needs more if a rank
+    is unknown.
+    """
     x, y = op.inputs
     casts = sum(t.dtype is not dtypes.float32 for t in op.inputs)
     transposed = {(False, False): [y], (True, True): [grad, x], (True, False): [grad]}
@@ -277,7 +280,7 @@ def sparse_matmul(
     b_is_sparse=False,
     name=None,
 ):
-    """Return the product of two dense matrices that may hold many zeros."""
+    """Return the product of two dense matrices that may contain many zeros."""
 
 
 def _batch_infer(c: Any, x: TensorShape, y: TensorShape, join: Any) -> Any:
@@ -321,7 +324,7 @@ def _batch_samples() -> list[Sample]:
         Sample(r(1, 2, 2, 3), r(1, 2, 4, 3), adj_y=True),
         Sample(r(2, 3), r(3, 1)),
         Sample(r(0, 2, 3), r(0, 3, 4)),
-        Sample(_wave(128, 64, 64), _wave(128, 64, 64), adj_y=True),  # what the native kernel takes
+        Sample(_wave(128, 64, 64), _wave(128, 64, 64), adj_y=True),  # a size for the native kernel
     ]
 
 
@@ -342,7 +345,7 @@ def _wave(*shape: int) -> np.ndarray:
     samples=_batch_samples,
 )
 def batch_mat_mul(x, y, adj_x=False, adj_y=False, name=None):
-    """Return the products of corresponding matrices in two batches of one shape."""
+    """Return the products of corresponding matrices in two batches of the same shape."""
 
 
 @define(
@@ -385,8 +388,8 @@ def matmul(
 ) -> Tensor:
     """Return the product of matrices, or of batches of them, which broadcast.
 
-    `transpose_*` and `adjoint_*` exchange an operand's last two dimensions first, the latter with
-    conjugation. `*_is_sparse` says that a matrix of float32 or bfloat16 holds many zeros.
+    `transpose_*` and `adjoint_*` first swap an operand's last two dimensions, the latter with
+    conjugation. `*_is_sparse` says that a float32 or bfloat16 matrix contains many zeros.
     """
     with name_scope(name, "MatMul", [a, b]) as scope:
         for which, transpose, adjoint in (
@@ -415,7 +418,7 @@ def matmul(
         return product
 
 
-_b = b  # the door to the other families, where `b` is the right operand
+_b = b  # access to the other families where `b` is the right operand
 
 
 def _may_be_batch(a: Tensor, b: Tensor) -> bool:
@@ -427,7 +430,7 @@ def _conjugate_if(wanted: bool, t: Tensor) -> Tensor:
 
 
 def _is_sparse_product(a: Tensor, b: Tensor, marked: bool) -> bool:
-    """Whether SparseMatMul does it: where asked for, or where bfloat16 meets another type."""
+    """Whether to use SparseMatMul: if requested, or if bfloat16 is multiplied by another type."""
     types = a.dtype.base_dtype, b.dtype.base_dtype
     if marked:
         return all(t in _SPARSE_TYPES for t in types)
@@ -445,7 +448,11 @@ def matvec(
     b_is_sparse: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Return the product of a matrix and a vector, or of batches of them."""
+    """Return the product of a matrix and a vector, or of batches of them.
+
+    transpose_a and adjoint_a: swap the matrix's last two dimensions first, the latter with
+    conjugation. a_is_sparse and b_is_sparse: see tf.matmul.
+    """
     with name_scope(name, "MatVec", [a, b]):
         column = _b.expand_dims(b, axis=-1)
         product = matmul(

@@ -27,7 +27,7 @@ _NEAR_IDENTITY = [[1.5, 0.25, 0.0], [-0.25, 2.0, 0.5], [0.125, 0.0, 1.25]]
 
 
 def _block_gradient(function: str) -> Any:
-    """The gradient of an analytic function f: f's derivative at A^H in the direction of dY.
+    """Return the gradient of an analytic function f: its derivative at A^H in the direction of dY.
 
     It is the upper right block of f([[A^H, dY], [0, A^H]]) (Higham, "Functions of matrices", 3.16).
     """
@@ -150,7 +150,7 @@ def _tridiagonal_solve_gradient(b, op, grad):
     ],
 )
 def tridiagonal_solve_op(diagonals, rhs, partial_pivoting=True, name=None):
-    """Return x with T x = rhs for a tridiagonal T, given as its three diagonals."""
+    """Return x such that T x = rhs for a tridiagonal T, given by its three diagonals."""
 
 
 def _tridiagonal_mat_mul_infer(c: Any, *shapes: TensorShape) -> Any:
@@ -197,11 +197,13 @@ def _earlier_row(b: Any, x: Any) -> Any:
     ],
 )
 def tridiagonal_mat_mul(superdiag, maindiag, subdiag, rhs, name=None):
-    """Return T rhs for a tridiagonal T, given as its diagonals, aligned by row."""
+    """Return T rhs for a tridiagonal T, given by its diagonals, aligned by row."""
 
 
 def _diagonals_of(matrix: Any) -> list[Any]:
-    """The upper, main and lower diagonal of matrices [..., M, M], each [..., M] with a zero."""
+    """Return the upper, main and lower diagonals of matrices [..., M, M], each padded
+    to [..., M].
+    """
     square = matrix.shape.as_list()[-2:] if matrix.shape.rank else [None]
     if None in square or square[0] != square[-1]:
         raise ValueError(
@@ -213,7 +215,7 @@ def _diagonals_of(matrix: Any) -> list[Any]:
 
 
 def _padded(diagonal: Any, size: Any, before: int) -> Any:
-    """An outer diagonal with as many elements as the main one: a zero where it has none."""
+    """Pad an outer diagonal with a zero to the length of the main one."""
     length = diagonal.shape.as_list()[-1]
     if length is None or length == size:
         return diagonal
@@ -245,10 +247,13 @@ def tridiagonal_solve(
     name: str | None = None,
     partial_pivoting: bool = True,
 ) -> Tensor:
-    """Return x with T x = rhs; `rhs` is [..., M] or [..., M, K].
+    """Return x such that T x = rhs; `rhs` is [..., M] or [..., M, K].
 
-    T is given as an array [..., 3, M] of its upper, main and lower diagonal ("compact"), as these
-    three in a list ("sequence") or as a whole ("matrix").
+    diagonals_format: how `diagonals` gives T: an array [..., 3, M] of its upper, main and lower
+    diagonals ("compact"), these three in a list ("sequence") or the whole matrix ("matrix").
+
+    transpose_rhs and conjugate_rhs: apply this to rhs first. partial_pivoting: exchange rows for
+    accuracy.
     """
     rhs = convert_to_tensor(rhs, name="rhs")
     if diagonals_format == "compact":
@@ -280,7 +285,7 @@ def tridiagonal_solve(
 def tridiagonal_matmul(
     diagonals: Any, rhs: Any, diagonals_format: str = "compact", name: str | None = None
 ) -> Tensor:
-    """Return T rhs; the ways to give T are those of tf.linalg.tridiagonal_solve."""
+    """Return T rhs; T is given as in tf.linalg.tridiagonal_solve."""
     found = _split_diagonals(diagonals, diagonals_format)
     rows = [b.expand_dims(d, -2) for d in found]
     return tridiagonal_mat_mul(*rows, rhs, name=name)

@@ -1,6 +1,4 @@
-"""Means and variances, normalisation by them, and the layers made of a matrix product and a
-bias.
-"""
+"""Means and variances, normalisation by them, and layers of a matrix product and a bias."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def _keep(keepdims: bool | None, keep_dims: bool | None) -> bool:
 def _finished(
     mean: Tensor, variance: Tensor, axes: Any, keep: bool, narrow: bool
 ) -> tuple[Tensor, Tensor]:
-    """Moments that have all axes still, without the reduced ones and in float16, as asked."""
+    """Drop the reduced axes of moments unless they are kept, and cast back to float16 if needed."""
     if not keep:
         mean, variance = b.squeeze(mean, axes), b.squeeze(variance, axes)
     if narrow:
@@ -43,7 +41,7 @@ def moments(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean and the (biased) variance of x over `axes`.
 
-    float16 is computed in float32. `shift`, once an aid against cancellation, changes nothing: the
+    float16 is computed in float32. `shift`, once an aid against cancellation, has no effect: the
     mean itself is subtracted before squaring.
     """
     keep = _keep(keepdims, keep_dims)
@@ -66,7 +64,10 @@ def weighted_moments(
     keep_dims: bool | None = None,
     keepdims: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean and variance of x over `axes`, each element counted by its weight."""
+    """Return the mean and variance of x over `axes`, with each element weighted.
+
+    frequency_weights: the weights, which broadcast with x.
+    """
     keep = _keep(keepdims, keep_dims)
     with name_scope(name, "weighted_moments", [x, frequency_weights, axes]):
         x = convert_to_tensor(x, name="x")
@@ -100,7 +101,7 @@ def sufficient_statistics(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return (count, sum, sum of squares, shift) of x over `axes`, for normalize_moments.
 
-    With a `shift` that is near the mean, the sums are those of x - shift, which cancel less.
+    With a `shift` near the mean, the sums are those of x - shift, which reduces cancellation.
     """
     keep = _keep(keepdims, keep_dims)
     axes = sorted(set(axes))
@@ -128,7 +129,10 @@ def sufficient_statistics(
 def normalize_moments(
     counts: Any, mean_ss: Any, variance_ss: Any, shift: Any, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the mean and variance from what sufficient_statistics gives."""
+    """Return the mean and variance, given the results of sufficient_statistics.
+
+    counts, mean_ss, variance_ss and shift: the results of sufficient_statistics, in this order.
+    """
     with name_scope(name, "normalize", [counts, mean_ss, variance_ss, shift]):
         divisor = b.reciprocal(counts, name="divisor")
         if shift is not None:
@@ -151,8 +155,8 @@ def batch_normalization(
     variance_epsilon: Any,
     name: str | None = None,
 ) -> Tensor:
-    """Return (x - mean) / sqrt(variance + variance_epsilon) * scale + offset; the last two may be
-    None.
+    """Return (x - mean) / sqrt(variance + variance_epsilon) * scale + offset; scale and offset may
+    be None.
     """
     with name_scope(name, "batchnorm", [x, mean, variance, scale, offset]):
         factor = b.rsqrt(variance + variance_epsilon)
@@ -178,7 +182,7 @@ def batch_norm_with_global_normalization(
     mean: Any = None,
     variance: Any = None,
 ) -> Tensor:
-    """Return batch_normalization of t by m and v, scaled by gamma if asked for, plus beta."""
+    """Return batch_normalization of t by m and v, optionally scaled by gamma, plus beta."""
     t = renamed_argument("input", input, "t", t)
     m = renamed_argument("mean", mean, "m", m)
     v = renamed_argument("variance", variance, "v", v)
@@ -191,7 +195,9 @@ def batch_norm_with_global_normalization(
 def l2_normalize(
     x: Any, axis: Any = None, epsilon: float = 1e-12, name: str | None = None, dim: Any = None
 ) -> Tensor:
-    """Return x / sqrt(max(sum of x squared over `axis`, epsilon)); `dim` is the axis' old name."""
+    """Return x / sqrt(max(sum of x squared over `axis`, epsilon)); `dim` is an old name of the
+    axis.
+    """
     axis = renamed_argument("axis", axis, "dim", dim)
     with name_scope(name, "l2_normalize", [x]) as scope:
         x = convert_to_tensor(x, name="x")

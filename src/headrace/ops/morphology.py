@@ -50,7 +50,7 @@ def _gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 def _samples(*build: Any) -> list[Sample]:
-    """One sample per way to slide the window, from `build`'s (input, filter, output) sizes."""
+    """Return one sample per kind of window, from `build`'s (input, filter, output) sizes."""
     ways = [
         ((2, 4, 3, 2), (2, 3, 2), (2, 4, 3, 2), [1, 1, 1, 1], [1, 1, 1, 1], "SAME"),
         ((1, 5, 6, 1), (2, 2, 1), (1, 2, 2, 1), [1, 2, 2, 1], [1, 2, 2, 1], "VALID"),
@@ -125,7 +125,11 @@ def dilation2d(
     filters: Any = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return the largest sum of input and filter [height, width, depth] in each window."""
+    """Return the largest sum of input and filter [height, width, depth] in each window.
+
+    strides and rates: one number per dimension, 1 for batch and depth. padding: 'SAME' or 'VALID'.
+    filters and dilations: other names of filter and rates.
+    """
     filter = renamed_argument("filters", filters, "filter", filter)
     rates = renamed_argument("dilations", dilations, "rates", rates)
     return dilation2d_op(input, filter, strides=strides, rates=rates, padding=padding, name=name)
@@ -136,8 +140,8 @@ def dilation2d(
 def erosion2d(
     value: Any, kernel: Any, strides: Any, rates: Any, padding: str, name: str | None = None
 ) -> Tensor:
-    """Return the least difference of value and kernel in each window: the dilation of -value by the
-    reversed kernel, negated.
+    """Return the smallest difference of value and kernel in each window: minus the dilation of
+    -value by the reversed kernel.
     """
     with name_scope(name, "erosion2d", [value, kernel]) as scope:
         dilated = dilation2d_op(

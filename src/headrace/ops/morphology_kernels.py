@@ -1,8 +1,8 @@
 """Grey-scale dilation in NumPy. In: NHWC images, filters [height, width, depth]. Out: same dtype.
 
 A dilation is a convolution in which sums are maxima and products are sums. Among equal candidates
-the first in scan order wins, and a NaN never does, in the value and in both gradients alike: all
-three use one scan.
+the first in scan order wins, and NaN never does, in the value and in both gradients alike: all
+three use the same scan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def dilation2d(
     rates: Sequence[int],
     padding: str,
 ) -> np.ndarray:
-    """Maximum over each window of input plus filter; padding takes no part."""
+    """Return the maximum over each window of input plus filter; padding is ignored."""
     best, _ = _scan(inputs, filters, _geometry(inputs, filters, strides, rates, padding))
     return best
 
@@ -102,7 +102,7 @@ def _gradient(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
 def _scan(
     inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The maximum of each window and the tap that won it (the first real one if all are NaN)."""
+    """Return the maximum of each window and the winning tap (the first real one if all are NaN)."""
     shape = tuple(size or 0 for size in geometry.output_shape)
     best = np.full(shape, lowest(inputs.dtype), inputs.dtype)
     winner = np.full(shape, -1, np.int32)

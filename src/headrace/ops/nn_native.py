@@ -45,7 +45,7 @@ def _geometry(
 
 @lru_cache(maxsize=1024)
 def _conv(*key: Any) -> tuple[Any, ...]:
-    """What oneDNN's convolutions take after the arrays."""
+    """Return the arguments of oneDNN's convolutions after the arrays."""
     geometry, data_format, depthwise = _geometry(*key)
     groups = geometry.in_channels if depthwise else 1
     return geometry.strides, geometry.dilations, geometry.pads, data_format, groups
@@ -53,7 +53,7 @@ def _conv(*key: Any) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1024)
 def _has_blind_taps(*key: Any) -> bool:
-    """Whether some of a filter's taps see nothing but padding."""
+    """Whether some of a filter's taps only ever see padding."""
     geometry, _, _ = _geometry(*key)
     return any(part.start == part.stop for _, outs, _ in taps(geometry.axes) for part in outs)
 
@@ -138,7 +138,9 @@ def conv3d_backprop_filter_v2(x, sizes, dy, *, strides, padding, data_format, di
 def _pool(
     input_shape: _Ints, ksize: _Ints, strides: _Ints, padding: str, data_format: str
 ) -> tuple[Any, ...] | str:
-    """What oneDNN's poolings take after the arrays, or why they can't."""
+    """Return the arguments of oneDNN's poolings after the arrays; raise Unsupported if it can't
+    pool.
+    """
     geometry = pool_geometry(
         input_shape, ksize=ksize, strides=strides, padding=padding, data_format=data_format
     )

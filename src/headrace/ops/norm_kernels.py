@@ -22,7 +22,7 @@ from headrace.ops.accumulation import require_float, widened
 
 _Arrays = Sequence[np.ndarray]
 
-_BLOCK = 512  # as many terms as may be added in the array's own precision
+_BLOCK = 512  # the most terms to add in the array's own precision
 
 
 def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
@@ -40,7 +40,7 @@ def bias_add(value: np.ndarray, bias: np.ndarray, *, data_format: str = "NHWC") 
 
 
 def bias_add_grad(out_backprop: np.ndarray, *, data_format: str = "NHWC") -> np.ndarray:
-    """Sum the gradient over everything but the channels."""
+    """Sum the gradient over everything except the channels."""
     axis = _channel_axis(out_backprop.shape, data_format)
     dy = widened(out_backprop)
     if dy.dtype.kind == "f":
@@ -64,9 +64,9 @@ def fused_batch_norm(
     """Normalise each channel: (y, batch_mean, batch_variance, reserve_space_1, reserve_space_2).
 
     In training the statistics are the batch's own: batch_variance is the unbiased estimate (for
-    moving averages), while y uses the biased one, which is what reserve_space_2 hands to the
-    gradient. Otherwise they are the given ones, and come back unchanged (TensorFlow's CPU kernel
-    leaves those outputs unset).
+    moving averages), while y uses the biased one, which reserve_space_2 passes to the gradient.
+    Otherwise the given statistics are used and returned unchanged (TensorFlow's CPU kernel leaves
+    those outputs unset).
     """
     axis = _check_norm(x, data_format, scale=scale, offset=offset)
     if is_training:
@@ -81,7 +81,7 @@ def fused_batch_norm(
         used_mean, used_variance, unbiased = mean, variance, variance
     factor = scale / np.sqrt(used_variance + scale.dtype.type(epsilon))
     y = _on_channels(_normalised, axis, [widened(x)], [used_mean, factor, offset])
-    # Copies: an output must not share memory with another, nor with the variable that was read.
+    # Copy: an output must not share memory with another, nor with the variable that was read.
     statistics = (used_mean, unbiased, used_mean, used_variance)
     return y.astype(x.dtype, copy=False), *(vector.copy() for vector in statistics)
 
@@ -122,11 +122,11 @@ def fused_batch_norm_grad(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[np.ndarray, ...]:
-    """Gradients for x, scale and offset, and two scalar zeros for mean and variance.
+    """Return gradients for x, scale and offset, and two scalar zeros for mean and variance.
 
-    The reserved spaces are the mean and the biased variance with which x was normalised; in
-    training they depend on x, which adds the two terms that remove the gradient's mean and its part
-    along the normalised x.
+    The reserved spaces are the mean and the biased variance that normalised x; in training they
+    depend on x, which adds the two terms that remove the gradient's mean and its component along
+    the normalised x.
     """
     axis = _check_norm(x, data_format, scale=scale, mean=reserve_space_1, variance=reserve_space_2)
     if y_backprop.shape != x.shape or y_backprop.dtype != x.dtype:
@@ -162,7 +162,7 @@ def fused_batch_norm_grad_v3(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> tuple[np.ndarray, ...]:
-    """As fused_batch_norm_grad; reserve_space_3 must be the scalar that the forward op made."""
+    """As fused_batch_norm_grad; reserve_space_3 must be the scalar from the forward op."""
     if reserve_space_3.size > 1:
         raise ValueError(f"reserve_space_3 holds no statistics, got shape {reserve_space_3.shape}")
     return fused_batch_norm_grad(
@@ -201,7 +201,7 @@ def lrn(
 def _generated_lrn(
     x: np.ndarray, radius: int, bias: float, alpha: float, beta: float
 ) -> np.ndarray | None:
-    """The result for a large array by generated code; None where there is none."""
+    """Return the result for a large array by generated code; None where there is none."""
     channels = x.shape[-1]
     radius = min(radius, channels - 1)
     if x.size < generated.LEAST or radius > _WIDEST:
@@ -218,11 +218,11 @@ def _generated_lrn(
 
 @lru_cache
 def _lrn_program(radius: int, bias: float, alpha: float, beta: float, dtype: str) -> Pointwise:
-    """The formula of an element and its neighbours."""
+    """The formula for an element and its neighbours."""
 
     def formula(e: Recorder, *window: Lane) -> Lane:
         total = reduce(add, map(e.square, window)) * alpha + bias
-        if beta == 0.75:  # the usual one, quicker than by a logarithm
+        if beta == 0.75:  # the usual value, for which this is faster than a logarithm
             root = e.rsqrt(total)
             return root * e.sqrt(root) * window[radius]
         return e.pow(total, -beta) * window[radius]
@@ -240,7 +240,7 @@ def lrn_grad(
     alpha: float = 1.0,
     beta: float = 0.5,
 ) -> np.ndarray:
-    """Gradient of lrn: the direct term, less what x contributes to its neighbours' divisors."""
+    """The gradient of lrn: the direct term, minus x's contribution to its neighbours' divisors."""
     _check_lrn(depth_radius, input_grads, input_image, output_image)
     dy, x, y = widened(input_grads), widened(input_image), widened(output_image)
     scale = bias + alpha * _window_sum(x * x, depth_radius)
@@ -259,7 +259,7 @@ def _channel_axis(shape: tuple[int, ...], data_format: str) -> int:
 
 
 def _along(vector: np.ndarray, axis: int, rank: int) -> np.ndarray:
-    """`vector`, shaped to broadcast along `axis` of an array of `rank`."""
+    """Return `vector`, shaped to broadcast along `axis` of an array of `rank`."""
     return np.expand_dims(vector, _others(rank, axis))
 
 
@@ -282,7 +282,7 @@ def _check_norm(x: np.ndarray, data_format: str, **vectors: np.ndarray) -> int:
 
 
 def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-    """Each channel's mean, biased variance and unbiased variance; NaN for an empty batch."""
+    """Return each channel's mean, biased variance and unbiased variance; NaN for an empty batch."""
     count = x.size // max(x.shape[axis], 1)
     wide = widened(x)
     with np.errstate(invalid="ignore"):
@@ -298,7 +298,7 @@ def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
     return _sum_on_channels(_same, axis, [x], [])
 
 
-# Formulas: of elements and of their channels' vectors, as arrays or as lanes of native code.
+# Formulas on elements and their channels' vectors, as arrays or as lanes of native code.
 
 
 def _same(x: Any) -> Any:
@@ -330,7 +330,9 @@ def _program(formula: Callable[..., Any], dtypes: tuple[str, ...]) -> Pointwise:
 def _generated(
     make: Callable[..., Any], formula: Callable[..., Any], arrays: _Arrays, vectors: _Arrays
 ) -> Any:
-    """What generated code gives for a formula on large arrays with channels last; else None."""
+    """Evaluate a formula on large channels-last arrays by generated code; return None
+    for others.
+    """
     if arrays[0].size < generated.LEAST or not all(a.flags.c_contiguous for a in arrays):
         return None
     program = _program(formula, tuple(a.dtype.name for a in (*arrays, *vectors)))
@@ -342,7 +344,7 @@ def _generated(
 def _on_channels(
     formula: Callable[..., Any], axis: int, arrays: _Arrays, vectors: _Arrays
 ) -> np.ndarray:
-    """The formula for all elements."""
+    """Evaluate the formula for all elements."""
     x = arrays[0]
     if axis != x.ndim - 1:
         return formula(*arrays, *(_along(v, axis, x.ndim) for v in vectors))
@@ -392,15 +394,15 @@ def _check_lrn(depth_radius: int, *arrays: np.ndarray) -> None:
         raise ValueError(f"lrn takes 4-D data of one shape, got {', '.join(map(str, shapes))}")
 
 
-# Elements to add up at once in `_window_sum`: they stay in cache.
+# The number of elements that `_window_sum` adds at once: they stay in cache.
 _WINDOW_BLOCK = 1 << 16
-_WIDEST = 8  # the depth radius up to which generated code adds up a window
+_WIDEST = 8  # the largest depth radius for which generated code sums a window
 
 
 def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
     """Sum over the channels at most `radius` away.
 
-    Pixels are laid out flat with zeros between them, so that a shift of all of them is one plain
+    Pixels are laid out flat with zeros between them, so that shifting all of them is one plain
     addition (8 x 28 x 28 x 64 and radius 5: 0.9 ms, 3.8 with slices of the channels).
     """
     if not x.size:
@@ -421,7 +423,7 @@ def _window_sum(x: np.ndarray, radius: int) -> np.ndarray:
 
 
 def _spaced(pixels: np.ndarray, radius: int) -> np.ndarray:
-    """Pixels one after the other, with `radius` zeros between, before and behind them."""
+    """Return the pixels in sequence, with `radius` zeros before, between and after them."""
     count, channels = pixels.shape
     width = channels + radius
     spaced = np.zeros(count * width + 2 * radius, pixels.dtype)

@@ -1,7 +1,6 @@
 """Bias, batch normalisation and local response normalisation.
 
-The public functions made of several ops (moments, batch_normalization, l2_normalize) are in
-`moments`.
+The composed public functions (moments, batch_normalization, l2_normalize) are in `moments`.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def _bias_add_infer(c: Any, value: TensorShape, bias: TensorShape) -> Any:
 
 
 def _bias_axis(c: Any, value: TensorShape) -> int | None:
-    """Where the channels are: None if the rank is not known."""
+    """Return the axis of the channels; None if the rank is not known."""
     if c.attrs.get("data_format") == "NCHW":
         value.with_rank_at_least(3)
         return 1
@@ -136,7 +135,7 @@ def bias_add_v1(value, bias, name=None):
     lower=Reduce("sum", lambda e, x: e.wide(x), axes=_bias_others),
 )
 def bias_add_grad(out_backprop, data_format="NHWC", name=None):
-    """Return the sum of out_backprop over everything but the channels."""
+    """Return the sum of out_backprop over everything except the channels."""
 
 
 @composed
@@ -152,7 +151,7 @@ def bias_add(
 
 
 def _channel_order(data_format: str | None) -> str:
-    """NHWC or NCHW: the op only needs to know which end the channels are at."""
+    """Return NHWC or NCHW: the op only needs to know whether the channels are last."""
     if data_format is None:
         return "NHWC"
     if data_format.startswith("NC"):
@@ -300,7 +299,7 @@ _POSITIVE = {"low": 0.6, "high": 1.4}
 def batch_norm_with_global_normalization_op(
     t, m, v, beta, gamma, variance_epsilon, scale_after_normalization, name=None
 ):
-    """Return (t - m) / sqrt(v + variance_epsilon), times gamma if it is to be scaled, plus beta."""
+    """Return (t - m) / sqrt(v + variance_epsilon), optionally times gamma, plus beta."""
 
 
 def _global_norm_grad(t, m, v, gamma, dy, *, variance_epsilon, scale_after_normalization):

@@ -53,7 +53,7 @@ def _unpack_kernel(array, value, flow, *, T):
 
 
 def _define(op_type: str, signature: str, attributes: str, like: str, **rules: Any) -> None:
-    """Define an op of its own schema that is otherwise like another."""
+    """Define an op that has its own schema but is otherwise like another."""
     schema = Schema(op_type, signature, attributes)
     register(replace(_plain(like), schema=schema, **rules))
 

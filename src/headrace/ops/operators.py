@@ -1,8 +1,8 @@
 """Python's operators on tensors: `x + 1` is an AddV2 called "add" whose constant is "add/y".
 
-The operand that is not a tensor is converted to the type of the one that is, if it can be. `==`
-stays identity, as in TensorFlow 1, so that tensors can be keys of dictionaries. The ops are found
-through `b`, so that their families are loaded when an operator is first used.
+An operand that is not a tensor is converted to the type of the one that is, if possible. `==` stays
+identity, as in TensorFlow 1, so that tensors can be dictionary keys. The ops are accessed through
+`b`, so that their families are loaded when an operator is first used.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _forward(operator: str, function: Callable[..., Any]) -> Callable[[Tensor, A
                 try:
                     y = convert_to_tensor(y, dtype_hint=x.dtype.base_dtype, name="y")
                 except TypeError:
-                    # The other side may know how to work with tensors.
+                    # The other operand may know how to work with tensors.
                     if hasattr(type(y), reflected):
                         return NotImplemented
                     raise

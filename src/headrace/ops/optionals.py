@@ -1,6 +1,8 @@
-"""Optionals: some tensors as one value, or none of them; what functional branches save for theirs.
+"""Optionals: one value that holds some tensors, or none. Functional branches use them to save
+values for their gradients.
 
-The branch that isn't taken gives none, so that both branches of an If have the same outputs.
+The branch that isn't taken returns an empty one, so that both branches of an If have the same
+outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ __all__ = ["Optional"]
 
 
 class Optional:
-    """Values, or None. (No tuple: NumPy takes that for an array.)"""
+    """Values, or None. (Not a tuple: NumPy would turn it into an array.)"""
 
     __slots__ = ("components",)
 
@@ -28,11 +30,11 @@ class Optional:
         self.components = components
 
     def zeros(self) -> Optional:
-        """An optional like this one, of zeros."""
+        """Return an optional like this one, of zeros."""
         return Optional(self.components and [zeros_of(v) for v in self.components])
 
     def __add__(self, other: Any) -> Any:
-        """The optional of the sums; one without values adds nothing."""
+        """Return the optional of the sums; one without values adds nothing."""
         if self.components is None or other.components is None:
             return other if self.components is None else self
         return Optional(
@@ -60,7 +62,7 @@ def _as_optional(value: Any) -> Optional:
     effect=Effect.LOCAL,
 )
 def optional_from_value(components, name=None):
-    """Return the optional that has `components`."""
+    """Return an optional that holds `components`."""
 
 
 @define(
@@ -72,7 +74,7 @@ def optional_from_value(components, name=None):
     effect=Effect.LOCAL,
 )
 def optional_none(name=None):
-    """Return the optional that has no values."""
+    """Return an optional without values."""
 
 
 @define(
@@ -112,4 +114,4 @@ def _get_kernel(optional, *, output_types):
     effect=Effect.LOCAL,
 )
 def optional_get_value(optional, output_types, output_shapes, name=None):
-    """Return the values of an optional that has some."""
+    """Return the values of an optional; it must have some."""

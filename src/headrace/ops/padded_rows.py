@@ -1,11 +1,11 @@
 """Ops on the distinct rows of a table, in a form whose sizes are known before a step runs.
 
-An optimizer adds up the gradients of a row that comes several times: distinct rows are found
-(Unique), their gradients summed, and as many rows changed, a number that only the step knows.
-UNIQUE_ROWS finds them too, but gives as many as there were, of which the first `length` count; what
-changes rows has a form that takes this number (`counted`). So such steps can be compiled.
+An optimizer sums the gradients of a row that occurs several times: it finds the distinct rows
+(Unique), sums their gradients, and updates these rows, whose number is known only in the step.
+UNIQUE_ROWS finds them too, but returns as many as were given, of which the first `length` count;
+ops that update rows have a form that takes this number (`counted`). So such steps can be compiled.
 
-Here stands which op has which part in that; the pass is `optimize.padding`.
+This module says what part each op plays; the pass is `optimize.padding`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["UNIQUE_ROWS", "Part", "counted", "part_of"]
 
 
 class Part(enum.Enum):
-    """FINDS: the distinct elements of a list, and for each element which one it is. SUMS: rows by
-    number. TAKES: rows of an array. MAPS: element by element. CHANGES: rows of variables.
+    """FINDS: the distinct elements of a list, and the index of each element among them. SUMS: rows
+    by number. TAKES: rows of an array. MAPS: element by element. CHANGES: rows of variables.
     """
 
     FINDS = enum.auto()
@@ -54,11 +54,11 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
     "Min": lambda e, old, new: (e.min(old, new),),
     "Max": lambda e, old, new: (e.max(old, new),),
 }
-_OF_ROWS = ("indices", "grad", "updates")  # the inputs that have an element for each row
+_OF_ROWS = ("indices", "grad", "updates")  # the inputs with one element per row
 
 
 def part_of(definition: Definition) -> Part | None:
-    """An op's part in changes of distinct rows."""
+    """Return an op's part in updates of distinct rows."""
     found = _PARTS.get(definition.op_type)
     if found is not None:
         return found
@@ -83,14 +83,14 @@ UNIQUE_ROWS = Definition(
     infer=lambda c, x: [x, x, ()],
     kernel=_unique_rows,
     gradient=NOT_DIFFERENTIABLE,
-    doc="Return the distinct elements of x, then zeros; which one each is; and how many there are.",
+    doc="Return the distinct elements of x, then zeros; the index of each; and their number.",
 )
 
 
 @cache
 def counted(definition: Definition) -> Definition | None:
-    """The form of an op that changes rows whose last input says how many of them to change; None
-    for all other ops.
+    """Return the form of an op that updates rows which takes the number of rows as its last input;
+    None for all other ops.
     """
     rule = definition.lower
     if not isinstance(rule, Anchor) or rule.family not in ("row_update", "scatter"):
@@ -120,7 +120,7 @@ def counted(definition: Definition) -> Definition | None:
         kernel=kernel,
         lower=Anchor("row_update", describe, rule.variables),
         samples=(),
-        doc=f"{definition.doc} The last input says of how many rows.",
+        doc=f"{definition.doc} The last input is the number of rows to update.",
     )
 
 

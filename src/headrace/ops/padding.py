@@ -45,8 +45,8 @@ def _pad_infer(c: Any, x: TensorShape, paddings: TensorShape, *rest: TensorShape
 
 
 def _shared(paddings: Any) -> list[int | None] | None:
-    """How much is added to each axis, if that is known though it isn't known where: what one side
-    gets, the other doesn't. Gradients of slices are such.
+    """Return how much is added to each axis in total, if that is known even though the position
+    isn't: `after` is a total minus `before`, as in gradients of slices.
     """
     if paddings.op.type != "Pack" or paddings.op._attrs["axis"] != 1:
         return None
@@ -106,7 +106,7 @@ def _pad_pieces(site: Site) -> list[View | None] | None:
 
 
 def _pad_cut(site: Site) -> Cut:
-    """Zeros around a piece that lies where the step says."""
+    """Surround a piece with zeros; the step computes its position."""
     sizes, shape = site.input_shapes[0], site.output_shapes[0]
     strides = row_major(shape)
     moves = [
@@ -161,7 +161,7 @@ def pad_v2(input, paddings, constant_values, name=None):
 
 
 def _mirror_index(size: int, before: int, after: int, mode: str) -> np.ndarray:
-    """Which elements of an axis stand where in the padded one; REFLECT doesn't repeat the edge."""
+    """Return the index in an axis of each padded element; REFLECT doesn't repeat the edge."""
     edge = 1 if mode == "REFLECT" else 0
     if max(before, after) > size - edge:
         less = "less" if edge else "no greater"
@@ -227,7 +227,7 @@ def _mirror_grad_kernel(y: np.ndarray, paddings: np.ndarray, *, mode: str) -> np
     y = widened(y)
     for axis, (before, after) in enumerate(_checked(paddings, np.ndim(y)).tolist()):
         size = y.shape[axis] - before - after
-        _mirror_index(size, before, after, mode)  # checks the amounts
+        _mirror_index(size, before, after, mode)  # to check the amounts
         if not (before or after):
             continue
         y = y.swapaxes(0, axis)
@@ -255,7 +255,7 @@ def _mirror_grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
     ],
 )
 def mirror_pad_grad(input, paddings, mode, name=None):
-    """Add each mirrored element to the one it is an image of; the gradient of MirrorPad."""
+    """Add each mirrored element to its original; the gradient of MirrorPad."""
 
 
 @composed
@@ -267,7 +267,7 @@ def pad(
     name: str | None = None,
     constant_values: Any = 0,
 ) -> Tensor:
-    """Surround a tensor: `paddings[i]` says how much before and after along axis i.
+    """Surround a tensor: `paddings[i]` is how much to add before and after along axis i.
 
     mode: CONSTANT pads with `constant_values`; REFLECT mirrors without the edge, SYMMETRIC with it.
     """
@@ -289,7 +289,7 @@ def pad(
 
 
 def _known_paddings(paddings: Any) -> Any:
-    """What is known of paddings: None for a tensor, a row or an amount that isn't."""
+    """Return what is known of paddings: None for a tensor, row or amount that isn't known."""
     if isinstance(paddings, Tensor):
         return constant_value(paddings, partial=True)
     if isinstance(paddings, list | tuple):

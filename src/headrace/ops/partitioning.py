@@ -1,4 +1,4 @@
-"""Splitting by key and putting together again; repeating elements."""
+"""Partitioning rows by key, and merging them; repeating elements."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ def _partition_gradient(b: Any, op: Operation, *grads: Any) -> Any:
     ],
 )
 def dynamic_partition(data, partitions, num_partitions, name=None):
-    """Split rows by key: output i has those whose key is i, in their order."""
+    """Split rows by key: output i has those whose key is i, in their order.
+
+    partitions: the key of each row, in [0, num_partitions).
+    """
 
 
 def _stitch_infer(c: Any, indices: list[TensorShape], data: list[TensorShape]) -> Any:
@@ -94,7 +97,7 @@ def _stitch_infer(c: Any, indices: list[TensorShape], data: list[TensorShape]) -
     count: int | None = None
     if all(v is not None for v in values):
         highest = [int(v.max()) for v in values if v is not None and v.size]
-        count = max((max(n, 0) + 1 for n in highest), default=0)  # the kernel refuses negative ones
+        count = max((max(n, 0) + 1 for n in highest), default=0)  # the kernel rejects negative ones
     return TensorShape([count]).concatenate(rest)
 
 
@@ -145,12 +148,12 @@ def _stitch_op(op_type: str) -> Any:
 @export("dynamic_stitch")
 @_stitch_op("DynamicStitch")
 def dynamic_stitch(indices, data, name=None):
-    """Put rows where their indices say; where several have one index, the last one stays."""
+    """Merge rows by their indices; if several have the same index, the last one wins."""
 
 
 @_stitch_op("ParallelDynamicStitch")
 def parallel_dynamic_stitch(indices, data, name=None):
-    """As DynamicStitch, where which of several rows with one index stays is not promised."""
+    """As DynamicStitch, but which of several rows with the same index wins is not guaranteed."""
 
 
 # -- Repeat ----------------------------------------------------------------------------------------
@@ -159,7 +162,10 @@ def parallel_dynamic_stitch(indices, data, name=None):
 @composed
 @export("repeat")
 def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Tensor:
-    """Repeat each slice along `axis` (without one, each element); a vector says how often each."""
+    """Repeat each slice along `axis` (if None: each element of the flattened input).
+
+    repeats: one number for all, or a vector with one per slice.
+    """
     if axis is None:
         input = b.reshape(input, [-1])
         axis = 0
@@ -194,7 +200,7 @@ def _known_axis(axis: int, rank: int | None) -> int:
 
 
 def _at_least_a_vector(data: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
-    """A scalar among data of unknown rank becomes a vector of one."""
+    """Turn a scalar into a vector of one, for data of unknown rank."""
     rank = b.rank(data)
     longer = b.concat([[1], shape], 0)
     data = b.reshape(data, longer[b.negative(rank) :])
@@ -202,12 +208,12 @@ def _at_least_a_vector(data: Tensor, shape: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _flattened(shape: Tensor, axis: int) -> Tensor:
-    """The shape in which the copies, a dimension of their own after `axis`, are part of it."""
+    """Return the shape with the copies, a dimension of their own after `axis`, merged into it."""
     return b.concat([shape[:axis], [-1], shape[axis + 1 :]], 0)
 
 
 def _repeat_each(data: Tensor, shape: Tensor, repeats: Tensor, axis: int) -> Tensor:
-    """Repeat everything as often as the most repeated, then mask what is too much."""
+    """Repeat everything as often as the most repeated slice, then mask the excess."""
     if repeats.shape.rank != axis + 1:
         own = b.shape(repeats)
         missing = b.subtract(axis + 1, b.rank(repeats), name="sub")

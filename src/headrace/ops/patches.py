@@ -67,7 +67,7 @@ def _patches_infer(c: Any, x: TensorShape) -> Any:
     rates = c.attrs.get("rates", (1,) * len(ksizes))
     sizes = x.with_rank(len(ksizes)).as_list()
     if not c.settled and None in sizes[1:-1]:
-        sizes[1:-1] = [None] * (len(sizes) - 2)  # TensorFlow knows all of them or none
+        sizes[1:-1] = [None] * (len(sizes) - 2)  # TensorFlow infers all of them or none
     axes = _axes(sizes, ksizes, c.attrs["strides"], rates, c.attrs["padding"])
     depth = None if sizes[-1] is None else sizes[-1] * int(np.prod(ksizes))
     return (sizes[0], *(axis.out for axis in axes), depth)
@@ -84,7 +84,7 @@ def _gradient(b: Any, op: Any, grad: Any) -> Any:
     shape = b.shape(x)
     count = b.reduce_prod(shape[1:-1])
     plane = b.concat([[1], shape[1:-1], [1]], 0)
-    # float64 holds the numbers exactly, and every padding fits it.
+    # float64 represents the numbers exactly, and works with every padding.
     numbers = b.reshape(b.cast(b.range(1, count + 1), "float64"), plane)
     options = {
         k: op.get_attr(k) for k in ("ksizes", "strides", "rates", "padding") if k in op._attrs
@@ -172,7 +172,12 @@ def extract_image_patches(
     name: str | None = None,
     sizes: Any = None,
 ) -> Tensor:
-    """Return each window's elements, side by side in the depth dimension."""
+    """Return each window's elements, side by side in the depth dimension.
+
+    images: [batch, height, width, depth]. ksizes: the window. strides: the distance between
+    windows. rates: the dilation. Each has one number per dimension, 1 for batch and depth. padding:
+    'SAME' or 'VALID'. sizes: another name of ksizes.
+    """
     ksizes = renamed_argument("sizes", sizes, "ksizes", ksizes)
     return extract_image_patches_op(
         images, ksizes=ksizes, strides=strides, rates=rates, padding=padding, name=name
@@ -184,7 +189,12 @@ def extract_image_patches(
 def extract_patches(
     images: Any, sizes: Any, strides: Any, rates: Any, padding: str, name: str | None = None
 ) -> Tensor:
-    """Return each window's elements, side by side in the depth dimension."""
+    """Return each window's elements, side by side in the depth dimension.
+
+    images: [batch, height, width, depth]. sizes: the window. strides: the distance between windows.
+    rates: the dilation. Each has one number per dimension, 1 for batch and depth. padding: 'SAME'
+    or 'VALID'.
+    """
     return extract_image_patches_op(
         images, ksizes=sizes, strides=strides, rates=rates, padding=padding, name=name
     )

@@ -1,4 +1,4 @@
-"""The same elements in another order: transpose, reverse, roll."""
+"""Reordering elements: transpose, reverse, roll."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["invert_permutation", "matrix_transpose", "reverse_sequence", "roll",
 
 
 def _permutation(perm: Any, rank: int) -> list[int]:
-    """A checked permutation of the axes 0 ... rank - 1."""
+    """Return a checked permutation of the axes 0 ... rank - 1."""
     axes = np.asarray(perm).tolist()
     if np.ndim(perm) != 1 or len(axes) != rank:
         raise ValueError(
@@ -48,7 +48,7 @@ def _transpose_infer(c: Any, x: TensorShape, perm: TensorShape) -> Any:
     if rank is None:
         rank = perm.num_elements() if axes is None else axes.size
         if rank is None or rank < 2:
-            return None  # one element may be meant for a scalar too
+            return None  # a single element may also stand for a scalar
         x = x.with_rank(rank)
     count = perm.with_rank(1).as_list()[0]
     if count not in (None, rank):
@@ -141,7 +141,7 @@ def _invert_kernel(x: np.ndarray) -> np.ndarray:
     samples=[Sample([2, 0, 1]), Sample(np.zeros(0))],
 )
 def invert_permutation(x, name=None):
-    """Return the permutation that undoes `x`: y[x[i]] = i."""
+    """Return the inverse permutation: y[x[i]] = i."""
 
 
 @composed
@@ -150,7 +150,7 @@ def transpose(a: Any, perm: Any = None, name: str = "transpose", conjugate: bool
     """Permute the axes, or reverse their order if no permutation is given."""
     with name_scope(name, "transpose", [a]) as scope:
         build = transpose_op
-        if conjugate or perm is None:  # else the op converts it, and the constant is its `x`
+        if conjugate or perm is None:  # otherwise the op converts it, and the constant is its `x`
             a = convert_to_tensor(a, name="a")
             if conjugate and a.dtype.base_dtype in (dtypes.complex64, dtypes.complex128):
                 build = conjugate_transpose
@@ -168,7 +168,7 @@ def transpose(a: Any, perm: Any = None, name: str = "transpose", conjugate: bool
 @composed
 @export("matrix_transpose", "linalg.matrix_transpose", "linalg.transpose")
 def matrix_transpose(a: Any, name: str = "matrix_transpose", conjugate: bool = False) -> Tensor:
-    """Transpose the last two axes, whatever the others are."""
+    """Transpose the last two axes; the others are batch dimensions."""
     with name_scope(name, values=[a]):
         a = convert_to_tensor(a, name="a")
         rank = a.shape.rank
@@ -260,7 +260,7 @@ def _reverse_kernel(x: np.ndarray, axis: np.ndarray) -> np.ndarray:
     lower=traced(_reverse_kernel),
 )
 def reverse(tensor, axis, name=None):
-    """Reverse a tensor along the axes listed."""
+    """Reverse a tensor along the given axes."""
 
 
 def _sequence_kernel(
@@ -334,7 +334,10 @@ def reverse_sequence(
     seq_dim: int | None = None,
     batch_dim: int | None = None,
 ) -> Tensor:
-    """Reverse the first seq_lengths[i] elements, along seq_axis, of row i of batch_axis."""
+    """Reverse the first seq_lengths[i] elements, along seq_axis, of row i of batch_axis.
+
+    seq_dim and batch_dim: old names of seq_axis and batch_axis.
+    """
     seq_dim = renamed_argument("seq_axis", seq_axis, "seq_dim", seq_dim)
     batch_dim = renamed_argument("batch_axis", batch_axis, "batch_dim", batch_dim)
     return reverse_sequence_op(input, seq_lengths, seq_dim=seq_dim, batch_dim=batch_dim, name=name)
@@ -378,4 +381,7 @@ def _roll_kernel(x: np.ndarray, shift: np.ndarray, axis: np.ndarray) -> np.ndarr
     ],
 )
 def roll(input, shift, axis, name=None):
-    """Shift elements along axes; those that fall off one end come back at the other."""
+    """Shift elements along axes; those shifted past one end reappear at the other.
+
+    shift: how far to shift along each axis; positive shifts move towards larger indices.
+    """

@@ -6,15 +6,15 @@ up to the rounding of log, sin and cos for normal ones.
 
 A *sample* is the unit of the generator: 128 random bits, four uint32 words, a pure function of a
 64-bit key and a 128-bit counter (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-SC'11). So any range of samples can be made at any time, in any order.
+SC'11). So any range of samples can be computed at any time, in any order.
 
 Invariants
 - One kernel call reserves one range of samples; ranges of successive calls are disjoint. The call
-  reserves 256 samples per output whatever it uses: that is how far TensorFlow's state moves.
+  reserves 256 samples per output however many it uses, because TensorFlow's state advances so far.
 - A group of outputs (as many as one sample yields) starts at a fixed counter, so results depend
   neither on the chunk size here nor on the number of threads there.
 
-State: PhiloxState alone, three words behind a lock. Everything else is a function.
+State: only PhiloxState, three words guarded by a lock. Everything else is a function.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ _HIGH_HALF = np.uint64(_MASK32 << 32)
 
 _ROUNDS = 10
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
-# What each round adds to the key: multiples of the golden ratio and of sqrt(3) - 1.
+# Each round adds these to the key: multiples of the golden ratio and of sqrt(3) - 1.
 _KEY_SCHEDULE = np.outer(np.arange(_ROUNDS), [0x9E3779B9, 0xBB67AE85])[..., None].astype(np.uint64)
 
-# Samples made at once: the scratch arrays stay in L2, and NumPy's cost per call (about 60 calls
+# Samples per chunk: the scratch arrays stay in L2, and NumPy's cost per call (about 60 calls
 # per chunk) is spread over enough words.
 _CHUNK = 1 << 14
 
-# Up to this many samples are made one by one with Python's integers: 3 us each, where NumPy's
-# calls cost 50 us however few samples they make.
+# Up to this many samples are computed one by one with Python integers: 3 us each, where NumPy's
+# calls cost 50 us even for few samples.
 _FEW = 12
 
-# Key under which the seeds of a stateless op are themselves encrypted.
+# The key that encrypts the seeds of a stateless op.
 _STATELESS_KEY = 0x02461E29_3EC8F720
 
 _FLOATS = tuple(np.dtype(t) for t in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64))
 _INTEGERS = np.dtype(np.int32), np.dtype(np.int64)
 
-# The smallest uniform number whose logarithm Box-Muller takes.
+# The smallest uniform number that Box-Muller takes the logarithm of.
 _LEAST_UNIFORM = 1e-7
 _TRUNCATION = 2.0
 
@@ -75,16 +75,16 @@ class Stream(NamedTuple):
     counter: int
 
     def skip(self, samples: int) -> Stream:
-        """The position `samples` later."""
+        """Return the position `samples` later."""
         return Stream(self.key, (self.counter + samples) & _MASK128)
 
     def words(self) -> np.ndarray:
-        """As three uint64: the key, and the halves of the counter, the lower one first."""
+        """Return three uint64: the key, and the halves of the counter, the lower one first."""
         return np.array([self.key, self.counter & _MASK64, self.counter >> 64], np.uint64)
 
     @staticmethod
     def of_words(words: np.ndarray) -> Stream:
-        """The stream that gave these `words`."""
+        """Return the stream with these `words`."""
         key, low, high = words.tolist()
         return Stream(key, high << 64 | low)
 
@@ -109,11 +109,11 @@ class PhiloxState(Resumable):
         self.value = Stream(int(seed) & _MASK64, (int(seed2) & _MASK64) << 64).words()
 
     def writable(self) -> np.ndarray:
-        """The words of where the next call starts, for changing in place, with `lock` held."""
+        """Return the words of the next call's start, to change in place with `lock` held."""
         return self.value
 
     def reserve(self, samples: int) -> Stream:
-        """Take the next `samples` samples for the caller alone; return where they start."""
+        """Reserve the next `samples` samples for the caller; return where they start."""
         if samples < 0:
             raise ValueError(f"cannot reserve {samples} samples")
         with self.lock:
@@ -130,12 +130,12 @@ class PhiloxState(Resumable):
             self.value[:] = saved["stream"]
 
     def get_state(self) -> tuple[int, int]:
-        """The state as (key, counter), unsigned integers of 64 and 128 bits."""
+        """Return the state as (key, counter), unsigned integers of 64 and 128 bits."""
         with self.lock:
             return Stream.of_words(self.value)
 
     def set_state(self, state: tuple[int, int]) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore a state that `get_state` returned."""
         key, counter = (int(part) for part in state)
         if not (0 <= key <= _MASK64 and 0 <= counter <= _MASK128):
             raise ValueError(f"not a Philox state: key {key}, counter {counter}")
@@ -144,7 +144,9 @@ class PhiloxState(Resumable):
 
 
 def stateless_stream(seed: ArrayLike) -> Stream:
-    """The stream of a stateless op: its two seeds, encrypted, give key and upper counter."""
+    """Return the stream of a stateless op: its encrypted seeds give the key and the
+    upper counter.
+    """
     seeds = np.asarray(seed)
     if seeds.shape != (2,) or seeds.dtype.kind not in "iu":
         raise ValueError(f"seed must be two integers, got {seed!r}")
@@ -157,7 +159,7 @@ def stateless_stream(seed: ArrayLike) -> Stream:
 
 
 def words_at(stream: Stream, offsets: np.ndarray) -> np.ndarray:
-    """The samples at uint64 `offsets` (any shape) from `stream`: uint32 of shape [*offsets, 4]."""
+    """Return the samples at uint64 `offsets` (any shape) from `stream`: uint32 [*offsets, 4]."""
     flat = offsets.reshape(-1)
     if flat.size <= _FEW:
         return _few_words(stream, flat.tolist()).reshape(*offsets.shape, 4)
@@ -165,21 +167,21 @@ def words_at(stream: Stream, offsets: np.ndarray) -> np.ndarray:
 
 
 def words(stream: Stream, samples: int) -> np.ndarray:
-    """The first `samples` samples of `stream`: uint32 of shape [samples, 4]."""
+    """Return the first `samples` samples of `stream`: uint32 of shape [samples, 4]."""
     if samples <= _FEW:
         return _few_words(stream, range(samples))
     return words_at(stream, np.arange(samples, dtype=np.uint64))
 
 
 def _few_words(stream: Stream, offsets: Iterable[int]) -> np.ndarray:
-    """The samples at a few offsets, uint32 [samples, 4]."""
+    """Return the samples at a few offsets, uint32 [samples, 4]."""
     key, start = stream
     flat = [word for offset in offsets for word in _sample(key, (start + offset) & _MASK128)]
     return np.array(flat, np.uint32).reshape(-1, 4)
 
 
 def _sample(key: int, counter: int) -> tuple[int, int, int, int]:
-    """The four words of one sample, by the textbook."""
+    """Return the four words of one sample, by the textbook algorithm."""
     k0, k1 = key & _MASK32, key >> 32
     c0, c1 = counter & _MASK32, counter >> 32 & _MASK32
     c2, c3 = counter >> 64 & _MASK32, counter >> 96
@@ -192,7 +194,7 @@ def _sample(key: int, counter: int) -> tuple[int, int, int, int]:
 
 
 class _Scratch:
-    """Memory to make up to `samples` samples in; made once per kernel call, to stay in cache."""
+    """Memory for up to `samples` samples; allocated once per kernel call, to stay in cache."""
 
     def __init__(self, samples: int) -> None:
         self.lanes = np.empty((2, samples), np.uint64)
@@ -201,11 +203,11 @@ class _Scratch:
 
 
 def _philox(stream: Stream, offsets: np.ndarray, scratch: _Scratch) -> np.ndarray:
-    """The samples at `offsets` from `stream`, uint32 [samples, 4], in the scratch's memory.
+    """Compute the samples at `offsets` from `stream`, uint32 [samples, 4], in the scratch memory.
 
     The four words of the textbook's state, c0 to c3, are kept as two uint64 lanes, x = c0:c1 and
     y = c2:c3. A round then is x, y = m1 * hi(y) ^ lo(x):k0, m0 * hi(x) ^ lo(y):k1, because the
-    upper half of the 64-bit product is what the round wants in c0 and the lower one in c1.
+    upper half of the 64-bit product belongs in c0 and the lower one in c1.
     """
     lanes = scratch.lanes[:, : offsets.size]
     products = scratch.products[:, : offsets.size]
@@ -229,7 +231,9 @@ def _philox(stream: Stream, offsets: np.ndarray, scratch: _Scratch) -> np.ndarra
 
 
 def _counters(base: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray | np.uint64]:
-    """The 64-bit halves of `base + offsets`; the upper one is a scalar unless some sum carries."""
+    """Return the 64-bit halves of `base + offsets`; the upper one is a scalar unless a
+    sum carries.
+    """
     low = offsets + np.uint64(base & _MASK64)
     high = np.uint64(base >> 64)
     if offsets.size and (base & _MASK64) + int(offsets.max()) > _MASK64:
@@ -238,15 +242,15 @@ def _counters(base: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray | 
 
 
 def _round_keys(key: int) -> np.ndarray:
-    """The key of every round, [rounds, 2, 1], in the upper halves."""
+    """Return the key of every round, [rounds, 2, 1], in the upper halves."""
     halves = np.array([[key & _MASK32], [key >> 32]], np.uint64)
     return (halves + _KEY_SCHEDULE) << _HALF_WORD
 
 
 def _chunks(stream: Stream, samples: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """The first `samples` samples in pieces that fit in cache, each with its place among them.
+    """Yield the first `samples` samples in pieces that fit in cache, each with its offset.
 
-    A piece is the caller's to overwrite, and valid until the next one is asked for.
+    The caller may overwrite a piece; it is valid until the next one is requested.
     """
     if samples <= _FEW:
         yield slice(0, samples), words(stream, samples)
@@ -262,9 +266,10 @@ def _chunks(stream: Stream, samples: int) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def uniform_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Uniform numbers in [0, 1): low bits of the words become the mantissa of a number in [1, 2).
+    """Return uniform numbers in [0, 1): low bits of a word become the mantissa of a number in [1,
+    2).
 
-    A word gives one number, except for float64, where two neighbours do, the upper half first.
+    Each word gives one number, except for float64, where two neighbours do, the upper half first.
     """
     if dtype == np.float64:
         mantissas = sample[..., 0::2] & np.uint64((1 << 20) - 1)
@@ -287,7 +292,9 @@ def uniform_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def normal_from_words(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Standard normal numbers, as many as uniform ones; narrow types are rounded from float32."""
+    """Return standard normal numbers, one per uniform one; narrow types are rounded
+    from float32.
+    """
     return _box_muller(sample, _wide(dtype)).astype(dtype, copy=False)
 
 
@@ -296,11 +303,11 @@ def _wide(dtype: np.dtype) -> np.dtype:
 
 
 def _box_muller(sample: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Two uniform numbers give two normal ones, (r sin t, r cos t).
+    """Make two normal numbers, (r sin t, r cos t), from two uniform ones.
 
     Every step is rounded to `dtype`; log, sin and cos are computed in float64. So a float32 number
-    doesn't depend on whose functions they are, but for one in 10^8 or so: compiled steps draw what
-    interpreted ones do, and truncation decides alike everywhere.
+    doesn't depend on the implementation of these functions, except for about one in 10^8: compiled
+    steps draw the same numbers as interpreted ones, and truncation decides alike everywhere.
     """
     numbers = uniform_from_words(sample, dtype)
     radius = np.maximum(numbers[..., 0::2], dtype.type(_LEAST_UNIFORM))
@@ -327,7 +334,7 @@ def _per_sample(dtype: np.dtype) -> int:
 
 
 def output_size(shape: Shape) -> int:
-    """The number of outputs of `shape`, which must have no negative dimension."""
+    """Return the number of outputs of `shape`, which must have no negative dimension."""
     size = 1
     for dim in shape:
         if dim < 0:
@@ -343,7 +350,7 @@ def _generated(
     kind: np.dtype,
     bounds: tuple[int, int] = (0, 0),
 ) -> np.ndarray | None:
-    """The numbers of a large output, by generated code; None where there is none."""
+    """Compute a large output by generated code; return None where there is none."""
     if output_size(shape) < generated.LEAST:
         return None
     fill = generated.random_numbers(distribution, kind.name)
@@ -362,7 +369,9 @@ def _fill(
     convert: Callable[[np.ndarray], np.ndarray],
     bounds: tuple[int, int] = (0, 0),
 ) -> np.ndarray:
-    """An array of `shape` from consecutive samples, `convert` making the numbers of each chunk."""
+    """Fill an array of `shape` from consecutive samples; `convert` makes the numbers of
+    each chunk.
+    """
     found = _generated(distribution, stream, shape, dtype, bounds)
     if found is not None:
         return found
@@ -375,7 +384,7 @@ def _fill(
 
 
 def draw_uniform(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
-    """Floats in [0, 1) from the start of `stream`."""
+    """Return floats in [0, 1) from the start of `stream`."""
     kind = _float_dtype(dtype)
     return _fill("uniform", stream, shape, kind, lambda sample: uniform_from_words(sample, kind))
 
@@ -386,7 +395,7 @@ def _draw_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
 
 
 def _integer_dtype(shape: Shape, minval: int, maxval: int, dtype: DTypeLike) -> np.dtype:
-    """The dtype, once the arguments are known to be good; an empty output takes any bounds."""
+    """Validate the arguments and return the dtype; an empty output allows any bounds."""
     kind = np.dtype(dtype)
     if kind not in _INTEGERS:
         raise TypeError(f"random integers come in int32 and int64, not {kind.name}")
@@ -405,7 +414,7 @@ def _draw_uniform_int(
     origin = unsigned.type(int(minval) % modulus)
 
     def convert(sample: np.ndarray) -> np.ndarray:
-        # x % span, spelled with the division by a scalar that NumPy has vectorised.
+        # x % span, written with the scalar division that NumPy has vectorised.
         numbers = sample.view(unsigned)
         numbers -= numbers // span * span
         numbers += origin
@@ -415,11 +424,11 @@ def _draw_uniform_int(
 
 
 def _draw_truncated_normal(stream: Stream, shape: Shape, dtype: DTypeLike) -> np.ndarray:
-    """Normal numbers in (-2, 2).
+    """Return normal numbers in (-2, 2).
 
-    Each group of outputs owns 256 words per output and fills itself with the first normal numbers
-    from them that lie inside. Few groups need a second sample, so those are simply redone with
-    twice the samples until all are full.
+    Each group of outputs owns 256 words per output and takes the first normal numbers from them
+    that are inside. Few groups need a second sample, so those are recomputed with twice the samples
+    until all are full.
     """
     kind = _float_dtype(dtype)
     found = _generated("truncated", stream, shape, kind)
@@ -461,7 +470,7 @@ def draw(
     dtype: DTypeLike,
     bounds: tuple[int, int] | None = None,
 ) -> np.ndarray:
-    """What an op draws once its stream is known: "uniform", "normal" or "truncated" floats, or
+    """Draw an op's numbers from a given stream: "uniform", "normal" or "truncated" floats, or
     "integer" numbers in [bounds[0], bounds[1]).
     """
     if bounds is not None:
@@ -502,7 +511,7 @@ def standard_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.nd
 
 
 def truncated_normal(state: PhiloxState, shape: Shape, dtype: DTypeLike) -> np.ndarray:
-    """TruncatedNormal: standard normal floats, those outside (-2, 2) drawn again."""
+    """TruncatedNormal: standard normal floats; those outside (-2, 2) are redrawn."""
     return _draw_truncated_normal(_reserve_outputs(state, shape), shape, dtype)
 
 

@@ -1,8 +1,8 @@
-"""Where indices lead. In: indices or coordinates, and the sizes that they point into. Out: places
-as NumPy wants them; ValueError names the first that is outside.
+"""Checked indices. In: indices or coordinates, and the sizes of the axes they index. Out: positions
+in the form that NumPy takes; ValueError names the first that is out of range.
 
-They are always checked: NumPy would take a negative one for a place counted from the end, which in
-a graph is a mistake.
+Indices are always checked: NumPy would count negative ones from the end, which in a graph is a
+mistake.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["check_indices", "row_numbers"]
 
 
 def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
-    """Indices of an axis, all of them in [0, size)."""
+    """Return indices of an axis, all checked to be in [0, size)."""
     found = np.asarray(indices).astype(np.intp, copy=False)
-    # Seen as unsigned, a negative index is a huge one: one comparison tells both.
+    # As unsigned numbers, negative indices are huge: one comparison checks both bounds.
     if found.size and found.view(np.uintp).max() >= size:
         at = np.unravel_index(np.argmax(found.view(np.uintp) >= size), found.shape)
         raise ValueError(f"indices{_place(at)} = {found[at]} is not in [0, {size})")
@@ -27,10 +27,10 @@ def check_indices(indices: np.ndarray, size: int) -> np.ndarray:
 
 
 def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple[np.ndarray, int]:
-    """The places of coordinates, the rows of `indices`, in an array whose first axes are merged.
+    """Return the flat positions of coordinates, the rows of `indices`, in an array whose first axes
+    are merged; and the length of the merged axis.
 
-    Each row has as many coordinates as axes are merged. Returns the places, flat, and the length of
-    the merged axis. `what` is what messages call the shape.
+    Each row has as many coordinates as axes are merged. `what` names the shape in messages.
     """
     depth = indices.shape[-1] if indices.ndim else 0
     if not indices.ndim or depth > len(shape):
@@ -41,7 +41,7 @@ def row_numbers(indices: np.ndarray, shape: tuple[int, ...], what: str) -> tuple
     rows = indices.reshape(math.prod(indices.shape[:-1]), depth)
     places = np.zeros(len(rows), np.intp)
     outside = np.zeros(len(rows), bool)
-    for axis, size in enumerate(shape[:depth]):  # rows are short, so by columns
+    for axis, size in enumerate(shape[:depth]):  # rows are short, so iterate over columns
         column = rows[:, axis]
         outside |= (column < 0) | (column >= size)
         places *= size

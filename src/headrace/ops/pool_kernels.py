@@ -1,12 +1,12 @@
 """Max and average pooling in NumPy, 2-D and 3-D. In: arrays, TF attributes. Out: same dtype.
 
-`ksize` and `strides` name every axis of the data, so one code serves every layout and dimension: a
-window slides over all axes, over the batch with a window of 1. TensorFlow's kernels differ in how
-they treat equal and NaN elements, and each rule is kept:
+`ksize` and `strides` have an entry for every axis of the data, so one code serves every layout and
+dimension: a window slides over all axes, over the batch with a window of 1. TensorFlow's kernels
+treat equal and NaN elements differently, and each rule is kept:
 
-- max_pool, max_pool3d: start from the lowest value and take what is greater, so a NaN never wins;
-- max_pool_with_argmax, max_pool_grad: start from the window's first element and take what is
-  greater, so the first of equals wins and a leading NaN stays;
+- max_pool, max_pool3d: start from the lowest value and take greater ones, so NaN never wins;
+- max_pool_with_argmax, max_pool_grad: start from the window's first element and take greater ones,
+  so the first of equals wins and a leading NaN stays;
 - the grad_grads: the first element equal to the pooled value wins; if none is, zero;
 - max_pool3d_grad: every element equal to the pooled value receives the whole gradient.
 """
@@ -31,7 +31,9 @@ def max_pool(
     padding: str,
     data_format: str = "NHWC",
 ) -> np.ndarray:
-    """Maximum of each window; as in TensorFlow, all -inf gives the lowest finite value."""
+    """Return the maximum of each window; as in TensorFlow, all -inf gives the lowest
+    finite value.
+    """
     geometry = _geometry(inputs.shape, ksize, strides, padding, data_format, rank=4)
     return _maximum(inputs, geometry, lowest(inputs.dtype))
 
@@ -67,7 +69,7 @@ def max_pool_grad_grad(
     padding: str,
     data_format: str = "NHWC",
 ) -> np.ndarray:
-    """Gradient of max_pool_grad with respect to its `grad`: read where the gradient was sent."""
+    """The gradient of max_pool_grad for its `grad`: read where the gradient was sent."""
     geometry = _geometry(orig_input.shape, ksize, strides, padding, data_format, rank=4)
     return _read_at_maximum(orig_input, orig_output, grad, geometry)
 
@@ -81,7 +83,9 @@ def max_pool_with_argmax(
     Targmax: Any = np.int64,
     include_batch_in_index: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Maximum of each window and its flat index, into its own image or into the whole batch."""
+    """Return the maximum of each window and its flat index, in its own image or in the
+    whole batch.
+    """
     geometry = _geometry(inputs.shape, ksize, strides, padding, "NHWC", rank=4)
     where = _flat_index(_first_maximum(inputs, geometry), geometry)
     argmax = where if include_batch_in_index else where - _image_starts(inputs.shape)
@@ -98,7 +102,7 @@ def max_pool_grad_with_argmax(
     padding: str,
     include_batch_in_index: bool = False,
 ) -> np.ndarray:
-    """Send each window's gradient to the element that `argmax` names."""
+    """Send each window's gradient to the element at `argmax`."""
     geometry = _geometry(inputs.shape, ksize, strides, padding, "NHWC", rank=4)
     _check_shape("grad", grad, _outputs(geometry))
     where = _checked_argmax(argmax, inputs.shape, geometry, include_batch_in_index)
@@ -118,7 +122,7 @@ def max_pool_grad_grad_with_argmax(
     padding: str,
     include_batch_in_index: bool = False,
 ) -> np.ndarray:
-    """Gradient of max_pool_grad_with_argmax with respect to its `grad`: read at `argmax`."""
+    """The gradient of max_pool_grad_with_argmax for its `grad`: read at `argmax`."""
     geometry = _geometry(inputs.shape, ksize, strides, padding, "NHWC", rank=4)
     _check_shape("grad", grad, inputs.shape)
     where = _checked_argmax(argmax, inputs.shape, geometry, include_batch_in_index)
@@ -183,7 +187,7 @@ def avg_pool(
     padding: str,
     data_format: str = "NHWC",
 ) -> np.ndarray:
-    """Mean of each window's real elements: padding is not counted."""
+    """Return the mean of each window's real elements: padding is not counted."""
     return _average(value, _plane(value.shape, ksize, strides, padding, data_format, rank=4))
 
 
@@ -209,7 +213,7 @@ def avg_pool3d(
     padding: str,
     data_format: str = "NDHWC",
 ) -> np.ndarray:
-    """Mean of each window's real elements: padding is not counted."""
+    """Return the mean of each window's real elements: padding is not counted."""
     return _average(value, _plane(value.shape, ksize, strides, padding, data_format, rank=5))
 
 
@@ -324,7 +328,7 @@ def _other_axes(rank: int) -> list[tuple[int, ...]]:
 
 
 def _image_starts(shape: tuple[int, ...]) -> np.ndarray:
-    """The flat index of each image's first element, shaped to broadcast over a batch."""
+    """Return the flat index of each image's first element, shaped to broadcast over a batch."""
     return (np.arange(shape[0]) * np.prod(shape[1:], dtype=np.int64)).reshape(-1, 1, 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""The public functions that build poolings, by TensorFlow 1.15's names and arguments."""
+"""The public functions that build poolings, with TensorFlow 1.15's names and arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _built(
     data_format: str | None,
     name: str,
 ) -> Tensor:
-    """One pooling op, with its window given per dimension."""
+    """Add one pooling op, with its window given per dimension."""
     default = {2: "NHWC", 3: "NDHWC"}[spatial]
     data_format = data_format or default
     axis = channel_axis(data_format, spatial)
@@ -87,7 +87,11 @@ def max_pool(
     name: str | None = None,
     input: Any = None,
 ) -> Tensor:
-    """Return the largest element of each window of images."""
+    """Return the largest element of each window of images.
+
+    ksize and strides: a number, one per spatial dimension, or one per dimension. padding: 'SAME' or
+    'VALID'.
+    """
     value = renamed_argument("input", input, "value", value)
     with name_scope(name, "MaxPool", [value]) as scope:
         return _built(max_pool_op, 2, value, ksize, strides, padding, data_format, scope)
@@ -103,7 +107,11 @@ def max_pool1d(
     data_format: str | None = "NWC",
     name: str | None = None,
 ) -> Tensor:
-    """Return the largest element of each window of sequences."""
+    """Return the largest element of each window of sequences.
+
+    input: [batch, width, channels], or [batch, channels, width] for data_format 'NCW'. ksize and
+    strides: a number, or one per dimension. padding: 'SAME' or 'VALID'.
+    """
     with name_scope(name, "MaxPool1d", [input]) as scope:
         return _pooled_1d(max_pool_op, input, ksize, strides, padding, data_format, scope)
 
@@ -118,7 +126,11 @@ def max_pool2d(
     data_format: str | None = "NHWC",
     name: str | None = None,
 ) -> Tensor:
-    """Return the largest element of each window of images."""
+    """Return the largest element of each window of images.
+
+    ksize and strides: a number, one per spatial dimension, or one per dimension. padding: 'SAME' or
+    'VALID'. data_format: 'NHWC' or 'NCHW'.
+    """
     with name_scope(name, "MaxPool2d", [input]) as scope:
         return _built(max_pool_op, 2, input, ksize, strides, padding, data_format, scope)
 
@@ -133,7 +145,11 @@ def max_pool3d(
     data_format: str | None = "NDHWC",
     name: str | None = None,
 ) -> Tensor:
-    """Return the largest element of each window of volumes."""
+    """Return the largest element of each window of volumes.
+
+    ksize and strides: a number, one per spatial dimension, or one per dimension. padding: 'SAME' or
+    'VALID'. data_format: 'NDHWC' or 'NCDHW'.
+    """
     with name_scope(name, "MaxPool3D", [input]) as scope:
         return _built(max_pool3d_op, 3, input, ksize, strides, padding, data_format, scope)
 
@@ -148,7 +164,9 @@ def max_pool_v2(
     data_format: str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the largest element of each window, over as many dimensions as the input has."""
+    """Return the largest element of each window, over as many spatial dimensions as the
+    input has.
+    """
     functions = {1: max_pool1d, 2: max_pool, 3: max_pool3d}
     return _by_rank(functions, input)(input, ksize, strides, padding, data_format, name)
 
@@ -173,8 +191,8 @@ def max_pool_with_argmax(
     output_dtype: Any = None,
     include_batch_in_index: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest element of each window, and its flat index in its image or in the
-    batch.
+    """Return the largest element of each window, and its flat index in its image (or in the batch
+    if `include_batch_in_index`).
     """
     if data_format != "NHWC":
         raise ValueError(f"max_pool_with_argmax takes data_format 'NHWC', not {data_format!r}")
@@ -204,7 +222,11 @@ def avg_pool(
     name: str | None = None,
     input: Any = None,
 ) -> Tensor:
-    """Return the mean of each window of images; padding is not counted."""
+    """Return the mean of each window of images; padding is not counted.
+
+    ksize and strides: a number, one per spatial dimension, or one per dimension. padding: 'SAME' or
+    'VALID'.
+    """
     value = renamed_argument("input", input, "value", value)
     with name_scope(name, "AvgPool", [value]) as scope:
         return _built(avg_pool_op, 2, value, ksize, strides, padding, data_format, scope)
@@ -220,7 +242,11 @@ def avg_pool1d(
     data_format: str | None = "NWC",
     name: str | None = None,
 ) -> Tensor:
-    """Return the mean of each window of sequences; padding is not counted."""
+    """Return the mean of each window of sequences; padding is not counted.
+
+    input: [batch, width, channels], or [batch, channels, width] for data_format 'NCW'. ksize and
+    strides: a number, or one per dimension. padding: 'SAME' or 'VALID'.
+    """
     with name_scope(name, "AvgPool1D", [input]) as scope:
         return _pooled_1d(avg_pool_op, input, ksize, strides, padding, data_format, scope)
 
@@ -235,7 +261,11 @@ def avg_pool3d(
     data_format: str | None = "NDHWC",
     name: str | None = None,
 ) -> Tensor:
-    """Return the mean of each window of volumes; padding is not counted."""
+    """Return the mean of each window of volumes; padding is not counted.
+
+    ksize and strides: a number, one per spatial dimension, or one per dimension. padding: 'SAME' or
+    'VALID'. data_format: 'NDHWC' or 'NCDHW'.
+    """
     with name_scope(name, "AvgPool3D", [input]) as scope:
         return _built(avg_pool3d_op, 3, input, ksize, strides, padding, data_format, scope)
 
@@ -250,7 +280,7 @@ def avg_pool_v2(
     data_format: str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the mean of each window, over as many dimensions as the input has."""
+    """Return the mean of each window, over as many spatial dimensions as the input has."""
     functions = {1: avg_pool1d, 2: avg_pool, 3: avg_pool3d}
     return _by_rank(functions, input)(input, ksize, strides, padding, data_format, name)
 
@@ -271,7 +301,12 @@ def pool(
     data_format: str | None = None,
     dilations: Any = None,
 ) -> Tensor:
-    """Return a pooling ('MAX' or 'AVG') over 1, 2 or 3 spatial dimensions, strided or dilated."""
+    """Return a pooling ('MAX' or 'AVG') over 1, 2 or 3 spatial dimensions, strided or dilated.
+
+    window_shape, dilation_rate and strides: one number per spatial dimension; strides or
+    dilation_rate must be 1. padding: 'SAME' or 'VALID'. data_format: a format that starts with 'NC'
+    has channels first. dilations: another name of dilation_rate.
+    """
     dilation_rate = renamed_argument("dilations", dilations, "dilation_rate", dilation_rate)
     with name_scope(name, f"{pooling_type.lower()}_pool", [input]) as scope:
         input = convert_to_tensor(input, name="input")

@@ -56,7 +56,7 @@ def pool_options(op: Any) -> dict[str, Any]:
 
 
 def _samples(rank: int, *build: Any, depth: bool = True) -> list[Sample]:
-    """One sample per way to pool, from `build`'s (input, output) sizes."""
+    """Return one sample per kind of pooling, from `build`'s (input, output) sizes."""
     if rank == 5:
         ways: list[Any] = [
             ((1, 3, 4, 2, 2), (1, 2, 2, 1, 2), [1, 2, 3, 2, 1], [1, 2, 2, 2, 1], "SAME", None),
@@ -98,8 +98,8 @@ def _x_shape(x: Any, y: Any) -> Any:
 
 
 def _with_maxima(samples: list[Sample], pool: Any) -> list[Sample]:
-    """The samples of a maximum's gradient, from those of the maximum itself: with real inputs and
-    outputs, because second-order ops find a maximum by comparing the two.
+    """Return the samples of a maximum's gradient, from those of the maximum itself: with real
+    inputs and outputs, because second-order ops find a maximum by comparing the two.
     """
     rng = np.random.default_rng(5)
     result = []
@@ -140,8 +140,8 @@ def _grad_grad_infer(c: Any, x: TensorShape, y: TensorShape, dy: TensorShape, *_
 
 
 def _undone_by(name: str) -> Any:
-    """The gradient of an op that sends gradients to maxima, or reads them there: the builder
-    `name` does the reverse. The pooled values only decide where the maxima are.
+    """Return the gradient of an op that sends gradients to maxima, or reads them there: the builder
+    `name` does the reverse. The pooled values only determine where the maxima are.
     """
 
     @counted(7)
@@ -170,7 +170,7 @@ def max_pool_grad(
     """Return zeros of orig_input's shape with each window's grad added at its first maximum."""
 
 
-# The maxima of these inputs: the second-order op finds them by comparing with orig_output.
+# The true maxima of these inputs: the second-order op finds them by comparing with orig_output.
 _PLANE = (np.arange(16.0) * 7 % 16 / 4).reshape(1, 4, 4, 1)
 _PLANE_MAXIMA = _PLANE.reshape(1, 2, 2, 2, 2, 1).max(axis=(2, 4))
 _TILES = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
@@ -188,7 +188,7 @@ _TILES = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
 def max_pool_grad_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NHWC", name=None
 ):
-    """Return, for each window, grad at the place of its maximum."""
+    """Return, for each window, grad at the position of its maximum."""
 
 
 # ---- 2-D maximum, windows given as tensors -------------------------------------------------------
@@ -201,7 +201,7 @@ def _vector(values: np.ndarray) -> tuple[int, ...]:
 
 
 def _windows_as_inputs(kernel: Any) -> Any:
-    """A pooling kernel whose last two inputs are ksize and strides."""
+    """Wrap a pooling kernel to take ksize and strides as its last two inputs."""
 
     def run(*inputs: np.ndarray, padding: str, data_format: str) -> np.ndarray:
         *data, ksize, strides = inputs
@@ -214,7 +214,7 @@ def _windows_as_inputs(kernel: Any) -> Any:
 def _max_pool_v2_infer(
     c: Any, x: TensorShape, k: TensorShape, s: TensorShape, first: int = 1
 ) -> Any:
-    """first: which input the window's sizes are; its strides are the next one."""
+    """first: the index of the input with the window's sizes; the next input is its strides."""
     x.with_rank(4)
     k.merge_with((4,))
     s.merge_with((4,))
@@ -225,7 +225,7 @@ def _max_pool_v2_infer(
 
 
 def _samples_v2(samples: list[Sample]) -> list[Sample]:
-    """The samples with ksize and strides as inputs."""
+    """Return the samples with ksize and strides as inputs."""
     moved = []
     for sample in samples:
         attrs = dict(sample.attrs)
@@ -349,7 +349,7 @@ def max_pool3d_grad(
 def max_pool3d_grad_grad(
     orig_input, orig_output, grad, ksize, strides, padding, data_format="NDHWC", name=None
 ):
-    """Return, for each window, grad at the place of its first maximum."""
+    """Return, for each window, grad at the position of its first maximum."""
 
 
 # ---- averages ------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ def _avg_grad_gradient(name: str) -> Any:
 
 
 def _avg_infer(c: Any, x: TensorShape) -> Any:
-    """Of means there are none over depth, whatever the window says."""
+    """Means are never taken over depth, whatever the window says."""
     channel = c.attrs["data_format"].index("C")
     ksize, strides = ([*c.attrs[name]] for name in ("ksize", "strides"))
     ksize[channel] = strides[channel] = 1

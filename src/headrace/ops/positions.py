@@ -1,4 +1,4 @@
-"""Where the extreme elements of a tensor are along an axis."""
+"""The indices of the extreme elements of a tensor along an axis."""
 
 from __future__ import annotations
 

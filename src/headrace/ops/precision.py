@@ -1,9 +1,9 @@
-"""Which ops may compute in 16 bits where a step is to be of mixed precision. In: a definition. Out:
-a Precision.
+"""Which ops may compute in 16 bits when a step uses mixed precision. In: a definition. Out: a
+Precision.
 
-Contractions profit and lose nothing that matters: their sums are taken in float32 anyway. Between
-two of them, what rounds no worse than they do follows. What adds many numbers up, or has values far
-from 1, stays in float32. The lists are about those of TensorFlow's own rewriter.
+Contractions profit and lose little: their sums are accumulated in float32 anyway. Between two of
+them, ops that round no worse than they do also compute in 16 bits. Ops that sum many numbers, or
+have values far from 1, stay in float32. The lists roughly match those of TensorFlow's rewriter.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["Precision", "precision_of"]
 
 
 class Precision(enum.Enum):
-    """NARROW: computes in 16 bits. EITHER: does so between two NARROW ops. WIDE: doesn't, nor does
-    what lies between two of these. UNKNOWN: keeps its type, and says nothing of its neighbours.
+    """NARROW: computes in 16 bits. EITHER: does so between two NARROW ops. WIDE: never does, nor do
+    ops between two of these. UNKNOWN: keeps its type, and implies nothing about its neighbours.
     """
 
     NARROW = enum.auto()
@@ -30,7 +30,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# They move elements, or choose among them: 16-bit ones go in, the same come out.
+# They move elements, or choose among them: 16-bit inputs give the same 16-bit outputs.
 _MOVES = _names(
     """
     Abs BatchToSpaceND BroadcastTo ConcatV2 DepthToSpace ExpandDims Identity IdentityN LeakyRelu
@@ -59,7 +59,7 @@ _SENSITIVE = _names(
 
 
 def precision_of(definition: Definition) -> Precision:
-    """What an op says of 16 bits."""
+    """Return the precision in which an op may compute."""
     if definition.kind is Kind.CONTRACTION:
         return Precision.NARROW
     if definition.kind is Kind.REDUCTION or definition.op_type in _SENSITIVE:

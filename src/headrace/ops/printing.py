@@ -1,4 +1,4 @@
-"""Printing: tf.print of tensors and of structures that hold them."""
+"""Printing: tf.print of tensors and of structures that contain them."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def print_tensors(*inputs: Any, **kwargs: Any) -> Operation:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is a tensor that certainly is one string, which is printed as it is."""
+    """Whether a value is certainly a single string tensor, which is printed unquoted."""
     return isinstance(value, Tensor) and value.dtype == dtypes.string and value.shape.ndims == 0
 
 
 def _formatted(inputs: tuple[Any, ...], sep: str, summarize: int, name: str | None) -> Tensor:
-    """The inputs as one string, in which tensors are written as StringFormat writes them."""
+    """Return the inputs as one string, with tensors written as StringFormat writes them."""
     plain = " ".join(_Printer().pformat(_replaced(value, lambda leaf: "")) for value in inputs)
     mark = "{}"
-    while mark in plain:  # what users write isn't to be taken for the place of a tensor
+    while mark in plain:  # text from users must not be mistaken for a tensor's placeholder
         mark += "9"
     tensors: list[Tensor] = []
 
@@ -110,12 +110,12 @@ def _formatted(inputs: tuple[Any, ...], sep: str, summarize: int, name: str | No
         value if isinstance(value, str) else _Printer().pformat(_replaced(value, place))
         for value in inputs
     ]
-    template = sep.join(texts).replace(f"'{mark}'", mark)  # tensors in structures have no quotes
+    template = sep.join(texts).replace(f"'{mark}'", mark)  # tensors in structures are not quoted
     return b.string_format(template, tensors, placeholder=mark, summarize=summarize, name=name)
 
 
 class _Printer(pprint.PrettyPrinter):
-    """pprint, with ordered dictionaries as lists of pairs: what Python itself wrote before 3.12."""
+    """pprint, with ordered dictionaries as lists of pairs, as Python wrote them before 3.12."""
 
     def format(self, object: Any, context: Any, maxlevels: int, level: int) -> Any:
         if type(object) is not collections.OrderedDict or not object:
@@ -126,7 +126,7 @@ class _Printer(pprint.PrettyPrinter):
 
 
 def _replaced(value: Any, replace: Callable[[Any], str]) -> Any:
-    """A structure with its tensors replaced, in the order in which pprint shows them."""
+    """Return a structure with its tensors replaced, in the order in which pprint shows them."""
     if isinstance(value, IndexedSlices):
         return str(value)
     if is_tensor(value):

@@ -1,5 +1,5 @@
-"""One step of an optimizer with L1 and L2 penalties, which belong to the step and not to the loss:
-weights below a threshold become exactly zero.
+"""One step of an optimizer with L1 and L2 penalties, which are part of the step and not of the
+loss: weights below a threshold become exactly zero.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["ADAGRAD_DA", "FTRL", "FTRL_V2", "PROXIMAL_ADAGRAD", "PROXIMAL_DESCEN
 
 
 def _shrunk(e: Any, x: Any, threshold: Any) -> Any:
-    """x, moved toward zero by `threshold`, but not beyond."""
+    """Return x, moved toward zero by `threshold`, but not beyond."""
     return e.sign(x) * e.max(e.abs(x) - threshold, 0)
 
 
@@ -89,7 +89,7 @@ def _follow_leader(
     l2: Any,
     lr_power: Any,
 ) -> Any:
-    """Follow the regularized leader; `pull` is the gradient with what the shrinkage adds to it."""
+    """Follow the regularized leader; `pull` is the gradient plus the shrinkage's part."""
     new_accum = accum + grad * grad
     scale = e.pow(new_accum, -lr_power)
     linear = linear + pull - (scale - e.pow(accum, -lr_power)) / lr * var
@@ -158,7 +158,7 @@ def apply_adagrad_da(
     use_locking=False,
     name=None,
 ):
-    """Set a variable by the sums of all gradients and of their squares: dual averaging."""
+    """Set a variable from the sums of all gradients and of their squares: dual averaging."""
 
 
 @by_handle("ResourceApplyAdagradDA", ADAGRAD_DA, _ADAGRAD_DA_SAMPLES)
@@ -174,7 +174,7 @@ def resource_apply_adagrad_da(
     use_locking=False,
     name=None,
 ):
-    """Set a variable by the sums of all gradients and of their squares: dual averaging."""
+    """Set a variable from the sums of all gradients and of their squares: dual averaging."""
 
 
 FTRL = Optimizer(
@@ -208,11 +208,11 @@ _FTRL_V2_SAMPLES = step_samples(ANY, POSITIVE, _SMALL, ANY, 0.25, 0.5, 0.25, 0.1
 def apply_ftrl_v2(
     var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, use_locking=False, name=None
 ):
-    """As ApplyFtrl, with an L2 penalty that also counts among the gradients."""
+    """As ApplyFtrl, with an L2 penalty that is also added to the gradient."""
 
 
 @by_handle("ResourceApplyFtrlV2", FTRL_V2, _FTRL_V2_SAMPLES)
 def resource_apply_ftrl_v2(
     var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, use_locking=False, name=None
 ):
-    """As ResourceApplyFtrl, with an L2 penalty that also counts among the gradients."""
+    """As ResourceApplyFtrl, with an L2 penalty that is also added to the gradient."""

@@ -1,7 +1,7 @@
-"""Python functions as ops. A PyFunc node holds a token; the graph holds the functions by token.
+"""Python functions as ops. A PyFunc node holds a token; the graph maps tokens to functions.
 
-So a graph with Python functions can be run where it was made, and a GraphDef of it can't take the
-functions along. Here are functions of arrays; `eager.python_functions` has those of tensors.
+So a graph with Python functions can only run in the process that made it, and a GraphDef doesn't
+contain them. This module has functions of arrays, `eager.python_functions` those of tensors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _call(inputs, *, token, Tout, op):
 
 
 def _argument(value: Any) -> Any:
-    """An array that is the function's own: it may write to it and keep it. A scalar is NumPy's, or
+    """Return an array that the function may write to and keep. A scalar is a NumPy scalar, or
     bytes: functions call decode() on the name of a file.
     """
     if not isinstance(value, np.ndarray):
@@ -46,8 +46,8 @@ def _argument(value: Any) -> Any:
 
 
 def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
-    """What the function of a token returns; what it raises gets to the caller of Session.run as the
-    cause of an error that names the op.
+    """Return the result of the function of a token. Session.run raises an error that names the op,
+    with the function's own exception as its cause.
     """
     function = op.graph._py_functions.get(token)
     if function is None:
@@ -64,7 +64,7 @@ def _guarded(op: Operation, token: str, arguments: Sequence[Any]) -> Any:
 
 
 def _failure(op: Operation, error: Exception) -> errors.OpError:
-    """What a step raises for an exception of a user's function: its text and its lines."""
+    """Return the error of a step for an exception of a user's function: its text and traceback."""
     if isinstance(error, errors.OpError):
         kind: Any = errors.exception_type_from_error_code(error.error_code)
         message = error.message
@@ -106,7 +106,7 @@ def _output(value: Any, dtype: dtypes.DType, index: int, token: str) -> np.ndarr
 
 
 def _check_strings(array: np.ndarray) -> None:
-    """NumPy has made objects of what it has no type for: only strings are values of tensors."""
+    """NumPy makes object arrays of values it has no type for: only strings are valid in tensors."""
     for item in array.flat:
         if not isinstance(item, str | bytes):
             raise errors.InternalError(
@@ -148,7 +148,7 @@ def py_func_stateless(input, token, Tout, name=None):
     calls_python=True,
 )
 def eager_py_func(input, token, Tout, is_async=False, name=None):
-    """Call a Python function of tensors that have values; it's over when the function returns."""
+    """Call a Python function of eager tensors; the op finishes when the function returns."""
 
 
 def add_function(
@@ -158,7 +158,7 @@ def add_function(
     types: Sequence[Any],
     name: str | None,
 ) -> Operation:
-    """Keep a function with the default graph, and add the op that calls it."""
+    """Register a function with the default graph, and add the op that calls it."""
     graph = get_default_graph()
     with graph._lock:
         token = f"pyfunc_{len(graph._py_functions)}"
@@ -176,7 +176,7 @@ def _python_op(
     types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
     op = add_function(build, func, inp, types, name)
     if not types and op.definition.effect is Effect.WRITES:
-        return op  # what it's called for, since it gives nothing
+        return op  # a function without results is run for its effect
     return list(op.outputs) if is_list else op.outputs[0]
 
 
@@ -207,8 +207,8 @@ def py_func(
 ) -> Any:
     """Return `func(*arrays of inp)` as tensors of the dtypes `Tout` (one, or a list).
 
-    The function gets and returns NumPy arrays; its exceptions end the step, with their traceback as
-    the cause.
+    The function takes and returns NumPy arrays. Its exceptions fail the step, with their traceback
+    as the cause. stateful: whether it may have effects; if not, equal calls may be merged.
     """
     return _python_op(py_func_op if stateful else py_func_stateless, func, inp, Tout, name)
 
@@ -232,5 +232,5 @@ def numpy_function(
     Tout: Any,
     name: str | None = None,
 ) -> Any:
-    """Return `func(*arrays of inp)` as tensors; as tf.py_func with effects."""
+    """Return `func(*arrays of inp)` as tensors: as tf.py_func, with `stateful` true by default."""
     return py_func(func, inp, Tout, stateful=True, name=name)

@@ -1,5 +1,5 @@
-"""Queues as programs use them: tf.FIFOQueue and its kin. In: types, shapes, names. Out: objects
-whose methods build the ops of `queues`.
+"""Queues in programs: tf.FIFOQueue and the other queue classes. In: types, shapes, names. Out:
+objects whose methods build the ops of `queues`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "QueueBase", "Rando
 
 
 def type_list(dtypes: Any) -> list[DType]:
-    """One dtype, or several, as a list."""
+    """Return one dtype, or several, as a list."""
     given = dtypes if isinstance(dtypes, list | tuple) else [dtypes]
     return [as_dtype(t) for t in given]
 
@@ -32,7 +32,7 @@ def type_list(dtypes: Any) -> list[DType]:
 def shape_list(
     shapes: Any, *, unknown_sizes: bool = False, unknown_rank: bool = False
 ) -> list[TensorShape] | None:
-    """One shape, or several, as a list; ValueError if too little is known of one."""
+    """Return one shape, or several, as a list; ValueError if one is not known well enough."""
     if shapes is None:
         return None
     if isinstance(shapes, TensorShape):
@@ -50,7 +50,7 @@ def shape_list(
 
 
 def name_list(names: Any, dtypes: Sequence[DType]) -> list[str] | None:
-    """One name, or several, as a list of as many as there are dtypes."""
+    """Return one name, or several, as a list with one per dtype."""
     if names is None:
         return None
     found = list(names) if isinstance(names, list | tuple) else [names]
@@ -60,7 +60,7 @@ def name_list(names: Any, dtypes: Sequence[DType]) -> list[str] | None:
 
 
 def as_components(names: Sequence[str] | None, values: Any, what: str = "Queue") -> list[Any]:
-    """The components that a program gave: by name if and only if there are names."""
+    """Return the given components: by name if and only if the queue has names."""
     if isinstance(values, dict):
         if not names:
             raise ValueError(f"{what} must have names to enqueue a dictionary")
@@ -79,8 +79,8 @@ def as_components(names: Sequence[str] | None, values: Any, what: str = "Queue")
 class QueueBase:
     """A queue of tuples of tensors. Its methods build operations.
 
-    dtypes, shapes: of the components. names: of them, then elements are dictionaries; or None.
-    queue_ref: the handle.
+    dtypes, shapes: of the components. names: of the components, in which case elements are
+    dictionaries; or None. queue_ref: the handle.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class QueueBase:
 
     @staticmethod
     def from_list(index: Any, queues: list[QueueBase]) -> QueueBase:
-        """Return the queue that is number `index` of `queues` when it's used."""
+        """Return a queue that stands for `queues[index]`; the step chooses it."""
         given = queues if isinstance(queues, list) else []
         if not given or not all(isinstance(q, QueueBase) for q in given):
             raise TypeError("A list of queues expected")
@@ -124,7 +124,7 @@ class QueueBase:
 
     @property
     def queue_ref(self) -> Tensor:
-        """The handle, as the ops take it."""
+        """The handle, in the form that the ops take."""
         return self._queue_ref
 
     @property
@@ -146,8 +146,8 @@ class QueueBase:
     # -- Adding ------------------------------------------------------------------------------------
 
     def enqueue(self, vals: Any, name: str | None = None) -> Operation:
-        """Add one element: a tensor, a list with one per component, or a dictionary by name. It
-        waits while the queue is full.
+        """Add one element: a tensor, a list with one per component, or a dictionary by name. Block
+        while the queue is full.
         """
         with name_scope(name, f"{self._name}_enqueue", _flat(vals)) as scope:
             tensors = self._components(vals)
@@ -156,7 +156,7 @@ class QueueBase:
             return self._op("queue_enqueue")(self._queue_ref, tensors, name=scope)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
-        """Add the rows of tensors, in order; it waits while the queue is full."""
+        """Add the rows of tensors, in order; block while the queue is full."""
         with name_scope(name, f"{self._name}_EnqueueMany", _flat(vals)) as scope:
             tensors = self._components(vals)
             count = Dimension(None)
@@ -176,32 +176,32 @@ class QueueBase:
     # -- Taking ------------------------------------------------------------------------------------
 
     def dequeue(self, name: str | None = None) -> Any:
-        """Take one element; it waits while the queue is empty, and fails once it's closed and
-        empty.
+        """Take one element; block while the queue is empty, and fail once it is closed
+        and empty.
         """
         name = name or f"{self._name}_Dequeue"
         tensors = self._op("queue_dequeue")(self._queue_ref, self._dtypes, name=name)
         return self._given(tensors, self._shapes)
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
-        """Take `n` elements as one batch, with a first dimension for them."""
+        """Take `n` elements as one batch, with a new first dimension."""
         return self._batch("queue_dequeue_many", n, name or f"{self._name}_DequeueMany")
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """Take `n` elements as one batch, or as many as are left of a closed queue."""
+        """Take `n` elements as one batch, or the rest of a closed queue."""
         return self._batch("queue_dequeue_up_to", n, name or f"{self._name}_DequeueUpTo")
 
     def _batch(self, builder: str, n: Any, name: str) -> Any:
         tensors = self._op(builder)(self._queue_ref, n, self._dtypes, name=name)
         count = None
-        if builder == "queue_dequeue_many":  # the other one may give fewer
+        if builder == "queue_dequeue_many":  # the other op may return fewer
             known = constant_value(tensors[0].op.inputs[1])
             count = None if known is None else int(known)
         shapes = [TensorShape([count]).concatenate(shape) for shape in self._shapes]
         return self._given(tensors, shapes)
 
     def _given(self, tensors: list[Tensor], shapes: Sequence[TensorShape]) -> Any:
-        """What a dequeue returns: a dictionary by name, one tensor, or a list."""
+        """Return the result of a dequeue: a dictionary by name, one tensor, or a list."""
         for tensor, shape in zip(tensors, shapes, strict=True):
             tensor.set_shape(shape)
         if self._names:
@@ -211,7 +211,9 @@ class QueueBase:
     # -- The queue itself --------------------------------------------------------------------------
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
-        """Let nothing more in: after the enqueues that wait, or cancelling them."""
+        """Close the queue to new elements; pending enqueues finish or, on request, are
+        cancelled.
+        """
         return self._op("queue_close")(
             self._queue_ref, cancel_pending_enqueues, name=name or f"{self._name}_Close"
         )
@@ -222,7 +224,7 @@ class QueueBase:
         return self._op("queue_is_closed")(self._queue_ref, name=name)
 
     def size(self, name: str | None = None) -> Tensor:
-        """Return how many elements the queue holds."""
+        """Return the number of elements in the queue."""
         return self._op("queue_size")(self._queue_ref, name=name or f"{self._name}_Size")
 
     def _op(self, builder: str) -> Callable[..., Any]:
@@ -237,10 +239,13 @@ def _flat(values: Any) -> list[Any]:
 
 @export("FIFOQueue", "queue.FIFOQueue")
 class FIFOQueue(QueueBase):
-    """A queue that gives elements in the order in which they came.
+    """A queue that returns elements in the order in which they were added.
 
     capacity: the most elements that it holds, -1 for no limit. shapes: fully defined, needed for
-    dequeue_many; None to let elements have any.
+    dequeue_many; None allows elements of any shape.
+
+    dtypes and names: of the components; with names, elements are dictionaries. shared_name: queues
+    of this name share their elements.
     """
 
     def __init__(
@@ -261,8 +266,10 @@ class FIFOQueue(QueueBase):
 
 @export("PaddingFIFOQueue", "queue.PaddingFIFOQueue", "io.PaddingFIFOQueue")
 class PaddingFIFOQueue(QueueBase):
-    """A queue in order, whose shapes may have unknown sizes: a batch is as large as the largest
-    element there, and the others are filled up with zeros or empty strings.
+    """A FIFO queue whose shapes may have unknown sizes: a batch is as large as the largest element
+    in it, and the others are padded with zeros or empty strings.
+
+    The other arguments are those of FIFOQueue.
     """
 
     def __init__(
@@ -291,9 +298,11 @@ class PaddingFIFOQueue(QueueBase):
 
 @export("RandomShuffleQueue", "queue.RandomShuffleQueue", "io.RandomShuffleQueue")
 class RandomShuffleQueue(QueueBase):
-    """A queue that gives elements in random order.
+    """A queue that returns elements in random order.
 
-    min_after_dequeue: how many elements stay in it until it's closed, for the order to be random.
+    min_after_dequeue: how many elements stay in it until it is closed, so that the order is random.
+
+    The other arguments are those of FIFOQueue.
     """
 
     def __init__(
@@ -328,7 +337,7 @@ def _shuffle_seeds(seed: int | None, shared_name: str | None) -> tuple[int, int]
     if first is None or second is None:
         return 0, 0
     if seed is None and shared_name is not None:
-        # Graphs that share the queue may differ in how many ops they have, and so in op seeds.
+        # Graphs that share the queue may differ in their number of ops, and so in op seeds.
         digest = hashlib.md5(f"{first}{shared_name}".encode(), usedforsecurity=False).hexdigest()
         second = int(digest[:8], 16) & 0x7FFFFFFF
     return first, second
@@ -336,8 +345,8 @@ def _shuffle_seeds(seed: int | None, shared_name: str | None) -> tuple[int, int]
 
 @export("PriorityQueue", "queue.PriorityQueue", "io.PriorityQueue")
 class PriorityQueue(QueueBase):
-    """A queue that gives the element with the smallest first component first: an int64 scalar that
-    comes before the components of `types` and `shapes`.
+    """A queue that returns the element with the smallest first component first: an int64 scalar
+    that precedes the components of `types` and `shapes`.
     """
 
     def __init__(

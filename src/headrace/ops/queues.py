@@ -1,7 +1,7 @@
-"""Queues: the ops that make them, fill them, empty them and close them.
+"""Queues: the ops that create, fill, empty and close them.
 
-The runtime value of a queue's handle is a ResourceHandle, in the older ops too, whose handles are
-references to strings. An enqueue or dequeue that can't be done at once gives a Pending.
+The runtime value of a queue's handle is a ResourceHandle, also in the older ops, whose handles are
+references to strings. An enqueue or dequeue that can't finish at once returns a Pending.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SCALAR = TensorShape(())
 _DRAWN_AT_ONCE = 64
 
 
-# -- Making queues ---------------------------------------------------------------------------------
+# -- Creating queues -------------------------------------------------------------------------------
 
 
 def _find(
     ctx: Any, kind: type[Queue], types: Any, shapes: Any, capacity: int, place: Any, **options: Any
 ) -> ResourceHandle:
-    """The handle of a queue, which is made if it isn't there; one that is must be what was asked
-    for.
+    """Return the handle of a queue, creating the queue if it doesn't exist; an existing one must
+    match the request.
     """
     if kind is not PaddingFIFOQueue:
         for shape in shapes:
@@ -153,9 +153,9 @@ def _shuffle_kernel(
 
 
 class _Draws(Resumable):
-    """Random words, those that TensorFlow draws from these seeds.
+    """Random words, the same that TensorFlow draws for these seeds.
 
-    State: a generator, where the words that it gave last begin, and how many of them are used.
+    State: a generator, where the last words that it gave begin, and how many of them are used.
     """
 
     def __init__(self, seed: int, seed2: int) -> None:
@@ -203,21 +203,21 @@ def _define_queue(op_type: str, attributes: str, kernel: Callable[..., Any]) -> 
 
 @_define_queue("FIFOQueue", _TYPES, _fifo_kernel)
 def fifo_queue(component_types, shapes=(), capacity=-1, container="", shared_name="", name=None):
-    """Return a queue that gives elements in the order in which they came."""
+    """Return a queue that returns elements in the order in which they were added."""
 
 
 @_define_queue("PaddingFIFOQueue", _TYPES, _padding_kernel)
 def padding_fifo_queue(
     component_types, shapes=(), capacity=-1, container="", shared_name="", name=None
 ):
-    """Return a queue whose batches fill up what is shorter than the longest element."""
+    """Return a queue whose batches pad elements to the size of the largest."""
 
 
 @_define_queue("PriorityQueue", _PRIORITY, _priority_kernel)
 def priority_queue(
     shapes, component_types=(), capacity=-1, container="", shared_name="", name=None
 ):
-    """Return a queue that gives the element with the smallest first component first."""
+    """Return a queue that returns the element with the smallest first component first."""
 
 
 @_define_queue("RandomShuffleQueue", f"{_TYPES}; {_SHUFFLE}", _shuffle_kernel)
@@ -232,7 +232,7 @@ def random_shuffle_queue(
     shared_name="",
     name=None,
 ):
-    """Return a queue that gives elements in random order."""
+    """Return a queue that returns elements in random order."""
 
 
 # -- Checks ----------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def _check_timeout(timeout_ms: int) -> None:
 
 
 def _check_types(queue: Queue, given: tuple[DType, ...], way: str) -> None:
-    """The components must be of the queue's types; `way` shows an op's types."""
+    """Check that the components have the queue's types; `way` formats an op's types."""
     if queue.types != given:
         raise InvalidArgumentError(
             None,
@@ -296,7 +296,7 @@ def _enqueue_many_kernel(queue, components, *, Tcomponents, timeout_ms):
 
 
 def _check_lengths(components: Any) -> None:
-    """All components must have equally many rows."""
+    """Check that all components have the same number of rows."""
     count = None
     for i, value in enumerate(components):
         shape = np.shape(value)
@@ -360,7 +360,7 @@ _OUT = "component_types: list(type) >= 1; timeout_ms: int = -1"
     kernel=on(Queue, _enqueue_kernel),
 )
 def queue_enqueue(handle, components, timeout_ms=-1, name=None):
-    """Add an element to a queue, once there is room."""
+    """Add an element to a queue; block until there is room."""
 
 
 @define_pair(
@@ -371,7 +371,7 @@ def queue_enqueue(handle, components, timeout_ms=-1, name=None):
     kernel=on(Queue, _enqueue_many_kernel),
 )
 def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
-    """Add the rows of `components` to a queue, as there is room."""
+    """Add the rows of `components` to a queue as room becomes available."""
 
 
 @define_pair(
@@ -382,7 +382,7 @@ def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
     kernel=on(Queue, _dequeue_kernel),
 )
 def queue_dequeue(handle, component_types, timeout_ms=-1, name=None):
-    """Take an element from a queue, once there is one."""
+    """Take an element from a queue; block until there is one."""
 
 
 @define_pair(
@@ -404,7 +404,7 @@ def queue_dequeue_many(handle, n, component_types, timeout_ms=-1, name=None):
     kernel=_dequeuing(some=True),
 )
 def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
-    """Take `n` elements from a queue as one batch, or what is left if it's closed."""
+    """Take `n` elements from a queue as one batch, or the rest if it is closed."""
 
 
 @define_pair(
@@ -415,7 +415,7 @@ def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
     kernel=on(Queue, _close_kernel),
 )
 def queue_close(handle, cancel_pending_enqueues=False, name=None):
-    """Let nothing more into a queue."""
+    """Close a queue to new elements."""
 
 
 @define_pair(
@@ -435,4 +435,4 @@ def queue_is_closed(handle, name=None):
     kernel=on(Queue, lambda queue: np.int32(queue.size())),
 )
 def queue_size(handle, name=None):
-    """Return how many elements a queue holds."""
+    """Return the number of elements in a queue."""

@@ -1,4 +1,4 @@
-"""Random numbers for users: tf.random_normal and its like, and the seeds that their ops get."""
+"""The public functions of random numbers (tf.random_normal and others), and their ops' seeds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headrace.ops.define import b, composed
 __all__ = ["get_seed", "set_random_seed"]
 
 DEFAULT_GRAPH_SEED = 87654321
-_SEED_LIMIT = 2**31 - 1  # an attribute that GPU kernels may read as int32 holds less than this
+_SEED_LIMIT = 2**31 - 1  # GPU kernels may read the attribute as int32
 
 
 @export("set_random_seed", "random.set_random_seed")
 def set_random_seed(seed: int | None) -> None:
-    """Set the seed of the default graph, from which ops without a seed of their own get theirs."""
+    """Set the seed of the default graph, which ops without an own seed derive theirs from."""
     get_default_graph().seed = seed
 
 
@@ -34,8 +34,9 @@ def set_random_seed(seed: int | None) -> None:
 def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
     """Return the two seeds of a new op, from the graph's seed and the op's own.
 
-    With only a graph seed, the op's is the number of operations made so far: each op draws other
-    numbers, and the same program the same ones again. With neither, both are None.
+    With only a graph seed, the op's is the number of operations made so far: each op draws
+    different numbers, and running the program again draws the same ones. With neither, both are
+    None.
     """
     graph = get_default_graph()
     if op_seed is None:
@@ -49,7 +50,7 @@ def get_seed(op_seed: int | None) -> tuple[int | None, int | None]:
 
 
 def _shape_tensor(shape: Any) -> Any:
-    """`shape` as an integer tensor; an empty list is int32, not float32."""
+    """Return `shape` as an integer tensor; an empty list is int32, not float32."""
     dtype = None
     if isinstance(shape, list | tuple):
         dtype = None if shape else dtypes.int32
@@ -64,7 +65,9 @@ def _scaled(numbers: Any, mean: Any, stddev: Any, scope: str) -> Any:
 def _normal(
     draw: Callable[[Any], Any], shape: Any, mean: Any, stddev: Any, dtype: Any, scope: str
 ) -> Any:
-    """What `draw` makes of the shape, scaled; drawn last, because seeds depend on the order."""
+    """Scale the result of `draw`; the draw is added last, because seeds depend on the
+    order of ops.
+    """
     sizes = _shape_tensor(shape)
     mean = convert_to_tensor(mean, dtype, "mean")
     stddev = convert_to_tensor(stddev, dtype, "stddev")
@@ -81,7 +84,7 @@ def random_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return normal numbers of the given mean and deviation, which broadcast."""
+    """Return normal numbers with the given mean and standard deviation, which broadcast."""
     with name_scope(name, "random_normal", [shape, mean, stddev]) as scope:
         return _normal(
             lambda sizes: ops.random_standard_normal(sizes, dtype, *get_seed(seed)),
@@ -103,7 +106,7 @@ def truncated_normal(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return normal numbers within two deviations of the mean: those outside are drawn again."""
+    """Return normal numbers within two standard deviations of the mean; others are redrawn."""
     with name_scope(name, "truncated_normal", [shape, mean, stddev]) as scope:
         return _normal(
             lambda sizes: ops.truncated_normal_op(sizes, dtype, *get_seed(seed)),
@@ -146,7 +149,7 @@ def random_uniform(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return numbers from [minval, maxval); maxval is 1 if not given, and must be for integers."""
+    """Return numbers from [minval, maxval); maxval defaults to 1, and is required for integers."""
     minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
     with name_scope(name, "random_uniform", [shape, minval, maxval]) as scope:
         sizes = _shape_tensor(shape)
@@ -162,7 +165,7 @@ def random_uniform(
 @composed
 @export("random_shuffle", "random.shuffle")
 def random_shuffle(value: Any, seed: int | None = None, name: str | None = None) -> Tensor:
-    """Return `value` with its first dimension in random order."""
+    """Return `value` with its rows along the first dimension in random order."""
     seed1, seed2 = get_seed(seed)
     return ops.random_shuffle_op(value, seed1, seed2, name=name)
 
@@ -170,7 +173,7 @@ def random_shuffle(value: Any, seed: int | None = None, name: str | None = None)
 @composed
 @export("random_crop", "image.random_crop")
 def random_crop(value: Any, size: Any, seed: int | None = None, name: str | None = None) -> Tensor:
-    """Return a slice of shape `size` from a random place in `value`; one that doesn't fit fails."""
+    """Return a slice of shape `size` at a random position in `value`; fail if it doesn't fit."""
     with name_scope(name, "random_crop", [value, size]) as scope:
         value = convert_to_tensor(value, name="value")
         size = convert_to_tensor(size, dtypes.int32, "size")
@@ -195,7 +198,7 @@ def multinomial(
     name: str | None = None,
     output_dtype: Any = None,
 ) -> Tensor:
-    """Return `num_samples` class indices per row of `logits`: tf.random.categorical's old name."""
+    """Return `num_samples` class indices per row of `logits`: old name of tf.random.categorical."""
     with name_scope(name, "multinomial", [logits]):
         return _categorical(logits, num_samples, output_dtype, seed)
 
@@ -230,7 +233,7 @@ def random_gamma(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return Gamma numbers of shape `alpha` and inverse scale `beta`, `shape` of them for each."""
+    """Return Gamma numbers of shape `alpha` and inverse scale `beta`; `shape` draws for each."""
     with name_scope(name, "random_gamma", [shape, alpha, beta]):
         sizes = convert_to_tensor(shape, dtypes.int32, "shape")
         alpha = convert_to_tensor(alpha, dtype, "alpha")
@@ -251,7 +254,7 @@ def random_poisson(
     seed: int | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return counts of events that occur `lam` times on average, `shape` of them for each."""
+    """Return Poisson counts with mean `lam`; `shape` draws for each."""
     with name_scope(name, "random_poisson", [lam, shape]):
         sizes = convert_to_tensor(shape, dtypes.int32, "shape")
         seed1, seed2 = get_seed(seed)
@@ -268,7 +271,7 @@ def stateless_random_uniform(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return numbers from [minval, maxval) that the two integers in `seed` decide."""
+    """Return numbers from [minval, maxval), determined by the two integers in `seed`."""
     minval, maxval, dtype = _uniform_bounds(minval, maxval, dtype)
     with name_scope(name, "stateless_random_uniform", [shape, seed, minval, maxval]) as scope:
         sizes = _shape_tensor(shape)
@@ -290,7 +293,7 @@ def stateless_random_normal(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return normal numbers that the two integers in `seed` decide."""
+    """Return normal numbers, determined by the two integers in `seed`."""
     with name_scope(name, "stateless_random_normal", [shape, seed, mean, stddev]) as scope:
         return _normal(
             lambda sizes: ops.stateless_random_normal_op(sizes, seed, dtype),
@@ -312,7 +315,9 @@ def stateless_truncated_normal(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return normal numbers within two deviations that the two integers in `seed` decide."""
+    """Return normal numbers within two standard deviations, determined by the two integers in
+    `seed`.
+    """
     with name_scope(name, "stateless_truncated_normal", [shape, seed, mean, stddev]) as scope:
         return _normal(
             lambda sizes: ops.stateless_truncated_normal_op(sizes, seed, dtype),
@@ -333,7 +338,7 @@ def stateless_multinomial(
     output_dtype: Any = dtypes.int64,
     name: str | None = None,
 ) -> Tensor:
-    """Return class indices that `seed` decides: tf.random.stateless_categorical's old name."""
+    """Return class indices determined by `seed`: old name of tf.random.stateless_categorical."""
     with name_scope(name, "stateless_multinomial", [logits, seed]):
         logits = convert_to_tensor(logits, name="logits")
         return ops.stateless_multinomial_op(logits, num_samples, seed, output_dtype)
@@ -348,7 +353,7 @@ def stateless_categorical(
     dtype: Any = dtypes.int64,
     name: str | None = None,
 ) -> Tensor:
-    """Return `num_samples` class indices per row of `logits` that `seed` decides."""
+    """Return `num_samples` class indices per row of `logits`, determined by `seed`."""
     with name_scope(name, "stateless_categorical", [logits, seed]):
         logits = convert_to_tensor(logits, name="logits")
         return ops.stateless_multinomial_op(logits, num_samples, seed, dtype)

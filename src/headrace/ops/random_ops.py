@@ -1,8 +1,8 @@
-"""Random numbers: TensorFlow 1.15's, number for number, for the same seeds.
+"""Random numbers: the same as TensorFlow 1.15's for the same seeds.
 
-A stateful op has two seeds as attributes and a Philox generator per session, which the first step
-that runs the op makes from them. A stateless op is a pure function of its seed input. The kernels
-are in `philox` and `distributions`, the public functions in `random_functions`.
+A stateful op has two seeds as attributes and a Philox generator per session, made from them by the
+first step that runs the op. A stateless op is a pure function of its seed input. The kernels are in
+`philox` and `distributions`, the public functions in `random_functions`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.ops.philox import PhiloxState
 from headrace.ops.samples import r
 from headrace.ops.special import random_gamma_grad as gamma_grad_kernel
 
-# Ops with a generator of their own -------------------------------------------------------------
+# Stateful ops ----------------------------------------------------------------------------------
 
 
 def _state(ctx: Any, seed: int, seed2: int) -> PhiloxState:
@@ -32,7 +32,9 @@ def _state(ctx: Any, seed: int, seed2: int) -> PhiloxState:
 
 
 def _sizes(shape: np.ndarray, dtype: np.dtype, each: int = 1) -> list[int]:
-    """The sizes that `shape` stands for, of which there's room for `each` numbers per element."""
+    """Return the sizes in `shape`, after checking that memory can hold `each` numbers
+    per element.
+    """
     if shape.ndim != 1:
         raise ValueError(f"shape must be a vector of integers, got shape {list(shape.shape)}")
     check_room((*shape, each), dtype, "shape", spelled=True)
@@ -56,7 +58,7 @@ def _shape_then_input_infer(c: Any, shape: TensorShape, parameter: TensorShape) 
 
 
 def _drawn(op_type: str, draw: Any, distribution: str) -> Any:
-    """Define an op that makes an array of a given shape by `draw(state, sizes, dtype)`."""
+    """Define an op that fills an array of a given shape by `draw(state, sizes, dtype)`."""
 
     def kernel(shape, *, seed, seed2, dtype, ctx):
         return draw(_state(ctx, seed, seed2), _sizes(shape, dtype.numpy), dtype.numpy)
@@ -104,12 +106,12 @@ def random_uniform_int(shape, minval, maxval, seed=0, seed2=0, name=None):
 
 @_drawn("RandomStandardNormal", philox.standard_normal, "normal")
 def random_standard_normal(shape, dtype, seed=0, seed2=0, name=None):
-    """Return normal numbers of mean 0 and deviation 1."""
+    """Return normal numbers of mean 0 and standard deviation 1."""
 
 
 @_drawn("TruncatedNormal", philox.truncated_normal, "truncated")
 def truncated_normal_op(shape, dtype, seed=0, seed2=0, name=None):
-    """Return standard normal numbers, those beyond two deviations drawn again."""
+    """Return standard normal numbers; those beyond two standard deviations are redrawn."""
 
 
 def _parameterized_truncated_normal(
@@ -149,7 +151,7 @@ def _parameterized_infer(c: Any, shape: TensorShape, *parameters: TensorShape) -
 def parameterized_truncated_normal(
     shape, means, stdevs, minvals, maxvals, seed=0, seed2=0, name=None
 ):
-    """Return normal numbers within bounds; each parameter is one for all or one per row."""
+    """Return normal numbers within bounds; each parameter is one number, or one per row."""
 
 
 def _random_shuffle(value, *, seed, seed2, ctx):
@@ -203,7 +205,7 @@ def _multinomial_infer(c: Any, logits: TensorShape, count: TensorShape, *seed: T
     samples=[Sample(r(2, 3), 4), Sample(r(2, 3), 0, seed=1)],
 )
 def multinomial_op(logits, num_samples, seed=0, seed2=0, output_dtype=None, name=None):
-    """Return class indices, each row's drawn with the probabilities that its logits give."""
+    """Return class indices; each row's probabilities are given by its logits."""
 
 
 def _random_gamma(shape, alpha, *, seed, seed2, ctx):
@@ -213,7 +215,7 @@ def _random_gamma(shape, alpha, *, seed, seed2, ctx):
 
 @counted(20)
 def _random_gamma_gradient(b, op, grad):
-    """The sample as a function of alpha; the number drawn for each alpha is reduced away."""
+    """The sample as a function of alpha; the gradient is summed over the draws of each alpha."""
     shape, alpha = op.inputs
     draws = b.size(shape)
     leading = b.ones_like(shape)
@@ -233,7 +235,7 @@ def _random_gamma_gradient(b, op, grad):
     samples=[Sample([2], r(3, low=0.5, high=4)), Sample([], r(low=1, high=2), seed=1)],
 )
 def random_gamma_op(shape, alpha, seed=0, seed2=0, name=None):
-    """Return Gamma(alpha, 1) numbers, `shape` of them for each alpha."""
+    """Return Gamma(alpha, 1) numbers, `shape` draws for each alpha."""
 
 
 @define(
@@ -282,10 +284,10 @@ def random_poisson_op(shape, rate, seed=0, seed2=0, name=None):
     samples=[Sample([2], r(3, low=1, high=20)), Sample([], r(low=1, high=3), seed=2)],
 )
 def random_poisson_v2(shape, rate, seed=0, seed2=0, dtype=None, name=None):
-    """Return Poisson counts, `shape` of them for each rate."""
+    """Return Poisson counts, `shape` draws for each rate."""
 
 
-# Ops that are functions of a seed input --------------------------------------------------------
+# Stateless ops ---------------------------------------------------------------------------------
 
 
 def _check_seed_shape(seed: TensorShape) -> None:
@@ -300,7 +302,7 @@ def _stateless_infer(c: Any, shape: TensorShape, seed: TensorShape, *bounds: Ten
 
 
 def _decided(op_type: str, draw: Any, distribution: str) -> Any:
-    """Define an op that makes an array of a given shape by `draw(seeds, sizes, dtype)`."""
+    """Define an op that fills an array of a given shape by `draw(seeds, sizes, dtype)`."""
     return define(
         op_type,
         "shape: T, seed: Tseed -> output: dtype",
@@ -315,7 +317,7 @@ def _decided(op_type: str, draw: Any, distribution: str) -> Any:
 
 @_decided("StatelessRandomUniform", philox.stateless_uniform, "uniform")
 def stateless_random_uniform_op(shape, seed, dtype=None, name=None):
-    """Return floats from [0, 1) that two seeds decide."""
+    """Return floats from [0, 1), determined by two seeds."""
 
 
 def _stateless_uniform_int(shape, seed, minval, maxval, *, dtype):
@@ -335,17 +337,17 @@ def _stateless_uniform_int(shape, seed, minval, maxval, *, dtype):
     lower=Anchor("random", anchors.random_integers),
 )
 def stateless_random_uniform_int(shape, seed, minval, maxval, name=None):
-    """Return integers from [minval, maxval) that two seeds decide."""
+    """Return integers from [minval, maxval), determined by two seeds."""
 
 
 @_decided("StatelessRandomNormal", philox.stateless_normal, "normal")
 def stateless_random_normal_op(shape, seed, dtype=None, name=None):
-    """Return standard normal numbers that two seeds decide."""
+    """Return standard normal numbers, determined by two seeds."""
 
 
 @_decided("StatelessTruncatedNormal", philox.stateless_truncated_normal, "truncated")
 def stateless_truncated_normal_op(shape, seed, dtype=None, name=None):
-    """Return standard normal numbers within two deviations that two seeds decide."""
+    """Return standard normal numbers within two standard deviations, determined by two seeds."""
 
 
 def _stateless_multinomial(logits, num_samples, seed, *, output_dtype):
@@ -362,4 +364,4 @@ def _stateless_multinomial(logits, num_samples, seed, *, output_dtype):
     samples=[Sample(r(2, 3), 4, [1, 2]), Sample(r(2, 3), 0, [1, 2])],
 )
 def stateless_multinomial_op(logits, num_samples, seed, output_dtype=None, name=None):
-    """Return class indices that logits and two seeds decide."""
+    """Return class indices, determined by logits and two seeds."""

@@ -1,4 +1,4 @@
-"""tf.raw_ops: every op by its type, as TensorFlow defines it: keyword arguments only, no
+"""tf.raw_ops: every op by its type, as TensorFlow defines it, with keyword arguments only and no
 convenience.
 """
 

@@ -1,8 +1,8 @@
-"""Readers: tf.TextLineReader and its kin. In: a queue of file names. Out: their records, as keys
-and values. The state is in devices/readers.
+"""Readers: tf.TextLineReader and the other reader classes. In: a queue of file names. Out: the
+files' records, as keys and values. The state is in devices/readers.
 
-A key says where a record is: the file's name and, unless the file is one record, the number of the
-line or record, or its place in bytes.
+A key locates a record: the file's name and, unless the file is one record, the number of the line
+or record, or its offset in bytes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = [
     "WholeFileReader",
 ]
 
-_FRAME = 16  # bytes of a TFRecord that aren't its data
+_FRAME = 16  # bytes of a TFRecord besides its data
 
 
-# -- What the records of a file are ----------------------------------------------------------------
+# -- Records of a file -----------------------------------------------------------------------------
 
 
 def _key(file: str, place: int) -> bytes:
@@ -85,7 +85,7 @@ def _name_itself(file: str) -> Iterator[Record]:
     yield name, name
 
 
-# -- The ops that make readers ---------------------------------------------------------------------
+# -- Ops that create readers -----------------------------------------------------------------------
 
 _PLACE = "container: string = ''; shared_name: string = ''"
 
@@ -129,7 +129,7 @@ def _pieces_kernel(
             raise InvalidArgumentError(None, None, f"{name} must be >= 0 not {size}")
     if not record_bytes:
         raise InvalidArgumentError(
-            None, None, "record_bytes must be > 0: a file has no end of empty records"
+            None, None, "record_bytes must be > 0: a file would have endlessly many empty records"
         )
     if (kind := _text(encoding)) not in ("", "ZLIB", "GZIP"):
         raise InvalidArgumentError(None, None, f"encoding must be ZLIB, GZIP or empty, not {kind}")
@@ -187,12 +187,12 @@ def tf_record_reader(container="", shared_name="", compression_type="", name=Non
 
 @_define_reader("WholeFileReader", _PLACE, _whole_kernel)
 def whole_file_reader(container="", shared_name="", name=None):
-    """Return a reader whose records are files."""
+    """Return a reader whose records are whole files."""
 
 
 @_define_reader("IdentityReader", _PLACE, _name_kernel)
 def identity_reader(container="", shared_name="", name=None):
-    """Return a reader whose records are the names that it's given."""
+    """Return a reader whose records are the file names themselves."""
 
 
 _SIZES = "header_bytes: int = 0; record_bytes: int; footer_bytes: int = 0; hop_bytes: int = 0"
@@ -217,7 +217,7 @@ def fixed_length_record_reader(
     encoding="",
     name=None,
 ):
-    """Return a reader of records of one size."""
+    """Return a reader of fixed-length records."""
 
 
 @define(
@@ -239,10 +239,10 @@ def fixed_length_record_reader_ref(
     shared_name="",
     name=None,
 ):
-    """Return a reader of records of one size. As older graphs have it."""
+    """Return a reader of fixed-length records, in the form of older graphs."""
 
 
-# -- The ops that use them -------------------------------------------------------------------------
+# -- Ops that use readers --------------------------------------------------------------------------
 
 
 def _file_names(ctx: Any, handle: Any) -> Queue:
@@ -306,7 +306,7 @@ def reader_read_up_to(reader_handle, queue_handle, num_records, name=None):
     kernel=on(Reader, lambda reader: np.int64(reader.produced)),
 )
 def reader_num_records_produced(reader_handle, name=None):
-    """Return how many records a reader has given."""
+    """Return the number of records that a reader has produced."""
 
 
 @define_pair(
@@ -316,7 +316,7 @@ def reader_num_records_produced(reader_handle, name=None):
     kernel=on(Reader, lambda reader: np.int64(reader.finished)),
 )
 def reader_num_work_units_completed(reader_handle, name=None):
-    """Return how many files a reader has come to the end of."""
+    """Return the number of files that a reader has finished."""
 
 
 @define_pair(
@@ -340,7 +340,7 @@ def _restore_infer(c: Any, reader: Any, state: Any) -> None:
     kernel=on(Reader, lambda reader, state: reader.restore(string_scalar(state, "state"))),
 )
 def reader_restore_state(reader_handle, state, name=None):
-    """Give a reader the state that it had before."""
+    """Restore a reader's state."""
 
 
 @define_pair(
@@ -350,10 +350,10 @@ def reader_restore_state(reader_handle, state, name=None):
     kernel=on(Reader, lambda reader: reader.reset()),
 )
 def reader_reset(reader_handle, name=None):
-    """Let a reader forget what it has read."""
+    """Reset a reader to its initial state."""
 
 
-# -- As programs use them --------------------------------------------------------------------------
+# -- Public classes --------------------------------------------------------------------------------
 
 
 @export("ReaderBase")
@@ -382,8 +382,8 @@ class ReaderBase:
         )
 
     def read(self, queue: Any, name: str | None = None) -> Any:
-        """Return (key, value) of the next record. When a file has ended, the next name is dequeued
-        from `queue`, a queue or its handle.
+        """Return (key, value) of the next record. At the end of a file, dequeue the next name from
+        `queue`, a queue or its handle.
         """
         return self._build("reader_read", _handle(queue), name=name)
 
@@ -392,23 +392,23 @@ class ReaderBase:
         return self._build("reader_read_up_to", _handle(queue), num_records, name=name)
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
-        """Return how many records it has given."""
+        """Return the number of records produced."""
         return self._build("reader_num_records_produced", name=name)
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
-        """Return how many files it has come to the end of."""
+        """Return the number of files finished."""
         return self._build("reader_num_work_units_completed", name=name)
 
     def serialize_state(self, name: str | None = None) -> Tensor:
-        """Return its state as a string, if it `supports_serialize`."""
+        """Return the reader's state as a string, if it `supports_serialize`."""
         return self._build("reader_serialize_state", name=name)
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """Give it the state that `serialize_state` returned."""
+        """Restore a state that `serialize_state` returned."""
         return self._build("reader_restore_state", state, name=name)
 
     def reset(self, name: str | None = None) -> Operation:
-        """Let it forget what it has read, and begin with a new file."""
+        """Reset the reader to its initial state; it continues with a new file."""
         return self._build("reader_reset", name=name)
 
 
@@ -418,7 +418,7 @@ def _handle(queue: Any) -> Tensor:
 
 @export("WholeFileReader")
 class WholeFileReader(ReaderBase):
-    """A reader whose records are files: the key is a file's name, the value all that is in it."""
+    """A reader whose records are files: the key is a file's name, the value its contents."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(whole_file_reader(name=name), supports_serialize=True)
@@ -426,9 +426,9 @@ class WholeFileReader(ReaderBase):
 
 @export("TextLineReader")
 class TextLineReader(ReaderBase):
-    """A reader of lines, without their ends.
+    """A reader of lines, without their line ends.
 
-    skip_header_lines: how many lines at the beginning of each file are left out.
+    skip_header_lines: the number of lines to skip at the beginning of each file.
     """
 
     def __init__(self, skip_header_lines: int | None = None, name: str | None = None) -> None:
@@ -439,9 +439,9 @@ class TextLineReader(ReaderBase):
 class FixedLengthRecordReader(ReaderBase):
     """A reader of records of `record_bytes` bytes.
 
-    header_bytes, footer_bytes: what a file has before and after its records. hop_bytes: from where
-    a record begins to where the next one does; None or 0: record_bytes. encoding: "ZLIB" or
-    "GZIP" for compressed files.
+    header_bytes, footer_bytes: bytes to skip at the beginning and the end of a file. hop_bytes: the
+    distance between the starts of records; None or 0 means record_bytes. encoding: "ZLIB" or "GZIP"
+    for compressed files.
     """
 
     def __init__(
@@ -475,7 +475,7 @@ class TFRecordReader(ReaderBase):
 
 @export("IdentityReader")
 class IdentityReader(ReaderBase):
-    """A reader whose records are the names that it's given, both key and value."""
+    """A reader whose records are the file names themselves, as both key and value."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(identity_reader(name=name), supports_serialize=True)

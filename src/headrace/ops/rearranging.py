@@ -38,7 +38,9 @@ __all__ = [
 
 
 def _blocks(block_shape: Any, edges: Any, rank: int) -> tuple[list[int], list[list[int]]]:
-    """The checked sizes of blocks and what to add to, or cut off, the ends of each axis."""
+    """Return the checked block sizes and the amounts to add to, or cut off, the ends of
+    each axis.
+    """
     if np.ndim(block_shape) != 1:
         raise ValueError(f"block_shape must be a vector, not {np.asarray(block_shape).tolist()}")
     blocks, ends = np.asarray(block_shape).tolist(), np.asarray(edges).tolist()
@@ -129,10 +131,10 @@ def _batch_to_space(x: np.ndarray, block_shape: Any, crops: Any) -> np.ndarray:
 def _dealt_shape(
     x: TensorShape, count: int, blocks: Any, edges: Any, batch_size: Any, size: Any
 ) -> Any:
-    """The shape of a batch whose elements, or blocks of whose `count` axes, are dealt out.
+    """Return the shape after moving blocks of `count` axes to the batch, or from it.
 
-    batch_size, size: (the batch's size, blocks) and (an axis's size, its block and ends) to the
-    new size. What depends on unknown blocks or ends is unknown; the other axes stay.
+    batch_size, size: functions from (the batch's size, blocks) and (an axis's size, its block and
+    ends) to the new size. Sizes that depend on unknown blocks or ends are unknown; other axes stay.
     """
     infer.with_rank_at_least(x, count + 1)
     if blocks is not None and (blocks < 1).any():
@@ -179,7 +181,11 @@ def _nd_infer(batch_size: Any, size: Any) -> Any:
     ],
 )
 def space_to_batch_nd(input, block_shape, paddings, name=None):
-    """Deal the elements of blocks out into the batch, after padding with zeros."""
+    """Pad with zeros, then move the elements of blocks to the batch.
+
+    block_shape: the block's size in each spatial dimension. paddings: [len(block_shape), 2], how
+    much to pad before and after.
+    """
 
 
 @export("batch_to_space_nd", "manip.batch_to_space_nd")
@@ -196,7 +202,11 @@ def space_to_batch_nd(input, block_shape, paddings, name=None):
     ],
 )
 def batch_to_space_nd(input, block_shape, crops, name=None):
-    """Put elements of the batch together to blocks, then crop: the inverse of SpaceToBatchND."""
+    """Assemble blocks from elements of the batch, then crop: the inverse of SpaceToBatchND.
+
+    block_shape: the block's size in each spatial dimension. crops: [len(block_shape), 2], how much
+    to cut off before and after.
+    """
 
 
 def _pair(block_size: int) -> np.ndarray:
@@ -244,7 +254,7 @@ def _old_to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
     samples=[Sample(r(1, 3, 4, 2), [[1, 0], [0, 0]], block_size=2)],
 )
 def space_to_batch_old(input, paddings, block_size, name=None):
-    """Deal square blocks of images out into the batch."""
+    """Move square blocks of images to the batch."""
 
 
 @define(
@@ -257,7 +267,7 @@ def space_to_batch_old(input, paddings, block_size, name=None):
     samples=[Sample(r(4, 2, 2, 1), [[1, 0], [0, 0]], block_size=2)],
 )
 def batch_to_space_old(input, crops, block_size, name=None):
-    """Put images of the batch together to square blocks."""
+    """Assemble square blocks from images of the batch."""
 
 
 @composed
@@ -269,7 +279,7 @@ def space_to_batch(
     name: str | None = None,
     block_shape: Any = None,
 ) -> Tensor:
-    """Deal square blocks of images out into the batch, after padding with zeros."""
+    """Pad images with zeros, then move square blocks to the batch."""
     block_size = _one_block(block_size, block_shape)
     result = space_to_batch_nd(input, paddings=paddings, block_shape=block_size, name=name)
     result.set_shape(result.shape.with_rank(4))
@@ -285,7 +295,7 @@ def batch_to_space(
     name: str | None = None,
     block_shape: Any = None,
 ) -> Tensor:
-    """Put images of the batch together to square blocks, then crop."""
+    """Assemble square blocks from images of the batch, then crop."""
     block_size = _one_block(block_size, block_shape)
     result = batch_to_space_nd(input, crops=crops, block_shape=block_size, name=name)
     result.set_shape(result.shape.with_rank(4))
@@ -304,7 +314,10 @@ def _one_block(block_size: Any, block_shape: Any) -> np.ndarray:
 def required_space_to_batch_paddings(
     input_shape: Any, block_shape: Any, base_paddings: Any = None, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return paddings that make space divisible by blocks, and crops that undo the extra."""
+    """Return paddings that make space divisible by blocks, and crops that undo the padding.
+
+    base_paddings: [len(block_shape), 2], the paddings to apply at least.
+    """
     with name_scope(name, "required_space_to_batch_paddings", [input_shape, block_shape]):
         input_shape = convert_to_tensor(input_shape, dtypes.int32, name="input_shape")
         block_shape = convert_to_tensor(block_shape, dtypes.int32, name="block_shape")
@@ -347,12 +360,12 @@ def _static_paddings(
 
 
 def _image_axes(data_format: str) -> tuple[int, int, int]:
-    """Where height, width and depth are."""
+    """Return the axes of height, width and depth."""
     if data_format == "NHWC":
         return 1, 2, 3
     if data_format == "NCHW":
         return 2, 3, 1
-    raise UnimplementedError(None, None, f"{data_format} is a layout of GPUs; use NHWC or NCHW")
+    raise UnimplementedError(None, None, f"{data_format} is a layout for GPUs; use NHWC or NCHW")
 
 
 def _to_depth_infer(c: Any, x: TensorShape) -> Any:
@@ -376,7 +389,7 @@ def _divided(size: int, by: int) -> int:
 
 
 def _pixels_in_depth(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
-    """The input, seen as [batch, height, width, block, block, depth] (or as NCHW has them)."""
+    """View the input as [batch, height, width, block, block, depth] (or in NCHW's order)."""
     high, wide, deep = _image_axes(data_format)
     if np.ndim(x) != 4:
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
@@ -424,7 +437,10 @@ def space_to_depth_op(input, block_size, data_format=None, name=None):
 def space_to_depth(
     input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC"
 ) -> Tensor:
-    """Move square blocks of pixels into the channels."""
+    """Move square blocks of pixels into the channels.
+
+    block_size: the side of a block. data_format: 'NHWC' or 'NCHW'.
+    """
     return space_to_depth_op(input, block_size=block_size, data_format=data_format, name=name)
 
 
@@ -443,7 +459,7 @@ def _to_space_infer(c: Any, x: TensorShape) -> Any:
 
 
 def _depth_in_pixels(x: np.ndarray, *, block_size: int, data_format: str) -> np.ndarray:
-    """The input, seen as [batch, height, block, width, block, depth] (or as NCHW has them)."""
+    """View the input as [batch, height, block, width, block, depth] (or in NCHW's order)."""
     high, wide, deep = _image_axes(data_format)
     if np.ndim(x) != 4:
         raise ValueError(f"Input rank should be 4 instead of {np.ndim(x)}")
@@ -480,7 +496,7 @@ def _to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
     lower=traced(_depth_in_pixels),
 )
 def depth_to_space_op(input, block_size, data_format=None, name=None):
-    """Spread channels out over square blocks of pixels."""
+    """Move channels into square blocks of pixels."""
 
 
 @composed
@@ -488,5 +504,8 @@ def depth_to_space_op(input, block_size, data_format=None, name=None):
 def depth_to_space(
     input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC"
 ) -> Tensor:
-    """Spread channels out over square blocks of pixels."""
+    """Move channels into square blocks of pixels.
+
+    block_size: the side of a block. data_format: 'NHWC' or 'NCHW'.
+    """
     return depth_to_space_op(input, block_size=block_size, data_format=data_format, name=name)

@@ -1,7 +1,7 @@
 """Reductions: sums, means, products, extremes and the like over some or all axes of a tensor.
 
-The axes are a tensor too. Their static value, if known, decides the static shape; `axis=None` means
-all of them. With `keepdims` they stay, as axes of size 1.
+The axes are a tensor too. Their static value, if known, determines the static shape; `axis=None`
+means all of them. With `keepdims` they stay, as axes of size 1.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _over_axes(reduce: Callable[..., Any]) -> Callable[..., Any]:
     def kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
         given, rank = np.ravel(axes).tolist(), np.ndim(x)
         for axis in given:
-            if not -rank <= axis < rank:  # TensorFlow's text, its missing bracket included
+            if not -rank <= axis < rank:  # TensorFlow's text, including its missing bracket
                 raise ValueError(
                     f"Invalid reduction dimension ({axis} for input with {rank} dimension(s)"
                 )
@@ -105,7 +105,7 @@ def _mean(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
         return x
     count = _count(x, axes)
     if x.dtype.kind in "iu":
-        # Whole numbers are rounded towards zero; their sum must not overflow.
+        # Integers are rounded towards zero; their sum must not overflow.
         total = np.add.reduce(x, axes, keepdims=keep)
         if not count:
             return np.zeros_like(total, x.dtype)
@@ -128,7 +128,7 @@ def _min(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
 
 
 def _end(dtype: np.dtype, sign: int) -> Any:
-    """The end of the number line that the extreme of nothing is."""
+    """The extreme of an empty reduction: the end of the dtype's range."""
     if dtype.kind not in "iu":
         return dtype.type(sign * np.inf)
     return dtype.type(lowest(dtype) if sign < 0 else np.iinfo(dtype).max)
@@ -136,7 +136,7 @@ def _end(dtype: np.dtype, sign: int) -> Any:
 
 def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     if not axes:
-        return x  # as TensorFlow: what isn't reduced stays as it is
+        return x  # as in TensorFlow: without axes to reduce, x stays as it is
     wide = widened(x)
     if wide.dtype.kind in "iu":
         wide = wide.astype(np.float64)
@@ -144,7 +144,7 @@ def _euclidean_norm(x: Any, axes: tuple[int, ...], keep: bool) -> Any:
     return np.sqrt(np.sum(squares, axes, dtype=squares.dtype, keepdims=keep)).astype(x.dtype)
 
 
-# How the compiler reduces
+# Lowering
 
 
 def _wide(e: Any, x: Any) -> Any:
@@ -156,7 +156,9 @@ def _wide_float(e: Any, x: Any) -> Any:
 
 
 def _any_axes(site: Site) -> tuple[int, ...] | None:
-    """The axes, if there are any: a norm over none is no root of a sum of squares."""
+    """Return the axes, if there are any: without axes, a norm isn't the root of a sum
+    of squares.
+    """
     axes = site.constant_input(1)
     if axes is None or not axes.size:
         return None
@@ -172,7 +174,7 @@ def _norm_square(e: Any, x: Any) -> Any:
 
 
 def _static_axes(op: Any) -> list[int] | None:
-    """The reduced axes, in order, if they and the input's rank are known."""
+    """Return the reduced axes, in order, if they and the input's rank are known."""
     axes, rank = constant_value(op.inputs[1]), op.inputs[0].shape.ndims
     if axes is None or rank is None:
         return None
@@ -206,10 +208,10 @@ def _kept_shape(b: Any, shape: Tensor, axes: Tensor) -> Tensor:
 
 
 def _sum_nodes(op: Any, dy: Any) -> int:
-    """How many operations TensorFlow makes to spread a sum's gradient.
+    """Return how many operations TensorFlow adds to broadcast a sum's gradient.
 
-    It computes how often to repeat what in a step, unless shapes and axes are known: then once
-    for the whole graph, by operations that never run, or never if all axes are reduced in order.
+    It computes the repetitions in a step unless shapes and axes are known: then once for the whole
+    graph, by operations that never run, or never if all axes are reduced in order.
     """
     x, axes = op.inputs
     known = constant_value(axes)
@@ -282,7 +284,7 @@ def _split_axes(b: Any, op: Any) -> tuple[Tensor, Tensor]:
     every = b.range(rank)
     axes = b.reshape(b.floormod(b.add_v2(b.cast(op.inputs[1], "int32"), rank), rank), [-1])
     others = b.setdiff1d(every, axes)[0]
-    return b.setdiff1d(every, others)[0], others  # twice: the axes may be given twice
+    return b.setdiff1d(every, others)[0], others  # setdiff1d twice, because axes may be repeated
 
 
 @counted(lambda op, dy: 19 + _cast_nodes(op))
@@ -323,12 +325,12 @@ def prod_op(input, reduction_indices, keep_dims=None, name=None):
 
 @reduction_op("Max", _max, _extreme_gradient, lower=Reduce("max"), simplify=extreme_of_broadcast)
 def max_op(input, reduction_indices, keep_dims=None, name=None):
-    """Return the largest element over the axes; of nothing, the lowest number."""
+    """Return the largest element over the axes; the lowest number for an empty reduction."""
 
 
 @reduction_op("Min", _min, _extreme_gradient, lower=Reduce("min"), simplify=extreme_of_broadcast)
 def min_op(input, reduction_indices, keep_dims=None, name=None):
-    """Return the smallest element over the axes; of nothing, the highest number."""
+    """Return the smallest element over the axes; the highest number for an empty reduction."""
 
 
 @reduction_op(
@@ -364,11 +366,11 @@ def any_op(input, reduction_indices, keep_dims=None, name=None):
     """Return whether any element over the axes is true."""
 
 
-# What users call
+# Public functions
 
 
 def all_axes(x: Any, axis: Any) -> Any:
-    """`axis`, or, if it is None, a tensor with all axes of x."""
+    """Return `axis` or, if it is None, a tensor with all axes of x."""
     if axis is not None:
         return axis
     if isinstance(x, Tensor) and x.shape.ndims is not None:
@@ -377,7 +379,7 @@ def all_axes(x: Any, axis: Any) -> Any:
 
 
 def scalar_if_all(axis: Any, keepdims: bool | None, result: Tensor) -> Tensor:
-    """The result, with what is known of its shape if all axes were reduced: whatever they are."""
+    """Return the result with its static shape, which is known if all axes were reduced."""
     if axis is None and not keepdims:
         result.set_shape(())
     return result

@@ -150,8 +150,8 @@ def _replace_all(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
 
 
 def _looks_around(pattern: bytes) -> bool:
-    """Whether a pattern may match nothing, match a byte that is no character, or ask what stands
-    before or after its match; True in doubt.
+    """Whether a pattern may match the empty string, match a byte that is not a character, or depend
+    on what comes before or after its match; True if in doubt.
     """
     whole = _engine()._Anchor.ANCHOR_BOTH
     is_empty = _compiled(pattern, captures=False)._regexp.Match(whole, b"", 0, 0)[0] == (0, 0)

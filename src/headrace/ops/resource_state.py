@@ -1,7 +1,7 @@
-"""Resource variables: a handle says where the value is; reading and writing are ops of their own.
+"""Resource variables: a handle identifies the variable; reading and writing are separate ops.
 
-The runtime value of a handle is a ResourceHandle. A variable comes to be when it's first assigned.
-What is known of it before any step runs (dtype and shape) is the `handle_data` of its tensor.
+The runtime value of a handle is a ResourceHandle. A variable is created when it is first assigned.
+Its static dtype and shape are the `handle_data` of the handle's tensor.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class HandleData:
-    """What is known of the variable behind a handle."""
+    """The static dtype and shape of the variable behind a handle."""
 
     dtype: DType
     shape: TensorShape
 
 
 def handle_data(handle: Tensor) -> HandleData | None:
-    """What is known of the variable behind `handle`, which other ops may have passed on."""
+    """Return what is known of the variable behind `handle`, which other ops may have passed on."""
     while True:
         found = getattr(handle, "_handle_data", None)
         if found is not None:
@@ -61,7 +61,7 @@ def handle_data(handle: Tensor) -> HandleData | None:
 
 
 def handle_shape(c: Any, index: int = 0) -> TensorShape:
-    """For shape rules: the shape of the variable behind the handle that is input `index`."""
+    """For shape rules: the shape of the variable behind the handle at input `index`."""
     found = handle_data(c.op._inputs[index])
     return infer.UNKNOWN if found is None else found.shape
 
@@ -100,7 +100,9 @@ def _check_dtype(state: VariableState, dtype: DType, action: str) -> None:
 
 
 def _expect_dtype(c: Any, action: str) -> None:
-    """For shape rules: the `dtype` attribute must be that of the variable behind the handle."""
+    """For shape rules: check that the `dtype` attribute is that of the variable behind
+    the handle.
+    """
     found = handle_data(c.op._inputs[0])
     dtype = c.attrs["dtype"]
     if found is not None and found.dtype is not dtype:
@@ -199,7 +201,7 @@ def _destroy_kernel(handle, *, ctx, ignore_lookup_error):
     samples=[Sample(r(2, 3))],
 )
 def destroy_resource_op(resource, ignore_lookup_error=True, name=None):
-    """Forget the resource behind a handle."""
+    """Delete the resource behind a handle."""
 
 
 # -- Reading --------------------------------------------------------------------------------------
@@ -285,7 +287,8 @@ def _gather_gradient(b, op, doutput):
     values = b.reshape(doutput, values_shape)
     if not batch:
         return IndexedSlices(values, flat, shape), None
-    # Number the rows of all batches through, add up the gradients of each, and restore the shape.
+    # Number the rows of all batches consecutively, sum the gradients of each, and restore the
+    # shape.
     length = b.cast(shape[batch], flat.dtype)
     batches = b.cast(b.reduce_prod(shape[:batch]), flat.dtype)
     first = b.expand_dims(b.range(batches) * length, 1)
@@ -398,7 +401,7 @@ def _assign_kernel(handle, value, *, ctx, dtype):
     lower=Update(lambda e, old, value: value, initializes=True),
 )
 def assign_variable_op(resource, value, name=None):
-    """Give the variable behind a handle a value."""
+    """Assign a value to the variable behind a handle."""
 
 
 _UNEQUAL = (

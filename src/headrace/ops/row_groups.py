@@ -1,7 +1,7 @@
-"""Bring rows with equal keys together. In: a vector of integer keys, one per row of some array.
-Out: where the rows of each key are, or what a ufunc makes of them.
+"""Group rows with equal keys. In: a vector of integer keys, one per row of some array. Out: where
+the rows of each key are, or their reduction by a ufunc.
 
-Rows of one key stay in their order. NumPy's `ufunc.at` and `ufunc.reduceat` take rows one by one;
+Rows of the same key stay in order. NumPy's `ufunc.at` and `ufunc.reduceat` process rows one by one;
 here keys that occur equally often are reduced together, as one array, 10 to 20 times faster
 (100,000 rows of 8 floats in 1,000 groups: 2.7 ms, `np.add.at` 58 ms, `np.add.reduceat` 36 ms).
 """
@@ -20,13 +20,13 @@ from headrace.graph.pointwise import record
 
 # Elements to gather at once: they are reduced while they are still in L2.
 _BLOCK = 1 << 16
-# Shorter vectors are sorted as fast by the plain way.
+# Shorter vectors are sorted as fast directly.
 _FEW = 256
-# So many rows of one key are not added up one after the other.
+# From this many rows of one key on, they are not added one after the other.
 _MANY = 32
-# So few rows in all are taken one by one: making groups costs 50 us.
+# Up to this many rows in all are processed one by one: making groups costs 50 us.
 _FEW_ROWS = 64
-_UPDATED = ("float32", "float64", "int32", "int64")  # the types of rows for generated code
+_UPDATED = ("float32", "float64", "int32", "int64")  # the row types that generated code supports
 
 
 def stable_order(keys: np.ndarray) -> np.ndarray:
@@ -47,7 +47,7 @@ def stable_order(keys: np.ndarray) -> np.ndarray:
 
 
 def _runs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The order that sorts the keys, the sorted keys, and where runs of equal ones start."""
+    """Return the order that sorts the keys, the sorted keys, and where runs of equal keys start."""
     order = stable_order(keys)
     ordered = keys[order]
     first = np.ones(keys.size, bool)
@@ -56,9 +56,9 @@ def _runs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def row_groups(keys: np.ndarray, row_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (distinct keys, places): the rows of the i-th key are at `places[:, i]`, in order.
+    """Yield (distinct keys, positions): the rows of the i-th key are at `places[:, i]`, in order.
 
-    A group holds keys that occur equally often, as many as make a block of rows with `row_size`
+    A group holds keys that occur equally often, as many as fill a block of rows with `row_size`
     elements. Keys occur in at most sqrt(2 n) different frequencies, so groups are few.
     """
     order, ordered, starts = _runs(keys)
@@ -93,7 +93,7 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
 
 
 def _generated(function: Any, target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> bool:
-    """Let generated code update many rows, if there is such code; returns whether it did."""
+    """Let generated code update many rows, if there is any; return whether it did."""
     formula = _FORMULAS.get(function)
     if formula is None or rows.size < generated.LEAST or target.dtype.name not in _UPDATED:
         return False
@@ -105,13 +105,13 @@ def _generated(function: Any, target: np.ndarray, keys: np.ndarray, rows: np.nda
 
 
 def add_rows(target: np.ndarray, keys: np.ndarray, rows: np.ndarray) -> None:
-    """Add each row to that of its key, in a target of zeros."""
+    """Add each row to the row of its key, in a target of zeros."""
     if not _generated(np.add, target, keys, rows):
         reduce_rows(np.add, rows, keys, target)
 
 
 def reduce_rows(ufunc: np.ufunc, rows: np.ndarray, keys: np.ndarray, target: np.ndarray) -> None:
-    """Set target[k] to the reduction of the rows whose key is k, for every key that there is."""
+    """Set target[k] to the reduction of the rows whose key is k, for every key that occurs."""
     if keys.size and (rows.ndim == 1 or keys.size < _FEW_ROWS):
         order, ordered, starts = _runs(keys)
         target[ordered[starts]] = ufunc.reduceat(rows[order], starts, axis=0, dtype=rows.dtype)
@@ -123,9 +123,9 @@ def reduce_rows(ufunc: np.ufunc, rows: np.ndarray, keys: np.ndarray, target: np.
 def update_rows(
     function: Callable[..., Any], target: np.ndarray, keys: np.ndarray, rows: np.ndarray
 ) -> None:
-    """target[keys[i]] = function(target[keys[i]], rows[i]) for every i, in order.
+    """Set target[keys[i]] = function(target[keys[i]], rows[i]) for every i, in order.
 
-    Only where a key has many rows, and the function is a ufunc, they are first joined.
+    If a key has many rows and the function is a ufunc, these rows are reduced first.
     """
     if _generated(function, target, keys, rows):
         return
