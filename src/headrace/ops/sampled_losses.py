@@ -1,6 +1,6 @@
-"""Losses over many classes that look at a few of them: noise-contrastive estimation and sampled
-softmax. Both compare the true classes' logits with those of candidates that were drawn, corrected
-by how often each was to be expected.
+"""Losses over many classes that evaluate only a few of them: noise-contrastive estimation and
+sampled softmax. Both compare the true classes' logits with those of sampled candidates, corrected
+by the expected count of each.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ def nce_loss(
     partition_strategy: str = "mod",
     name: str = "nce_loss",
 ) -> Tensor:
-    """Return, for each input, the loss of telling its true classes from noise.
+    """Return, for each input, the loss of distinguishing its true classes from noise.
 
     weights: [num_classes, size], or a list of shards of it; biases: [num_classes]; labels: [batch,
-    num_true]; inputs: [batch, size]. sampled_values: what a candidate sampler returned; by default,
-    the log-uniform one's num_sampled different classes.
+    num_true]; inputs: [batch, size]. sampled_values: the result of a candidate sampler; by default,
+    num_sampled different classes from the log-uniform one.
+
+    remove_accidental_hits: ignore candidates that are true classes. partition_strategy: how weights
+    are sharded (see tf.nn.embedding_lookup).
     """
     logits, targets = _sampled_logits(
         weights,
@@ -74,7 +77,7 @@ def sampled_softmax_loss(
 ) -> Tensor:
     """Return, for each input, the softmax cross entropy over its true classes and candidates.
 
-    The arguments are those of nce_loss; `seed` is the default sampler's.
+    The arguments are those of nce_loss; `seed` is for the default sampler.
     """
     logits, targets = _sampled_logits(
         weights,
@@ -108,8 +111,8 @@ def _sampled_logits(
     name: str,
     seed: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Logits [batch, num_true + num_sampled], less the logarithms of expected counts, and what they
-    should be: 1 / num_true for the true classes, 0 for candidates.
+    """Return the logits [batch, num_true + num_sampled], minus the logarithms of expected counts,
+    and their labels: 1 / num_true for the true classes, 0 for candidates.
     """
     partitioned = isinstance(weights, list | tuple) or hasattr(weights, "_get_variable_list")
     shards = list(weights) if partitioned else [weights]
@@ -154,7 +157,7 @@ def _sampled_logits(
 
 
 def _row_products(inputs: Tensor, rows: Tensor, num_true: int) -> Tensor:
-    """The products of each input with its num_true rows: [batch, num_true]."""
+    """Return the products of each input with its num_true rows: [batch, num_true]."""
     depth = b.shape(rows)[1:2]
     apart = b.concat([[-1, num_true], depth], 0)
     products = b.multiply(b.expand_dims(inputs, 1), b.reshape(rows, apart))
@@ -163,7 +166,7 @@ def _row_products(inputs: Tensor, rows: Tensor, num_true: int) -> Tensor:
 
 
 def _sum_rows(x: Tensor) -> Tensor:
-    """The sum of each row, as a product with ones: that has the cheaper gradient."""
+    """Return the sum of each row, as a product with ones, which has the cheaper gradient."""
     ones = b.ones(b.stack([b.shape(x)[1], 1]), x.dtype)
     return b.reshape(b.matmul(x, ones), [-1])
 
@@ -171,7 +174,7 @@ def _sum_rows(x: Tensor) -> Tensor:
 def _without_hits(
     logits: Tensor, labels: Tensor, sampled: Tensor, num_true: int, num_sampled: int
 ) -> Tensor:
-    """Logits of candidates, hardly above -FLT_MAX for those that are true classes."""
+    """Return the candidates' logits, lowered to about -FLT_MAX for those that are true classes."""
     rows, places, penalties = b.compute_accidental_hits(labels, sampled, num_true=num_true)
     rows = b.reshape(rows, [-1, 1])
     places = b.reshape(b.cast(places, dtypes.int32), [-1, 1])

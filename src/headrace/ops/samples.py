@@ -3,7 +3,7 @@ on, for each dtype.
 
 A sample's inputs are `Random(...)` (an array of the input's dtype, the same in every run), literal
 lists or arrays (converted to the input's dtype), or lists of these for list inputs. Attributes that
-the inputs decide need not be given.
+the inputs determine need not be given.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "unary",
 ]
 
-# What an attribute of kind `type` without a list of choices is tried with.
+# The dtypes to try for an attribute of kind `type` without a list of choices.
 _ANY = (
     dtypes.float32,
     dtypes.float64,
@@ -101,12 +101,12 @@ r = Random
 
 
 def unary(low: float = -2.0, high: float = 2.0) -> list[Sample]:
-    """Samples for an element-wise op of one input."""
+    """Return samples for an element-wise op of one input."""
     return [Sample(r(2, 3, low=low, high=high)), Sample(r(low=low, high=high)), Sample(r(0, 2))]
 
 
 def pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
-    """Samples for an element-wise op of two inputs that broadcast."""
+    """Return samples for an element-wise op of two inputs that broadcast."""
     return [
         Sample(r(2, 3, low=low, high=high), r(2, 3, low=low, high=high)),
         Sample(r(2, 1, low=low, high=high), r(3, low=low, high=high)),
@@ -116,21 +116,21 @@ def pairs(low: float = -2.0, high: float = 2.0) -> list[Sample]:
 
 
 def typed(samples: Sequence[Sample], *types: str, attr: str = "T") -> list[Sample]:
-    """The samples for some dtypes only: for schemas that list more than any kernel takes."""
+    """Restrict samples to some dtypes: for schemas that list more than any kernel supports."""
     return [Sample(*s.inputs, **s.attrs, **{attr: t}) for t in types for s in samples]
 
 
 def samples_of(definition: Definition) -> Sequence[Sample]:
-    """The samples of a definition, which may be given as a function so that making them costs
-    nothing at import.
+    """Return the samples of a definition, which may be given as a function so that import doesn't
+    compute them.
     """
     samples = definition.samples
     return samples() if callable(samples) else samples
 
 
 def type_choices(definition: Definition, sample: Sample) -> Iterator[dict[str, DType]]:
-    """The assignments of dtypes to type attributes that the laws try: each choice of each attribute
-    once.
+    """Return the assignments of dtypes to type attributes that the laws try: each choice of each
+    attribute once.
     """
     schema = definition.schema
     free = [
@@ -159,9 +159,9 @@ def calls(
     """Build one operation of a fresh graph on placeholders; return it with the arrays for its flat
     inputs.
 
-    With `static`, the placeholders know their shapes and literal inputs are constants, else nothing
-    is known. A reference or resource input is a variable; the operation that gives it the array as
-    its value is in the graph's collection `initializers`.
+    With `static`, the placeholders have known shapes and literal inputs are constants; otherwise
+    nothing is known. A reference or resource input is a variable; the operation that assigns the
+    array to it is in the graph's collection `initializers`.
     """
     from headrace.ops.convert import constant
     from headrace.ops.define import build
@@ -194,7 +194,7 @@ def calls(
 
 
 def _variable_type(dtype: DType, attrs: dict[str, Any]) -> DType:
-    """The dtype of the values of the variable that an input of `dtype` stands for."""
+    """Return the value dtype of the variable that an input of `dtype` stands for."""
     if dtype is not dtypes.resource:
         return dtype
     return dtypes.as_dtype(attrs.get("dtype", attrs.get("T", dtypes.float32)))

@@ -28,7 +28,7 @@ __all__ = ["resource_scatter_add", "scatter_add_op", "scatter_nd_add_op"]
 
 
 def _check_rows(params: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
-    """updates is a scalar, or has the shape indices.shape + params.shape[1:]."""
+    """updates must be a scalar, or have the shape indices.shape + params.shape[1:]."""
     if params.sizes is not None and not params.sizes:
         raise ValueError("Shape must be at least rank 1 but is rank 0")
     if updates.sizes == () or indices.sizes is None or params.sizes is None:
@@ -57,7 +57,7 @@ def _check_handle_dtype(c: Any, attribute: str) -> None:
         )
 
 
-# Positive, since some divide.
+# Positive, because some ops divide.
 _ROWS = [
     Sample(r(4, 2, low=1, high=4), [0, 2], r(2, 2, low=1, high=4)),
     Sample(r(4, low=1, high=4), [[1], [1]], r(2, 1, low=1, high=4)),
@@ -125,7 +125,7 @@ def _resource(op_type: str, types: str) -> Callable[..., Any]:
 
 @_reference("ScatterUpdate", "type", locking=True)
 def scatter_update_op(ref, indices, updates, use_locking=True, name=None):
-    """Replace rows of a variable; of several for one row, the last stays."""
+    """Replace rows of a variable; if a row has several updates, the last one wins."""
 
 
 @_reference("ScatterAdd", "{numbers}", locking=False)
@@ -160,7 +160,9 @@ def scatter_max_op(ref, indices, updates, use_locking=False, name=None):
 
 @_resource("ResourceScatterUpdate", "type")
 def resource_scatter_update(resource, indices, updates, name=None):
-    """Replace rows of the variable behind a handle; of several for one row, the last stays."""
+    """Replace rows of the variable behind a handle; if a row has several updates, the last one
+    wins.
+    """
 
 
 @_resource("ResourceScatterAdd", "{numbers}")
@@ -197,7 +199,7 @@ def resource_scatter_max(resource, indices, updates, name=None):
 
 
 def _check_slices(params: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
-    """updates has the shape indices.shape[:-1] + params.shape[indices.shape[-1]:]."""
+    """updates must have the shape indices.shape[:-1] + params.shape[indices.shape[-1]:]."""
     if indices.sizes is None or updates.sizes is None:
         return
     if not indices.sizes:
@@ -319,7 +321,7 @@ def _assign_slice(
     begin, end, strides = (np.asarray(v).tolist() for v in ends)
     index, wanted = resolve_strided_slice(array.shape, begin, end, strides, masks)
     if 0 in wanted:
-        return  # nothing is assigned, whatever the value's shape
+        return  # the slice is empty, whatever the value's shape
     if np.shape(value) != wanted:
         raise UnimplementedError(
             None,

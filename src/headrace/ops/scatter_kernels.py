@@ -1,8 +1,8 @@
-"""Changing rows of an array. In: a C-contiguous array, indices, updates. Out: the array, changed.
+"""Updating rows of an array. In: a C-contiguous array, indices, updates. Out: the array, changed.
 
 `scatter` takes indices of any shape into the first axis; `scatter_nd` takes rows of coordinates
-into the first few axes. Repeated indices are handled in order: the last update wins, sums and
-products take all of them. Nothing is written if any index is out of range.
+into the first few axes. Repeated indices are processed in order: the last update wins, sums and
+products include all of them. Nothing is written if any index is out of range.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["UPDATES", "scatter", "scatter_nd", "truncated_divide"]
 
 
 def truncated_divide(x: Any, y: Any) -> Any:
-    """x / y as C divides: integers round toward zero; ValueError if an integer divisor is zero."""
+    """Return x / y, rounding integers toward zero; ValueError if an integer divisor is zero."""
     x, y = np.asarray(x), np.asarray(y)
     if x.dtype.kind not in "iu":
         return np.divide(x, y)
@@ -32,7 +32,7 @@ def truncated_divide(x: Any, y: Any) -> Any:
     return quotient
 
 
-# What the ops of the family do with an old and a new value; None replaces the old one.
+# How each op combines an old and a new value; None replaces the old one.
 UPDATES: dict[str, Callable[..., Any] | None] = {
     "Update": None,
     "Add": np.add,
@@ -45,7 +45,9 @@ UPDATES: dict[str, Callable[..., Any] | None] = {
 
 
 def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: str) -> None:
-    """Change the rows `indices` of `params` by `updates`, one row (or one scalar for all) each."""
+    """Update the rows `indices` of `params`, each with its row of `updates` (or one scalar for
+    all).
+    """
     indices, updates = np.asarray(indices), np.asarray(updates)
     if not params.ndim:
         raise ValueError("params must be at least 1-D, got shape []")
@@ -66,7 +68,9 @@ def scatter(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: s
 
 
 def scatter_nd(params: np.ndarray, indices: np.ndarray, updates: np.ndarray, how: str) -> None:
-    """Change the slices of `params` at the coordinates `indices[..., :]` by those of `updates`."""
+    """Update the slices of `params` at the coordinates `indices[..., :]` with those of
+    `updates`.
+    """
     indices, updates = np.asarray(indices), np.asarray(updates)
     if not indices.ndim:
         raise ValueError("Indices shape must have rank at least one. Found:[]")

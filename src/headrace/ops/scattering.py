@@ -1,4 +1,4 @@
-"""Writing by coordinates: scatter_nd and copies of a tensor with some elements changed."""
+"""Writing by coordinates: scatter_nd, and copies of a tensor with some elements changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["scatter_nd", "tensor_scatter_add", "tensor_scatter_sub"]
 def _scatter(
     base: np.ndarray, indices: np.ndarray, updates: np.ndarray, ufunc: Any | None
 ) -> np.ndarray:
-    """`base` with updates at coordinates: in place of what is there, or joined by `ufunc`."""
+    """Return `base` with updates at coordinates: replacing its elements, or combined by `ufunc`."""
     indices = np.asarray(indices)
     shape = base.shape
     places, count = row_numbers(indices, shape, "shape")
@@ -49,7 +49,8 @@ def _scatter(
 
 
 def _checked_updates(shape: TensorShape, indices: TensorShape, updates: TensorShape) -> None:
-    # TensorFlow wants updates of rank 1 too, and so refuses the gradient of one gathered element.
+    # TensorFlow requires updates of rank 1 or more, and so rejects the gradient of a single
+    # element.
     indices.with_rank_at_least(1)
     if shape.sizes is None or indices.sizes is None or updates.sizes is None:
         return

@@ -1,7 +1,7 @@
-"""Reductions of a tensor's rows by segment: `output[k]` is made of the rows whose segment id is k.
+"""Reductions of a tensor's rows by segment: `output[k]` reduces the rows whose segment id is k.
 
 Sorted segments start anywhere and may leave gaps; unsorted ones have a given count, and rows with
-negative ids belong to none. All kernels bring the rows of each segment together and reduce them.
+negative ids are dropped. All kernels group the rows of each segment and reduce them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def segment_rows(reduce: Any, rows: Any, ids: Any, count: int, default: Any) -> 
 
 
 def checked_segments(ids: Any, rows: int) -> int:
-    """The number of sorted segments, once it is known that they are sorted and one per row."""
+    """Check that there is one sorted segment id per row, and return the number of segments."""
     if np.ndim(ids) != 1:
         raise ValueError("segment_ids should be a vector.")
     if len(ids) != rows:
@@ -63,7 +63,7 @@ def checked_segments(ids: Any, rows: int) -> int:
 
 
 def counts_of(ids: Any, count: int, rank: int) -> Any:
-    """How many rows each segment has, shaped to divide rows of that rank."""
+    """Return how many rows each segment has, shaped to divide rows of that rank."""
     return np.bincount(ids, minlength=count).reshape(count, *[1] * (rank - 1))
 
 
@@ -207,7 +207,7 @@ def _spread(b: Any, rows: Tensor, ids: Tensor) -> Tensor:
 
 
 def _rank_nodes(op: Any) -> int:
-    """TensorFlow expands a dimension at a time, until the ids have the rank of the data."""
+    """TensorFlow expands one dimension at a time, until the ids have the rank of the data."""
     ranks = [t.shape.ndims for t in op.inputs[:2]]
     return 0 if None in ranks else 2 * (ranks[0] - ranks[1])
 
@@ -262,31 +262,46 @@ def _sorted_op(op_type: str, types: str, kernel: Callable[..., Any], gradient: A
 @export("segment_sum", "math.segment_sum")
 @_sorted_op("SegmentSum", "{numbers}", _sorted_kernel(np.add, 0), _sum_gradient)
 def segment_sum(data, segment_ids, name=None):
-    """Return the sum of each segment's rows."""
+    """Return the sum of each segment's rows.
+
+    segment_ids: the segment of each row of data, sorted.
+    """
 
 
 @export("segment_mean", "math.segment_mean")
 @_sorted_op("SegmentMean", "{numbers}", _segment_mean, _mean_gradient)
 def segment_mean(data, segment_ids, name=None):
-    """Return the mean of each segment's rows."""
+    """Return the mean of each segment's rows.
+
+    segment_ids: the segment of each row of data, sorted.
+    """
 
 
 @export("segment_max", "math.segment_max")
 @_sorted_op("SegmentMax", "{reals}", _sorted_kernel(np.maximum, 0), _extreme_gradient)
 def segment_max(data, segment_ids, name=None):
-    """Return the largest elements of each segment's rows; 0 for a segment without any."""
+    """Return the largest elements of each segment's rows; 0 for a segment without any.
+
+    segment_ids: the segment of each row of data, sorted.
+    """
 
 
 @export("segment_min", "math.segment_min")
 @_sorted_op("SegmentMin", "{reals}", _sorted_kernel(np.minimum, 0), _extreme_gradient)
 def segment_min(data, segment_ids, name=None):
-    """Return the smallest elements of each segment's rows; 0 for a segment without any."""
+    """Return the smallest elements of each segment's rows; 0 for a segment without any.
+
+    segment_ids: the segment of each row of data, sorted.
+    """
 
 
 @export("segment_prod", "math.segment_prod")
 @_sorted_op("SegmentProd", "{numbers}", _sorted_kernel(np.multiply, 1), _prod_gradient)
 def segment_prod(data, segment_ids, name=None):
-    """Return the product of each segment's rows; 1 for a segment without any."""
+    """Return the product of each segment's rows; 1 for a segment without any.
+
+    segment_ids: the segment of each row of data, sorted.
+    """
 
 
 _FULL = [Sample(r(4, 2), [1, 0, 1, 0], 2), Sample(r(3), [1, -1, 0], 2)]
@@ -295,7 +310,7 @@ _WITH_GAPS = [
     Sample(r(2, 2, 2), [[0, 1], [1, 1]], 2),
     Sample(r(2, 0), [0, 1], 2),
 ]
-# The extreme of no rows is a number so low or high that finite differences can't stand it.
+# The extreme of an empty segment is so low or high that finite differences lose all precision.
 _EXTREMES = _FULL + typed(_WITH_GAPS, "float32", "int32")
 
 
@@ -333,7 +348,11 @@ def _constant(value: int) -> Callable[[np.dtype], int]:
     lower=Anchor("segment_sum", row_anchors.segment_sum),
 )
 def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
-    """Return the sum of each segment's rows."""
+    """Return the sum of each segment's rows.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
 
 
 @export("unsorted_segment_max", "math.unsorted_segment_max")
@@ -345,7 +364,11 @@ def unsorted_segment_sum(data, segment_ids, num_segments, name=None):
     _EXTREMES,
 )
 def unsorted_segment_max(data, segment_ids, num_segments, name=None):
-    """Return the largest elements of each segment's rows; the lowest number if there are none."""
+    """Return the largest elements of each segment's rows; the lowest number if there are none.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
 
 
 @export("unsorted_segment_min", "math.unsorted_segment_min")
@@ -357,7 +380,11 @@ def unsorted_segment_max(data, segment_ids, num_segments, name=None):
     _EXTREMES,
 )
 def unsorted_segment_min(data, segment_ids, num_segments, name=None):
-    """Return the smallest elements of each segment's rows; the highest number if there are none."""
+    """Return the smallest elements of each segment's rows; the highest number if there are none.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
 
 
 @export("unsorted_segment_prod", "math.unsorted_segment_prod")
@@ -369,14 +396,18 @@ def unsorted_segment_min(data, segment_ids, num_segments, name=None):
     _FULL + _WITH_GAPS,
 )
 def unsorted_segment_prod(data, segment_ids, num_segments, name=None):
-    """Return the product of each segment's rows."""
+    """Return the product of each segment's rows.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
 
 
-# What users call
+# Public functions
 
 
 def _segment_sizes(data: Tensor, ids: Tensor, num_segments: Any) -> Tensor:
-    """How many elements each segment has, at least 1, shaped to divide its rows."""
+    """Return how many elements each segment has, at least 1, shaped to divide its rows."""
     if data.shape.ndims is None or ids.shape.ndims is None:
         raise ValueError("the ranks of data and segment_ids must be known statically")
     ones = b.ones(b.shape(ids), dtype=data.dtype.base_dtype)
@@ -390,7 +421,11 @@ def _segment_sizes(data: Tensor, ids: Tensor, num_segments: Any) -> Tensor:
 def unsorted_segment_mean(
     data: Any, segment_ids: Any, num_segments: Any, name: str | None = None
 ) -> Tensor:
-    """Return the mean of each segment's rows; 0 for a segment without any."""
+    """Return the mean of each segment's rows; 0 for a segment without any.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
     with name_scope(name, "UnsortedSegmentMean", [data, segment_ids]):
         data, ids = convert_to_tensor(data), convert_to_tensor(segment_ids)
         sizes = _segment_sizes(data, ids, num_segments)
@@ -402,7 +437,11 @@ def unsorted_segment_mean(
 def unsorted_segment_sqrt_n(
     data: Any, segment_ids: Any, num_segments: Any, name: str | None = None
 ) -> Tensor:
-    """Return the sum of each segment's rows over the square root of their number."""
+    """Return the sum of each segment's rows divided by the square root of their number.
+
+    segment_ids: the segment of each row of data, in any order; negative ids are dropped.
+    num_segments: the number of results.
+    """
     with name_scope(name, "UnsortedSegmentSqrtN", [data, segment_ids]):
         data, ids = convert_to_tensor(data), convert_to_tensor(segment_ids)
         sizes = _segment_sizes(data, ids, num_segments)

@@ -1,4 +1,4 @@
-"""Choosing by condition: where, boolean_mask, one_hot, sequence_mask."""
+"""Selecting by condition: where, boolean_mask, one_hot, sequence_mask."""
 
 from __future__ import annotations
 
@@ -86,12 +86,14 @@ def _select_kernel(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.nd
 
 
 _BITS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
-# Elements to choose at once: the mask stays in cache.
+# The number of elements to select at once: the mask stays in cache.
 _BLOCK = 1 << 15
 
 
 def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
-    """np.where, several times faster for large arrays of one shape: it mixes bits, unbranched."""
+    """np.where, several times faster for large arrays of one shape: it mixes bits
+    without branches.
+    """
     bits = None if t.dtype.kind in "OV" else _BITS.get(t.dtype.itemsize)
     if bits is None or t.size < 1000 or not np.shape(condition) == np.shape(t) == np.shape(e):
         return np.where(condition, t, e)
@@ -108,7 +110,7 @@ def _choose(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> np.ndarray:
 
 
 def _unknown_like(op: Operation) -> list[Tensor]:
-    """The values that TensorFlow's gradient takes: one only for zeros of its shape."""
+    """Return the values that TensorFlow's gradient reads: one, only to make zeros of its shape."""
     condition, t, _ = op.inputs
     return [condition] if t.shape.is_fully_defined() else [condition, t]
 
@@ -126,7 +128,7 @@ def _choose_lowered(e: Any, condition: Any, t: Any, e_: Any) -> Any:
 
 
 def _select_views(site: Site) -> list[View | None]:
-    """A vector of conditions lies along the first axis, not the last."""
+    """Align a vector of conditions with the first axis, not the last."""
     condition, *values = site.input_shapes
     to = site.output_shapes[0]
     if len(condition) == 1 and len(to) > 1:
@@ -186,9 +188,10 @@ def select_v2(condition, t, e, name=None):
 @composed
 @export("where")
 def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
-    """Return x where the condition is true and y elsewhere; without them, where it is true.
+    """Return x where the condition is true and y elsewhere; without x and y, the coordinates of the
+    true elements.
 
-    The condition has the shape of x and y, or is a vector that chooses rows.
+    The condition has the shape of x and y, or is a vector that selects rows.
     """
     return _where(condition, x, y, name, select)
 
@@ -196,7 +199,7 @@ def where(condition: Any, x: Any = None, y: Any = None, name: str | None = None)
 @composed
 @export("where_v2")
 def where_v2(condition: Any, x: Any = None, y: Any = None, name: str | None = None) -> Tensor:
-    """As `where`, but the three broadcast together."""
+    """As `where`, but the condition, x and y broadcast."""
     return _where(condition, x, y, name, select_v2)
 
 
@@ -218,9 +221,9 @@ def _where(condition: Any, x: Any, y: Any, name: str | None, build: Any) -> Tens
 def boolean_mask(
     tensor: Any, mask: Any, name: str = "boolean_mask", axis: int | None = None
 ) -> Tensor:
-    """Return the slices of `tensor` for which `mask` is true, one after the other.
+    """Return the slices of `tensor` for which `mask` is true, concatenated.
 
-    The mask's shape is that of the tensor from `axis` on, as far as the mask goes.
+    The mask's shape is that of the tensor's dimensions from `axis` on.
     """
     with name_scope(name, values=[tensor, mask]):
         tensor = convert_to_tensor(tensor, name="tensor")
@@ -260,7 +263,9 @@ def _static_axis(axis: Any) -> int:
 def sequence_mask(
     lengths: Any, maxlen: Any = None, dtype: Any = dtypes.bool, name: str | None = None
 ) -> Tensor:
-    """Return rows whose first lengths[i] elements are true; `maxlen` is by default the longest."""
+    """Return rows whose first lengths[i] elements are true; `maxlen` defaults to the largest
+    length.
+    """
     with name_scope(name, "SequenceMask", [lengths, maxlen]):
         lengths = convert_to_tensor(lengths)
         if maxlen is None:
@@ -385,7 +390,11 @@ def one_hot(
     dtype: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return on_value (1) at each index, off_value (0) elsewhere, along a new axis."""
+    """Return on_value (1) at each index and off_value (0) elsewhere, along a new axis.
+
+    depth: the size of the new axis. axis: its position, by default last. Indices out of range give
+    rows of off_value.
+    """
     with name_scope(name, "one_hot", [indices, depth, on_value, off_value, axis, dtype]) as scope:
         given = None if dtype is None else as_dtype(dtype).base_dtype
         types = []

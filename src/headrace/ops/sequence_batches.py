@@ -1,6 +1,6 @@
-"""Batches of sequence examples as tensors. In: serialized `SequenceExample`s, and what their
-features look like (see sequence_examples). Out: the features of all records together; sequences are
-padded to the longest, and come with their lengths.
+"""Batches of sequence examples as tensors. In: serialized `SequenceExample`s, and descriptions of
+their features (see sequence_examples). Out: the features of all records together; sequences are
+padded to the longest, and returned with their lengths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ Parts = tuple[np.ndarray, ...]
 
 
 def _stacked_sparse(parts: list[Parts], rank: int, dtype: np.dtype) -> Parts:
-    """Sparse tensors of one rank as one, with the number of each as the first coordinate."""
+    """Combine sparse tensors of one rank into one, with the index of each as the first
+    coordinate.
+    """
     counts = [len(values) for _, values, _ in parts]
     which = np.repeat(np.arange(len(parts), dtype=np.int64), counts)[:, None]
     places = np.concatenate([p for p, _, _ in parts] or [np.zeros((0, rank), np.int64)])
@@ -40,7 +42,9 @@ def _stacked_sparse(parts: list[Parts], rank: int, dtype: np.dtype) -> Parts:
 
 
 def _padded(rows: list[np.ndarray], sizes: tuple[int, ...], dtype: np.dtype) -> Parts:
-    """Sequences as one array, as long as the longest of them, and their lengths."""
+    """Combine sequences into one array, as long as the longest of them, and return
+    their lengths.
+    """
     lengths = np.array([len(row) for row in rows], np.int64)
     blank: Any = b"" if dtype.kind == "O" else 0
     result = np.full((len(rows), int(lengths.max(initial=0)), *sizes), blank, dtype)
@@ -205,7 +209,7 @@ def parse_sequence_example_op(
     """Parse a batch of SequenceExamples."""
 
 
-# -- As programs call it ---------------------------------------------------------------------------
+# -- Public functions ------------------------------------------------------------------------------
 
 
 @composed
@@ -217,8 +221,8 @@ def parse_sequence_example(
     example_names: Any = None,
     name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return the features of serialized SequenceExamples: a dict of those that each has once, a
-    dict of those that it has for each step of a sequence, and a dict of the sequences' lengths.
+    """Return the features of serialized SequenceExamples: a dict of the context features, a dict of
+    the features that occur at each step of a sequence, and a dict of the sequences' lengths.
 
     The arguments are those of parse_single_sequence_example, for a vector of records and of names.
     """

@@ -1,6 +1,6 @@
-"""Sequence examples as tensors. In: a serialized `SequenceExample`, and what the features look like
-that it has once, and those that it has in lists. Out: two dicts, from feature to tensor, or to
-sparse tensor where there may be any number of values.
+"""Sequence examples as tensors. In: a serialized `SequenceExample`, and descriptions of its context
+features and of its feature lists. Out: two dicts, from feature to tensor, or to sparse tensor for
+features with any number of values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMES = {"O": "string", "f": "float", "i": "int64"}
 
 
 def _values(feature: Any, dtype: np.dtype, where: str) -> Sequence[Any]:
-    """The values of a feature, which must be of a type."""
+    """Return the values of a feature, which must have the given type."""
     wanted = _LISTS[dtype.kind]
     if feature.WhichOneof("kind") != wanted:
         raise ValueError(
@@ -63,7 +63,7 @@ def _array(values: Sequence[Any], dtype: np.dtype, shape: tuple[int, ...]) -> np
 def _fitting(
     feature: Any, dtype: np.dtype, shape: tuple[int, ...], where: str, place: str
 ) -> Sequence[Any]:
-    """The values of a feature, which must be as many as a shape has elements."""
+    """Return the values of a feature; their number must match the shape."""
     found = _values(feature, dtype, where)
     if len(found) != int(np.prod(shape)):
         raise ValueError(
@@ -74,7 +74,7 @@ def _fitting(
 
 
 class Record:
-    """One parsed record, and how errors call it."""
+    """One parsed record, and its name in error messages."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
         from google.protobuf.message import DecodeError  # loaded when it's used
@@ -325,13 +325,13 @@ def parse_single_sequence_example_op(
     """Parse one SequenceExample."""
 
 
-# -- As programs call it ---------------------------------------------------------------------------
+# -- Public functions ------------------------------------------------------------------------------
 
 
 def split_features(
     features: Mapping[str, Any] | None, dense: type
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Features in order: those of any number of values, and those of a fixed shape."""
+    """Return features in order: those with any number of values, and those of a fixed shape."""
     kinds: tuple[dict[str, Any], dict[str, Any]] = {}, {}
     for key, feature in sorted((features or {}).items()):
         if isinstance(feature, VarLenFeature):
@@ -348,7 +348,7 @@ def split_features(
 
 
 def types_of(features: dict[str, Any]) -> list[Any]:
-    """The types of features, in order."""
+    """Return the types of features, in order."""
     return [dtypes.as_dtype(feature.dtype) for feature in features.values()]
 
 
@@ -361,12 +361,12 @@ def parse_single_sequence_example(
     example_name: Any = None,
     name: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the features of one serialized SequenceExample: a dict of those that it has once, and
-    a dict of those that it has for each step of a sequence.
+    """Return the features of one serialized SequenceExample: a dict of the context features, and a
+    dict of the features that occur at each step of a sequence.
 
     context_features: from key to FixedLenFeature or VarLenFeature. sequence_features: from key to
     FixedLenSequenceFeature, which gives a tensor with a row per step, or VarLenFeature.
-    example_name: what errors call the record.
+    example_name: the record's name in error messages.
     """
     if not context_features and not sequence_features:
         raise ValueError("Missing features.")
@@ -404,7 +404,7 @@ def parse_single_sequence_example(
 
 
 def named(sparse: dict[str, Any], dense: dict[str, Any], outputs: Any) -> dict[str, Any]:
-    """The outputs of an op by the keys of the features that they are."""
+    """Return the outputs of an op by the keys of their features."""
     parts = zip(*outputs[:3], strict=True)
     found = dict(zip(sparse, (SparseTensor(*part) for part in parts), strict=True))
     return found | dict(zip(dense, outputs[3], strict=True))

@@ -1,7 +1,7 @@
-"""Tensors that stay in a session between steps: tf.get_session_handle and its kin.
+"""Tensors that stay in a session between steps: tf.get_session_handle and related functions.
 
-The runtime value of a handle is a TensorHandle, which is also what fetching it gives; its text is
-what is fed to use the tensor again.
+The runtime value of a handle is a TensorHandle, and so is the fetched value; feed its text to use
+the tensor again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def _missing(handle: str) -> InvalidArgumentError:
 
 
 class TensorHandle:
-    """A tensor that a session keeps. It's gone when the session is closed or `delete` is called.
+    """A tensor that a session keeps until the session is closed or `delete` is called.
 
-    handle: the text by which get_session_tensor finds it.
+    handle: the string by which get_session_tensor finds it.
     """
 
     def __init__(self, resources: Resources, handle: str, dtype: DType) -> None:
@@ -84,7 +84,9 @@ class TensorHandle:
             raise _missing(self._handle)
 
     def get_raw_handle(self) -> str:
-        """The text of the handle, which is the caller's to delete."""
+        """Return the string of the handle; the caller is now responsible for deleting
+        the tensor.
+        """
         return self._handle
 
     def __str__(self) -> str:
@@ -174,15 +176,15 @@ def get_session_tensor_op(handle, dtype, name=None):
     effect=Effect.BLOCKS,
 )
 def delete_session_tensor_op(handle, name=None):
-    """Forget a tensor that the session keeps."""
+    """Delete a tensor that the session keeps."""
 
 
-# -- For programs ----------------------------------------------------------------------------------
+# -- Public functions ------------------------------------------------------------------------------
 
 
 @export("get_session_handle")
 def get_session_handle(data: Any, name: str | None = None) -> Tensor:
-    """Return a tensor that is a TensorHandle when it's run: `data` then stays in the session."""
+    """Return a tensor whose value is a TensorHandle; running it keeps `data` in the session."""
     if not isinstance(data, Tensor):
         raise TypeError("`data` must be of type Tensor.")
     return get_session_handle_v2(convert_to_tensor(data), name=name)
@@ -192,7 +194,7 @@ def get_session_handle(data: Any, name: str | None = None) -> Tensor:
 def get_session_tensor(handle: str, dtype: Any, name: str | None = None) -> tuple[Tensor, Tensor]:
     """Return a placeholder for a handle, and the tensor behind the handle that is fed.
 
-    `handle` is the text of a handle of such tensors.
+    `handle` is the string of a handle to a tensor of the same type.
     """
     holder = _holder(handle)
     return holder, get_session_tensor_op(holder, as_dtype(dtype), name=name)
@@ -200,7 +202,7 @@ def get_session_tensor(handle: str, dtype: Any, name: str | None = None) -> tupl
 
 @export("delete_session_tensor")
 def delete_session_tensor(handle: str, name: str | None = None) -> tuple[Tensor, Operation]:
-    """Return a placeholder for a handle, and an operation that forgets the tensor behind it."""
+    """Return a placeholder for a handle, and an operation that deletes the tensor behind it."""
     holder = _holder(handle)
     return holder, delete_session_tensor_op(holder, name=name)
 

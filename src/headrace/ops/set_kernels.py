@@ -1,7 +1,7 @@
-"""Sets of values, and sequences compared by edits. In: dense tensors, or parts of sparse ones, with
+"""Sets of values, and edit distances of sequences. In: dense tensors, or parts of sparse ones, with
 a set (or sequence) in the last dimension. Out: sets as parts of a sparse tensor, sizes, distances.
 
-Each element becomes one integer, set number * number of distinct values + its value's rank, so that
+Each element becomes one integer, set index * number of distinct values + its value's rank, so that
 an operation on all sets at once is one operation on integers.
 """
 
@@ -24,7 +24,7 @@ from headrace.ops.sparse_kernels import (
 )
 from headrace.ops.string_arrays import attr_bytes
 
-Elements = tuple[np.ndarray, np.ndarray]  # (number of the set, value) of every element
+Elements = tuple[np.ndarray, np.ndarray]  # (index of the set, value) of every element
 
 
 def _dense_sets(array: np.ndarray) -> tuple[Elements, tuple[int, ...]]:
@@ -111,7 +111,7 @@ def sparse_to_sparse_set_operation(
 
 
 def set_size(set_indices, set_values, set_shape, *, validate_indices):
-    """The number of distinct values of every set."""
+    """Return the number of distinct values of every set."""
     (sets, values), outer = _sparse_sets(set_indices, set_values, set_shape, validate_indices)
     distinct, ranks = np.unique(values, return_inverse=True)
     codes = np.unique(sets * max(len(distinct), 1) + ranks.reshape(-1))
@@ -124,7 +124,7 @@ def set_size(set_indices, set_values, set_shape, *, validate_indices):
 
 
 def _sequences(groups: np.ndarray, codes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences as rows of a matrix, padded, and their lengths."""
+    """Return sequences as rows of a padded matrix, and their lengths."""
     check_rows(count, "the shape of hypothesis and truth")
     lengths = np.bincount(groups, minlength=count)
     starts = np.cumsum(lengths) - lengths
@@ -136,10 +136,11 @@ def _sequences(groups: np.ndarray, codes: np.ndarray, count: int) -> tuple[np.nd
 def _distances(
     a: np.ndarray, a_lengths: np.ndarray, b: np.ndarray, b_lengths: np.ndarray
 ) -> np.ndarray:
-    """Levenshtein distances of paired rows, one column of the table for all pairs at a time.
+    """Return Levenshtein distances of paired rows, computing one column of the table for all pairs.
 
-    Going along a, cost[j] is that of turning a's part into b[:j]. An insertion depends on the cell
-    before it in the same column; the running minimum of cost[j] - j takes all of those at once.
+    Going along a, cost[j] is the cost of turning a's prefix into b[:j]. An insertion depends on the
+    previous cell of the same column; the running minimum of cost[j] - j handles all of those at
+    once.
     """
     steps = np.arange(b.shape[1] + 1)
     cost = np.broadcast_to(steps, (len(a), len(steps))).copy()
@@ -162,7 +163,9 @@ def edit_distance(
     *,
     normalize,
 ):
-    """The fewest insertions, deletions and substitutions from each hypothesis to its truth."""
+    """Return the fewest insertions, deletions and substitutions from each hypothesis to
+    its truth.
+    """
     given = check_parts(hypothesis_indices, hypothesis_values, hypothesis_shape)
     right = check_parts(truth_indices, truth_values, truth_shape)
     if len(given[2]) != len(right[2]) or len(given[2]) < 2:
@@ -178,7 +181,7 @@ def edit_distance(
         (given, right), np.split(ranks, [len(given[1])]), strict=True
     ):
         order = stable_order(row_keys(rows, shape))
-        # Sequences outside of the shape have no place in the result.
+        # Sequences outside the shape are not part of the result.
         order = order[inside(rows[order, :-1], np.zeros_like(outer), outer)]
         tables += _sequences(keys(rows[order, :-1], outer), codes[order], count)
     distance = _distances(*tables).astype(np.float32)

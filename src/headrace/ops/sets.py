@@ -35,7 +35,7 @@ _NOTHING = (np.zeros((0, 2), np.int64), r(0), [2, 2])
 def _operation_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
     """The result has as many dimensions as each of the two sets, dense or sparse."""
     rank = TensorShape((None,))
-    groups = TensorShape(None)  # all but the last dimension of dense sets
+    groups = TensorShape(None)  # all dimensions of dense sets except the last
     for position, argument in enumerate(c.op.definition.schema.inputs):
         if argument.name.endswith("_values"):
             check_sparse(*shapes[position - 1 : position + 2])
@@ -138,7 +138,7 @@ _VALID = (
 
 
 def _operands(first: Any, second: Any) -> tuple[Any, Any, bool]:
-    """Both operands as tensors, the dense one first, and whether that swapped them."""
+    """Return both operands as tensors, the dense one first, and whether they were swapped."""
     a = b.convert_to_tensor_or_sparse_tensor(first, name="a")
     if a.dtype.base_dtype not in _VALID:
         raise TypeError(f"'a' dtype {a.dtype!r} invalid.")
@@ -247,7 +247,10 @@ def edit_distance_op(
 def edit_distance(
     hypothesis: Any, truth: Any, normalize: bool = True, name: str = "edit_distance"
 ) -> Tensor:
-    """Return the edit distance of each hypothesis to its truth, relative to the truth's length."""
+    """Return the edit distance of each hypothesis to its truth, relative to the truth's length.
+
+    normalize: divide by the truth's length; otherwise return the number of edits.
+    """
     for role, value in (("Hypothesis", hypothesis), ("Truth", truth)):
         if not isinstance(value, SparseTensor | SparseTensorValue):
             raise TypeError(f"{role} must be a SparseTensor.")

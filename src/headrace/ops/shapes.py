@@ -1,7 +1,7 @@
-"""Shapes: asking for them, giving new ones to the same elements, broadcasting to them.
+"""Shapes: reading them, reshaping, broadcasting.
 
-What static shapes already decide is decided while the graph is built: `shape`, `rank` and `size`
-add constants then, as TensorFlow does; `fold` rules give inference even what is known in part.
+Results that follow from static shapes are computed while the graph is built: `shape`, `rank` and
+`size` then add constants, as in TensorFlow; `fold` rules give inference even partly known values.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = [
     "squeeze",
 ]
 
-# -- Asking ----------------------------------------------------------------------------------------
+# -- Reading shapes --------------------------------------------------------------------------------
 
 
 def _sizes_array(sizes: tuple[int | None, ...], dtype: Any) -> np.ndarray:
-    """Sizes as a vector: an object array with None where a size isn't known."""
+    """Return sizes as a vector: an object array with None where a size isn't known."""
     return np.array(sizes, object if None in sizes else dtype.numpy)
 
 
@@ -55,7 +55,7 @@ def _shape_fold(op: Operation) -> list[np.ndarray] | None:
 
 
 def _static_fold(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
-    """What `fold` says of the only output, if it is the whole value."""
+    """Return the folded value of the only output, if it is fully known."""
     folded = op.definition.fold(op)  # type: ignore[misc]
     return None if folded is None or folded[0].dtype == object else folded[0]
 
@@ -193,7 +193,7 @@ def size(
         return size_op(tensor, out_type=out_type, name=scope)
 
 
-# -- New shapes for the same elements --------------------------------------------------------------
+# -- Reshaping -------------------------------------------------------------------------------------
 
 
 def _reshape_infer(c: Any, x: TensorShape, shape: TensorShape) -> TensorShape:
@@ -226,8 +226,8 @@ def _reshape_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
 
 
 def _completed(sizes: tuple[int, ...], wanted: list[int]) -> list[int]:
-    """The wanted sizes of an empty tensor, with a size in place of -1: what is missing between the
-    sizes of both that aren't 0.
+    """Return the sizes `wanted` of an empty tensor with -1 replaced. If `wanted` has a 0, -1 is the
+    quotient of the products of both shapes' nonzero sizes, otherwise 0.
     """
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
         raise ValueError
@@ -273,12 +273,14 @@ def _reshape_back(b: Any, op: Operation, dy: Any) -> Any:
 
 
 def _same_elements(site: Site) -> View:
-    """The view of every op that only gives its first input a new shape."""
+    """The view of every op that only reshapes its first input."""
     return View(site.output_shapes[0], row_major(site.output_shapes[0]))
 
 
 def _reshaped_view(site: Site) -> View | None:
-    """The same elements, if the shape is known: one that the step computes may not fit them."""
+    """Return a view if the shape is known; a shape computed in the step may not match
+    the elements.
+    """
     return None if site.constant_input(1) is None else _same_elements(site)
 
 
@@ -301,7 +303,7 @@ def _reshaped_view(site: Site) -> View | None:
     simplify=relabelled,
 )
 def reshape(tensor, shape, name=None):
-    """Return the same elements in another shape; one size may be -1, which is then worked out."""
+    """Return the same elements in another shape; one size may be -1, and is then inferred."""
 
 
 def _expand_infer(c: Any, x: TensorShape, dim: TensorShape) -> Any:
@@ -364,7 +366,7 @@ def expand_dims(
 
 
 def _squeezed_axes(sizes: tuple[int | None, ...], dims: tuple[int, ...]) -> set[int] | None:
-    """The axes to remove, or None if that can't be known."""
+    """Return the axes to remove, or None if they aren't known."""
     rank = len(sizes)
     if not dims:
         return None if None in sizes else {i for i, n in enumerate(sizes) if n == 1}
@@ -440,7 +442,7 @@ def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
     for m, n in zip(reversed(x.sizes), reversed(wanted.sizes), strict=False):
         if m not in (1, None, n) and n is not None:
             raise ValueError(f"Dimensions must be equal, but are {m} and {n}")
-    # An unknown size may be 0, to which anything broadcasts; TensorFlow overlooks that.
+    # An unknown size may be 0, to which anything broadcasts; TensorFlow ignores that.
     if c.settled:
         return wanted
     pairs = zip(broadcast_shapes(x, wanted).as_list(), wanted.sizes, strict=True)
@@ -449,7 +451,7 @@ def _broadcast_infer(c: Any, x: TensorShape, _: TensorShape) -> TensorShape:
 
 def _broadcast_kernel(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
     if 0 in shape.tolist() and np.ndim(x) <= len(shape):
-        return np.empty(shape.tolist(), x.dtype)  # whatever there was, there is no place for it
+        return np.empty(shape.tolist(), x.dtype)  # an empty result, whatever the input
     check_room(shape.tolist(), x.dtype, "shape", spelled=True)
     try:
         return np.broadcast_to(x, tuple(shape.tolist()))
@@ -490,7 +492,7 @@ def broadcast_dynamic_shape(shape_x: Any, shape_y: Any) -> Tensor:
     return b.broadcast_args(shape_x, shape_y)
 
 
-# -- The same bits as another type -----------------------------------------------------------------
+# -- Bitcast ---------------------------------------------------------------------------------------
 
 
 def _bitcast_infer(c: Any, x: TensorShape) -> Any:
@@ -541,7 +543,9 @@ _BITS = (
     ],
 )
 def bitcast(input, type, name=None):
-    """Return the same bytes as another type; other element sizes add or take a last dimension."""
+    """Return the same bytes as another type; a different element size adds or removes a last
+    dimension.
+    """
 
 
 @composed

@@ -1,7 +1,7 @@
-"""State that ops make and others find by a handle: queues, barriers, accumulators, readers.
+"""State that ops create and others access by a handle: queues, barriers, accumulators, readers.
 
-Without a shared name it's the op's own, in its session; with one it's whoever's asks for that name
-in that container.
+Without a shared name it belongs to the op, in its session; with one, all ops that use that name in
+that container share it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _numbers = itertools.count()
 def find_state(
     ctx: Any, kind: type, place: tuple[str, str], make: Callable[[str], Any]
 ) -> tuple[ResourceHandle, Any, bool]:
-    """The handle of a piece of state, the state, and whether it's shared. `place` is (container,
-    shared name); `make(name)` makes it if it isn't there.
+    """Return the handle of a piece of state, the state, and whether it is shared. `place` is
+    (container, shared name); `make(name)` creates it if it doesn't exist.
     """
     container, shared = place
     if shared:
@@ -81,7 +81,7 @@ def state_behind(ctx: Any, handle: Any, kind: type[State]) -> State:
 
 
 def reference_infer(c: Any) -> TensorShape:
-    """The shape of a reference to state: once it was a vector of container and name."""
+    """Return the shape of a reference to state: it was once a vector of container and name."""
     return TensorShape.of((2,))
 
 
@@ -104,7 +104,7 @@ def define_pair(
     def decorate(function: Any) -> Callable[..., Any]:
         name = f"{function.__name__}_ref"
         again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
-        again.__doc__ = f"{function.__doc__} As older graphs have it."
+        again.__doc__ = f"{function.__doc__} The form of older graphs."
         built = None
         for suffix, rule, builder in (("", older, again), ("V2", infer, function)):
             built = define(

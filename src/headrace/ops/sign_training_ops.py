@@ -1,4 +1,4 @@
-"""One step along the gradient, longer where its sign and that of its running mean agree (Neural
+"""One gradient step, longer where the gradient's sign agrees with that of its running mean (Neural
 Optimizer Search, Bello et al. 2017).
 """
 
@@ -13,7 +13,7 @@ __all__ = ["apply_add_sign", "apply_power_sign"]
 
 
 def _mean_and_agreement(e: Any, m: Any, beta: Any, grad: Any) -> tuple[Any, Any]:
-    """The new running mean, and 1 where it has the gradient's sign, -1 where it has the other."""
+    """Return the new running mean, and 1 where it has the gradient's sign, -1 where it doesn't."""
     m = m * beta + grad * (1 - beta)
     return m, e.sign(grad) * e.sign(m)
 

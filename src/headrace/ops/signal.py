@@ -1,5 +1,5 @@
-"""Signal processing made of other ops: cosine transforms, windows, frames, short-time spectra, mel
-scales. Signals are in the last dimension.
+"""Composed signal processing: cosine transforms, windows, frames, short-time spectra, mel scales.
+Signals are in the last dimension.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def dct(
 ) -> Tensor:
     """Return the discrete cosine transform I, II or III, of `n` elements if given.
 
-    It isn't scaled unless `norm` is "ortho".
+    It is only scaled if `norm` is "ortho".
+
+    type: 1, 2 or 3.
     """
     with name_scope(name, "dct", [input]):
         x = convert_to_tensor(input, dtypes.float32)
@@ -81,7 +83,7 @@ def dct(
 
 
 def _resized(x: Any, size: int) -> Any:
-    """The first `size` elements of the last dimension, with zeros if there are fewer."""
+    """Return the first `size` elements of the last dimension, padded with zeros."""
     found = x.shape.as_list()[-1]
     if found is None:
         after = b.maximum(0, size - b.shape(x)[-1])
@@ -98,7 +100,7 @@ def _turned(places: Any, count: Any) -> Any:
 
 
 def _weights(first: Any, others: Any, size: Any) -> Any:
-    """A vector of `first` and then `others`."""
+    """Return a vector of `first` followed by `others`."""
     return b.pad(b.expand_dims(first, 0), [[0, size - 1]], constant_values=others)
 
 
@@ -131,7 +133,10 @@ def idct(
     norm: str | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the inverse of tf.signal.dct, up to a factor unless `norm` is "ortho"."""
+    """Return the inverse of tf.signal.dct, up to a factor unless `norm` is "ortho".
+
+    type: 1, 2 or 3, that of the transform to invert.
+    """
     if type not in (1, 2, 3):
         raise ValueError("Only Types I, II and III (I)DCT are supported.")
     return dct(input, type={1: 1, 2: 3, 3: 2}[type], n=n, axis=axis, norm=norm, name=name)
@@ -143,8 +148,8 @@ def idct(
 def _cosine_window(
     scope: str, name: str | None, length: Any, periodic: Any, dtype: Any, high: float, low: float
 ) -> Any:
-    """high - low cos(2 pi i / n), n being the last place; a periodic window of even length ends one
-    place before it.
+    """Return high - low cos(2 pi i / n), where n is the last index; a periodic window of even
+    length ends one element before it.
     """
     kind = as_dtype(dtype)
     if not kind.is_floating:
@@ -172,7 +177,11 @@ def hann_window(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return a Hann window: half a cosine's period, raised to [0, 1]."""
+    """Return a Hann window: half a cosine's period, raised to [0, 1].
+
+    periodic: whether the window repeats with period window_length, for spectral analysis, or is
+    symmetric.
+    """
     return _cosine_window("hann_window", name, window_length, periodic, dtype, 0.5, 0.5)
 
 
@@ -184,7 +193,11 @@ def hamming_window(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return a Hamming window: a cosine between 0.08 and 1."""
+    """Return a Hamming window: a cosine between 0.08 and 1.
+
+    periodic: whether the window repeats with period window_length, for spectral analysis, or is
+    symmetric.
+    """
     return _cosine_window("hamming_window", name, window_length, periodic, dtype, 0.54, 0.46)
 
 
@@ -192,13 +205,13 @@ def hamming_window(
 
 
 def _size_of(x: Any, axis: int) -> Any:
-    """The size of a dimension, as a number if it is known."""
+    """Return the size of a dimension, as a number if it is known."""
     size = x.shape.as_list()[axis]
     return b.shape(x)[axis] if size is None else size
 
 
 def _static(value: Any) -> Any:
-    """A scalar argument as a Python integer if its value is known, else as a tensor."""
+    """Return a scalar argument as a Python integer if its value is known, else as a tensor."""
     if isinstance(value, int | np.integer):
         return int(value)
     value = convert_to_tensor(value, dtypes.int32)
@@ -223,7 +236,8 @@ def frame(
 ) -> Tensor:
     """Return the frames of a signal: dimension `axis` becomes [frames, frame_length].
 
-    `pad_end` lets frames reach beyond the end, where `pad_value` is.
+    frame_step: the distance between the starts of frames. `pad_end` lets frames extend beyond the
+    end, which is padded with `pad_value`.
     """
     with name_scope(name, "frame", [signal, frame_length, frame_step, pad_value]):
         signal = convert_to_tensor(signal, name="signal")
@@ -250,8 +264,8 @@ def frame(
 @composed
 @export("signal.overlap_and_add")
 def overlap_and_add(signal: Any, frame_step: Any, name: str | None = None) -> Tensor:
-    """Return the signal [..., N] that is the sum of frames [..., frames, frame_length], each
-    `frame_step` after the one before.
+    """Return the signal [..., N] that sums frames [..., frames, frame_length], each shifted by
+    `frame_step` from the previous one.
     """
     with name_scope(name, "overlap_and_add", [signal, frame_step]):
         signal = convert_to_tensor(signal, name="signal")
@@ -279,7 +293,7 @@ def overlap_and_add(signal: Any, frame_step: Any, name: str | None = None) -> Te
 
 
 def _power_of_two(length: Any) -> Any:
-    """The least power of two that is no less than `length`."""
+    """Return the smallest power of two that is at least `length`."""
     if isinstance(length, int):
         return 2 ** math.ceil(math.log(length) / math.log(2.0))
     logs = b.log(b.cast(length, dtypes.float32)) / math.log(2.0)
@@ -299,7 +313,8 @@ def stft(
 ) -> Tensor:
     """Return the half spectra [..., frames, fft_length // 2 + 1] of the windowed frames of signals.
 
-    `fft_length` is the least power of two that holds a frame if not given.
+    fft_length defaults to the smallest power of two that holds a frame. window_fn: a function of
+    the frame length and a `dtype`, or None for no window. pad_end: see tf.signal.frame.
     """
     with name_scope(name, "stft", [signals, frame_length, frame_step]):
         signals = convert_to_tensor(signals, name="signals")
@@ -322,8 +337,10 @@ def inverse_stft(
     window_fn: Callable[..., Any] | None = hann_window,
     name: str | None = None,
 ) -> Tensor:
-    """Return the signals of short-time spectra; with the window of inverse_stft_window_fn it is the
-    inverse of tf.signal.stft where frames overlap enough.
+    """Return the signals of short-time spectra. With the window of inverse_stft_window_fn this is
+    the inverse of tf.signal.stft, provided that frames overlap enough.
+
+    stfts: [..., frames, fft_length // 2 + 1]. The other arguments are those of tf.signal.stft.
     """
     with name_scope(name, "inverse_stft", [stfts]):
         stfts = convert_to_tensor(stfts, name="stfts")
@@ -355,7 +372,7 @@ def inverse_stft_window_fn(
         step = _static(frame_step)
 
     def window(frame_length: Any, dtype: Any) -> Any:
-        """The forward window over the sum of its squares in all frames that overlap."""
+        """The forward window divided by the sum of its squares over all overlapping frames."""
         with name_scope(name, "inverse_stft_window_fn", [forward_window_fn]):
             length = _static(frame_length)
             forward = forward_window_fn(length, dtype=dtype)
@@ -409,8 +426,11 @@ def linear_to_mel_weight_matrix(
     dtype: Any = dtypes.float32,
     name: str | None = None,
 ) -> Tensor:
-    """Return the matrix [num_spectrogram_bins, num_mel_bins] that takes linear spectra to the mel
-    scale: triangles with their peaks and feet evenly spaced in mels.
+    """Return the matrix [num_spectrogram_bins, num_mel_bins] that maps linear spectra to the mel
+    scale: triangles with peaks and feet evenly spaced in mels.
+
+    sample_rate: of the signal, in hertz. lower_edge_hertz and upper_edge_hertz: the range that the
+    mel bins cover.
     """
     kind = as_dtype(dtype)
     with name_scope(name, "linear_to_mel_weight_matrix"):
@@ -423,7 +443,7 @@ def linear_to_mel_weight_matrix(
         low, high, zero = (
             convert_to_tensor(v, kind) for v in (lower_edge_hertz, upper_edge_hertz, 0.0)
         )
-        # The bin of frequency zero has no weight.
+        # The bin of frequency zero has weight 0.
         hertz = b.linspace(zero, nyquist, num_spectrogram_bins)[1:]
         mels = b.expand_dims(_mel(hertz), 1)
         edges = b.linspace(_mel(low), _mel(high), num_mel_bins + 2)

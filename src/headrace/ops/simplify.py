@@ -1,9 +1,9 @@
-"""Rules of algebra that ops share. In: a node of a Dataflow. Out: values that its outputs equal, a
+"""Algebraic rules that ops share. In: a node of a Dataflow. Out: values equal to its outputs, a
 simpler node, or None.
 
 A rule holds to the last bit, for every input: x*1 is x, but x+0 is x only if that zero is -0.0
-(-0.0 + 0.0 is 0.0), and x*0 isn't 0 (NaN, infinity). It must not change a value's type, so that an
-operand that was broadcast isn't the result.
+(-0.0 + 0.0 is 0.0), and x*0 isn't 0 (NaN, infinity). It must not change a value's type: an operand
+that was broadcast can't replace the result.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ __all__ = [
 ]
 
 Answer = Node | Sequence[Value] | None
-_MOST_ELEMENTS = 1 << 16  # of a constant that a rule makes, or looks through
+_MOST_ELEMENTS = 1 << 16  # the largest constant that a rule makes or inspects
 
 
-# -- Asking ----------------------------------------------------------------------------------------
+# -- Queries ---------------------------------------------------------------------------------------
 
 
 def same_type(value: Value, node: Node, index: int = 0) -> bool:
@@ -52,7 +52,7 @@ def same_type(value: Value, node: Node, index: int = 0) -> bool:
 
 
 def uniform(value: Value) -> Any:
-    """The number that all elements of a value are, if that is known."""
+    """Return the number that all elements of a value equal, if that is known."""
     producer = value.producer
     constant = value.constant
     if isinstance(producer, Node) and constant is None and producer.definition is lookup("Fill"):
@@ -60,7 +60,7 @@ def uniform(value: Value) -> Any:
     if constant is None or not 0 < constant.size <= _MOST_ELEMENTS or constant.dtype.hasobject:
         return None
     first = constant.flat[0]
-    # By their bytes, since 0.0 equals -0.0.
+    # Compare bytes, because 0.0 equals -0.0.
     return first if constant.tobytes() == first.tobytes() * constant.size else None
 
 
@@ -70,7 +70,7 @@ def one(value: Value) -> bool:
 
 
 def zero(value: Value, sign: int) -> bool:
-    """Whether a value is 0 everywhere, and if it's floating of this sign (1 or -1)."""
+    """Whether a value is 0 everywhere and, if floating-point, of this sign (1 or -1)."""
     found = uniform(value)
     if not _is(found, 0):
         return False
@@ -85,7 +85,7 @@ def _is(found: Any, number: int) -> bool:
     return found is not None and bool(found == number)
 
 
-# -- Making ----------------------------------------------------------------------------------------
+# -- Construction ----------------------------------------------------------------------------------
 
 
 def as_constant(node: Node, array: np.ndarray, name: str) -> Value:
@@ -106,12 +106,14 @@ def equals_input(node: Node) -> Answer:
 
 
 def all_equal_inputs(node: Node) -> Answer:
-    """Each output is the input of the same number."""
+    """Each output is the input of the same index."""
     return node.inputs
 
 
 def equals_input_if_same_size(node: Node) -> Answer:
-    """The output has elements of the first input in order, all of them if there are as many."""
+    """The output has elements of the first input in order; it is that input if the counts are
+    equal.
+    """
     return [node.inputs[0]] if same_type(node.inputs[0], node) else None
 
 
@@ -132,7 +134,7 @@ def neutral(
 
 
 def idempotent(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node], Answer]:
-    """The output of two equal operands is that operand; otherwise `rule` has its say."""
+    """The output of two equal operands is that operand; otherwise apply `rule`."""
 
     def either(node: Node) -> Answer:
         if node.inputs[0] is node.inputs[1]:
@@ -143,8 +145,8 @@ def idempotent(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node],
 
 
 def scalar_operand(rule: Callable[[Node], Answer] | None = None) -> Callable[[Node], Answer]:
-    """If `rule` has nothing to say: where one operand has the result's shape by itself, the other
-    can be a scalar if it's one number everywhere, and needn't have been broadcast.
+    """If `rule` doesn't apply: where one operand alone has the result's shape, the other can be a
+    scalar if it is one number everywhere, and needn't be broadcast beforehand.
     """
 
     def either(node: Node) -> Answer:
@@ -161,7 +163,7 @@ def scalar_operand(rule: Callable[[Node], Answer] | None = None) -> Callable[[No
 
 
 def _smaller(node: Node, value: Value, number: int) -> Value | None:
-    """A value that broadcasts to the same as operand `number` of a node, from fewer elements."""
+    """Return a smaller value that broadcasts to the same as operand `number` of a node."""
     found = uniform(value) if value.type.sizes else None
     if found is not None:
         return as_constant(node, np.array(found), f"scalar_{number}")
@@ -172,7 +174,7 @@ def _smaller(node: Node, value: Value, number: int) -> Value | None:
 
 
 def cancels_itself(node: Node) -> Answer:
-    """Done twice it's as if not done at all."""
+    """Applying it twice has no effect."""
     inner = node.inputs[0].producer
     if not isinstance(inner, Node) or inner.definition is not node.definition or not inner.inputs:
         return None
@@ -180,26 +182,26 @@ def cancels_itself(node: Node) -> Answer:
 
 
 def reduces_nothing(node: Node) -> Answer:
-    """A reduction over no axes gives its input."""
+    """A reduction over no axes returns its input."""
     axes = node.constant_input(1)
     return [node.inputs[0]] if axes is not None and not axes.size else None
 
 
-# -- Forms that take the place of others -----------------------------------------------------------
+# -- Replacements ----------------------------------------------------------------------------------
 
 
 def squared(node: Node, value: Value) -> Node:
-    """value² in the place of `node`."""
+    """Replace `node` by value²."""
     return replace(node, definition=lookup("Square"), attrs={"T": value.dtype}, inputs=(value,))
 
 
 def negated(node: Node, value: Value) -> Node:
-    """-value in the place of `node`."""
+    """Replace `node` by -value."""
     return replace(node, definition=lookup("Neg"), attrs={"T": value.dtype}, inputs=(value,))
 
 
 def filled(node: Node, number: int) -> Answer:
-    """`number` everywhere, whatever the input holds."""
+    """The output is `number` everywhere, for any input."""
     (t,) = node.types
     if t.sizes is None or not (t.dtype.is_floating or t.dtype.is_integer or t.dtype.is_bool):
         return None

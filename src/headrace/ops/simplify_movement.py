@@ -1,5 +1,5 @@
-"""Rules for ops that only move elements: moves that undo each other, and moves to where an element
-is already. In and out as in ops.simplify.
+"""Rules for ops that only move elements: moves that cancel out, and moves that change nothing. In
+and out as in ops.simplify.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _made_by(value: Value, *rules: Any) -> Node | None:
-    """The node that made a value, if it's of an op with one of these rules."""
+    """Return the node that made a value, if it is of one of these ops."""
     producer = value.producer
     if isinstance(producer, Node) and producer.inputs and producer.definition.simplify in rules:
         return producer
@@ -40,10 +40,12 @@ def _made_by(value: Value, *rules: Any) -> Node | None:
 
 
 def relabelled(node: Node) -> Answer:
-    """Reshape, ExpandDims, Squeeze: of several only the last counts, and none if it leads back."""
+    """Reshape, ExpandDims, Squeeze: only the last of several counts, and none if it restores the
+    shape.
+    """
     value = node.inputs[0]
     if len(node.inputs) == 2 and node.constant_input(1) is None:
-        return None  # whether the elements fit the shape that the step computes is to be checked
+        return None  # the check that the elements match the step's shape must stay
     while True:
         if same_type(value, node):
             return [value]
@@ -51,7 +53,7 @@ def relabelled(node: Node) -> Answer:
         if inner is None or inner.types[0].sizes is None or inner.controls:
             break
         value = inner.inputs[0]
-    # A reshape says itself what its result is; the others count from the sizes that they get.
+    # A reshape determines its own result; the others depend on the sizes of their input.
     if value is node.inputs[0] or value.type.sizes is None or not _says_shape(node):
         return None
     return replace(node, inputs=(value, *node.inputs[1:]))
@@ -63,7 +65,7 @@ def _says_shape(node: Node) -> bool:
 
 
 def sliced(node: Node) -> Answer:
-    """A strided slice that has all elements, in steps of 1, is its input."""
+    """A strided slice that takes all elements, with stride 1, is its input."""
     strides = node.constant_input(3)
     if strides is None or not (strides == 1).all() or not same_type(node.inputs[0], node):
         return None
@@ -74,8 +76,8 @@ def sliced(node: Node) -> Answer:
 
 
 def transposed(node: Node) -> Answer:
-    """Two transpositions are one; one that leaves all axes of more than one element in order moves
-    nothing.
+    """Two transpositions are one; a transposition that keeps the order of all axes longer than 1
+    moves nothing.
     """
     perm = _permutation(node)
     if perm is None:
@@ -109,7 +111,7 @@ def _permutation(node: Node) -> list[int] | None:
 
 
 def broadcast(node: Node) -> Answer:
-    """Of several broadcasts only the last counts, and none if it repeats nothing."""
+    """Only the last of several broadcasts counts, and none if it repeats nothing."""
     value = node.inputs[0]
     if same_type(value, node):
         return [value]
@@ -120,7 +122,7 @@ def broadcast(node: Node) -> Answer:
 
 
 def tiled(node: Node) -> Answer:
-    """Tiles of one element along an axis are a broadcast, which needs no memory."""
+    """Tiling an axis of size 1 is a broadcast, which needs no memory."""
     value, sizes = node.inputs[0], node.types[0].sizes
     if same_type(value, node):
         return [value]
@@ -136,7 +138,7 @@ def tiled(node: Node) -> Answer:
 
 
 def extreme_of_broadcast(node: Node) -> Answer:
-    """The largest (or smallest) of one element, repeated, is the element."""
+    """The largest (or smallest) of a repeated element is the element."""
     axes, value = node.constant_input(1), node.inputs[0]
     if axes is not None and not axes.size:
         return [value]
@@ -159,7 +161,7 @@ def extreme_of_broadcast(node: Node) -> Answer:
 
 
 def joined(node: Node) -> Answer:
-    """Concatenating all that a split gave is what was split."""
+    """Concatenating all outputs of a split gives the split's input."""
     values, axis = _pieces(node)
     source = _made_by(values[0], split) if values else None
     if source is None or axis is None or source.controls:
@@ -170,7 +172,7 @@ def joined(node: Node) -> Answer:
 
 
 def split(node: Node) -> Answer:
-    """Splitting what was concatenated where it was joined gives the pieces."""
+    """Splitting a concatenation where it was joined gives the pieces."""
     whole, axis = _whole(node)
     if len(node.types) == 1:
         return [whole] if same_type(whole, node) else None
@@ -185,14 +187,14 @@ def split(node: Node) -> Answer:
 
 
 def _pieces(node: Node) -> tuple[list[Value], int | None]:
-    """What a concatenation joins, and along which axis, if that is known."""
+    """Return the inputs of a concatenation and its axis, if that is known."""
     position = next(i for i, a in enumerate(node.definition.schema.inputs) if not a.is_list)
     values = list(node.inputs[1:] if position == 0 else node.inputs[:-1])
     return values, _axis(node.inputs[0 if position == 0 else -1], node.types[0].sizes)
 
 
 def _whole(node: Node) -> tuple[Value, int | None]:
-    """What a split divides, and along which axis, if that is known."""
+    """Return the input of a split and its axis, if that is known."""
     names = [a.name for a in node.definition.schema.inputs]
     whole = node.inputs[names.index("value")]
     return whole, _axis(node.inputs[names.index("split_dim")], whole.type.sizes)
@@ -204,7 +206,7 @@ def _axis(value: Value, sizes: tuple[int, ...] | None) -> int | None:
 
 
 def stacked(node: Node) -> Answer:
-    """Stacking all that an unstacking gave is what was unstacked."""
+    """Stacking all outputs of an unstack gives the unstack's input."""
     source = _made_by(node.inputs[0], unstacked)
     if source is None or source.controls or node.inputs != source.outputs:
         return None
@@ -214,7 +216,7 @@ def stacked(node: Node) -> Answer:
 
 
 def unstacked(node: Node) -> Answer:
-    """Unstacking what was stacked gives the pieces."""
+    """Unstacking a stack gives its inputs."""
     source = _made_by(node.inputs[0], stacked)
     if source is None or source.controls:
         return None
@@ -231,11 +233,11 @@ def _stack_axis(node: Node, whole: Any) -> int | None:
     return axis if whole.sizes is None else axis % len(whole.sizes)
 
 
-# -- Choices ---------------------------------------------------------------------------------------
+# -- Selections ------------------------------------------------------------------------------------
 
 
 def chosen(node: Node) -> Answer:
-    """A choice by a constant condition is one of its branches."""
+    """A selection by a constant condition is one of its operands."""
     condition = uniform(node.inputs[0])
     if condition is None:
         return None

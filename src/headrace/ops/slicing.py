@@ -1,7 +1,7 @@
 """Slices: contiguous ones, and those of Python's `x[1:, ..., ::-1, tf.newaxis]`.
 
-`resolve_strided_slice` is the one place that knows what the masks of a strided slice mean; shape
-rule, kernels and sliced assignments all ask it.
+Only `resolve_strided_slice` interprets the masks of a strided slice; the shape rule, the kernels
+and sliced assignments all use it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _slice_infer(c: Any, x: TensorShape, begin: TensorShape, size: TensorShape) 
 
 
 def _rest(whole: int | None, begin: int | None) -> int | None:
-    """What is left of an axis from `begin` on."""
+    """Return the size of an axis from `begin` on."""
     if whole is None or begin is None:
         return None
     if begin > whole:
@@ -66,7 +66,9 @@ def _rest(whole: int | None, begin: int | None) -> int | None:
 
 
 def _slice_size(i: int, whole: int | None, begin: int | None, size: int | None) -> int | None:
-    """The size of axis i of a slice, as far as it's known; ValueError if there is no such slice."""
+    """Return the size of axis i of a slice, as far as it is known; ValueError if it is out of
+    bounds.
+    """
     if begin is not None and whole is not None and not 0 <= begin <= whole:
         raise ValueError(f"Expected begin[{i}] in [0, {whole}], but got {begin}")
     if size == -1:
@@ -92,7 +94,7 @@ def _slice_kernel(x: np.ndarray, begin: np.ndarray, size: np.ndarray) -> np.ndar
 
 
 def _slice_cut(site: Site) -> Cut | None:
-    """A slice that begins where the step says."""
+    """A slice whose beginning the step computes."""
     sizes, shape = site.constant_input(2), site.input_shapes[0]
     if sizes is None or sizes.shape != (len(shape),) or site.output_shapes[0] != (*sizes,):
         return None
@@ -130,13 +132,13 @@ def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
     simplify=equals_input_if_same_size,
 )
 def slice_op(input, begin, size, name=None):
-    """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
+    """Return the block of `size` that starts at `begin`; a size of -1 extends to the end."""
 
 
 @composed
 @export("slice")
 def slice_(input_: Any, begin: Any, size: Any, name: str | None = None) -> Tensor:
-    """Return the block of `size` that starts at `begin`; a size of -1 reaches to the end."""
+    """Return the block of `size` that starts at `begin`; a size of -1 extends to the end."""
     return slice_op(input_, begin, size, name=name)
 
 
@@ -149,7 +151,7 @@ def resolve_strided_slice(
     """Return a NumPy index for a strided slice of a tensor of `shape`, and the slice's shape.
 
     masks: begin, end, ellipsis, new axis, shrink axis. Sizes, begins and ends may be None where
-    they are not known; then the index is good for nothing, and the shape says what is known.
+    they are not known; then the index is unusable, and the shape is only partly known.
     """
     begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask = masks
     if not len(begin) == len(end) == len(strides):
@@ -190,12 +192,12 @@ def resolve_strided_slice(
             result.append(count)
         axis += 1
     result.extend(shape[axis:])
-    # An index that ends with an ellipsis gives an array even where all axes are shrunk.
+    # A trailing ellipsis makes NumPy return an array even where all axes are shrunk.
     return (*index, ...), tuple(result)
 
 
 def _shrink(size: int | None, at: int | None, stride: int | None, axis: int) -> int:
-    """The place of the one element that is taken from an axis."""
+    """Return the index of the single element that is taken from an axis."""
     if stride is not None and stride <= 0:
         raise ValueError("only stride 1 allowed on non-range indexing.")
     if at is None or size is None:
@@ -208,11 +210,11 @@ def _shrink(size: int | None, at: int | None, stride: int | None, axis: int) -> 
 def _piece(
     size: int | None, first: tuple | None, last: tuple | None, stride: int | None
 ) -> tuple[slice, int | None]:
-    """The slice of one axis and its length; `first` and `last` are None where they're left out."""
+    """Return the slice of one axis and its length; `first` and `last` are None if omitted."""
     start = first[0] if first else None
     stop = last[0] if last else None
     if size is None and stride is not None and first and last and None not in (start, stop):
-        # Nothing lies between equal ends; of other slices, the unknown size may cut off a part.
+        # Equal ends give an empty slice; otherwise the unknown size may truncate the slice.
         return slice(0, 0), 0 if start == stop else None
     if size is None or stride is None or first == (None,) or last == (None,):
         whole = size if first is None and last is None and stride == 1 else None
@@ -240,12 +242,12 @@ def _strided_infer(c: Any, x: TensorShape, *ends: TensorShape) -> Any:
         return None
     begin, end, strides = (c.ints(i) or [None] * length for i in (1, 2, 3))
     if not c.settled and (None in begin or None in end):
-        begin = end = [None] * length  # TensorFlow takes both or neither
+        begin = end = [None] * length  # TensorFlow uses both or neither
     return resolve_strided_slice(x.sizes, begin, end, strides, _masks(c.attrs))[1]
 
 
 def _part_of_shape(op: Operation, index: int, value: Any) -> TensorShape | None:
-    """The shape that a slice of a vector stands for, if it's a plain `vector[begin:end:stride]`."""
+    """Return the shape denoted by a slice of a vector, for a plain `vector[begin:end:stride]`."""
     vector, *ends = op._inputs
     begin_mask, end_mask, *others = _masks(op._attrs)
     if any(others) or begin_mask > 1 or end_mask > 1 or any(t._shape.sizes != (1,) for t in ends):
@@ -278,8 +280,8 @@ def _strided_kernel(
 
 
 def _strided_cut(site: Site, into: bool = False) -> Cut | None:
-    """A slice that takes one element of some axes, where the step says, and a known piece of the
-    others; or its gradient, which puts it `into` zeros.
+    """A slice that takes one element of some axes, at an index from the step, and a known range of
+    the others; or its gradient, which writes it `into` zeros.
     """
     strides = site.constant_input(3)
     if strides is None:
@@ -308,7 +310,7 @@ def _strided_cut(site: Site, into: bool = False) -> Cut | None:
 
 
 def _known_ends(site: Site, index: int, needless: int) -> np.ndarray | None:
-    """The beginnings or ends of a slice, 0 for those that the bits of `needless` mark; None if any
+    """Return the begins or ends of a slice, 0 for those whose bit is set in `needless`; None if any
     other isn't known.
     """
     found = partial_value(site.inputs[index])
@@ -372,7 +374,7 @@ def strided_slice_op(
     shrink_axis_mask=None,
     name=None,
 ):
-    """Return input[begin:end:strides]; bit i of a mask changes what entry i means."""
+    """Return input[begin:end:strides]; bit i of a mask changes the meaning of entry i."""
 
 
 def _grad_infer(c: Any, *shapes: TensorShape) -> TensorShape:
@@ -406,7 +408,7 @@ def _grad_kernel(
 
 
 def _grad_pieces(site: Site) -> list[View | None] | None:
-    """`dy` fills those elements of the output that the slice takes."""
+    """`dy` fills the elements of the output that the slice selects."""
     ends: list[Any] = [site.constant_input(i) for i in (1, 2, 3)]
     if any(end is None for end in ends):
         return None
@@ -452,11 +454,11 @@ def strided_slice_grad(
     shrink_axis_mask=None,
     name=None,
 ):
-    """Return zeros of `shape` with `dy` where the slice was taken from."""
+    """Return zeros of `shape` with `dy` at the slice's position."""
 
 
 def _assign_to_no_variable(value: Any, name: str | None = None) -> Any:
-    """`assign` of a slice that isn't one of a variable."""
+    """`assign` of a slice of a tensor that isn't a variable."""
     raise ValueError("Sliced assignment is only supported for variables")
 
 
@@ -475,9 +477,13 @@ def strided_slice(
     var: Any = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return input_[begin:end:strides]; bit i of a mask changes what entry i means.
+    """Return input_[begin:end:strides]; bit i of a mask changes the meaning of entry i.
 
-    var: the variable that is sliced; the result then has a method `assign` that sets the slice.
+    var: the sliced variable; the result then has a method `assign` that sets the slice.
+
+    begin_mask and end_mask: ignore begin or end, and take everything in that direction.
+    ellipsis_mask: as many dimensions as necessary. new_axis_mask: a new dimension of size 1.
+    shrink_axis_mask: the element at begin, without the dimension.
     """
     if strides is None:
         strides = b.ones_like(begin)
@@ -564,7 +570,7 @@ def slice_tensor(tensor: Any, key: Any, var: Any = None) -> Any:
 
 
 def _bound(value: Any, mask: str, bit: int, masks: dict[str, int]) -> Any:
-    """One end of a slice; one that is left out is marked in its mask."""
+    """Return one end of a slice; an omitted one is marked in its mask."""
     if value is not None and (isinstance(value, Tensor) or value != sys.maxsize):
         _check_index(value)
         return value

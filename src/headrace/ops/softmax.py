@@ -25,7 +25,7 @@ __all__ = ["log_softmax", "shifted_exp", "softmax"]
 
 
 def shifted_exp(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Logits less their row's maximum, the exponentials of that, and these summed per row."""
+    """Return logits minus their row's maximum, the exponentials of that, and their row sums."""
     wide = widened(logits)
     shifted = wide - wide.max(axis=-1, keepdims=True, initial=-np.inf)
     exponentials = np.exp(shifted)
@@ -101,7 +101,7 @@ def log_softmax_op(logits, name=None):
 
 
 def _swapped(x: Tensor, axis: Any, last: Any, name: str | None = None) -> Tensor:
-    """Exchange `axis` with the `last` one, whose number may be known only in the step."""
+    """Swap `axis` with the `last` one, whose index may be known only in the step."""
     order = [b.range(axis), [last], b.range(axis + 1, last), [axis]]
     return b.transpose(x, b.concat(order, 0), name=name)
 
@@ -123,7 +123,7 @@ def _along(compute: Any, logits: Any, axis: Any, name: str | None) -> Tensor:
         )
     if rank is None:
         raise ValueError("softmax along an axis other than the last needs logits of known rank")
-    count = b.rank(logits)  # made even where it isn't used: the names of later nodes count on it
+    count = b.rank(logits)  # added even if unused: the names of later nodes depend on it
     if isinstance(axis, int) and axis < 0:
         axis = axis + count
     count = b.rank(logits)

@@ -1,6 +1,6 @@
-"""Order: sort, top_k, searchsorted.
+"""Ordering: sort, top_k, searchsorted.
 
-Equal elements keep their order: of two, the one with the lower index comes first, ascending or not.
+Equal elements keep their order: the one with the lower index comes first, ascending or not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from headrace.ops.samples import r
 
 __all__ = ["argsort", "in_top_k", "searchsorted", "sort", "top_k"]
 
-# From so many elements on, packing them pays; and so many are packed at a time, to stay in L2.
+# From this many elements on, packing pays off; this many are packed at a time, to stay in L2.
 _LARGE = 1 << 10
 _BLOCK = 1 << 15
-_FEW = 32  # as many of the largest elements as generated code finds soon: it inserts one by one
+_FEW = 32  # the largest k for which generated code is fast: it inserts one by one
 _PACKABLE = tuple(np.dtype(t) for t in ("float32", "int32", "int16", "int8", "uint16", "uint8"))
 
 # -- The largest elements --------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def _top_k_infer(c: Any, x: TensorShape, k: TensorShape) -> Any:
 
 
 def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest of each row, in descending order, and where they are."""
+    """Return the k largest of each row, in descending order, and their indices."""
     if not np.ndim(x) or np.ndim(k):
         raise ValueError("input must be >= 1-D and k a scalar")
     count = int(k)
@@ -77,7 +77,7 @@ def _largest(x: np.ndarray, k: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _taken(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """np.take_along_axis(rows, places, 1), in blocks and with flat places: twice as fast."""
+    """np.take_along_axis(rows, places, 1), in blocks and with flat indices: twice as fast."""
     values = np.empty(places.shape, rows.dtype)
     size = rows.shape[1]
     step = max(_BLOCK // max(size, 1), 1)
@@ -89,7 +89,9 @@ def _taken(rows: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def _places(rows: np.ndarray, k: int) -> np.ndarray:
-    """Where the k largest of each row are, in descending order, equal ones from left to right."""
+    """Return the indices of the k largest of each row, in descending order, equal ones left to
+    right.
+    """
     size = rows.shape[1]
     if k == 1 and rows.size:
         return rows.argmax(1)[:, None]
@@ -107,7 +109,7 @@ def _places_by_sorting(rows: np.ndarray) -> np.ndarray:
 
 
 def _packs(rows: np.ndarray) -> bool:
-    """Can elements be ordered as int32, and is it worth the trouble?"""
+    """Whether elements can be ordered as int32, and are enough to make it worthwhile."""
     if rows.size < _LARGE or rows.dtype not in _PACKABLE:
         return False
     return rows.dtype != np.float32 or not np.isnan(rows).any()
@@ -124,12 +126,13 @@ def _places_by_packing(rows: np.ndarray) -> np.ndarray:
     for start in range(0, len(rows), step):
         block = rows[start : start + step]
         if block.dtype == np.float32:
-            # A float's bits order as integers, but for the negative ones, whose magnitudes do.
+            # The bits of floats order as integers, except for negative ones, whose order is
+            # reversed.
             bits = (block + np.float32(0)).view(np.int32)  # -0 + 0 is 0
             bits ^= (bits >> 31) & np.int32(0x7FFFFFFF)
         else:
             bits = block.astype(np.int32)
-        pairs = np.invert(bits, out=bits).astype(np.int64)  # turns the order around
+        pairs = np.invert(bits, out=bits).astype(np.int64)  # reverses the order
         pairs <<= 32
         pairs |= np.arange(size)
         pairs.sort(axis=1)
@@ -138,7 +141,7 @@ def _places_by_packing(rows: np.ndarray) -> np.ndarray:
 
 
 def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray:
-    """As `_places`, but only the k largest get sorted."""
+    """As `_places`, but only the k largest are sorted."""
     least = np.partition(rows, rows.shape[1] - k, axis=1)[:, -k, None]
     chosen = ~(rows < least)  # NaN counts as the largest
     unclear = np.count_nonzero(chosen, axis=1) != k  # more elements equal the least one
@@ -184,7 +187,10 @@ def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
     ],
 )
 def top_k(input, k=1, sorted=True, name=None):
-    """Return the k largest elements of each row, in descending order, and their indices."""
+    """Return the k largest elements of each row, in descending order, and their indices.
+
+    sorted: whether the results must be in descending order; here they always are.
+    """
 
 
 @define(
@@ -314,7 +320,10 @@ def nth_element(input, n, reverse=None, name=None):
 def sort(
     values: Any, axis: Any = -1, direction: str = "ASCENDING", name: str | None = None
 ) -> Tensor:
-    """Return the elements of each row along `axis` in order."""
+    """Return the elements of each row along `axis` in order.
+
+    direction: 'ASCENDING' or 'DESCENDING'.
+    """
     with name_scope(name, "sort"):
         return _sorted(values, axis, direction, 0)
 
@@ -328,13 +337,16 @@ def argsort(
     stable: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Return the indices that sort each row along `axis`; equal elements keep their order."""
+    """Return the indices that sort each row along `axis`; equal elements keep their order.
+
+    direction: 'ASCENDING' or 'DESCENDING'. stable has no effect: the sort always is stable.
+    """
     with name_scope(name, "argsort"):
         return _sorted(values, axis, direction, 1)
 
 
 def _sorted(values: Any, axis: Any, direction: str, output: int) -> Tensor:
-    """Sort by TopK, of the negated values to get ascending order; output 0: values, 1: indices."""
+    """Sort by TopK, negating the values for ascending order; output 0: values, 1: indices."""
     if direction not in ("ASCENDING", "DESCENDING"):
         raise ValueError(f"{direction} should be one of ASCENDING, DESCENDING")
     at = axis if isinstance(axis, int) else constant_value(convert_to_tensor(axis))
@@ -357,7 +369,9 @@ def _sorted(values: Any, axis: Any, direction: str, output: int) -> Tensor:
 
 
 def _last_axis_order(axis: int, rank: int | None, dynamic_rank: Tensor) -> Any:
-    """The permutation (its own inverse) that swaps `axis` with the last; None if it is the last."""
+    """Return the permutation (its own inverse) that swaps `axis` with the last; None if it is the
+    last.
+    """
     if axis == -1 or (rank is not None and axis + 1 == rank):
         return None
     if rank is not None:
@@ -382,15 +396,15 @@ def _bound_infer(c: Any, rows: TensorShape, values: TensorShape) -> TensorShape:
 
 
 def _bounds(rows: np.ndarray, values: np.ndarray, side: Any, dtype: Any) -> np.ndarray:
-    """For every value, how many elements of its row come before it."""
+    """Return, for every value, the number of elements of its row that come before it."""
     if np.ndim(rows) != 2 or np.ndim(values) != 2 or len(rows) != len(values):
         raise ValueError(
-            "sorted_inputs and values must be matrices of as many rows, not of shapes "
+            "sorted_inputs and values must be matrices with the same number of rows, not of shapes "
             f"{list(np.shape(rows))} and {list(np.shape(values))}"
         )
     if len(rows) == 1:
         return np.searchsorted(rows[0], values[0], side)[None].astype(dtype.numpy)
-    # One bisection for all values of all rows together.
+    # One bisection for all values of all rows.
     low = np.zeros(values.shape, np.intp)
     high = np.full(values.shape, rows.shape[1], np.intp)
     at_row = np.arange(len(rows))[:, None]
@@ -420,7 +434,7 @@ _BOUND_SAMPLES = [
     samples=[Sample(*s.inputs, T=t) for s in _BOUND_SAMPLES for t in ("float32", "int64")],
 )
 def lower_bound(sorted_inputs, values, out_type=None, name=None):
-    """Return the first place in its sorted row where each value could go."""
+    """Return the first index in its sorted row at which each value could be inserted."""
 
 
 @define(
@@ -432,7 +446,7 @@ def lower_bound(sorted_inputs, values, out_type=None, name=None):
     samples=[Sample(*s.inputs, T=t) for s in _BOUND_SAMPLES for t in ("float32", "int64")],
 )
 def upper_bound(sorted_inputs, values, out_type=None, name=None):
-    """Return the last place in its sorted row where each value could go."""
+    """Return the last index in its sorted row at which each value could be inserted."""
 
 
 @composed
@@ -444,7 +458,10 @@ def searchsorted(
     out_type: Any = dtypes.int32,
     name: str | None = None,
 ) -> Tensor:
-    """Return where the values go in the sorted last axis of `sorted_sequence`, row by row."""
+    """Return the indices at which to insert values into the sorted last axis of `sorted_sequence`.
+
+    side: 'left' for the first such index, 'right' for the last. Leading dimensions must be equal.
+    """
     if side not in ("left", "right"):
         raise ValueError(f"side must be either 'right' or 'left'.  Saw: {side}.")
     length = b.shape(sorted_sequence)[-1]

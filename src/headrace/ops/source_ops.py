@@ -1,6 +1,6 @@
 """Constants, placeholders and the ops that only pass values on.
 
-A placeholder is a promise that every step will feed it; its kernel says which one was forgotten.
+Every step must feed a placeholder; its kernel reports the one that was not fed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ def constant(
     name: str = "Const",
     verify_shape: bool = False,
 ) -> Tensor:
-    """Return a constant; its last element fills the rest of a `shape` that asks for more."""
+    """Return a constant of `value`, which may be a number, a nested list or an array.
+
+    If `shape` has more elements than `value`, the last element is repeated, unless `verify_shape`.
+    """
     return convert.constant(value, dtype, shape, name, verify_shape)
 
 
@@ -80,7 +83,7 @@ def _unfed(*, op: Any) -> Any:
 
 
 def _placeholder_infer(c):
-    """Up to version 21 of GraphDef nothing told an unknown shape from that of a scalar."""
+    """Before GraphDef version 22, an unknown shape looked the same as a scalar's."""
     shape = c.attrs["shape"]
     is_old = not c.settled and c.op.graph.producer <= 21
     return TensorShape(None) if is_old and shape.rank == 0 else shape
@@ -113,14 +116,14 @@ def placeholder_v2(dtype, shape, name=None):
 @composed
 @export("placeholder")
 def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tensor:
-    """Return a tensor whose value is fed: running it unfed is an error."""
+    """Return a tensor whose value every step must feed."""
     return placeholder_op(dtype=dtype, shape=TensorShape(shape), name=name)
 
 
 @composed
 @export("sparse_placeholder", "sparse.placeholder")
 def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> SparseTensor:
-    """Return a sparse tensor that is fed a SparseTensorValue; `shape` may be known in part."""
+    """Return a sparse tensor that is fed a SparseTensorValue; `shape` may be partly known."""
 
     def part(which: str) -> str | None:
         return f"{name}/{which}" if name is not None else None
@@ -143,8 +146,8 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 
 
 def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
-    default.merge_with(c.attrs["shape"])  # or they contradict each other
-    return default if c.settled else c.attrs["shape"]  # nobody can feed it any more
+    default.merge_with(c.attrs["shape"])  # raises if they contradict each other
+    return default if c.settled else c.attrs["shape"]  # it can't be fed any more
 
 
 @export("placeholder_with_default")
@@ -161,7 +164,7 @@ def _with_default_infer(c: Any, default: TensorShape) -> TensorShape:
     simplify=equals_input,
 )
 def placeholder_with_default(input, shape, name=None):
-    """Return a tensor that has the value of `input` in steps that don't feed it."""
+    """Return a tensor that has the value of `input` unless a step feeds it."""
 
 
 @export("identity")
@@ -195,7 +198,7 @@ def identity(input, name=None):
     simplify=all_equal_inputs,
 )
 def identity_n(input, name=None):
-    """Return tensors with the same values, all of which wait for all inputs."""
+    """Return tensors with the same values; each is available only once all inputs are."""
 
 
 @export("stop_gradient")
@@ -212,7 +215,7 @@ def identity_n(input, name=None):
     simplify=equals_input,
 )
 def stop_gradient(input, name=None):
-    """Return the same value, but a constant as far as gradients are concerned."""
+    """Return the same value, through which no gradient flows."""
 
 
 def _prevented(b: Any, op: Any, dy: Any) -> Any:
@@ -232,7 +235,7 @@ def _prevented(b: Any, op: Any, dy: Any) -> Any:
     simplify=equals_input,
 )
 def prevent_gradient(input, message=None, name=None):
-    """Return the same value; asking for a gradient through it is an error that says `message`."""
+    """Return the same value; a gradient through it is an error with this `message`."""
 
 
 def _guaranteed(x: Any) -> Any:
@@ -254,7 +257,7 @@ def _guaranteed(x: Any) -> Any:
     simplify=lambda node: None if node.attrs["T"].name == "resource" else equals_input(node),
 )
 def guarantee_const(input, name=None):
-    """Return the same value, which the caller promises never changes from step to step."""
+    """Return the same value; the caller promises that it is the same in every step."""
 
 
 def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
@@ -278,11 +281,11 @@ def _ensure_kernel(x: Any, *, shape: TensorShape, op: Any) -> Any:
     simplify=equals_input_if_same_size,
 )
 def ensure_shape_op(input, shape, name=None):
-    """Return the input, after checking that it has a shape; the static shape knows it too."""
+    """Return the input after checking its shape; the static shape is refined by it too."""
 
 
 @composed
 @export("ensure_shape")
 def ensure_shape(x: Any, shape: Any, name: str | None = None) -> Tensor:
-    """Return `x`; the step fails if its shape isn't `shape`, which may be known in part."""
+    """Return `x`; the step fails if its shape doesn't match `shape`, which may be partly known."""
     return ensure_shape_op(input=x, shape=TensorShape(shape), name=name)

@@ -1,7 +1,7 @@
-"""Sparse tensors: made, read out, and turned from and to dense ones. In: SparseTensors (or their
+"""Sparse tensors: construction, and conversion from and to dense ones. In: SparseTensors (or their
 values), dense tensors. Out: the other kind.
 
-`as_sparse`, `known_shape` and the shape rules here are what the other sparse families share.
+The other sparse families share `as_sparse`, `known_shape` and the shape rules here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def as_sparse(value: Any) -> SparseTensor:
-    """`value` as a SparseTensor; TypeError if it is neither one nor the value of one."""
+    """Return `value` as a SparseTensor; TypeError if it is neither one nor the value of one."""
     if isinstance(value, SparseTensorValue):
         return SparseTensor.from_value(value)
     if not isinstance(value, SparseTensor):
@@ -47,7 +47,7 @@ def as_sparse(value: Any) -> SparseTensor:
 def check_sparse(
     indices: TensorShape, values: TensorShape, shape: TensorShape
 ) -> tuple[int | None, int | None]:
-    """(number of elements, number of dimensions) of a sparse tensor, as far as they are known."""
+    """Return (number of elements, number of dimensions) of a sparse tensor, as far as known."""
     count, rank = indices.with_rank(2).as_list()
     counts = TensorShape((count,)).merge_with(values.with_rank(1))
     ranks = TensorShape((rank,)).merge_with(shape.with_rank(1))
@@ -55,7 +55,7 @@ def check_sparse(
 
 
 def known_shape(sp: SparseTensor) -> list[int] | None:
-    """The dense shape, if it is known in full."""
+    """Return the dense shape, if it is fully known."""
     sizes = sp.shape.sizes
     return None if sizes is None else all_known(sizes)
 
@@ -107,7 +107,11 @@ def sparse_to_dense(
     validate_indices=True,
     name=None,
 ):
-    """Return a dense tensor of `default_value` with values at some indices."""
+    """Return a dense tensor of `default_value` with values at some indices.
+
+    sparse_indices: a row of coordinates per value (or a vector, for a vector). output_shape: the
+    shape of the result. sparse_values: one value per index, or one for all.
+    """
 
 
 @composed
@@ -118,7 +122,10 @@ def sparse_tensor_to_dense(
     validate_indices: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    """Return a sparse tensor as a dense one; zeros (or empty strings) go where nothing is."""
+    """Return a sparse tensor as a dense one.
+
+    default_value: the elements that sp_input lacks; zero or the empty string if None.
+    """
     sp = as_sparse(sp_input)
     if default_value is None:
         default_value = b.zeros([], dtype=sp.dtype)
@@ -179,7 +186,11 @@ def sparse_merge(
     name: str | None = None,
     already_sorted: bool = False,
 ) -> SparseTensor:
-    """Return `sp_values` with the last coordinate replaced by the values of `sp_ids`."""
+    """Return `sp_values` with the last coordinate replaced by the values of `sp_ids`.
+
+    vocab_size: the size of the last dimension. already_sorted: whether the result is in order and
+    needn't be sorted.
+    """
     if isinstance(sp_ids, SparseTensorValue | SparseTensor):
         sp_ids = [sp_ids]
         if isinstance(vocab_size, list | tuple):
@@ -218,7 +229,10 @@ def sparse_merge(
 @composed
 @export("sparse.to_indicator", "sparse_to_indicator")
 def sparse_to_indicator(sp_input: Any, vocab_size: Any, name: str | None = None) -> Tensor:
-    """Return a dense bool tensor that is true at the values of `sp_input` along its last axis."""
+    """Return a dense bool tensor that is true at the values of `sp_input` along its last axis.
+
+    vocab_size: the size of the last axis.
+    """
     sp = as_sparse(sp_input)
     with name_scope(name, "SparseToIndicator", [sp]) as scope:
         count = b.shape(sp.indices)[0]

@@ -1,5 +1,5 @@
 """Feature crosses. In: columns of features, sparse or dense, a row per example. Out: for each row
-every choice of one feature from each column, joined to a string or hashed to a bucket.
+every combination of one feature from each column, joined to a string or hashed to a bucket.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHIFT = np.uint64(47)
 
 
 class _Column:
-    """The features of all rows, row after row, with the count of each row's."""
+    """The features of all rows, concatenated, and each row's number of features."""
 
     def __init__(self, rows: np.ndarray, features: np.ndarray, batch: int) -> None:
         order = np.argsort(rows, kind="stable")
@@ -38,7 +38,7 @@ class _Column:
         self.starts = np.cumsum(self.counts) - self.counts
 
     def pick(self, rows: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Feature number `which` of each of `rows`."""
+        """Return feature number `which` of each of `rows`."""
         return self.features[self.starts[rows] + which]
 
 
@@ -194,7 +194,7 @@ def _as_feature(tensor: Tensor) -> Tensor:
 @composed
 @export("sparse.cross")
 def sparse_cross(inputs: Any, name: str | None = None) -> SparseTensor:
-    """Return, for each row, all joint features of the inputs' columns, as strings "a_X_b"."""
+    """Return, for each row, all combinations of the inputs' features, as strings "a_X_b"."""
     return _cross(inputs, False, 0, None, name)
 
 
@@ -203,5 +203,5 @@ def sparse_cross(inputs: Any, name: str | None = None) -> SparseTensor:
 def sparse_cross_hashed(
     inputs: Any, num_buckets: int = 0, hash_key: int | None = None, name: str | None = None
 ) -> SparseTensor:
-    """Return, for each row, all joint features of the inputs' columns, hashed to buckets."""
+    """Return, for each row, all combinations of the inputs' features, hashed to buckets."""
     return _cross(inputs, True, num_buckets, hash_key, name)

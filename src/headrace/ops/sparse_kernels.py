@@ -1,10 +1,10 @@
 """Sparse tensors in coordinate form. In: indices (a row of coordinates per element), values, dense
 shape. Out: arrays, or the parts of another sparse tensor.
 
-A row of coordinates stands for one integer, its key, which orders elements as rows are ordered.
-With keys, merging is sorting, grouping is finding runs, and looking up is searching: no kernel here
-walks elements one by one. Elements need not be in order unless a kernel says so. Rows are picked
-with `take` and `compress`, which on short rows are many times faster than brackets.
+A row of coordinates maps to one integer, its key, which orders elements as rows are ordered. With
+keys, merging is sorting, grouping is finding runs, and looking up is searching: no kernel here
+iterates over elements. Elements need not be in order unless a kernel says so. Rows are selected
+with `take` and `compress`, which on short rows are many times faster than indexing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST = np.iinfo(np.int64).max
 
 
 def check_parts(indices: Any, values: Any, shape: Any) -> Parts:
-    """The parts as arrays, after checking that they make a sparse tensor."""
+    """Return the parts as arrays, after checking that they form a sparse tensor."""
     indices, values, shape = np.asarray(indices), np.asarray(values), np.asarray(shape)
     if indices.ndim != 2:
         raise ValueError(f"Input indices should be a matrix but received shape {_show(indices)}")
@@ -41,7 +41,7 @@ def check_parts(indices: Any, values: Any, shape: Any) -> Parts:
 
 
 def check_shape(shape: np.ndarray) -> None:
-    """ValueError unless `shape` is a vector of sizes."""
+    """Raise ValueError unless `shape` is a vector of sizes."""
     if shape.ndim != 1:
         raise ValueError(f"Input shape should be a vector but received shape {_show(shape)}")
     if (shape < 0).any():
@@ -53,7 +53,9 @@ def _show(array: np.ndarray) -> str:
 
 
 def inside(indices: np.ndarray, start: Any, stop: Any) -> np.ndarray:
-    """Which rows lie in the box from `start` up to `stop`. Rows are short, so by columns."""
+    """Return which rows are in the box from `start` up to `stop`. Rows are short, so go
+    by columns.
+    """
     found = np.ones(len(indices), bool)
     for axis in range(indices.shape[1]):
         column = indices[:, axis]
@@ -62,7 +64,7 @@ def inside(indices: np.ndarray, start: Any, stop: Any) -> np.ndarray:
 
 
 def check_bounds(indices: np.ndarray, shape: Any) -> None:
-    """ValueError that names the first row that lies outside `shape`."""
+    """Raise ValueError that names the first row outside `shape`."""
     found = inside(indices, np.zeros(len(shape), np.int64), shape)
     if not found.all():
         row = int(np.argmin(found))
@@ -77,7 +79,7 @@ def _coordinates(row: np.ndarray) -> str:
 
 
 def keys(indices: np.ndarray, shape: Any) -> np.ndarray:
-    """One integer per row, ordered as the rows are; every row must lie inside `shape`."""
+    """Return one integer per row, in the order of the rows; every row must be inside `shape`."""
     sizes = [int(n) for n in shape]
     check_bounds(indices, np.asarray(shape, np.int64))
     total = 1
@@ -95,7 +97,7 @@ def keys(indices: np.ndarray, shape: Any) -> np.ndarray:
 
 
 def joint_keys(*tables: np.ndarray) -> list[np.ndarray]:
-    """Keys by which rows of several index matrices, of whatever shape, can be compared."""
+    """Return keys that compare rows of several index matrices, of any shape."""
     rows = np.concatenate(tables)
     rows = rows - rows.min(axis=0, initial=0)
     found = keys(rows, rows.max(axis=0, initial=0) + 1)
@@ -107,12 +109,12 @@ def is_sorted(found: np.ndarray) -> bool:
 
 
 def run_starts(found: np.ndarray) -> np.ndarray:
-    """Where each run of equal, sorted keys begins."""
+    """Return where each run of equal, sorted keys begins."""
     return np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))[: len(found)]
 
 
 def check_order(indices: np.ndarray, found: np.ndarray) -> None:
-    """ValueError unless the keys of `indices` increase."""
+    """Raise ValueError unless the keys of `indices` increase."""
     steps = found[1:] <= found[:-1]
     if not steps.any():
         return
@@ -139,7 +141,7 @@ def check_same_shape(a_shape: np.ndarray, b_shape: np.ndarray) -> None:
 def sparse_to_dense(
     sparse_indices, output_shape, sparse_values, default_value, *, validate_indices
 ):
-    """Scatter values into an array of the default; a lone value goes to every index."""
+    """Scatter values into an array of the default; a single value is written to every index."""
     indices, shape = np.asarray(sparse_indices), np.asarray(output_shape)
     values, default = np.asarray(sparse_values), np.asarray(default_value)
     if indices.ndim > 2:
@@ -171,14 +173,14 @@ def sparse_to_dense(
 
 
 def row_keys(indices: np.ndarray, shape: Any) -> np.ndarray:
-    """Keys of rows that may lie outside of `shape`: ops that only order rows don't mind."""
+    """Return keys of rows that may be outside `shape`: ops that only sort rows allow them."""
     if inside(indices, np.zeros(len(shape), np.int64), shape).all():
         return keys(indices, shape)
     return joint_keys(indices)[0]
 
 
 def in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> Parts:
-    """(indices, values, keys) sorted by key."""
+    """Return (indices, values, keys) sorted by key."""
     found = row_keys(indices, shape)
     if is_sorted(found):
         return indices, values, found
@@ -187,7 +189,9 @@ def in_order(indices: np.ndarray, values: np.ndarray, shape: Any) -> Parts:
 
 
 def _merged(a: Parts, b: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The union of two index sets: (indices, values of a or 0, values of b or 0, in both?)."""
+    """Return the union of two index sets: (indices, values of a or 0, values of b or 0,
+    in both?).
+    """
     check_same_shape(a[2], b[2])
     ka, kb = joint_keys(a[0], b[0])
     a_at, b_at = _merged_places(ka, kb)
@@ -203,15 +207,15 @@ def _merged(a: Parts, b: Parts) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
 
 
 def _merged_places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the elements of two lists of keys go when the lists are merged, a pair of equal ones to
-    one place.
+    """Return the positions of the elements of two lists of keys in the merged list; equal keys
+    share one position.
     """
     if not (np.all(a[1:] > a[:-1]) and np.all(b[1:] > b[:-1])):
         return _walked_places(a.tolist(), b.tolist())
     place = np.searchsorted(a, b)
     both = place < len(a)
     both[both] = a[place[both]] == b[both]
-    new = place[~both]  # elements of b alone; each goes before this element of a
+    new = place[~both]  # elements only in b; each is inserted before this element of a
     shift = np.cumsum(np.bincount(new, minlength=len(a) + 1))[: len(a)]
     a_at = np.arange(len(a)) + shift
     b_at = np.empty(len(b), np.int64)
@@ -221,8 +225,8 @@ def _merged_places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _walked_places(a: list[int], b: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The same for lists that are out of order or have repetitions, element by element as
-    TensorFlow goes through them.
+    """The same for lists that are unsorted or have repetitions, element by element in TensorFlow's
+    order.
     """
     a_at, b_at = np.empty(len(a), np.int64), np.empty(len(b), np.int64)
     i = j = count = 0
@@ -240,7 +244,7 @@ def _walked_places(a: list[int], b: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thresh):
-    """a + b; a sum of two elements that is smaller than `thresh` is left out."""
+    """Return a + b; a sum of two elements that is smaller than `thresh` is left out."""
     a, b = check_parts(a_indices, a_values, a_shape), check_parts(b_indices, b_values, b_shape)
     limit = np.asarray(thresh)
     if limit.ndim:
@@ -252,7 +256,7 @@ def sparse_add(a_indices, a_values, a_shape, b_indices, b_values, b_shape, thres
 
 
 def _lookup(table: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """values[i] where table[i] == wanted, 0 where wanted isn't in the table."""
+    """Return values[i] where table[i] == wanted, 0 where wanted isn't in the table."""
     if not len(table):
         return np.zeros(len(wanted), values.dtype)
     order = stable_order(table)
@@ -261,7 +265,9 @@ def _lookup(table: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.nda
 
 
 def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices):
-    """The gradient of each operand's values: that of the sum's element, 0 if it was left out."""
+    """Return the gradient of each operand's values: that of the sum's element, 0 if it was left
+    out.
+    """
     grad = np.asarray(backprop_val_grad)
     tables = [np.asarray(t) for t in (a_indices, b_indices, sum_indices)]
     if any(t.ndim != 2 or t.shape[1] != tables[0].shape[1] for t in tables):
@@ -273,7 +279,7 @@ def sparse_add_grad(backprop_val_grad, a_indices, b_indices, sum_indices):
 
 
 def sparse_extremum(choose: Any) -> Any:
-    """The kernel of SparseSparseMaximum or -Minimum; an absent element counts as 0."""
+    """Return the kernel of SparseSparseMaximum or -Minimum; a missing element counts as 0."""
 
     def kernel(a_indices, a_values, a_shape, b_indices, b_values, b_shape):
         a, b = check_parts(a_indices, a_values, a_shape), check_parts(b_indices, b_values, b_shape)
@@ -284,7 +290,7 @@ def sparse_extremum(choose: Any) -> Any:
 
 
 def divide(x: Any, y: Any) -> Any:
-    """x / y; for integers, rounded toward zero."""
+    """Return x / y, rounded toward zero for integers."""
     if np.asarray(x).dtype.kind not in "iu":
         return x / y
     if not np.all(y):
@@ -308,7 +314,9 @@ def _broadcast_to_sparse(dense: Any, shape: np.ndarray) -> np.ndarray:
 
 
 def sparse_dense_cwise(operation: Any) -> Any:
-    """The kernel of an element-wise op of a sparse and a dense tensor that broadcasts to it."""
+    """Return the kernel of an element-wise op of a sparse tensor and a dense one that broadcasts to
+    it.
+    """
 
     def kernel(sp_indices, sp_values, sp_shape, dense):
         indices, values, shape = check_parts(sp_indices, sp_values, sp_shape)
@@ -334,7 +342,7 @@ def sparse_tensor_dense_add(a_indices, a_values, a_shape, b):
 
 
 def sparse_tensor_dense_mat_mul(a_indices, a_values, a_shape, b, *, adjoint_a, adjoint_b):
-    """The matrix product of a sparse and a dense matrix."""
+    """Return the matrix product of a sparse and a dense matrix."""
     indices, values, shape = check_parts(a_indices, a_values, a_shape)
     dense = np.asarray(b)
     if len(shape) != 2 or dense.ndim != 2:
@@ -395,7 +403,9 @@ def _axes(reduction_axes: Any, rank: int) -> list[int]:
 
 
 def _reduced(ufunc: Any, parts: Parts, reduction_axes: Any, keep_dims: bool) -> Parts:
-    """One element per group of elements that differ in reduced coordinates only, in order."""
+    """Return one element per group of elements that differ only in reduced coordinates,
+    in order.
+    """
     indices, values, shape = parts
     axes = _axes(reduction_axes, len(shape))
     kept = [axis for axis in range(len(shape)) if axis not in axes]
@@ -416,7 +426,7 @@ def _reduced(ufunc: Any, parts: Parts, reduction_axes: Any, keep_dims: bool) -> 
 
 
 def sparse_reduce(ufunc: Any) -> Any:
-    """The kernel of a reduction to a dense tensor; a cell without elements is 0."""
+    """Return the kernel of a reduction to a dense tensor; a cell without elements is 0."""
 
     def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
         parts = check_parts(input_indices, input_values, input_shape)
@@ -430,7 +440,7 @@ def sparse_reduce(ufunc: Any) -> Any:
 
 
 def sparse_reduce_sparse(ufunc: Any) -> Any:
-    """The kernel of a reduction to a sparse tensor."""
+    """Return the kernel of a reduction to a sparse tensor."""
 
     def kernel(input_indices, input_values, input_shape, reduction_axes, *, keep_dims):
         parts = check_parts(input_indices, input_values, input_shape)
@@ -440,7 +450,7 @@ def sparse_reduce_sparse(ufunc: Any) -> Any:
 
 
 def sparse_softmax(sp_indices, sp_values, sp_shape):
-    """Softmax over the elements that are there of each row of the last dimension."""
+    """Return the softmax over the present elements of each row of the last dimension."""
     indices, values, shape = check_parts(sp_indices, sp_values, sp_shape)
     if len(shape) < 2:
         raise ValueError(f"Input should be at least a matrix but received rank {len(shape)}")

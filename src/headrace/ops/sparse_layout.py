@@ -1,4 +1,4 @@
-"""Sparse tensors put together, cut, and laid out anew."""
+"""Joining, slicing and rearranging sparse tensors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _reorder_infer(
 @counted(13)
 def _reorder_gradient(b: Any, op: Any, _: Any, grad: Tensor) -> Any:
     indices, _, shape = op.inputs
-    # Reordering the numbers 0, 1, ... tells where each element went.
+    # Reordering the numbers 0, 1, ... shows where each element moved.
     places = b.range(b.shape(indices)[0])
     _, order = b.sparse_reorder_op(indices, places, shape)
     return None, b.gather(grad, b.invert_permutation(order)), None
@@ -113,7 +113,7 @@ def sparse_reshape_op(input_indices, input_shape, new_shape, name=None):
 
 
 def _reshaped(sp: SparseTensor, shape: Tensor) -> list[int] | None:
-    """The new shape, if it is known; ValueError if it holds another number of elements."""
+    """Return the new shape, if known; ValueError if its number of elements differs."""
     sizes, old = constant_value_as_shape(shape).sizes, known_shape(sp)
     if sizes is None or old is None:
         return None
@@ -196,7 +196,7 @@ def sparse_expand_dims(sp_input: Any, axis: Any = None, name: str | None = None)
 @composed
 @export("sparse.reset_shape", "sparse_reset_shape")
 def sparse_reset_shape(sp_input: Any, new_shape: Any = None) -> SparseTensor:
-    """Return a sparse tensor in another, larger box: `new_shape`, or the tightest if None."""
+    """Return a sparse tensor with another, larger shape: `new_shape`, or the tightest if None."""
     sp = as_sparse(sp_input)
     indices, values, old = b.identity(sp.indices), b.identity(sp.values), b.identity(sp.dense_shape)
     if new_shape is None:
@@ -268,7 +268,9 @@ def sparse_concat(
     concat_dim: Any = None,
     expand_nonconcat_dims: bool | None = None,
 ) -> SparseTensor:
-    """Concatenate sparse tensors along `axis`, grown to one size along the others on demand."""
+    """Concatenate sparse tensors along `axis`; `expand_nonconcat_dim` allows other
+    sizes to differ.
+    """
     if expand_nonconcat_dims is not None:
         if expand_nonconcat_dim:
             raise ValueError(
@@ -298,7 +300,7 @@ def sparse_concat(
 
 
 def _expanded(shapes: list[Tensor], axis: int) -> list[Tensor]:
-    """The shapes with every size but that along `axis` the largest of all."""
+    """Return the shapes with every size except that along `axis` replaced by the largest of all."""
     largest = b.reduce_max(b.concat([b.reshape(shape, [1, -1]) for shape in shapes], 0), 0)
     if axis == -1:
         return [b.concat([largest[:-1], s[-1:], []], 0) for s in shapes]
@@ -406,7 +408,7 @@ def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indi
 @composed
 @export("sparse.slice", "sparse_slice")
 def sparse_slice(sp_input: Any, start: Any, size: Any, name: str | None = None) -> SparseTensor:
-    """Return the box of `size` (cut off at the tensor's end) whose first corner is `start`."""
+    """Return the box of `size` (truncated at the tensor's end) whose first corner is `start`."""
     sp = as_sparse(sp_input)
     first = convert_to_tensor(start, dtypes.int64)
     extent = convert_to_tensor(size, dtypes.int64)
@@ -417,7 +419,7 @@ def sparse_slice(sp_input: Any, start: Any, size: Any, name: str | None = None) 
 @composed
 @export("sparse.retain", "sparse_retain")
 def sparse_retain(sp_input: Any, to_retain: Any) -> SparseTensor:
-    """Return the elements of a sparse tensor at which the bool vector `to_retain` is true."""
+    """Return the elements of a sparse tensor for which the bool vector `to_retain` is true."""
     sp = as_sparse(sp_input)
     kept = convert_to_tensor(to_retain)
     kept.shape.assert_has_rank(1)

@@ -1,4 +1,4 @@
-"""Sparse tensors put together, cut and laid out anew. In and out: indices, values, dense shape (see
+"""Joining, slicing and rearranging sparse tensors. In and out: indices, values, dense shape (see
 sparse_kernels).
 """
 
@@ -30,12 +30,12 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def sparse_reorder(input_indices, input_values, input_shape):
-    """The same elements in the order of their indices."""
+    """Return the same elements in the order of their indices."""
     return in_order(*check_parts(input_indices, input_values, input_shape))[:2]
 
 
 def complete_shape(sizes: list[int], total: int) -> list[int]:
-    """`sizes` with the one -1 among them made to give `total` elements."""
+    """Return `sizes` with a -1 among them replaced so that their product is `total`."""
     if any(n < -1 for n in sizes):
         raise ValueError(f"size must be non-negative or -1, got {sizes}")
     if sizes.count(-1) > 1:
@@ -59,7 +59,7 @@ def complete_shape(sizes: list[int], total: int) -> list[int]:
 
 
 def sparse_reshape(input_indices, input_shape, new_shape):
-    """The indices of the same elements in a tensor of another shape."""
+    """Return the indices of the same elements in a tensor of another shape."""
     indices, shape, wanted = (
         np.asarray(input_indices),
         np.asarray(input_shape),
@@ -72,7 +72,7 @@ def sparse_reshape(input_indices, input_shape, new_shape):
     if total > np.iinfo(np.int64).max:
         raise ValueError(f"A tensor of shape {shape.tolist()} has too many elements to reshape")
     sizes = complete_shape(wanted.tolist(), total)
-    # A row may lie outside of the shape: its place then does too, and may be negative.
+    # A row may be outside the shape: its position then is too, and may be negative.
     flat = np.zeros(len(indices), np.int64)
     for axis, n in enumerate(shape.tolist()):
         flat = flat * n + indices[:, axis]
@@ -85,7 +85,7 @@ def sparse_reshape(input_indices, input_shape, new_shape):
 
 
 def sparse_concat(indices, values, shapes, *, concat_dim):
-    """The elements of all inputs, in order, each input's moved past those before it."""
+    """Return the elements of all inputs, in order, each input's shifted past those before it."""
     parts = [check_parts(*part) for part in zip(indices, values, shapes, strict=True)]
     rank = len(parts[0][2])
     if not -rank <= concat_dim < rank:
@@ -116,7 +116,9 @@ def sparse_concat(indices, values, shapes, *, concat_dim):
 
 
 def sparse_split(split_dim, indices, values, shape, *, num_split):
-    """Cut into `num_split` pieces along a dimension, the first ones longer by one if need be."""
+    """Split into `num_split` pieces along a dimension; the first ones are longer by one if
+    necessary.
+    """
     rows, elements, sizes = check_parts(indices, values, shape)
     dim = np.asarray(split_dim)
     if dim.size != 1:
@@ -147,7 +149,7 @@ def sparse_split(split_dim, indices, values, shape, *, num_split):
 
 
 def sparse_slice(indices, values, shape, start, size):
-    """The elements inside a box, whose corner becomes the origin."""
+    """Return the elements inside a box, whose corner becomes the origin."""
     rows, elements, sizes = check_parts(indices, values, shape)
     corner, extent = np.asarray(start), np.asarray(size)
     if corner.shape != sizes.shape or extent.shape != sizes.shape:
@@ -160,11 +162,11 @@ def sparse_slice(indices, values, shape, start, size):
 
 
 def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indices):
-    """The gradient of each input element: that of its place in the slice, 0 outside of it."""
+    """Return the gradient of each input element: that of its element in the slice, 0 outside."""
     grad, start = np.asarray(backprop_val_grad), np.asarray(input_start)
     rows, kept = np.asarray(input_indices), np.asarray(output_indices)
     if rows.ndim != 2 or kept.ndim != 2 or not start.shape == rows.shape[1:] == kept.shape[1:]:
-        raise ValueError("Input and output indices should be matrices as wide as start is long")
+        raise ValueError("Input and output indices should be matrices with len(start) columns")
     if grad.shape != (len(kept),):
         raise ValueError(f"{grad.shape} gradients for {len(kept)} elements of the slice")
     mine, wanted = joint_keys(rows, kept + start)
@@ -173,15 +175,15 @@ def sparse_slice_grad(backprop_val_grad, input_indices, input_start, output_indi
         order = stable_order(mine)
         place = order[np.minimum(np.searchsorted(mine, wanted, sorter=order), len(mine) - 1)]
         if (mine[place] != wanted).any():
-            raise ValueError("an element of the slice is not one of the input")
+            raise ValueError("an element of the slice is not in the input")
         result[place] = grad
     elif len(wanted):
-        raise ValueError("an element of the slice is not one of the input")
+        raise ValueError("an element of the slice is not in the input")
     return result
 
 
 def sparse_fill_empty_rows(indices, values, dense_shape, default_value):
-    """The elements by row, with a default at column 0 of every row that has none."""
+    """Return the elements by row, with a default at column 0 of every empty row."""
     rows, elements, shape = check_parts(indices, values, dense_shape)
     default = np.asarray(default_value)
     if default.ndim:
@@ -209,7 +211,7 @@ def sparse_fill_empty_rows(indices, values, dense_shape, default_value):
 
 
 def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
-    """The gradients of the values and of the default."""
+    """Return the gradients of the values and of the default."""
     places, grad = np.asarray(reverse_index_map), np.asarray(grad_values)
     if places.ndim != 1 or grad.ndim != 1:
         raise ValueError("reverse_index_map and grad_values must be vectors")
@@ -224,7 +226,9 @@ def sparse_fill_empty_rows_grad(reverse_index_map, grad_values):
 
 
 def _message(array: np.ndarray) -> bytes:
-    """The bytes of a TensorProto with packed content: for strings, all lengths, then all bytes."""
+    """Return the bytes of a TensorProto with packed content: for strings, all lengths, then all
+    bytes.
+    """
     array = np.ascontiguousarray(array)
     message: Any = proto.TensorProto()
     message.dtype = dtypes.of_array(array).as_datatype_enum
@@ -248,7 +252,7 @@ def _varint(value: int) -> bytes:
 
 
 def _array(data: Any, what: str) -> np.ndarray:
-    """The array of a serialized TensorProto, or of a variant, which holds it as it is."""
+    """Return the array of a serialized TensorProto, or of a variant, which contains it directly."""
     if isinstance(data, np.ndarray):
         return data
     message = proto.TensorProto()
@@ -285,7 +289,7 @@ def _packed(parts: Parts, as_variant: bool) -> list[Any]:
 
 
 def _table(rows: list[list[Any]]) -> np.ndarray:
-    """An object array with a row per sparse tensor; np.array would look inside the elements."""
+    """Return an object array with a row per sparse tensor; np.array would unpack the elements."""
     table = np.empty((len(rows), 3), object)
     for i, row in enumerate(rows):
         for k, item in enumerate(row):
@@ -294,13 +298,13 @@ def _table(rows: list[list[Any]]) -> np.ndarray:
 
 
 def serialize_sparse(sparse_indices, sparse_values, sparse_shape, *, out_type):
-    """The three parts as serialized TensorProtos."""
+    """Return the three parts as serialized TensorProtos."""
     parts = check_parts(sparse_indices, sparse_values, sparse_shape)
     return _table([_packed(parts, out_type is dtypes.variant)])[0]
 
 
 def serialize_many_sparse(sparse_indices, sparse_values, sparse_shape, *, out_type):
-    """A row of three serialized TensorProtos per entry of the first dimension."""
+    """Return a row of three serialized TensorProtos per entry of the first dimension."""
     indices, values, shape = check_parts(sparse_indices, sparse_values, sparse_shape)
     if len(shape) < 2:
         raise ValueError(f"Rank of input SparseTensor should be > 1, but saw rank: {len(shape)}")

@@ -1,4 +1,4 @@
-"""Sparse tensors that pass through a queue as numbers: AddSparseToTensorsMap and its kin."""
+"""Sparse tensors that pass through a queue as handles: AddSparseToTensorsMap and related ops."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _add_infer(c: Any, indices: TensorShape, values: TensorShape, shape: TensorS
 def add_sparse_to_tensors_map(
     sparse_indices, sparse_values, sparse_shape, container="", shared_name="", name=None
 ):
-    """Keep a sparse tensor and return its number."""
+    """Store a sparse tensor and return its handle."""
 
 
 def _add_many_kernel(indices, values, shape, *, ctx, container, shared_name):
@@ -114,7 +114,7 @@ def _add_many_infer(c: Any, indices: TensorShape, values: TensorShape, shape: Te
 def add_many_sparse_to_tensors_map(
     sparse_indices, sparse_values, sparse_shape, container="", shared_name="", name=None
 ):
-    """Keep the rows of a sparse tensor, each as one of its own, and return their numbers."""
+    """Store the rows of a sparse tensor, each as a sparse tensor, and return their handles."""
 
 
 def _take_kernel(handles, *, ctx, dtype, container, shared_name):
@@ -126,7 +126,7 @@ def _take_kernel(handles, *, ctx, dtype, container, shared_name):
         )
     if not shared_name:
         raise InvalidArgumentError(
-            None, None, "shared_name must say which op has kept the tensors: it's that op's name"
+            None, None, "shared_name must be the name of the op that stored the tensors"
         )
     if not len(handles):
         raise InvalidArgumentError(None, None, "Must have at least 1 handle")
@@ -171,4 +171,4 @@ def _take_infer(c: Any, handles: TensorShape) -> Any:
 def take_many_sparse_from_tensors_map(
     sparse_handles, dtype, container="", shared_name="", name=None
 ):
-    """Return kept sparse tensors as one, with a first dimension for them, and forget them."""
+    """Remove stored sparse tensors and return them as one, with a new first dimension."""

@@ -124,7 +124,7 @@ def _extremum_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
 
 
 def _extremum_gradient(takes_left: str) -> Any:
-    """The gradient goes to the operand that the element is from; to the left one if they tie."""
+    """Send the gradient to the operand that the element is from; to the left one if they tie."""
 
     def gradient(b: Any, op: Any, _: Any, dz: Any) -> Any:
         a_indices, a_values, a_shape, b_indices, b_values, b_shape = op.inputs
@@ -177,7 +177,7 @@ def sparse_sparse_minimum(a_indices, a_values, a_shape, b_indices, b_values, b_s
 @composed
 @export("sparse.maximum", "sparse_maximum")
 def sparse_maximum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
-    """Return the larger elements of two sparse tensors; what is absent counts as 0."""
+    """Return the larger elements of two sparse tensors; a missing element counts as 0."""
     with name_scope(name, "SparseSparseMaximum", [*sp_a.components(), *sp_b.components()]) as scope:
         indices, values = sparse_sparse_maximum(*sp_a.components(), *sp_b.components(), name=scope)
     return SparseTensor(indices, values, sp_a.dense_shape)
@@ -186,7 +186,7 @@ def sparse_maximum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = No
 @composed
 @export("sparse.minimum", "sparse_minimum")
 def sparse_minimum(sp_a: SparseTensor, sp_b: SparseTensor, name: str | None = None) -> SparseTensor:
-    """Return the smaller elements of two sparse tensors; what is absent counts as 0."""
+    """Return the smaller elements of two sparse tensors; a missing element counts as 0."""
     with name_scope(name, "SparseSparseMinimum", [*sp_a.components(), *sp_b.components()]) as scope:
         indices, values = sparse_sparse_minimum(*sp_a.components(), *sp_b.components(), name=scope)
     return SparseTensor(indices, values, sp_a.dense_shape)
@@ -202,12 +202,12 @@ def _cwise_infer(
 
 
 def _dense_parts(op: Any) -> tuple[Tensor, Tensor]:
-    """(indices into the dense operand of the elements it met, those elements)."""
+    """Return (indices into the dense operand of the elements used, those elements)."""
     indices, _, shape, dense = op.inputs
     size = b.shape(dense, out_type=dtypes.int64)
     extra = b.expand_dims(b.subtract(b.size(shape), b.rank(dense)), 0)
     padded = b.concat([b.ones(extra, dtypes.int64), size], 0)
-    # A size of 1 is broadcast: whatever the index there, the dense operand is read at 0.
+    # A size of 1 is broadcast: the dense operand is read at 0, whatever the index.
     scaled = b.floordiv(indices, b.floordiv(b.maximum(shape, 1), b.maximum(padded, 1)))
     inner = b.slice(scaled, b.concat([[0], extra], 0), [-1, -1])
     return inner, b.gather_nd(dense, inner)
@@ -256,7 +256,7 @@ _DENSE = [
     samples=_DENSE,
 )
 def sparse_dense_cwise_add(sp_indices, sp_values, sp_shape, dense, name=None):
-    """Add the elements of a dense tensor to those that a sparse one has."""
+    """Add the elements of a dense tensor to the elements of a sparse one."""
 
 
 @define(
@@ -369,7 +369,10 @@ def sparse_tensor_dense_matmul(
     adjoint_b: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Return the product of a sparse matrix and a dense one, either of them adjoint on demand."""
+    """Return the product of a sparse matrix and a dense one; each may be taken as its adjoint.
+
+    adjoint_a and adjoint_b: use the adjoint of sp_a or b.
+    """
     left = as_sparse(sp_a)
     with name_scope(name, "SparseTensorDenseMatMul", [*left.components(), b]):
         right = convert_to_tensor(b, name="b")

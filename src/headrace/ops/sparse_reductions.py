@@ -1,4 +1,4 @@
-"""Sums, maxima and softmax of sparse tensors along axes, over the elements that are there."""
+"""Sums, maxima and softmax of sparse tensors along axes, over the elements present."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def sparse_reduce_max_sparse_op(
 def _settle(
     sp: SparseTensor, axis: Any, keepdims: Any, reduction_axes: Any, keep_dims: Any
 ) -> tuple[Any, bool]:
-    """(axes, whether to keep them) from arguments that may be given by their older names."""
+    """Return (axes, whether to keep them) from arguments that may have their older names."""
     axes = renamed_argument("axis", axis, "reduction_axes", reduction_axes)
     keep = renamed_argument("keepdims", keepdims, "keep_dims", keep_dims)
     if axes is None:
@@ -222,13 +222,13 @@ def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
     samples=[Sample(*_A), Sample(*_CUBE), Sample(*_NOTHING)],
 )
 def sparse_softmax_op(sp_indices, sp_values, sp_shape, name=None):
-    """Return the softmax of a sparse tensor's rows, over the elements that are there."""
+    """Return the softmax of a sparse tensor's rows, over the elements present."""
 
 
 @composed
 @export("sparse.softmax", "sparse_softmax")
 def sparse_softmax(sp_input: Any, name: str | None = None) -> SparseTensor:
-    """Return the softmax along the last axis, over the elements that are there."""
+    """Return the softmax along the last axis, over the elements present."""
     sp = as_sparse(sp_input)
     with name_scope(name, "SparseSoftmax", [sp.indices, sp.values]):
         values = sparse_softmax_op(*sp.components())

@@ -1,6 +1,6 @@
-"""Reductions of chosen rows by segment.
+"""Reductions of selected rows by segment.
 
-`output[k]` is made of the rows `data[indices[i]]` for all i whose segment id is k.
+`output[k]` reduces the rows `data[indices[i]]` for all i whose segment id is k.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _counted_infer(
 
 
 def _gradient(scaled: str | None) -> Callable[..., Any]:
-    """Spread dy over the chosen rows; `scaled` names the op that does so for scaled sums."""
+    """Spread dy over the selected rows; `scaled` names the op that does so for scaled sums."""
 
     def gradient(b: Any, op: Any, dy: Any) -> Any:
         data, indices, ids = op.inputs[:3]
@@ -153,32 +153,32 @@ def _grad_op(op_type: str, scale: Callable[[Any], Any], forward: str) -> Any:
 
 @_plain_op("SparseSegmentSum", "{reals}", None, None)
 def sparse_segment_sum_op(data, indices, segment_ids, name=None):
-    """Return the sum of each segment's chosen rows."""
+    """Return the sum of each segment's selected rows."""
 
 
 @_counted_op("SparseSegmentSumWithNumSegments", "{reals}", None, None)
 def sparse_segment_sum_with_num_segments(data, indices, segment_ids, num_segments, name=None):
-    """Return the sum of each segment's chosen rows, for a given number of segments."""
+    """Return the sum of each segment's selected rows, for a given number of segments."""
 
 
 @_plain_op("SparseSegmentMean", _TWO, np.asarray, "sparse_segment_mean_grad")
 def sparse_segment_mean_op(data, indices, segment_ids, name=None):
-    """Return the mean of each segment's chosen rows."""
+    """Return the mean of each segment's selected rows."""
 
 
 @_counted_op("SparseSegmentMeanWithNumSegments", _TWO, np.asarray, "sparse_segment_mean_grad")
 def sparse_segment_mean_with_num_segments(data, indices, segment_ids, num_segments, name=None):
-    """Return the mean of each segment's chosen rows, for a given number of segments."""
+    """Return the mean of each segment's selected rows, for a given number of segments."""
 
 
 @_plain_op("SparseSegmentSqrtN", _TWO, np.sqrt, "sparse_segment_sqrt_n_grad")
 def sparse_segment_sqrt_n_op(data, indices, segment_ids, name=None):
-    """Return the sum of each segment's chosen rows over the square root of their number."""
+    """Return the sum of each segment's selected rows divided by the square root of their number."""
 
 
 @_counted_op("SparseSegmentSqrtNWithNumSegments", _TWO, np.sqrt, "sparse_segment_sqrt_n_grad")
 def sparse_segment_sqrt_n_with_num_segments(data, indices, segment_ids, num_segments, name=None):
-    """Return the scaled sum of each segment's chosen rows, for a given number of segments."""
+    """Return the scaled sum of each segment's selected rows, for a given number of segments."""
 
 
 @_grad_op("SparseSegmentMeanGrad", np.asarray, "sparse_segment_mean_with_num_segments")
@@ -204,7 +204,11 @@ def _either(
 def sparse_segment_sum(
     data: Any, indices: Any, segment_ids: Any, name: str | None = None, num_segments: Any = None
 ) -> Tensor:
-    """Return the sum of each segment's chosen rows."""
+    """Return the sum of each segment's selected rows.
+
+    indices: the selected rows of `data`. segment_ids: their segments, sorted. num_segments: the
+    number of segments, by default one more than the last id.
+    """
     ops = sparse_segment_sum_op, sparse_segment_sum_with_num_segments
     return _either(*ops, data, indices, segment_ids, name, num_segments)
 
@@ -214,7 +218,7 @@ def sparse_segment_sum(
 def sparse_segment_mean(
     data: Any, indices: Any, segment_ids: Any, name: str | None = None, num_segments: Any = None
 ) -> Tensor:
-    """Return the mean of each segment's chosen rows."""
+    """Return the mean of each segment's selected rows; the arguments are sparse_segment_sum's."""
     ops = sparse_segment_mean_op, sparse_segment_mean_with_num_segments
     return _either(*ops, data, indices, segment_ids, name, num_segments)
 
@@ -224,6 +228,6 @@ def sparse_segment_mean(
 def sparse_segment_sqrt_n(
     data: Any, indices: Any, segment_ids: Any, name: str | None = None, num_segments: Any = None
 ) -> Tensor:
-    """Return the sum of each segment's chosen rows over the square root of their number."""
+    """Return the sum of each segment's selected rows divided by the square root of their number."""
     ops = sparse_segment_sqrt_n_op, sparse_segment_sqrt_n_with_num_segments
     return _either(*ops, data, indices, segment_ids, name, num_segments)

@@ -142,7 +142,7 @@ def serialize_many_sparse(
 def deserialize_many_sparse(
     serialized_sparse: Any, dtype: Any, rank: int | None = None, name: str | None = None
 ) -> SparseTensor:
-    """Return a batch of serialized sparse tensors as one; `rank` is what the result will have."""
+    """Return a batch of serialized sparse tensors as one; `rank` is that of the result."""
     indices, values, shape = deserialize_many_sparse_op(serialized_sparse, dtype, name=name)
     indices.set_shape([None, rank])
     shape.set_shape([rank])

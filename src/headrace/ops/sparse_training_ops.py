@@ -1,5 +1,5 @@
 """One step of an optimizer for gradients of some rows of a variable: the formulas of training_ops
-and proximal_training_ops, applied to these rows of the variable and its slots, and to no others.
+and proximal_training_ops, applied only to these rows of the variable and its slots.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ In: arrays of one floating dtype, broadcast against each other. Out: an array of
 broadcast shape. NaN, poles and arguments outside the domain follow TensorFlow 1.15; nothing warns.
 
 float64 is computed in float64; narrower types are computed in float64 too, some with approximations
-of float32's size, and rounded once at the end. Work is done in blocks that stay in the cache, so
-big arrays need no big temporaries. The mathematics is in the modules `special_*`, on 1-D blocks.
+to float32's accuracy, and rounded once at the end. Computation is in blocks that stay in cache, so
+large arrays need no large temporaries. The mathematics is in the modules `special_*`, on 1-D
+blocks.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ Array = np.ndarray
 _NARROW = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 _FLOATING = (np.dtype(np.float64), *_NARROW)
 _COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
-# Elements at once: some float64 temporaries of them fill L2, and calls are few (measured).
+# The block size: a few float64 temporaries of it fill L2, and calls are few (measured).
 _BLOCK = 1 << 15
 
 
 def _common(name: str, values: tuple[ArrayLike, ...], allowed: tuple[np.dtype, ...]) -> list[Array]:
-    """Return the arguments as arrays, broadcast; they must share one of the allowed dtypes."""
+    """Return the arguments as broadcast arrays; they must share one of the allowed dtypes."""
     arrays = [np.asarray(value) for value in values]
     dtype = arrays[0].dtype
     if dtype not in allowed or any(array.dtype != dtype for array in arrays):
@@ -52,7 +53,7 @@ def _apply(
     *values: ArrayLike,
     single: Callable[..., Array] | None = None,
 ) -> Array:
-    """Run a function of 1-D float64 blocks (`single`, of float32, for narrow dtypes)."""
+    """Apply a function to 1-D float64 blocks (`single`, to float32 blocks, for narrow dtypes)."""
     arrays = _common(name, values, _FLOATING)
     dtype, shape = arrays[0].dtype, arrays[0].shape
     if single is not None and dtype in _NARROW:
@@ -129,7 +130,7 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def random_gamma_grad(alpha: ArrayLike, sample: ArrayLike) -> Array:
-    """Return the derivative of a Gamma(alpha, 1) sample in alpha, its quantile held fixed."""
+    """Return the derivative of a Gamma(alpha, 1) sample in alpha, at a fixed quantile."""
     gradient = special_incomplete_gamma.random_gamma_grad
     return _apply("random_gamma_grad", gradient, alpha, sample)
 
@@ -162,10 +163,10 @@ def _zero_where_x_is_zero(
 
 
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return x * log(y), and 0 where x is 0 whatever y is; floating or complex."""
+    """Return x * log(y), and 0 wherever x is 0; floating or complex."""
     return _zero_where_x_is_zero("xlogy", lambda x, y: x * np.log(y), x, y)
 
 
 def xdivy(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return x / y, and 0 where x is 0 whatever y is; floating or complex."""
+    """Return x / y, and 0 wherever x is 0; floating or complex."""
     return _zero_where_x_is_zero("xdivy", np.divide, x, y)

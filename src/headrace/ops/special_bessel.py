@@ -1,6 +1,6 @@
 """The modified Bessel functions I0 and I1, scaled by exp(-|x|), over 1-D float64 blocks.
 
-In: a 1-D float64 array. Out: a float64 array of the same size, good to a few units in the last
+In: a 1-D float64 array. Out: a float64 array of the same size, accurate to a few units in the last
 place.
 """
 

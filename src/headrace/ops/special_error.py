@@ -1,7 +1,7 @@
-"""The error function and its relatives: erf, erfc, and their inverses, over 1-D float blocks.
+"""The error function and related functions: erf, erfc, and their inverses, over 1-D float blocks.
 
 In: a 1-D float64 array (float32 for the functions named `*_single`). Out: an array of the same
-size; float64 results are good to a few units in the last place over the whole range, `*_single`
+size; float64 results are accurate to a few units in the last place over the whole range, `*_single`
 ones to about one unit of float32.
 """
 
@@ -167,7 +167,7 @@ def ndtr(x: Array) -> Array:
     """Return the standard normal distribution function at x, float64."""
 
     def tail(x: Array) -> Array:
-        # Not erfc(-x / sqrt(2)): the rounding of the quotient would count x*x times.
+        # Not erfc(-x / sqrt(2)): the rounding error of the quotient would be multiplied by x*x.
         x = np.maximum(x, -39.0)  # ndtr(-39) is 0 in float64
         return 0.5 * _erfcx(x * -math.sqrt(0.5)) * _exp_minus_square(x, 0.5)
 

@@ -1,6 +1,6 @@
-"""Special functions, element by element: errors, gammas, incomplete integrals and Bessel functions.
+"""Special functions, element by element: error, gamma, incomplete and Bessel functions.
 
-The numbers come from `special`; here are their ops and derivatives.
+The numbers come from `special`; this module has the ops and derivatives.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ def bessel_i0e(x, name=None):
 @counted(17)
 def _i1e_gradient(b: Any, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
-    # I1(x)/x tends to 1/2, which division by a small x would not find.
+    # I1(x)/x tends to 1/2, which division by a small x would miss.
     far = b.greater(b.abs(x), _number(b, float(np.finfo(np.float32).eps), x))
     safe = b.where(far, x, b.ones_like(x))
     slope = b.subtract(

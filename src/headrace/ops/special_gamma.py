@@ -99,7 +99,7 @@ def _stirling(y: Array, tail: Fit) -> Array:
 
 
 def _lgamma_positive(x: Array, centre: Fit, tail: Fit) -> Array:
-    """Return lgamma(x) for x >= 0; one step of the recurrence brings [0, 1) to the centre."""
+    """Return lgamma(x) for x >= 0; one step of the recurrence maps [0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
         return _lgamma_near_two(x - 1.0, centre) - np.log(x)
@@ -123,7 +123,7 @@ def _lgamma_signed(x: Array, centre: Fit, tail: Fit) -> Array:
 
 
 def _offset_from_integer(x: Array) -> Array:
-    """Return x minus the nearest integer, exactly: sin(pi x), tan(pi x) keep their digits."""
+    """Return x minus the nearest integer, exactly, so that sin(pi x), tan(pi x) stay accurate."""
     return x - np.rint(x)
 
 
@@ -169,7 +169,7 @@ def _digamma_tail(y: Array, tail: Fit) -> Array:
 
 
 def _digamma_positive(x: Array, centre: Fit, tail: Fit) -> Array:
-    """Return digamma(x) for x > 0; one step of the recurrence brings (0, 1) to the centre."""
+    """Return digamma(x) for x > 0; one step of the recurrence maps (0, 1) to the centre."""
 
     def below_one(x: Array) -> Array:
         return _digamma_near_two(x - 1.0, centre) - 1.0 / x
@@ -209,7 +209,7 @@ _BERNOULLI = (
     43867 / 798, -174611 / 330, 854513 / 138, -236364091 / 2730,
 )  # fmt: skip
 _EULER_MACLAURIN = tuple(b / math.factorial(2 * k) for k, b in enumerate(_BERNOULLI, 1))
-# Beyond this exponent only the first term of zeta counts; it is even, like every float that large.
+# Beyond this exponent only the first term of zeta counts; like every float that large, it is even.
 _MAX_EXPONENT = 1e16
 
 
@@ -240,7 +240,8 @@ def _zeta_positive(s: Array, q: Array) -> Array:
 def _zeta_negative(s: Array, q: Array) -> Array:
     """Return zeta(s, q) for integral s and q < 0, not an integer.
 
-    The terms with negative base are, but for their sign, the first terms of a zeta with positive q.
+    The terms with a negative base are, except for their sign, the first terms of a zeta with
+    positive q.
     """
     f = q - np.floor(q)
     sign = np.where(np.fmod(s, 2.0) == 0.0, 1.0, -1.0)
@@ -285,7 +286,7 @@ def _polygamma_by_zeta(n: Array, x: Array) -> Array:
     s = n + 1.0
     sign = np.where((np.fmod(n, 2.0) == 0.0) & np.isfinite(n), -1.0, 1.0)
     result = np.exp(lgamma(s)) * zeta(s, x)
-    # n! overflows, and zeta underflows, long before their product does: join them in one power.
+    # n! overflows, and zeta underflows, long before their product does: combine them in one power.
     split = np.flatnonzero((n > 20.0) & np.isfinite(n) & (x > 0.0) & np.isfinite(x))
     if split.size:
         t, y = s[split], x[split]

@@ -1,6 +1,6 @@
 """The regularised incomplete beta function, over 1-D float64 blocks.
 
-In: 1-D float64 arrays a, b, x of one size. Out: a float64 array of that size; NaN, as in
+In: 1-D float64 arrays a, b, x of the same size. Out: a float64 array of that size; NaN, as in
 TensorFlow, for a <= 0, b <= 0 and x outside [0, 1].
 
 The tail that is not near 1 is computed, by the continued fraction or, for two large shapes, where
@@ -39,7 +39,7 @@ def _exact_product(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _excess(a: Array, b: Array, x: Array) -> Array:
-    """Return x (a + b) - a, free of cancellation: a + b times how far x is above the mean."""
+    """Return x (a + b) - a without cancellation: a + b times how far x is above the mean."""
     total = a + b
     large, small = np.maximum(a, b), np.minimum(a, b)
     total_error = small - (total - large)
@@ -48,7 +48,7 @@ def _excess(a: Array, b: Array, x: Array) -> Array:
 
 
 def _log_of(x: Array, complement: Array) -> Array:
-    """Return log(x), given 1 - x as well: the smaller of the two is the exact one."""
+    """Return log(x), given 1 - x as well: the smaller of the two is exact."""
     return np.where(x > 0.5, np.log1p(-complement), np.log(x))
 
 
@@ -72,7 +72,7 @@ def _peaked_scale(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Arra
     """Return `_scale` for large shapes: Stirling's formula, expanded about the mean."""
     u, v = excess / a, -excess / b
     total = a + b
-    # a u + b v = 0, so the linear terms of both logarithms may be left out.
+    # a u + b v = 0, so the linear terms of both logarithms can be dropped.
     log_x = _log_less_linear(u, _log_of(x, y) - np.log(a / total))
     log_y = _log_less_linear(v, _log_of(y, x) - np.log(b / total))
     exponent = a * log_x + b * log_y + (binet(total) - binet(a) - binet(b))
@@ -80,7 +80,7 @@ def _peaked_scale(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Arra
 
 
 def _log_less_linear(u: Array, log: Array) -> Array:
-    """Return log(1 + u) - u, given log(1 + u) from a source that is good for u near -1."""
+    """Return log(1 + u) - u, given log(1 + u) from a source that is accurate for u near -1."""
     return np.where(u > -0.5, log1p_minus(np.maximum(u, -0.5)), log - u)
 
 
@@ -99,9 +99,8 @@ def _log_inverse_beta(a: Array, b: Array) -> Array:
 def _fraction(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
     """Return I_x(a, b) / (x**a y**b / (a B(a, b))) by a continued fraction with Lentz's method.
 
-    It is the even part of DLMF 8.17.22 (DiDonato and Morris 1992, section 8), where the nearly
-    cancelling terms of that fraction are gathered in `excess`, which is known without rounding
-    error.
+    It is the even part of DLMF 8.17.22 (DiDonato and Morris 1992, section 8); the nearly cancelling
+    terms of that fraction are collected in `excess`, which is known without rounding error.
     """
 
     def step(n, a, b, x, base, growth, c, d, value):
@@ -116,7 +115,7 @@ def _fraction(a: Array, b: Array, x: Array, y: Array, excess: Array) -> Array:
         c += denominator
         factor = c * d
         value *= factor
-        return ~(np.abs(factor - 1.0) > 2.0 * _EPSILON)  # NaN ends the search too
+        return ~(np.abs(factor - 1.0) > 2.0 * _EPSILON)  # NaN ends the iteration too
 
     base = 1.0 - excess
     first = (a + 1.0) / (a * base)
@@ -136,8 +135,8 @@ def _quadrature() -> tuple[tuple[float, float], ...]:
 def _integral(a: Array, b: Array, x: Array, y: Array) -> Array:
     """Return I_x(a, b) / (x**a y**b / (a B(a, b))) for large shapes and x not above the mean.
 
-    There the integrand falls from its value at x towards 0 like a Gaussian's flank; the quadrature
-    covers its fall by a factor of e**60.
+    There the integrand falls from its value at x towards 0 like the flank of a Gaussian; the
+    quadrature covers its decrease by a factor of e**60.
     """
     slope = np.maximum((a - 1.0) / x - (b - 1.0) / y, 0.0)
     curvature = (a - 1.0) / np.square(x) + (b - 1.0) / np.square(y)
@@ -174,8 +173,8 @@ def _inside(a: Array, b: Array, x: Array) -> Array:
     lower, upper = np.where(swap, y, x), np.where(swap, x, y)
     tail = _tail(first, second, lower, upper, np.where(swap, -excess, excess))
     result = np.where(swap, 1.0 - tail, tail)
-    # For b < 1 the complement may be 1 to all digits; there the fraction converges, slowly, beyond
-    # the mean too.
+    # For b < 1 the complement may be 1 to all digits; there the fraction converges, slowly, even
+    # beyond the mean.
     redo = np.flatnonzero(swap & (tail > 0.9) & (b < 1.0) & (x < 0.99999))
     if redo.size:
         result[redo] = _tail(a[redo], b[redo], x[redo], y[redo], excess[redo])

@@ -1,12 +1,12 @@
 """The incomplete gamma functions and their derivative in the shape, over 1-D float64 blocks.
 
-In: 1-D float64 arrays a (shape) and x of one size. Out: float64 arrays of that size. Outside the
-domain the answers are TensorFlow's: NaN for a <= 0 or x < 0, except that `igamma`, `igamma_grad_a`
-and `random_gamma_grad` are 0 at x = 0 for every a.
+In: 1-D float64 arrays a (shape) and x of the same size. Out: float64 arrays of that size. Outside
+the domain the results are TensorFlow's: NaN for a <= 0 or x < 0, except that `igamma`,
+`igamma_grad_a` and `random_gamma_grad` are 0 at x = 0 for every a.
 
-The quarter plane is split in three, each part with a method that converges there in some dozens of
-steps: `_Series` (x below about a), `_ContinuedFraction` (x above), `_Uniform` (large a, x near a).
-Each offers the same four functions on its region: lower, upper, gradient, sample_gradient.
+The quarter plane is split into three regions, each with a method that converges there in a few
+dozen steps: `_Series` (x below about a), `_ContinuedFraction` (x above), `_Uniform` (large a, x
+near a). Each has the same four functions on its region: lower, upper, gradient, sample_gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_STEPS = 2000
 # From this shape on, the uniform expansion holds for |x - a| <= _UNIFORM_WIDTH * a.
 _UNIFORM_SHAPE = 25.0
 _UNIFORM_WIDTH = 0.4
-# Below this x the continued fraction is slow, and a power series serves for every a.
+# Below this x the continued fraction is slow, and a power series works for every a.
 _SERIES_X = 1.5
 
 
@@ -53,7 +53,7 @@ def _log_kernel(a: Array, x: Array) -> Array:
 
 def _scale(a: Array, x: Array) -> Array:
     """Return x**a exp(-x) / gamma(a + 1)."""
-    # For small a the factors are tame; the bound on x only keeps 0 * inf out, where exp(-x) is 0.
+    # For small a the factors are moderate; the bound on x only avoids 0 * inf, where exp(-x) is 0.
     bounded = np.minimum(x, 1e6)
     small = np.minimum(a, 10.0)
     direct = np.power(bounded, small) * np.exp(-bounded - lgamma_of_one_plus(small))
@@ -67,7 +67,7 @@ class _Series:
 
     @staticmethod
     def sums(a: Array, x: Array, with_derivative: bool) -> tuple[Array, Array]:
-        """Return the sum and its derivative in a (zero unless asked for)."""
+        """Return the sum and its derivative in a (zero unless requested)."""
 
         def step(n, a, x, term, total, harmonic, derivative):
             shape = a + n
@@ -131,7 +131,7 @@ class _ContinuedFraction:
 
     @staticmethod
     def fraction(a: Array, x: Array, with_derivative: bool) -> tuple[Array, Array]:
-        """Return Gamma(a, x) x**-a exp(x), and d/da of its logarithm if asked for."""
+        """Return Gamma(a, x) x**-a exp(x), and d/da of its logarithm if requested."""
 
         def step(n, a, b, c, d, dc, dd, value, slope):
             numerator = n * (a - n)
@@ -247,10 +247,10 @@ class _Uniform:
 
 @functools.cache
 def _temme_coefficients() -> tuple[tuple[float, ...], ...]:
-    """Return the Taylor coefficients that matter of c_0, c_1, ... in eta, lowest power first.
+    """Return the significant Taylor coefficients of c_0, c_1, ... in eta, lowest power first.
 
     Exact rational arithmetic from the definition: mu(eta) solves mu mu' = eta (1 + mu); c_0 = 1/mu
-    - 1/eta; c_k = c_{k-1}'/eta + g_k/mu, where g_k is what cancels the pole at eta = 0.
+    - 1/eta; c_k = c_{k-1}'/eta + g_k/mu, where g_k cancels the pole at eta = 0.
     """
     orders, size = 11, 46
     mu = [Fraction(0), Fraction(1)]
@@ -288,7 +288,8 @@ def _evaluate(
 ) -> Array:
     """Return the function that the three `methods` (series, fraction, uniform) compute.
 
-    It has a value for finite positive a and x, the limit `at_infinity` at x = inf, else NaN.
+    It has a value for finite positive a and x, the limit `at_infinity` at x = inf, and is NaN
+    elsewhere.
     """
     proper = (a > 0.0) & (x > 0.0) & np.isfinite(a)
     inside = proper & (x < np.inf)

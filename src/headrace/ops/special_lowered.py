@@ -1,8 +1,8 @@
 """Special functions as pointwise programs, for native code. In: a lane. Out: a lane of its type.
 
-They are those of `special_error`, `special_gamma` and `special_bessel`, with the same coefficients.
-All branches are computed and one is chosen. As there, narrow types are computed in float64 and
-rounded once; those of float32's size have approximations of that size, which take half the time.
+They match `special_error`, `special_gamma` and `special_bessel`, with the same coefficients. All
+branches are computed and one is selected. As there, narrow types are computed in float64 and
+rounded once; float32 and narrower use approximations of that accuracy, which take half the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["bessel_i0e", "bessel_i1e", "digamma", "erfc", "lgamma"]
 
 
 def _in_float64(function: Callable[..., Lane]) -> Callable[..., Lane]:
-    """Let function(e, x, single) work on float64; `single`: as good as float32 will do."""
+    """Let function(e, x, single) compute in float64; `single`: float32's accuracy suffices."""
 
     def run(e: Recorder, x: Lane) -> Lane:
         single = x.dtype != "float64"
@@ -28,7 +28,7 @@ def _in_float64(function: Callable[..., Lane]) -> Callable[..., Lane]:
 
 
 def _horner(x: Lane, coefficients: Sequence[float]) -> Lane:
-    """The polynomial with `coefficients` (highest power first) at `x`."""
+    """Return the polynomial with `coefficients` (highest power first) at `x`."""
     total = x * coefficients[0] + coefficients[1]
     for coefficient in coefficients[2:]:
         total = total * x + coefficient
@@ -51,7 +51,7 @@ def _cosine(square: Lane) -> Lane:
 
 
 def _series(first: int) -> tuple[float, ...]:
-    """The coefficients of sin(pi r) / r (first = 1) or cos(pi r) (0) in r^2: up to 1e-18."""
+    """Return the coefficients of sin(pi r) / r (first = 1) or cos(pi r) (0) in r^2: up to 1e-18."""
     powers = range(first, 26, 2)
     terms = [(-1) ** (n // 2) * math.pi**n / math.factorial(n) for n in powers]
     return tuple(reversed(terms))
@@ -79,7 +79,7 @@ def erfc(e: Recorder, x: Lane, single: bool) -> Lane:
 
 
 def _exp_minus_square(e: Recorder, x: Lane) -> Lane:
-    """exp(-x * x), with what rounding x * x lost."""
+    """Return exp(-x * x), corrected for the rounding error of x * x."""
     square = x * x
     high = e.cast(e.cast(x, "float32"), "float64")
     low = x - high
@@ -93,10 +93,11 @@ def _exp_minus_square(e: Recorder, x: Lane) -> Lane:
 def _near_or_far(
     e: Recorder, y: Lane, centre: Fit, tail: Fit, factors: Sequence[Lane], power: int
 ) -> Lane:
-    """For y < 3 the fit at u, how far from 2 y or y + 1 is, times the factors; beyond, the fit at
-    y^-2 times y^-power. One division serves both: it takes as long as the polynomials.
+    """Return, for y < 3, the fit at u, the distance of y or y + 1 from 2, times the factors;
+    beyond, the fit at y^-2 times y^-power. One division serves both: it takes as long as the
+    polynomials.
     """
-    y = e.min(y, 1e8)  # beyond which the tail doesn't count, and powers of y would overflow
+    y = e.min(y, 1e8)  # beyond, the tail is negligible and powers of y would overflow
     square = y * y
     near, near_divisor = (_horner(_from_two(e, y), c) for c in centre)
     far, far_divisor = (_horner(square, tuple(reversed(c))) for c in tail)
@@ -108,7 +109,7 @@ def _near_or_far(
 
 
 def _from_two(e: Recorder, y: Lane) -> Lane:
-    """What is to be added to 2 to get y, for y >= 1, else to get y + 1."""
+    """Return y - 2 for y >= 1, else y + 1 - 2."""
     return e.select(y < 1, y - 1, y - 2)
 
 

@@ -1,8 +1,8 @@
 """Evaluate polynomials, rational functions and convergent recurrences over arrays.
 
 In: 1-D floating arrays and coefficients, highest power first. Out: new arrays of the same dtype.
-These are the loops that the special functions share; every step works in place on a whole block, so
-a polynomial needs one temporary.
+The special functions share these loops; every step works in place on a whole block, so a polynomial
+needs one temporary.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def piecewise(
 def iterate(
     step: Callable[..., Array], state: Sequence[Array], results: Sequence[int], limit: int
 ) -> list[Array]:
-    """Repeat `step(n, *state)`, n = 1, 2, ..., until every element says that it has converged.
+    """Repeat `step(n, *state)`, n = 1, 2, ..., until every element has converged.
 
     `step` updates the arrays of `state` in place and returns the mask of converged elements.
     Converged elements leave the working set, so a few slow ones do not hold up the rest. Returns
@@ -68,7 +68,7 @@ def iterate(
     active = np.arange(arrays[0].size)
     for n in range(1, limit + 1):
         converged = step(n, *arrays)
-        # Packing the working set costs about as much as a step: look only now and then.
+        # Packing the working set costs about as much as a step: check only occasionally.
         if n % 8 and n != limit:
             continue
         done = np.flatnonzero(converged)

@@ -27,7 +27,7 @@ _HANDLE = TensorShape.of((2,))  # as TensorFlow has it
 
 
 class StackState:
-    """Values, the last of which comes out first; `limit` is how many it takes, negative for any."""
+    """A last-in, first-out stack of values; `limit` is its capacity, negative for no limit."""
 
     __slots__ = ("_closed", "_lock", "_values", "dtype", "limit", "name")
 
@@ -54,7 +54,7 @@ class StackState:
             return self._values.pop()
 
     def close(self) -> None:
-        """Forget the values; nothing goes in or out from now on."""
+        """Drop the values and close the stack."""
         with self._lock:
             self._closed = True
             self._values.clear()
@@ -98,7 +98,7 @@ def _stack_kernel(limit, *, ctx, step, elem_type, stack_name):
     lower=lists.STACK,
 )
 def stack_v2(max_size, elem_type, stack_name="", name=None):
-    """Make a stack that takes `max_size` values, or any number if that is negative."""
+    """Make a stack with room for `max_size` values, or for any number if that is negative."""
 
 
 @define(
@@ -112,7 +112,7 @@ def stack_v2(max_size, elem_type, stack_name="", name=None):
     effect=Effect.LOCAL,
 )
 def stack_v1(elem_type, stack_name="", name=None):
-    """Make a stack that takes any number of values, as older graphs do."""
+    """Make a stack without a size limit, in the form of older graphs."""
 
 
 def _push_kernel(stack, elem, *, T):
@@ -135,12 +135,12 @@ def _push(op_type: str, handle: str) -> Any:
 
 @_push("StackPushV2", "resource")
 def stack_push_v2(handle, elem, swap_memory=False, name=None):
-    """Put `elem` on top of a stack and pass it on."""
+    """Push `elem` on a stack and pass it on."""
 
 
 @_push("StackPush", "Ref(string)")
 def stack_push_v1(handle, elem, swap_memory=False, name=None):
-    """Put `elem` on top of a stack and pass it on, as older graphs do."""
+    """Push `elem` on a stack and pass it on, in the form of older graphs."""
 
 
 def _pop(op_type: str, handle: str) -> Any:
@@ -158,12 +158,12 @@ def _pop(op_type: str, handle: str) -> Any:
 
 @_pop("StackPopV2", "resource")
 def stack_pop_v2(handle, elem_type, name=None):
-    """Take the value on top of a stack."""
+    """Pop the top value of a stack."""
 
 
 @_pop("StackPop", "Ref(string)")
 def stack_pop_v1(handle, elem_type, name=None):
-    """Take the value on top of a stack, as older graphs do."""
+    """Pop the top value of a stack, in the form of older graphs."""
 
 
 def _close(op_type: str, handle: str) -> Any:
@@ -178,9 +178,9 @@ def _close(op_type: str, handle: str) -> Any:
 
 @_close("StackCloseV2", "resource")
 def stack_close_v2(handle, name=None):
-    """Forget the values of a stack before the step ends."""
+    """Drop the values of a stack before the step ends."""
 
 
 @_close("StackClose", "Ref(string)")
 def stack_close_v1(handle, name=None):
-    """Forget the values of a stack before the step ends, as older graphs do."""
+    """Drop the values of a stack before the step ends, in the form of older graphs."""

@@ -21,7 +21,7 @@ __all__ = ["check_axis", "pack", "parallel_stack", "stack", "unstack"]
 
 
 def check_axis(axis: Any, rank: int, what: str = "axis") -> int:
-    """A checked, non-negative axis."""
+    """Return a checked, non-negative axis."""
     value = int(np.asarray(axis).item()) if np.size(axis) == 1 else None
     if value is None:
         raise ValueError(f"{what} must be a scalar, not of shape {list(np.shape(axis))}")
@@ -64,7 +64,7 @@ def _pack_kernel(values: Any, *, axis: int) -> np.ndarray:
 
 
 def _packed_shape(op: Operation, index: int, value: Any) -> TensorShape:
-    """The shape whose sizes the inputs are; negative ones are unknown too."""
+    """Return the shape whose sizes are the inputs; negative sizes are unknown."""
     known = [value(t) for t in op._inputs]
     return TensorShape([None if n is None or n < 0 else int(n) for n in known])
 
@@ -84,7 +84,7 @@ def _pack_static(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
 
 
 def _pack_pieces(site: Site) -> list[View | None]:
-    """Each input fills one place along the new axis."""
+    """Each input fills one index along the new axis."""
     to = site.output_shapes[0]
     axis, strides = site.attrs["axis"] % len(to), row_major(to)
     within = strides[:axis] + strides[axis + 1 :]
@@ -112,7 +112,7 @@ def _pack_pieces(site: Site) -> list[View | None]:
     simplify=stacked,
 )
 def pack(values, axis=None, name=None):
-    """Join tensors of one shape along a new axis."""
+    """Stack tensors of the same shape along a new axis."""
 
 
 def _unpack_infer(c: Any, value: TensorShape) -> Any:
@@ -153,20 +153,20 @@ def _unpack_kernel(value: np.ndarray, *, num: int, axis: int) -> list[np.ndarray
     simplify=unstacked,
 )
 def unpack(value, num, axis=None, name=None):
-    """Cut a tensor into its rows along an axis."""
+    """Split a tensor into its rows along an axis."""
 
 
 @composed
 @export("stack")
 def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
-    """Join tensors of one shape along a new axis."""
-    # Arrays keep their types, which a constant of all of them would not.
+    """Stack tensors of the same shape along a new axis."""
+    # Arrays keep their types; one constant of all of them would not.
     arrays = isinstance(values, list | tuple) and values and isinstance(values[0], np.ndarray)
     if axis == 0 and not (arrays and values[0].ndim):
         try:  # numbers become one constant, tensors (perhaps in nested lists) one Pack
             return convert_to_tensor(values, name=name)
         except (TypeError, ValueError):
-            pass  # the op's own words are clearer
+            pass  # the op's own message is clearer
     rank = convert_to_tensor(values[0], name=name).shape.rank
     if rank is not None and not -rank - 1 <= axis < rank + 1:
         raise ValueError(f"axis = {axis} not in [{-rank - 1}, {rank + 1})")
@@ -178,7 +178,7 @@ def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
 def unstack(
     value: Any, num: int | None = None, axis: int = 0, name: str = "unstack"
 ) -> list[Tensor]:
-    """Cut a tensor into its rows along an axis; `num` is needed where the size isn't known."""
+    """Split a tensor into its rows along an axis; `num` is needed if the size isn't known."""
     if num is None:
         value = convert_to_tensor(value)
         sizes = value.shape.sizes
@@ -223,13 +223,13 @@ def _rows(site: Site) -> list[View | None]:
     lower=Join(_rows),
 )
 def parallel_concat(values, shape, name=None):
-    """Join rows of known shape."""
+    """Concatenate rows of known shape."""
 
 
 @composed
 @export("parallel_stack")
 def parallel_stack(values: Any, name: str = "parallel_stack") -> Tensor:
-    """Join tensors of one, known shape along a new first axis."""
+    """Stack tensors of the same, known shape along a new first axis."""
     with name_scope(name):
         shape_of_one = convert_to_tensor(values[0]).shape
         whole = TensorShape([len(values)]).concatenate(shape_of_one)

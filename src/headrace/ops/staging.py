@@ -1,6 +1,6 @@
 """Staging areas: the ops, and the classes StagingArea and MapStagingArea.
 
-An area has no handle: its ops find it by container and shared name (or by their own name).
+An area has no handle: ops refer to it by container and shared name (or by their own name).
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def unstage(dtypes, capacity=0, memory_limit=0, container="", shared_name="", na
     lambda index, *, ctx: _area(ctx).peek(_scalar(index, "index")),
 )
 def stage_peek(index, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None):
-    """Return values from a staging area, where they stay."""
+    """Return values from a staging area without removing them."""
 
 
 @_define("StageSize", "-> size: int32", _ANY, lambda *, ctx: np.int32(_area(ctx).size()))
 def stage_size(dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None):
-    """Return how many elements a staging area holds."""
+    """Return the number of elements in a staging area."""
 
 
 @_define("StageClear", "->", _ANY, lambda *, ctx: _area(ctx).clear())
@@ -94,7 +94,7 @@ def stage_clear(dtypes, capacity=0, memory_limit=0, container="", shared_name=""
     """Remove all elements from a staging area."""
 
 
-# -- By number -------------------------------------------------------------------------------------
+# -- By key ----------------------------------------------------------------------------------------
 
 
 def _scalar(value: Any, what: str) -> int:
@@ -172,7 +172,7 @@ def _peek_kernel(key, indices, *, ctx):
 def map_peek(
     key, indices, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
 ):
-    """Return components of the element `key` of a staging area, where they stay."""
+    """Return components of the element `key` of a staging area without removing them."""
 
 
 def _get_any_kernel(indices, *, ctx):
@@ -185,12 +185,12 @@ def _get_any_kernel(indices, *, ctx):
 def map_unstage_no_key(
     indices, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
 ):
-    """Take components of an element from a staging area, and return its key with them."""
+    """Take components of some element from a staging area, and return its key with them."""
 
 
 @_define_maps("Size", "-> size: int32", _ANY, lambda *, ctx: np.int32(_map_area(ctx).size()))
 def map_size(dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None):
-    """Return how many elements of a staging area have all components."""
+    """Return the number of complete elements in a staging area."""
 
 
 @_define_maps(
@@ -202,7 +202,7 @@ def map_size(dtypes, capacity=0, memory_limit=0, container="", shared_name="", n
 def map_incomplete_size(
     dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
 ):
-    """Return how many elements of a staging area lack components."""
+    """Return the number of incomplete elements in a staging area."""
 
 
 @_define_maps("Clear", "->", _ANY, lambda *, ctx: _map_area(ctx).clear())
@@ -210,13 +210,13 @@ def map_clear(dtypes, capacity=0, memory_limit=0, container="", shared_name="", 
     """Remove all elements from a staging area."""
 
 
-# -- For programs ----------------------------------------------------------------------------------
+# -- Public classes --------------------------------------------------------------------------------
 
 _identifiers = itertools.count()
 
 
 class BaseStagingArea:
-    """What both kinds of areas share; see StagingArea."""
+    """The common base of both kinds of areas; see StagingArea."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class BaseStagingArea:
     def _checked(
         self, values: Any, indices: Sequence[int] | None
     ) -> tuple[list[Tensor], list[int]]:
-        """The components that were given, as tensors, and their numbers."""
+        """Return the given components as tensors, and their indices."""
         if isinstance(values, dict):
             if not self._names:
                 raise ValueError("Staging areas must have names to enqueue a dictionary")
@@ -316,9 +316,7 @@ class StagingArea(BaseStagingArea):
     """
 
     def put(self, values: Any, name: str | None = None) -> Operation:
-        """Add a tuple: a tensor, a list, or a dictionary by name. It waits while the area is
-        full.
-        """
+        """Add a tuple: a tensor, a list, or a dictionary by name. Block while the area is full."""
         single = not isinstance(values, list | tuple | dict)
         with name_scope(name, f"{self._name}_put", []) as scope:
             given = [values] if single else values
@@ -332,19 +330,19 @@ class StagingArea(BaseStagingArea):
             return b.stage(tensors, name=scope, **self._place)
 
     def get(self, name: str | None = None) -> Any:
-        """Take the oldest tuple; it waits while the area is empty."""
+        """Take the oldest tuple; block while the area is empty."""
         name = name or f"{self._name}_get"
         found = b.unstage(self._dtypes, name=name, **self._place)
         return self._given(found, range(len(found)))
 
     def peek(self, index: Any, name: str | None = None) -> Any:
-        """Return tuple number `index`, which stays; it waits until there are so many."""
+        """Return the tuple at `index` without removing it; block until there is one."""
         name = name or f"{self._name}_peek"
         found = b.stage_peek(index, self._dtypes, name=name, **self._place)
         return self._given(found, range(len(found)))
 
     def size(self, name: str | None = None) -> Tensor:
-        """Return how many tuples the area holds."""
+        """Return the number of tuples in the area."""
         return b.stage_size(self._dtypes, name=name or f"{self._name}_size", **self._place)
 
     def clear(self, name: str | None = None) -> Operation:
@@ -354,9 +352,11 @@ class StagingArea(BaseStagingArea):
 
 @export("python.ops.data_flow_ops.MapStagingArea")
 class MapStagingArea(BaseStagingArea):
-    """Keeps tuples of tensors by key; the components of a tuple may come one by one.
+    """Keeps tuples of tensors by key; the components of a tuple may arrive one by one.
 
     ordered: whether `get()` without a key takes the smallest key, else any.
+
+    The other arguments are those of StagingArea.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class MapStagingArea(BaseStagingArea):
 
     def get(self, key: Any = None, indices: Any = None, name: str | None = None) -> Any:
         """Take the tuple `key`, or its components at `indices` (numbers or names). Without a key,
-        some tuple: returns its key and it.
+        take some tuple and return its key with it.
         """
         places, types = self._chosen(indices)
         if key is None:
@@ -394,18 +394,18 @@ class MapStagingArea(BaseStagingArea):
         return key, self._given(found, places)
 
     def peek(self, key: Any, indices: Any = None, name: str | None = None) -> Any:
-        """Return the tuple `key`, or some components, which stay."""
+        """Return the tuple `key`, or some of its components, without removing it."""
         places, types = self._chosen(indices)
         name = name or f"{self._name}_pop"
         found = self._op("peek")(key, places, types, name=name, **self._place)
         return self._given(found, places)
 
     def size(self, name: str | None = None) -> Tensor:
-        """Return how many tuples have all components."""
+        """Return the number of complete tuples."""
         return self._op("size")(self._dtypes, name=name or f"{self._name}_size", **self._place)
 
     def incomplete_size(self, name: str | None = None) -> Tensor:
-        """Return how many tuples lack components."""
+        """Return the number of incomplete tuples."""
         name = name or f"{self._name}_incomplete_size"
         return self._op("incomplete_size")(self._dtypes, name=name, **self._place)
 

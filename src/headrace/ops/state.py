@@ -1,8 +1,8 @@
 """Reference variables: their values live in containers and outlive steps.
 
 The runtime value of a reference tensor (the output of VariableV2, Assign and the like) is the
-VariableState itself, so that whoever takes it can change the variable. Ops that want a plain value
-get what the variable holds when they run.
+VariableState itself, so that an op that takes it can change the variable. Ops that take a plain
+value get the variable's value at the time they run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
     "variable_v2",
 ]
 
-# The types of ops that make variables, for whoever reads nodes in files.
+# The types of ops that make variables, for code that reads nodes from files.
 REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2"})
 RESOURCE_VARIABLES = frozenset({"VarHandleOp"})
 
 
 def equal_shapes(a: TensorShape, b: TensorShape) -> TensorShape:
-    """What two shapes that must be equal say together; ValueError if they differ."""
+    """Merge two shapes that must be equal; ValueError if they differ."""
     if a.sizes is None or b.sizes is None:
         return a if b.sizes is None else b
     if len(a.sizes) != len(b.sizes):
@@ -51,7 +51,7 @@ def equal_shapes(a: TensorShape, b: TensorShape) -> TensorShape:
 
 
 def state_of(ref: Any) -> VariableState:
-    """The variable behind a reference; a step that feeds the reference has only a value."""
+    """Return the variable behind a reference; a step that feeds the reference has only a value."""
     if not isinstance(ref, VariableState):
         raise InvalidArgumentError(
             None, None, "this op changes a variable, but the variable's reference was fed a value"
@@ -104,7 +104,7 @@ def variable_v2(shape, dtype, container="", shared_name="", name=None):
     "Variable",
     "-> ref: Ref(dtype)",
     _VARIABLE,
-    # This older op can't tell a scalar from an unknown shape.
+    # This older op can't distinguish a scalar from an unknown shape.
     infer=lambda c: c.attrs["shape"] if c.attrs["shape"].sizes else None,
     kernel=_variable_kernel,
     gradient=NOT_DIFFERENTIABLE,
@@ -112,7 +112,7 @@ def variable_v2(shape, dtype, container="", shared_name="", name=None):
     samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def variable_v1(shape, dtype, container="", shared_name="", name=None):
-    """Return a reference to a variable: VariableV2 as older graphs have it."""
+    """Return a reference to a variable: the form of VariableV2 in older graphs."""
 
 
 def _temporary_kernel(*, ctx, shape, dtype, var_name):
@@ -135,7 +135,7 @@ def _temporary_kernel(*, ctx, shape, dtype, var_name):
     samples=[Sample(shape=[2, 3], dtype="float32")],
 )
 def temporary_variable(shape, dtype, var_name="", name=None):
-    """Return a reference to a variable of this one step; it starts as zeros."""
+    """Return a reference to a variable that lives for one step; it starts as zeros."""
 
 
 def _destroy_temporary_kernel(ref, *, var_name):
@@ -158,7 +158,7 @@ def _destroy_temporary_kernel(ref, *, var_name):
     samples=[Sample(r(2, 3), var_name="ref")],
 )
 def destroy_temporary_variable(ref, var_name, name=None):
-    """Return the last value of a temporary variable."""
+    """Return the final value of a temporary variable."""
 
 
 @define(
@@ -214,11 +214,11 @@ def _assign_kernel(ref, value, *, validate_shape):
     lower=Update(lambda e, old, value: value, initializes=True),
 )
 def assign_op(ref, value, validate_shape=True, use_locking=True, name=None):
-    """Give a variable a value and return its reference; its shape stays with `validate_shape`."""
+    """Assign a value to a variable and return its reference; `validate_shape` keeps its shape."""
 
 
 def update_dense(state: VariableState, function: Any, value: Any, message: str) -> None:
-    """Replace a variable's value by function(it, value); ValueError if their shapes differ."""
+    """Replace a variable's value by function(old, value); ValueError if their shapes differ."""
     with state.lock:
         if state.read().shape != np.shape(value):
             raise ValueError(
@@ -281,7 +281,7 @@ def count_up(state: VariableState, limit: int) -> Any:
 
 
 def count_infer(c: Any, shape: TensorShape) -> TensorShape:
-    """Only scalars count."""
+    """Only scalars can count."""
     return shape.with_rank(0)
 
 

@@ -1,4 +1,4 @@
-"""Statistics that take several ops: log-sum-exp, variance, counts of zeros, confusion matrices."""
+"""Composed statistics: log-sum-exp, variance, counts of zeros, confusion matrices."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def count_nonzero(
     keep_dims: bool | None = None,
     input: Any = None,
 ) -> Tensor:
-    """Return how many elements over `axis` (all axes if None) are not zero, False or empty."""
+    """Return the number of elements over `axis` (all axes if None) that are not zero, False or
+    empty.
+    """
     keepdims = renamed_argument("keepdims", keepdims, "keep_dims", keep_dims)
     input_tensor = renamed_argument("input", input, "input_tensor", input_tensor)
     axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
@@ -111,7 +113,7 @@ def zero_fraction(value: Any, name: str | None = None) -> Tensor:
     with name_scope(name, "zero_fraction", [value]):
         value = convert_to_tensor(value, name="value")
         size = b.size(value, out_type=dtypes.int64)
-        # As TensorFlow counts: in 32 bits where they do.
+        # Count as TensorFlow does: in 32 bits where they suffice.
         nonzero = b.cond(
             b.less_equal(size, 2**31 - 1),
             lambda: b.cast(_nonzero_count(value, dtypes.int32), dtypes.int64),
@@ -127,7 +129,10 @@ def zero_fraction(value: Any, name: str | None = None) -> Tensor:
 def remove_squeezable_dimensions(
     labels: Any, predictions: Any, expected_rank_diff: int = 0, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Drop a last dimension of size 1 from whichever has one more than expected of the other."""
+    """Drop a last dimension of size 1 from labels or predictions, if it has one dimension too many.
+
+    expected_rank_diff: the expected rank of predictions minus that of labels.
+    """
     with name_scope(name, "remove_squeezable_dimensions", [labels, predictions]):
         predictions = convert_to_tensor(predictions)
         labels = convert_to_tensor(labels)
@@ -166,7 +171,11 @@ def confusion_matrix(
     name: str | None = None,
     weights: Any = None,
 ) -> Tensor:
-    """Return a matrix of how often (or with what weight) label `row` met prediction `column`."""
+    """Return a matrix that counts (or sums weights of) label `row` with prediction `column`.
+
+    labels and predictions: vectors of class indices. num_classes: the size of the matrix, by
+    default one more than the largest index.
+    """
     with name_scope(name, "confusion_matrix", [predictions, labels, num_classes, weights]):
         labels, predictions = remove_squeezable_dimensions(
             convert_to_tensor(labels, name="labels"),

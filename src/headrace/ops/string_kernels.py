@@ -1,8 +1,8 @@
-"""Joining, cutting, measuring and trimming strings. In: string tensors. Out: as TF 1.15's ops.
+"""Joining, splitting, measuring and trimming strings. In: string tensors. Out: as TF 1.15's ops.
 
-Every kernel takes an op's inputs by position and its attributes by name. Bytes are never decoded
-except where an attribute asks for UTF-8; a UTF-8 character is then one byte and the continuation
-bytes (10xxxxxx) after it, so malformed text has characters too and nothing fails on it.
+Every kernel takes an op's inputs by position and its attributes by name. Bytes are decoded only
+where an attribute requests UTF-8; a UTF-8 character is then one byte and the continuation bytes
+(10xxxxxx) after it, so malformed text has characters too and never fails.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def _is_utf8(unit: str | bytes) -> bool:
 
 
 def string_join(*inputs: Any, separator: str | bytes = "") -> np.ndarray:
-    """Join the inputs element by element; scalars go with every element of the others."""
+    """Join the inputs element by element; scalars broadcast."""
     if not inputs:
         raise ValueError("StringJoin needs at least one input")
     arrays = [string_array(value) for value in inputs]
@@ -61,7 +61,7 @@ _Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _sparse(values: np.ndarray, counts: np.ndarray) -> _Sparse:
-    """Return rows of so many values each as (indices, values, shape) of a sparse matrix."""
+    """Return rows with these numbers of values as (indices, values, shape) of a sparse matrix."""
     rows = np.stack([np.arange(len(counts)), np.cumsum(counts) - counts], axis=1)
     indices = np.repeat(rows, counts, axis=0)
     np.subtract(np.arange(len(values)), indices[:, 1], out=indices[:, 1])
@@ -118,8 +118,8 @@ def string_split(input: Any, delimiter: Any, *, skip_empty: bool = True) -> _Spa
 def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
     """Split as Python's str.split does: at `sep`, or at runs of whitespace if it is empty.
 
-    Unlike Python, splitting at whitespace keeps what is left after `maxsplit` words even if it is
-    empty, and leaves the text as it is if `maxsplit` is zero.
+    Unlike Python, splitting at whitespace keeps the rest after `maxsplit` words even if it is
+    empty, and leaves the text unchanged if `maxsplit` is zero.
     """
     mark = string_scalar(sep, "sep")
     texts = _vector(input)
@@ -149,14 +149,14 @@ def string_length(input: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
 
 
 def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
-    """Return text[pos : pos + length] in bytes or characters, or None if pos is outside."""
+    """Return text[pos : pos + length] in bytes or characters, or None if pos is out of range."""
     units: list[bytes] = _CHARACTER.findall(text) if utf8 else []
     count = len(units) if utf8 else len(text)
     if not -count <= pos <= count:
         return None
     start = pos + count if pos < 0 else pos
     if length < 0:
-        # What TensorFlow does here follows from its two ways of walking, and programs see it.
+        # TensorFlow has two ways of iterating here, and their difference is visible to programs.
         if utf8:
             return None if pos < 0 else b""
         return text[start:]
@@ -164,7 +164,7 @@ def _cut(text: bytes, pos: int, length: int, utf8: bool) -> bytes | None:
 
 
 def _cut_all(array: np.ndarray, pos: int, length: int) -> np.ndarray | None:
-    """Return text[pos : pos + length] of all texts, or None if pos is outside of one."""
+    """Return text[pos : pos + length] of all texts, or None if pos is out of range in one."""
     end = pos + length
     if length < 0 or pos < 0 <= end or sizes_of(array.ravel()).min(initial=abs(pos)) < abs(pos):
         return None
@@ -173,9 +173,9 @@ def _cut_all(array: np.ndarray, pos: int, length: int) -> np.ndarray | None:
 
 
 def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
-    """Return `len` units from `pos` on of every element; pos below zero counts from the end.
+    """Return `len` units starting at `pos` of every element; a negative pos counts from the end.
 
-    `pos` and `len` have one shape, which broadcasts against the input's.
+    `pos` and `len` have the same shape, which broadcasts with the input's.
     """
     utf8 = _is_utf8(unit)
     texts, starts, counts = string_array(input), np.asarray(pos), np.asarray(len)
@@ -198,7 +198,7 @@ def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.
 
 
 def _check_case_encoding(encoding: str | bytes) -> bool:
-    """Return whether to change case as Unicode does; plain bytes change ASCII letters only."""
+    """Return whether to change case as Unicode does; plain bytes change only ASCII letters."""
     name = attr_bytes(encoding)
     if name not in (b"", b"utf-8"):
         raise ValueError(f"encoding is '' or 'utf-8', got {name!r}")
@@ -264,7 +264,7 @@ def unsorted_segment_join(
     if count < 0:
         raise ValueError(f"num_segments must not be negative, got {count}")
     if array.shape[: ids.ndim] != ids.shape:
-        raise ValueError(f"segment_ids {ids.shape} is no prefix of the input's {array.shape}")
+        raise ValueError(f"segment_ids {ids.shape} is not a prefix of the input's {array.shape}")
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         raise ValueError(f"segment_ids must be in [0, {count})")
     rest = array.shape[ids.ndim :]
@@ -284,7 +284,7 @@ def unsorted_segment_join(
 def _ngrams(
     tokens: list[bytes], width: int, pads: tuple[bytes, bytes], pad_width: int, glue: bytes
 ) -> Iterator[bytes]:
-    """Yield the n-grams of one width; padding is never wider than can meet a token."""
+    """Yield the n-grams of one width; padding is never wider than needed to include a token."""
     padding = width - 1 if pad_width < 0 else min(pad_width, width - 1)
     count = max(len(tokens) + 2 * padding - width + 1, 0)
     check_room([count, width], object, "ngram_widths")

@@ -1,5 +1,5 @@
-"""Joining, cutting, searching and changing strings. In: string tensors. Out: string tensors,
-lengths, matches; pieces come as the three parts of a sparse matrix.
+"""Joining, splitting, searching and changing strings. In: string tensors. Out: string tensors,
+lengths, matches; pieces are returned as the three parts of a sparse matrix.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _join_infer(c: InferenceContext, shapes: list[TensorShape]) -> Any:
     ],
 )
 def string_join(inputs, separator="", name=None):
-    """Join strings element by element; scalars go with every element of the others."""
+    """Join strings element by element; scalars broadcast."""
 
 
 @define(
@@ -94,7 +94,7 @@ def string_join(inputs, separator="", name=None):
     ],
 )
 def reduce_join_op(inputs, reduction_indices, keep_dims=False, separator="", name=None):
-    """Join the strings along axes, the first axis given varying fastest."""
+    """Join the strings along axes; the first given axis varies fastest."""
 
 
 @composed
@@ -108,7 +108,7 @@ def reduce_join(
     reduction_indices: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Join the strings along `axis`; along all axes, in row-major order, if it is None."""
+    """Join the strings along `axis`; if it is None, along all axes in row-major order."""
     axis = renamed_argument("axis", axis, "reduction_indices", reduction_indices)
     keep = bool(renamed_argument("keepdims", keepdims, "keep_dims", keep_dims))
     with name_scope(None, "ReduceJoin", [inputs, axis]):
@@ -118,7 +118,7 @@ def reduce_join(
 
 
 def _backward_axes(texts: Tensor) -> Tensor:
-    """All axes, the last first, so that row-major order is kept."""
+    """Return all axes, the last first, which gives row-major order."""
     rank = texts.shape.ndims
     if rank is not None:
         return b.constant(list(range(rank - 1, -1, -1)), dtypes.int32)
@@ -151,7 +151,7 @@ def _segment_join_infer(
     ],
 )
 def unsorted_segment_join(inputs, segment_ids, num_segments, separator="", name=None):
-    """Join the strings of each segment in their order; a segment without any is empty."""
+    """Join the strings of each segment in order; an empty segment gives an empty string."""
 
 
 def _ngrams_infer(c: InferenceContext, data: TensorShape, splits: TensorShape) -> list[Any]:
@@ -194,7 +194,7 @@ def string_n_grams(
     """Return the n-grams of each row of a ragged list of words, as a ragged list."""
 
 
-# -- Cutting
+# -- Splitting
 
 
 def _split_infer(c: InferenceContext, texts: TensorShape, mark: TensorShape) -> list[Any]:
@@ -255,7 +255,10 @@ def string_split(
     result_type: str = "SparseTensor",
     name: str | None = None,
 ) -> SparseTensor:
-    """Split each string of a vector at the characters of `sep` into a row of a sparse matrix."""
+    """Split each string of a vector at the characters of `sep` into a row of a sparse matrix.
+
+    delimiter: old name of sep. skip_empty: whether to drop empty pieces.
+    """
     sep = renamed_argument("sep", sep, "delimiter", delimiter)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [source]):
@@ -274,7 +277,11 @@ def string_split_v2(
     source: Any = None,
     name: str | None = None,
 ) -> SparseTensor:
-    """Split each string at `sep`, or at whitespace, into one more, sparse, dimension."""
+    """Split each string at `sep`, or at whitespace, into a new, sparse last dimension.
+
+    maxsplit: the most splits per string, -1 for no limit. result_type: 'SparseTensor', because
+    there are no ragged tensors. source: another name of input.
+    """
     input = renamed_argument("input", input, "source", source)
     _check_result_type(result_type)
     with name_scope(name, "StringSplit", [input]):
@@ -315,7 +322,10 @@ def _substr_infer(
     ],
 )
 def substr(input, pos, len, name=None, unit="BYTE"):
-    """Return `len` bytes (or characters) from `pos` on of every string."""
+    """Return `len` bytes (or characters) of every string, starting at `pos`.
+
+    unit: 'BYTE' or 'UTF8_CHAR'. A negative pos counts from the end.
+    """
 
 
 # -- Measuring and changing
@@ -331,7 +341,10 @@ def substr(input, pos, len, name=None, unit="BYTE"):
     samples=_TEXTS + _with(_TEXTS[:1], unit="UTF8_CHAR"),
 )
 def string_length(input, name=None, unit="BYTE"):
-    """Return the number of bytes (or characters) of every string."""
+    """Return the number of bytes (or characters) of every string.
+
+    unit: 'BYTE' or 'UTF8_CHAR'.
+    """
 
 
 @export("strings.lower")
@@ -389,7 +402,7 @@ def _scalar_patterns(c: InferenceContext, texts: TensorShape, *patterns: TensorS
     samples=[Sample(*s.inputs, "[a-z ]*") for s in _TEXTS],
 )
 def regex_full_match_op(input, pattern, name=None):
-    """Tell which strings match an RE2 pattern from end to end."""
+    """Return which strings match an RE2 pattern as a whole."""
 
 
 @define(
@@ -407,7 +420,7 @@ def static_regex_full_match(input, pattern, name=None):
 @composed
 @export("strings.regex_full_match")
 def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tensor:
-    """Tell which strings match the RE2 `pattern` from end to end."""
+    """Return which strings match the RE2 `pattern` as a whole."""
     if isinstance(pattern, str | bytes):
         return static_regex_full_match(input, pattern, name=name)
     return regex_full_match_op(input, pattern, name=name)
@@ -423,7 +436,7 @@ def regex_full_match(input: Any, pattern: Any, name: str | None = None) -> Tenso
     + [Sample("aa", "a", "b", replace_global=False)],
 )
 def regex_replace_op(input, pattern, rewrite, replace_global=True, name=None):
-    """Replace what matches an RE2 pattern."""
+    """Replace the matches of an RE2 pattern."""
 
 
 @define(

@@ -1,5 +1,5 @@
-"""Summaries: numbers, images and sounds about a step, as the protocol buffers that event files are
-made of. In: a tag and a tensor. Out: a serialised Summary, a scalar string.
+"""Summaries: numbers, images and sounds about a step, as the protocol buffers of event files. In: a
+tag and a tensor. Out: a serialised Summary, a scalar string.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def _serialized(summary: Any) -> np.ndarray:
 
 
 def _numbered(tag: str, kind: str, limit: int, batch: np.ndarray) -> Iterator[tuple[str, Any]]:
-    """The first `limit` of a batch, each with its tag; a number tells them apart, unless there can
-    only be one.
+    """Return the first `limit` of a batch, each with its tag; a number distinguishes them, unless
+    there can only be one.
     """
     for i, item in enumerate(batch[:limit]):
         yield f"{tag}/{kind}/{i}" if limit > 1 else f"{tag}/{kind}", item
@@ -82,7 +82,7 @@ def _scalar_kernel(tags, values):
             f"{show_shape(np.shape(values))}{tag}"
         )
     summary = proto.Summary()
-    with np.errstate(over="ignore"):  # a double beyond float32 is infinite there
+    with np.errstate(over="ignore"):  # a double beyond float32's range becomes infinite
         numbers = np.asarray(values).astype(np.float32)
     for tag, number in zip(np.ravel(tags).tolist(), np.ravel(numbers).tolist(), strict=True):
         summary.value.add(tag=_text(tag), simple_value=number)
@@ -155,7 +155,7 @@ def _tensor_v2_kernel(tag, tensor, serialized_summary_metadata, *, T):
         raise _invalid("serialized_summary_metadata must be scalar")
     data = np.asarray(serialized_summary_metadata, object).item()
     metadata = _parsed(
-        proto.SummaryMetadata, data, "serialized_summary_metadata is no SummaryMetadata"
+        proto.SummaryMetadata, data, "serialized_summary_metadata is not a SummaryMetadata"
     )
     summary = proto.Summary()
     content = tensor_with_content(np.asarray(tensor), T)
@@ -173,7 +173,7 @@ def _tensor_v2_kernel(tag, tensor, serialized_summary_metadata, *, T):
     samples=[Sample(b"a", r(2, 3), b""), Sample(b"b", r(), b"\x12\x01d")],
 )
 def tensor_summary_v2(tag, tensor, serialized_summary_metadata, name=None):
-    """Return a serialised Summary with a tensor, and what is to be known about all of its tag."""
+    """Return a serialised Summary with a tensor, and the metadata of its tag."""
 
 
 # -- Images and sounds -----------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def _audio_v1_kernel(tag, tensor, *, sample_rate, max_outputs):
     samples=[Sample(b"a", r(2, 5), sample_rate=100.0)],
 )
 def audio_summary(tag, tensor, sample_rate, max_outputs=3, name=None):
-    """Return what `audio_summary_v2` does, for graphs of old: the rate is an attribute."""
+    """As `audio_summary_v2`, for old graphs: the rate is an attribute."""
 
 
 # -- Several in one --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """`tf.summary.scalar` and the rest: summaries with a name, in a collection of the graph.
 
-The tag of a summary is the name of its operation, with its scopes; a `family` stands before it.
+The tag of a summary is the name of its operation, including scopes, with `family` as a prefix.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _INVALID = re.compile(r"[^-/\w.]")
 
 
 def _clean(name: str | None) -> str | None:
-    """A name as an operation may have it."""
+    """Convert a name to one that is valid for an operation."""
     if name is None:
         return None
     cleaned = _INVALID.sub("_", name).lstrip("/")
@@ -51,7 +51,7 @@ def _clean(name: str | None) -> str | None:
 def _scope(
     name: str | None, family: str | None, values: list[Any], default: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """The tag and the scope of a summary."""
+    """Return the tag and the scope of a summary."""
     name, family = _clean(name), _clean(family)
     with name_scope(name if family is None else f"{family}/{name}", default, values) as scope:
         tag = scope.rstrip("/")
@@ -72,7 +72,11 @@ def _collected(
 def scalar(
     name: str, tensor: Any, collections: Iterable[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """Return a summary of one number: a curve over the steps."""
+    """Return a summary of one number: a curve over the steps.
+
+    collections: graph collections to add it to, by default GraphKeys.SUMMARIES. family: a prefix of
+    the tag, by which TensorBoard groups summaries.
+    """
     with _scope(name, family, [tensor]) as (tag, scope):
         return _collected(summaries.scalar_summary(tag, tensor, name=scope), collections)
 
@@ -81,7 +85,7 @@ def scalar(
 def histogram(
     name: str, values: Any, collections: Iterable[str] | None = None, family: str | None = None
 ) -> Tensor:
-    """Return a summary of how numbers are distributed; they must be finite."""
+    """Return a summary of the distribution of numbers, which must be finite."""
     with _scope(name, family, [values], "HistogramSummary") as (tag, scope):
         return _collected(summaries.histogram_summary(tag, values, name=scope), collections)
 
@@ -95,9 +99,9 @@ def image(
     family: str | None = None,
 ) -> Tensor:
     """Return a summary of the first `max_outputs` of a batch of images: [batch, height, width, 1
-    (grey), 3 (colours) or 4 (and opacity)].
+    (grey), 3 (RGB) or 4 (RGBA)].
 
-    uint8 is taken as it is, other types are scaled, each image for itself.
+    uint8 is used as it is, other types are scaled, each image separately.
     """
     with _scope(name, family, [tensor]) as (tag, scope):
         made = summaries.image_summary(tag, tensor, max_images=max_outputs, name=scope)
@@ -115,6 +119,8 @@ def audio(
 ) -> Tensor:
     """Return a summary of the first `max_outputs` of a batch of sounds: [batch, frames] or [batch,
     frames, channels], within [-1, 1].
+
+    sample_rate: in hertz.
     """
     with _scope(name, family, [tensor]) as (tag, scope):
         rate = convert_to_tensor(sample_rate, dtypes.float32, name="sample_rate")
@@ -144,7 +150,10 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> Tensor:
-    """Return a summary that holds a whole tensor, and says what it is in its metadata."""
+    """Return a summary that contains a whole tensor, described by its metadata.
+
+    summary_description and display_name: texts for the metadata, in addition to summary_metadata.
+    """
     metadata = proto.SummaryMetadata()
     if summary_metadata is not None:
         metadata.CopyFrom(summary_metadata)
@@ -183,7 +192,7 @@ def merge(
 def merge_all(
     key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str | None = None
 ) -> Tensor | None:
-    """Return one summary of all those in a collection, in `scope` if it's given; None if there is
+    """Return one summary of all those in a collection, within `scope` if given; None if there are
     none.
     """
     _refuse_eager()
@@ -194,7 +203,7 @@ def merge_all(
 @export("summary.get_summary_description")
 def get_summary_description(node_def: Any) -> Any:
     """Return the SummaryDescription in the `description` of a TensorSummary's NodeDef."""
-    from google.protobuf import json_format  # loaded when it's first needed, as all of protobuf
+    from google.protobuf import json_format  # loaded on first use, like all of protobuf
 
     if node_def.op != summaries.tensor_summary.definition.op_type:  # type: ignore[attr-defined]
         raise ValueError(f"Can't get_summary_description on {node_def.op}")

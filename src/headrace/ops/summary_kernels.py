@@ -1,8 +1,8 @@
-"""What summaries are made of. In: arrays. Out: histograms, PNG images, WAV sounds and tensors, as
-the fields of a Summary that TensorFlow 1.15 would have written for the same numbers.
+"""The content of summaries. In: arrays. Out: histograms, PNG images, WAV sounds and tensors, as the
+fields of a Summary that TensorFlow 1.15 would have written for the same numbers.
 
-Histograms are equal to TensorFlow's to the last bit, sums included: these are added up in order.
-Images have the same pixels; how far they are compressed is another matter.
+Histograms equal TensorFlow's to the last bit, including sums, which are added in order. Images have
+the same pixels, but their compression may differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LARGEST = np.finfo(np.float64).max
 
 @cache
 def bucket_limits() -> np.ndarray:
-    """The upper ends of all buckets: each positive one is 1.1 times the one before, from 1e-12 up
+    """Return the upper ends of all buckets: each positive one is 1.1 times the previous, from 1e-12
     to 1e20, and the negative ones mirror them.
     """
     positive = []
@@ -42,15 +42,15 @@ def bucket_limits() -> np.ndarray:
 
 
 def _in_order(numbers: np.ndarray) -> float:
-    """Their sum from first to last: NumPy's own adds in pairs, and rounds otherwise."""
+    """Return the sum from first to last: NumPy adds in pairs, and rounds differently."""
     return float(np.add.accumulate(numbers)[-1]) if numbers.size else 0.0
 
 
 def histogram(values: Any) -> Any:
-    """The HistogramProto of finite numbers. Buckets in a row that are empty are one bucket."""
+    """Return the HistogramProto of finite numbers. Consecutive empty buckets become one bucket."""
     numbers = np.ravel(values).astype(np.float64)
     limits = bucket_limits()
-    # The largest of all doubles has no bucket above it; it counts in the last one.
+    # The largest double has no bucket above it; it counts in the last one.
     places = np.minimum(np.searchsorted(limits, numbers, side="right"), len(limits) - 1)
     counts = np.bincount(places, minlength=len(limits))
     empty = counts == 0
@@ -75,7 +75,7 @@ _BLACK_BELOW = 1e-6  # an image whose largest number is smaller isn't scaled up
 
 
 def normalized_image(image: np.ndarray, bad_color: np.ndarray) -> np.ndarray:
-    """A float image as bytes, scaled so that the largest magnitude is as bright as can be.
+    """Return a float image as bytes, scaled so that the largest magnitude is as bright as possible.
 
     Without negative numbers, 0 is black and the largest is 255; with them, 0 is 128 and the largest
     magnitude is 127 away. Pixels with a number that isn't finite get `bad_color`.
@@ -88,7 +88,7 @@ def normalized_image(image: np.ndarray, bad_color: np.ndarray) -> np.ndarray:
             f"expected depth <= bad_color.size, got depth = {depth}, bad_color.size = "
             f"{len(bad_color)}",
         )
-    kind = image.dtype.type  # arithmetic is in the image's own type, as its rounding shows
+    kind = image.dtype.type  # arithmetic is in the image's own type, so that rounding matches
     good = np.isfinite(image).all(axis=-1)
     pixels = image[good]
     least, most = pixels.min(initial=kind(np.inf)), pixels.max(initial=kind(-np.inf))
@@ -103,7 +103,7 @@ def normalized_image(image: np.ndarray, bad_color: np.ndarray) -> np.ndarray:
     return result
 
 
-_PNG_COLORS = {1: 0, 3: 2, 4: 6}  # grey, red-green-blue, and that with opacity
+_PNG_COLORS = {1: 0, 3: 2, 4: 6}  # grey, RGB, RGBA
 
 
 def _chunk(name: bytes, data: bytes) -> bytes:
@@ -111,7 +111,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """A PNG file of a uint8[height, width, 1, 3 or 4]."""
+    """Return a PNG file of a uint8[height, width, 1, 3 or 4]."""
     height, width, depth = image.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _PNG_COLORS[depth], 0, 0, 0)
     # Rows are stored as differences to the row above (filter 2): smooth images compress well.
@@ -128,12 +128,12 @@ def encode_png(image: np.ndarray) -> bytes:
 
 
 def encode_wav(sound: np.ndarray, sample_rate: float) -> bytes:
-    """A WAV file, 16 bits per sample, of a float[frames, channels] within [-1, 1]."""
+    """Return a WAV file, 16 bits per sample, of a float[frames, channels] within [-1, 1]."""
     channels = sound.shape[1]
     scaled = sound.astype(np.float64) * 2**15  # exact, so that halves are still halves
     rounded = np.trunc(scaled + np.copysign(0.5, scaled))
     samples = np.nan_to_num(np.clip(rounded, -(2**15), 2**15 - 1)).astype("<i2").tobytes()
-    rate = max(1, round(sample_rate))  # a header has whole numbers, and half is rounded to even
+    rate = max(1, round(sample_rate))  # the header has integers; halves are rounded to even
     width = 2 * channels
     form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, channels, rate, rate * width, width, 16)
     data = struct.pack("<4sI", b"data", len(samples)) + samples
@@ -144,7 +144,9 @@ def encode_wav(sound: np.ndarray, sample_rate: float) -> bytes:
 
 
 def tensor_with_content(value: np.ndarray, dtype: DType) -> Any:
-    """The TensorProto of an array, its elements as raw bytes; strings as a list of strings."""
+    """Return the TensorProto of an array, its elements as raw bytes; strings as a list
+    of strings.
+    """
     if dtype is dtypes.string:
         return to_proto(value, dtype)
     number: Any = dtype.enum

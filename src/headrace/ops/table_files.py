@@ -54,10 +54,10 @@ def _text_file_kernel(handle, filename, *, ctx, key_index, value_index, vocab_si
 
 
 def _lines(name: str, limit: int) -> list[bytes]:
-    """The lines of a file, or its first `limit` lines if that is not negative."""
+    """Return the lines of a file, or its first `limit` lines if that is not negative."""
     lines = _contents(name).split(b"\n")
     if not lines[-1]:
-        lines.pop()  # what follows the last line's end
+        lines.pop()  # the empty string after the last line end
     if not lines:
         raise OutOfRangeError(
             None, None, f"Read less bytes than requested: the vocabulary file {name} is empty"
@@ -93,7 +93,7 @@ def _contents(name: str) -> bytes:
 
 
 def _fields(name: str, number: int, line: bytes, columns: int, separator: bytes) -> list[bytes]:
-    """The columns of a line, which has at least as many as are needed."""
+    """Return the columns of a line, which must have at least as many as are needed."""
     fields = line.split(separator) if columns > 0 else []
     if len(fields) < columns:
         raise InvalidArgumentError(
@@ -108,7 +108,7 @@ def _fields(name: str, number: int, line: bytes, columns: int, separator: bytes)
 def _column(
     lines: list[bytes], rows: list[list[bytes]], index: int, dtype: dtypes.DType
 ) -> np.ndarray:
-    """What a column of a file says, as an array."""
+    """Return the values of a column of a file as an array."""
     if index == LINE_NUMBER:
         if dtype not in (dtypes.int64, dtypes.int32):
             raise InvalidArgumentError(None, None, f"line numbers are int64, not {dtype.name}")
@@ -137,7 +137,9 @@ def _number(text: bytes, line: int, dtype: dtypes.DType) -> int | float:
 
 
 def _integer(text: bytes, dtype: dtypes.DType) -> int | None:
-    """The integer that a text says by C's rules (no underscores, no plus), if it fits."""
+    """Parse an integer by C's rules (no underscores, no plus); None if it isn't one or
+    doesn't fit.
+    """
     if not _INTEGER.fullmatch(text) or not dtype.min <= int(text) <= dtype.max:
         return None
     return int(text)
@@ -179,7 +181,7 @@ def initialize_table_from_text_file_v2(
     delimiter="\t",
     name=None,
 ):
-    """Fill a table that is filled once from columns of a text file."""
+    """Fill an immutable table from columns of a text file."""
 
 
 @_text_file("InitializeTableFromTextFile", "Ref(string)")
@@ -192,4 +194,4 @@ def initialize_table_from_text_file(
     delimiter="\t",
     name=None,
 ):
-    """Fill the table of a reference from columns of a text file, once."""
+    """Fill the immutable table of a reference from columns of a text file."""

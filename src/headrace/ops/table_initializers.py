@@ -1,6 +1,6 @@
-"""What fills a lookup table: the elements of two tensors, or the columns of a text file.
+"""Initializers of lookup tables: the elements of two tensors, or the columns of a text file.
 
-An initializer knows the dtypes of keys and values; `initialize(table)` adds the operation that
+An initializer has the dtypes of keys and values; `initialize(table)` adds the operation that
 fills the table and puts it into the graph's collection "table_initializer".
 """
 
@@ -52,7 +52,7 @@ class TableInitializerBase:
 
     @property
     def _shared_name(self) -> str:
-        """A name that tables which are filled alike have in common."""
+        """A name shared by all tables with the same content."""
         return f"hash_table_{uuid.uuid4()}"
 
     def _check(self, table: Any) -> None:
@@ -89,7 +89,7 @@ class KeyValueTensorInitializer(TableInitializerBase):
 
 @export("lookup.TextFileIndex", "contrib.lookup.TextFileIndex")
 class TextFileIndex:
-    """What to take of a line, other than one of its columns."""
+    """What to take from a line instead of a column: the whole line, or its number."""
 
     WHOLE_LINE = WHOLE_LINE
     LINE_NUMBER = LINE_NUMBER
@@ -97,7 +97,10 @@ class TextFileIndex:
 
 @export("lookup.TextFileInitializer", "contrib.lookup.TextFileInitializer")
 class TextFileInitializer(TableInitializerBase):
-    """Fills a table with two columns of a text file: their numbers, or a TextFileIndex."""
+    """Fills a table with two columns of a text file, each a number or a TextFileIndex.
+
+    vocab_size: the number of lines to read, by default all. delimiter: separates the columns.
+    """
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class TextFileInitializer(TableInitializerBase):
 
     @property
     def _shared_name(self) -> str:
-        # Tables share their content if they are given one path; a tensor's value may differ.
+        # Tables with the same path share their content; a tensor's value may differ.
         name = as_str_any(self._given)
         size = "" if self._vocab_size is None else f"_{self._vocab_size}"
         return f"hash_table_{name}{size}_{self._key_index}_{self._value_index}"

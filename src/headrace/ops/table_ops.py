@@ -1,7 +1,7 @@
-"""The ops of lookup tables. A handle leads to a table of devices.tables, in a container.
+"""The ops of lookup tables. A handle refers to a table of devices.tables, in a container.
 
-Each op is defined twice: on a resource handle (V2), and on the reference that older graphs have.
-What is known of a table before a step runs is the `TableData` of its handle.
+Each op is defined twice: on a resource handle (V2), and on the reference that older graphs use.
+The static properties of a table are the `TableData` of its handle.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["TableData", "table_behind"]
 
 @dataclass(frozen=True)
 class TableData(HandleData):
-    """What is known of the table behind a handle: its values' type, the shape of a key, and whether
-    it exports its buckets, in matrices.
+    """The static properties of the table behind a handle: its values' type, the shape of a key, and
+    whether it exports its buckets, in matrices.
     """
 
     key_shape: TensorShape = infer.SCALAR
@@ -55,7 +55,7 @@ def _table_infer(c: Any, *key_shapes: TensorShape) -> TensorShape:
                 c.attrs["value_dtype"], shape, key_shape, "max_load_factor" in c.attrs
             )
         return infer.SCALAR
-    return infer.UNKNOWN  # a reference of a known shape would be a variable's
+    return infer.UNKNOWN  # a reference of known shape would be a variable's
 
 
 def _handle(ctx: Any, container: str, shared_name: str, make: Any) -> ResourceHandle:
@@ -117,7 +117,7 @@ def _dense_kernel(
 
 
 def _bucket_hashes(keys: np.ndarray) -> np.ndarray:
-    """The hashes by which keys, each a row, get their buckets."""
+    """Return the hashes that assign keys, each a row, to buckets."""
     columns = [_hashed_scalars(keys[:, i]) for i in range(keys.shape[1])]
     if len(columns) == 1:
         return columns[0]
@@ -156,7 +156,7 @@ _TYPES = {
 
 
 def _of_known_types(op_type: str, kernel: Any) -> Any:
-    """The kernel of a table; it refuses the types that TensorFlow has no kernel for."""
+    """Return the kernel of a table; it rejects the types that TensorFlow has no kernel for."""
     known = _TYPES[op_type.removesuffix("V2")]
 
     @wraps(kernel)
@@ -193,7 +193,7 @@ def hash_table_v2(
     use_node_name_sharing=False,
     name=None,
 ):
-    """Return a handle to a table that is filled once."""
+    """Return a handle to an immutable table, which is filled once."""
 
 
 @_table("HashTable", "Ref(string)", _static_kernel)
@@ -205,7 +205,7 @@ def hash_table(
     use_node_name_sharing=False,
     name=None,
 ):
-    """Return a reference to a table that is filled once."""
+    """Return a reference to an immutable table, which is filled once."""
 
 
 @_table("MutableHashTableV2", "resource", _mutable_kernel)
@@ -217,7 +217,7 @@ def mutable_hash_table_v2(
     use_node_name_sharing=False,
     name=None,
 ):
-    """Return a handle to a table that can be changed."""
+    """Return a handle to a mutable table."""
 
 
 @_table("MutableHashTable", "Ref(string)", _mutable_kernel)
@@ -229,7 +229,7 @@ def mutable_hash_table(
     use_node_name_sharing=False,
     name=None,
 ):
-    """Return a reference to a table that can be changed."""
+    """Return a reference to a mutable table."""
 
 
 _VALUE_SHAPE = "; value_shape: shape = []"
@@ -245,7 +245,7 @@ def mutable_hash_table_of_tensors_v2(
     value_shape=None,
     name=None,
 ):
-    """Return a handle to a table of vectors that can be changed."""
+    """Return a handle to a mutable table of vectors."""
 
 
 @_table("MutableHashTableOfTensors", "Ref(string)", _of_tensors_kernel, more=_VALUE_SHAPE)
@@ -258,7 +258,7 @@ def mutable_hash_table_of_tensors(
     value_shape=None,
     name=None,
 ):
-    """Return a reference to a table of vectors that can be changed."""
+    """Return a reference to a mutable table of vectors."""
 
 
 @_table(
@@ -280,10 +280,10 @@ def mutable_dense_hash_table_v2(
     max_load_factor=0.8,
     name=None,
 ):
-    """Return a handle to a table that can be changed, and holds neither of two keys."""
+    """Return a handle to a mutable table with two reserved keys: for empty and deleted buckets."""
 
 
-# -- Looking up and changing -----------------------------------------------------------------------
+# -- Lookup and update -----------------------------------------------------------------------------
 
 
 def table_behind(ctx: Any, handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
@@ -303,7 +303,7 @@ def _known(c: Any) -> TableData | None:
 
 
 def _leading(keys: TensorShape, key_shape: TensorShape) -> TensorShape:
-    """The shape of `keys` without that of one key."""
+    """Return the shape of `keys` without that of one key."""
     if keys.sizes is None or key_shape.sizes is None:
         return infer.UNKNOWN
     kept = len(keys.sizes) - len(key_shape.sizes)
@@ -338,7 +338,7 @@ def _find(op_type: str, handle: str) -> Any:
 
 @_find("LookupTableFindV2", "resource")
 def lookup_table_find_v2(table_handle, keys, default_value, name=None):
-    """Return the values of keys, a default for those that aren't there."""
+    """Return the values of keys, and a default for missing ones."""
 
 
 @_find("LookupTableFind", "Ref(string)")
@@ -388,32 +388,32 @@ _KEY_VALUE = ("Tkey", "Tval")
 
 @_changing("LookupTableInsertV2", "resource", _IN_OUT, _insert_kernel)
 def lookup_table_insert_v2(table_handle, keys, values, name=None):
-    """Give keys their values."""
+    """Insert keys with their values."""
 
 
 @_changing("LookupTableInsert", "Ref(string)", _IN_OUT, _insert_kernel)
 def lookup_table_insert(table_handle, keys, values, name=None):
-    """Give keys their values in the table of a reference."""
+    """Insert keys with their values into the table of a reference."""
 
 
 @_changing("LookupTableImportV2", "resource", _IN_OUT, _import_kernel)
 def lookup_table_import_v2(table_handle, keys, values, name=None):
-    """Replace all that is in a table."""
+    """Replace the contents of a table."""
 
 
 @_changing("LookupTableImport", "Ref(string)", _IN_OUT, _import_kernel)
 def lookup_table_import(table_handle, keys, values, name=None):
-    """Replace all that is in the table of a reference."""
+    """Replace the contents of the table of a reference."""
 
 
 @_changing("InitializeTableV2", "resource", _KEY_VALUE, _initialize_kernel)
 def initialize_table_v2(table_handle, keys, values, name=None):
-    """Fill a table that is filled once."""
+    """Fill an immutable table."""
 
 
 @_changing("InitializeTable", "Ref(string)", _KEY_VALUE, _initialize_kernel)
 def initialize_table(table_handle, keys, values, name=None):
-    """Fill the table of a reference, once."""
+    """Fill the immutable table of a reference."""
 
 
 @define(
@@ -454,8 +454,8 @@ def _export_infer(c: Any, handle: Any) -> list[TensorShape]:
         return [infer.UNKNOWN, infer.UNKNOWN]
     one = TensorShape.of((None,))
     if data.exports_buckets and c.settled:
-        # TensorFlow's static shapes are those of entries although matrices of buckets come; a
-        # client sees these shapes, and a step goes by the true ones.
+        # TensorFlow's static shapes are those of entries although matrices of buckets are returned;
+        # clients see these shapes, while a step uses the true ones.
         return [TensorShape.of((None, s.num_elements())) for s in (data.key_shape, data.shape)]
     return [one.concatenate(data.key_shape), one.concatenate(data.shape)]
 

@@ -1,6 +1,6 @@
-"""Lookup tables as clients have them: tf.lookup.StaticHashTable, DenseHashTable and others.
+"""The public lookup table classes: tf.lookup.StaticHashTable, DenseHashTable and others.
 
-A table makes its node when it's constructed; what fills it joins the graph's collection
+A table adds its node when it is constructed; its initializer joins the graph's collection
 "table_initializer", which tf.tables_initializer runs.
 """
 
@@ -45,7 +45,7 @@ def tables_initializer(name: str = "init_all_tables") -> Operation:
 
 @export("initialize_all_tables")
 def initialize_all_tables(name: str = "init_all_tables") -> Operation:
-    """Return an operation that fills all tables of the graph: tf.tables_initializer's old name."""
+    """Return an operation that fills all tables of the graph: old name of tf.tables_initializer."""
     return tables_initializer(name)
 
 
@@ -72,12 +72,12 @@ class LookupInterface:
 
     @property
     def resource_handle(self) -> Tensor:
-        """The tensor that stands for the table."""
+        """The tensor that is the table's handle."""
         return self._handle
 
     @property
     def name(self) -> str:
-        """The last part of the name of the table's operation."""
+        """The last component of the name of the table's operation."""
         return self._handle.op.name.rpartition("/")[2]
 
     def size(self, name: str | None = None) -> Tensor:
@@ -89,12 +89,14 @@ class LookupInterface:
         raise NotImplementedError
 
     def _saveables(self, name: str) -> list[Any]:
-        """What a saver stores of the table under `name`: nothing if an initializer fills it."""
+        """Return what a saver stores of the table under `name`: nothing if an
+        initializer fills it.
+        """
         return []
 
 
 class _InitializableTable(LookupInterface):
-    """A table that is filled once, by `initializer`."""
+    """A table that `initializer` fills once."""
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class _InitializableTable(LookupInterface):
 
     @property
     def default_value(self) -> Tensor:
-        """What stands for the value of a key that isn't there."""
+        """The value of missing keys."""
         return self._default_value
 
     @property
@@ -149,7 +151,7 @@ def _check_key_dtype(keys: Tensor, dtype: DType) -> None:
 
 
 def _like(keys: Any, values: Tensor) -> Any:
-    """`values` at the places of sparse keys, or as they are."""
+    """Return `values` at the indices of sparse keys, or as they are."""
     if isinstance(keys, SparseTensor):
         return SparseTensor(keys.indices, values, keys.dense_shape)
     return values
@@ -157,7 +159,7 @@ def _like(keys: Any, values: Tensor) -> Any:
 
 @export("lookup.StaticHashTable")
 class StaticHashTable(_InitializableTable):
-    """A table that `initializer` fills once; keys that it doesn't have lead to `default_value`."""
+    """A table that `initializer` fills once; missing keys map to `default_value`."""
 
     def __init__(
         self, initializer: TableInitializerBase, default_value: Any, name: str | None = None
@@ -172,7 +174,7 @@ class StaticHashTable(_InitializableTable):
 
 
 class HashTable(StaticHashTable):
-    """StaticHashTable as it was before tf.lookup; `shared_name` is that of its content."""
+    """StaticHashTable before tf.lookup; tables of the same `shared_name` share their content."""
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ class SaveSpec(NamedTuple):
 
 
 class _TableSaveable:
-    """What a saver needs to know of a table: what to store, and how to put it back."""
+    """A saver's view of a table: the tensors to store, and how to restore them."""
 
     def __init__(self, table: LookupInterface, name: str, exported: Any) -> None:
         self.op = table
@@ -210,7 +212,9 @@ class _TableSaveable:
         ]
 
     def restore(self, restored_tensors: Any, restored_shapes: Any = None) -> Operation:
-        """Return the operation that replaces the table's content; its shapes are those given."""
+        """Return the operation that replaces the table's content, reshaped to `restored_shapes`
+        if given.
+        """
         handle = self.op.resource_handle
         keys, values = restored_tensors
         if restored_shapes is not None:
@@ -240,13 +244,13 @@ class ChangeableTable(LookupInterface):
             return b.lookup_table_size_v2(self._handle)
 
     def lookup(self, keys: Any, name: str | None = None) -> Tensor:
-        """Return the values of `keys`, the default for those that aren't there."""
+        """Return the values of `keys`, and the default for missing ones."""
         with self._scope(name, "lookup_table_find", keys, self._default_value):
             keys = convert_to_tensor(keys, dtype=self.key_dtype, name="keys")
             return b.lookup_table_find_v2(self._handle, keys, self._default_value)
 
     def insert(self, keys: Any, values: Any, name: str | None = None) -> Operation:
-        """Return an operation that gives `keys` their `values`."""
+        """Return an operation that inserts `keys` with their `values`."""
         with self._scope(name, "lookup_table_insert", keys, values, colocate=False):
             keys = convert_to_tensor(keys, self.key_dtype, name="keys")
             values = convert_to_tensor(values, self.value_dtype, name="values")
@@ -254,7 +258,7 @@ class ChangeableTable(LookupInterface):
                 return b.lookup_table_insert_v2(self._handle, keys, values)
 
     def remove(self, keys: Any, name: str | None = None) -> Operation:
-        """Return an operation that forgets `keys`."""
+        """Return an operation that removes `keys`."""
         if isinstance(keys, Tensor):
             _check_key_dtype(keys, self.key_dtype)
         with self._scope(name, "lookup_table_remove", keys, colocate=False):
@@ -289,9 +293,9 @@ def _beside(handle: Tensor) -> Any:
 
 @export("contrib.lookup.MutableHashTable")
 class MutableHashTable(ChangeableTable):
-    """A table that can be changed, from scalars to scalars or vectors (as the default is).
+    """A mutable table, from scalars to scalars or vectors (the default value gives the shape).
 
-    checkpoint: savers store it.
+    checkpoint: whether savers store it.
     """
 
     def __init__(
@@ -318,9 +322,11 @@ class MutableHashTable(ChangeableTable):
 
 @export("lookup.experimental.DenseHashTable", "contrib.lookup.MutableDenseHashTable")
 class DenseHashTable(ChangeableTable):
-    """A table that can be changed; `empty_key` and `deleted_key` can't be among its keys.
+    """A mutable table; `empty_key` and `deleted_key` are reserved.
 
-    They give a key's shape; the default gives a value's. checkpoint: savers store it.
+    These two give a key's shape, the default a value's. checkpoint: whether savers store it.
+
+    initial_num_buckets: the capacity to start with, a power of 2; the table grows.
     """
 
     def __init__(
@@ -352,9 +358,9 @@ class DenseHashTable(ChangeableTable):
             self._save_with_the_graph()
 
     def insert_or_assign(self, keys: Any, values: Any, name: str | None = None) -> Operation:
-        """Return an operation that gives `keys` their `values`."""
+        """Return an operation that inserts `keys` with their `values`."""
         return self.insert(keys, values, name)
 
     def erase(self, keys: Any, name: str | None = None) -> Operation:
-        """Return an operation that forgets `keys`."""
+        """Return an operation that removes `keys`."""
         return self.remove(keys, name)

@@ -1,8 +1,8 @@
 """tf.TensorArray: rows that a loop writes and reads one by one, with gradients.
 
-An object of the client's: a handle, the flow that orders what is done to the array, and what is
-known of the rows' shape. A write gives a new TensorArray with a new flow; what is known of the
-rows, and what the array stands beside, is shared by all that came from one array.
+It is a client-side object: a handle, the flow that orders the operations on the array, and what is
+known of the rows' shape. A write returns a new TensorArray with a new flow; all that came from one
+array share the knowledge of the rows and the colocation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN = TensorShape(None)
 
 
 class _Shared:
-    """What all TensorArrays of one array know: the rows' shape, and what it's colocated with."""
+    """State shared by all TensorArrays of one array: the rows' shape, and colocation."""
 
     def __init__(self, shape: TensorShape, colocate: bool) -> None:
         self.shape = shape
@@ -40,9 +40,9 @@ class TensorArray:
     """An array of `size` tensors of one dtype, which is written and read by index.
 
     dynamic_size: it grows when a row beyond its end is written. clear_after_read: a row can be read
-    once, and its memory is free then. infer_shape: all rows have one shape. element_shape: what is
-    known of it. handle, flow: those of an array that exists already.
-    colocate_with_first_write_call: place it where the first value comes from.
+    only once, which frees its memory. infer_shape: all rows have the same shape. element_shape:
+    what is known of it. handle, flow: those of an existing array. colocate_with_first_write_call:
+    place it with the first value written.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class TensorArray:
             name=scope,
         )
 
-    # -- What it is --------------------------------------------------------------------------------
+    # -- Properties --------------------------------------------------------------------------------
 
     @property
     def dtype(self) -> DType:
@@ -103,17 +103,17 @@ class TensorArray:
 
     @property
     def handle(self) -> Tensor:
-        """The tensor that stands for the array."""
+        """The tensor that is the array's handle."""
         return self._handle
 
     @property
     def flow(self) -> Tensor:
-        """The tensor that what reads from now on must wait for."""
+        """The tensor that later reads must depend on."""
         return self._flow
 
     @property
     def dynamic_size(self) -> bool:
-        """Whether the array grows when it's written to beyond its end."""
+        """Whether writing beyond the end makes the array grow."""
         return self._dynamic_size
 
     @property
@@ -134,15 +134,15 @@ class TensorArray:
         return b.tensor_array_size_v3(self._handle, self._flow, name=name)
 
     def close(self, name: str | None = None) -> Any:
-        """Return an operation that forgets the rows."""
+        """Return an operation that drops the rows."""
         return b.tensor_array_close_v3(self._handle, name=name)
 
     def identity(self) -> TensorArray:
-        """Return the same array, with a flow that waits for the open control dependencies."""
+        """Return the same array, with a flow that depends on the current control dependencies."""
         return self._with_flow(b.identity(self._flow))
 
     def grad(self, source: str, flow: Any = None, name: str | None = None) -> TensorArray:
-        """Return the array of this one's gradients that belongs to `source`."""
+        """Return the gradient array of this one that belongs to `source`."""
         flow = self._flow if flow is None else flow
         with name_scope(name, "TensorArrayGrad", [self._handle]), _beside(self._handle):
             handle, _ = b.tensor_array_grad_v3(self._handle, flow, source, name=name)
@@ -189,7 +189,7 @@ class TensorArray:
             return self.gather(b.range(0, self.size()), name=name)
 
     def gather(self, indices: Any, name: str | None = None) -> Tensor:
-        """Return the rows of these numbers as one tensor."""
+        """Return the rows at `indices` as one tensor."""
         shape = self._shared.shape
         value = b.tensor_array_gather_v3(
             self._handle, indices, self._flow, self._dtype, element_shape=shape, name=name
@@ -199,7 +199,7 @@ class TensorArray:
         return value
 
     def concat(self, name: str | None = None) -> Tensor:
-        """Return all rows joined along their first axis."""
+        """Return all rows concatenated along their first axis."""
         sizes = self._shared.shape.sizes
         rest = _UNKNOWN if sizes is None else TensorShape.of(sizes[1:])
         value, _ = b.tensor_array_concat_v3(
@@ -244,18 +244,18 @@ class TensorArray:
             self._merge_shape(TensorShape.of((int(known[0]), *value.shape.sizes[1:])))
 
     def _merge_shape(self, shape: TensorShape) -> None:
-        """Learn from a row's shape; ValueError if the rows have another."""
+        """Merge a row's shape into the known one; ValueError if they differ."""
         shared = self._shared
         if not shared.shape.is_compatible_with(shape):
             raise ValueError(
                 f"Inconsistent shapes: saw {shape} but expected {shared.shape}: rows of different "
-                "shapes need infer_shape=False, and no element_shape that says otherwise"
+                "shapes need infer_shape=False and an element_shape that allows them"
             )
         if self._infer_shape:
             shared.shape = shared.shape.merge_with(shape)
 
     def _colocated(self, value: Tensor) -> AbstractContextManager[Any]:
-        """A scope that places a write, and the array's others, beside the first value."""
+        """Return a scope that colocates writes, and the array's other ops, with the first value."""
         shared = self._shared
         if not shared.colocate:
             return nullcontext()
@@ -290,7 +290,7 @@ def _beside_whatever(item: Any) -> AbstractContextManager[Any]:
 
 
 def _anywhere() -> AbstractContextManager[Any]:
-    """A scope without the open scopes' devices: the first write decides where the array is."""
+    """Return a scope without the current devices: the first write decides where the array is."""
     graph, scopes = get_default_graph(), ExitStack()
     scopes.enter_context(graph.device(None))
     scopes.enter_context(graph.colocate_with(None, ignore_existing=True))
@@ -299,7 +299,7 @@ def _anywhere() -> AbstractContextManager[Any]:
 
 @export("TensorArraySpec")
 class TensorArraySpec(TypeSpec):
-    """A description of a TensorArray: what its rows are, and whether it may grow."""
+    """A description of a TensorArray: its rows, and whether it may grow."""
 
     def __init__(
         self,
@@ -325,7 +325,7 @@ class TensorArraySpec(TypeSpec):
         return TensorArray
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Whether an array, or those of another spec, may be of this spec."""
+        """Whether an array, or another spec, is compatible with this spec."""
         other = spec_of(spec_or_value)
         return (
             isinstance(other, TensorArraySpec)
@@ -335,7 +335,9 @@ class TensorArraySpec(TypeSpec):
         )
 
     def most_specific_compatible_type(self, other: TypeSpec) -> TensorArraySpec:
-        """Return the spec that says what both say, and no more; ValueError if there is none."""
+        """Return the most specific spec that is compatible with both; ValueError if
+        there is none.
+        """
         if not (isinstance(other, TensorArraySpec) and self.is_compatible_with(other)):
             raise ValueError(f"Types are not compatible: {self!r} vs {other!r}")
         shape = self._element_shape.most_specific_compatible_shape(other._element_shape)
@@ -366,11 +368,11 @@ class TensorArraySpec(TypeSpec):
 
 
 def build_ta_with_new_flow(old_ta: TensorArray, flow: Tensor) -> TensorArray:
-    """Return the same array with another flow, as loops do with the arrays they carry."""
+    """Return the same array with another flow, for arrays that loops carry."""
     return old_ta._with_flow(flow)
 
 
 @composed
 def tensor_array_of(handle: Tensor, flow: Tensor, dtype: Any) -> TensorArray:
-    """The TensorArray of a handle, for gradients."""
+    """Return the TensorArray of a handle, for gradients."""
     return TensorArray(dtype, handle=handle, flow=flow, colocate_with_first_write_call=False)

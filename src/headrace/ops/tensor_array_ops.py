@@ -1,11 +1,11 @@
 """The ops of tensor arrays, which live in their step's container (devices.tensor_arrays).
 
-The order of writes and reads is that of `flow`, a number without meaning that each write passes on:
-so gradients follow it backwards, and nothing else has to order these ops. What is known of the rows
-before a step runs, their dtype and shape, is the handle's `HandleData`.
+`flow`, a number without meaning that each write passes on, orders writes and reads: gradients
+follow it backwards, and nothing else has to order these ops. The static dtype and shape of the rows
+are the handle's `HandleData`.
 
-Gradients go to and come from the array that TensorArrayGradV3 finds under the name of the call of
-tf.gradients (`source`): what reading took is written there, what writing gave is read there.
+TensorArrayGradV3 returns the gradient array under the name of the call of tf.gradients (`source`):
+the gradient of a read writes there, that of a write reads there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.ops.shared_state import keep_in_step, on, state_behind
 
 __all__ = ["HANDLE", "gradient_of", "on_array"]
 
-HANDLE = TensorShape.of((2,))  # as TensorFlow has it, from the times when handles were two strings
+HANDLE = TensorShape.of((2,))  # TensorFlow's, from when handles were two strings
 
 
 def _define(op_type: str, signature: str, attributes: str = "", **rules: Any) -> Any:
@@ -53,7 +53,7 @@ def gradient_of(ctx: Any, handle: Any, source: str, prepended: tuple[int, ...] =
 
 
 def _element_shape(c: Any) -> TensorShape:
-    """What is known of the rows of the array behind input 0."""
+    """Return what is known of the rows of the array behind input 0."""
     found = handle_data(c.op._inputs[0])
     return infer.UNKNOWN if found is None else found.shape
 
@@ -122,8 +122,8 @@ def tensor_array_v3(
 
 
 def _size_fold(op):
-    """The size of an array that was made with it, and doesn't grow; as in TensorFlow, the client's
-    graph doesn't know it.
+    """Return the size of an array that doesn't grow; as in TensorFlow, the client's graph doesn't
+    know it.
     """
     maker = op._inputs[0].op
     if not isinstance(maker, Node) or maker.type != "TensorArrayV3" or maker.attrs["dynamic_size"]:
@@ -151,7 +151,7 @@ def tensor_array_size_v3(handle, flow_in, name=None):
     kernel=on_array(lambda array: array.close()),
 )
 def tensor_array_close_v3(handle, name=None):
-    """Forget the rows before the step ends."""
+    """Drop the rows before the step ends."""
 
 
 # -- Rows, one by one ------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def _write_gradient(b: Any, op: Any, dflow: Any) -> Any:
     lower=lists.WRITE,
 )
 def tensor_array_write_v3(handle, index, value, flow_in, name=None):
-    """Give a row a value."""
+    """Write a row."""
 
 
 def _read_infer(c: Any, handle: TensorShape, index: TensorShape, flow: TensorShape) -> TensorShape:
@@ -296,7 +296,7 @@ def _scatter_gradient(b: Any, op: Any, dflow: Any) -> Any:
     lower=lists.SCATTER,
 )
 def tensor_array_scatter_v3(handle, indices, value, flow_in, name=None):
-    """Give rows their values, which are those of a tensor."""
+    """Write the rows of a tensor."""
 
 
 def _concat_infer(c: Any, handle: TensorShape, flow: TensorShape) -> list[TensorShape]:
@@ -325,7 +325,7 @@ def _concat_gradient(b: Any, op: Any, dvalue: Any, dlengths: Any) -> Any:
     gradient=_concat_gradient,
 )
 def tensor_array_concat_v3(handle, flow_in, dtype, element_shape_except0=None, name=None):
-    """Return all rows joined along their first axis, and their lengths."""
+    """Return all rows concatenated along their first axis, and their lengths."""
 
 
 def _split_infer(
@@ -356,7 +356,7 @@ def _split_gradient(b: Any, op: Any, dflow: Any) -> Any:
     gradient=_split_gradient,
 )
 def tensor_array_split_v3(handle, value, lengths, flow_in, name=None):
-    """Cut a tensor along its first axis into the rows."""
+    """Split a tensor along its first axis into rows."""
 
 
 # -- Gradients -------------------------------------------------------------------------------------

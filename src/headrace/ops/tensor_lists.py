@@ -1,8 +1,8 @@
-"""Lists of tensors as values: what a loop saves for the loop that goes backwards.
+"""Lists of tensors as values: a loop saves values in them for its gradient loop.
 
-A list is a variant that nobody changes: a push gives a longer one, a pop a shorter one, and both
-share all that they have in common. So a loop carries a list as it carries a number, whoever holds
-an older one still has it, and the gradient of a push is a pop (and of a pop, a push).
+A list is an immutable variant: a push returns a longer one, a pop a shorter one, and both share
+their common part. So a loop carries a list as it carries a number, older lists stay valid, and the
+gradient of a push is a pop (and of a pop, a push).
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = [
 Sizes = tuple[int | None, ...] | None
 
 _SCALAR = TensorShape.of(())
-_ANY = -1  # as the shape of elements: any; as a limit: none
+_ANY = -1  # as a shape of elements: any; as a limit: none
 
 
 class TensorList:
-    """The list that ends with `last` after `rest`, or, if `rest` is None, the first `length` of
-    `base`, which nobody changes.
+    """The list that ends with `last` after `rest` or, if `rest` is None, the first `length` of
+    `base`, which is never changed.
 
-    All elements are of one dtype and have a shape like `sizes`; there are `limit` of them at most,
-    or any number if that is negative. None is an element that was reserved and isn't set.
+    All elements have the same dtype and a shape compatible with `sizes`; there are `limit` of them
+    at most, or any number if that is negative. None is an element that was reserved and isn't set.
     """
 
     __slots__ = ("base", "dtype", "last", "length", "limit", "rest", "sizes")
@@ -68,7 +68,7 @@ class TensorList:
         self.rest: TensorList | None = None
 
     def push(self, value: Any) -> TensorList:
-        """The list with one more element."""
+        """Return the list with one more element."""
         if 0 <= self.limit <= self.length:
             raise _invalid(
                 f"Tried to push item into a full list. list size: {self.length} "
@@ -83,7 +83,7 @@ class TensorList:
         return longer
 
     def pop(self) -> tuple[TensorList, Any]:
-        """The list without its last element, and that."""
+        """Return the list without its last element, and that element."""
         if not self.length:
             raise _invalid("Trying to pop from an empty list.")
         if self.rest is not None:
@@ -92,8 +92,8 @@ class TensorList:
         return TensorList(self.dtype, self.sizes, self.limit, self.base, last), self.base[last]
 
     def value(self, element: Any, sizes: Sizes = None) -> Any:
-        """An element as a tensor's value: zeros of the list's shape, or of `sizes`, if it isn't
-        set.
+        """Return an element as a tensor's value: zeros of the list's shape, or of `sizes`, if it
+        isn't set.
         """
         if element is not None:
             return element
@@ -114,15 +114,15 @@ class TensorList:
             )
 
     def followed_by(self, other: TensorList) -> TensorList:
-        """The list with the elements of another after its own."""
+        """Return the list followed by the elements of another."""
         return self._of([*other, *self])
 
     def zeros(self) -> TensorList:
-        """A list like this one, of zeros."""
+        """Return a list like this one, of zeros."""
         return self._of(map(zeros_of, self))
 
     def __add__(self, other: TensorList) -> TensorList:
-        """The list of the sums of elements that are in the same place."""
+        """Return the list of sums of corresponding elements."""
         other.check_dtype(self.dtype)
         if self.length != other.length:
             raise _invalid(
@@ -132,7 +132,7 @@ class TensorList:
         return self._of(starmap(_sum, zip(self, other, strict=True)))
 
     def __iter__(self) -> Iterator[Any]:
-        """The elements, from the last one on."""
+        """Yield the elements, the last one first."""
         here = self
         while here.rest is not None:
             yield here.last
@@ -140,11 +140,11 @@ class TensorList:
         yield from reversed(here.base[: here.length])
 
     def elements(self) -> list[Any]:
-        """The elements, from the first one on."""
+        """Return the elements, the first one first."""
         return list(self)[::-1]
 
     def __getitem__(self, index: int) -> Any:
-        """One element. Where the list was pushed together, the way is from its end."""
+        """Return one element. A list built by pushes is searched from its end."""
         here = self
         while here.rest is not None and here.length > index + 1:
             here = here.rest
@@ -154,7 +154,7 @@ class TensorList:
         return TensorList(self.dtype, self.sizes, self.limit, list(backwards)[::-1])
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
-        """Refuse what can't be an element."""
+        """Reject values that can't be elements."""
         if not TensorShape.of(shape).is_compatible_with(TensorShape(self.sizes)):
             raise _invalid(
                 "Tried to append a tensor with incompatible shape to a list. Op element shape: "
@@ -166,19 +166,19 @@ class TensorList:
 
 
 def known(sizes: Sizes) -> tuple[int, ...]:
-    """Sizes of which all are known, as numbers."""
+    """Return sizes as numbers if all are known."""
     return tuple(n for n in sizes or () if n is not None)
 
 
 def zeros_of(value: Any) -> Any:
-    """Zeros like an element; what isn't set stays so, and lists and optionals know their own."""
+    """Return zeros like an element; unset ones stay unset; lists and optionals make their own."""
     if value is None:
         return None
     return value.zeros() if hasattr(value, "zeros") else np.zeros_like(value)
 
 
 def _sum(x: Any, y: Any) -> Any:
-    """The sum of two elements; one that isn't set adds nothing."""
+    """Return the sum of two elements; one that isn't set adds nothing."""
     return y if x is None else x if y is None else x + y
 
 
@@ -187,8 +187,8 @@ def _invalid(message: str) -> InvalidArgumentError:
 
 
 def as_list(value: Any, dtype: DType | None = None) -> TensorList:
-    """`value`, which must be a list, and of elements of `dtype`."""
-    if isinstance(value, np.ndarray) and not value.ndim:  # which stood in an array of lists
+    """Return `value`, which must be a list with elements of `dtype`."""
+    if isinstance(value, np.ndarray) and not value.ndim:  # an element of an array of lists
         value = value[()]
     if not isinstance(value, TensorList):
         raise _invalid(f"Input handle is not a list. Saw: '{type(value).__name__}'")
@@ -198,7 +198,7 @@ def as_list(value: Any, dtype: DType | None = None) -> TensorList:
 
 
 def element_sizes(shape: Any) -> Sizes:
-    """What a shape's tensor says: -1 stands for what isn't known, and alone for any shape."""
+    """Parse a shape tensor: -1 is an unknown size, and a scalar -1 any shape."""
     if np.ndim(shape) > 1:
         raise _invalid(f"a shape is a vector, but element_shape has rank {np.ndim(shape)}")
     if np.ndim(shape) == 0:
@@ -214,8 +214,8 @@ def carries(dtype: DType) -> bool:
 
 
 def with_elements(shape: Callable[..., TensorShape]) -> Callable[..., Any]:
-    """The shape rule of an op that makes a list: it notes the shape of the elements, as far as
-    `shape`, another rule, knows it.
+    """Return the shape rule of an op that makes a list: it records the shape of the elements, as
+    far as `shape`, another rule, knows it.
     """
 
     def rule(c: Any, *shapes: TensorShape) -> TensorShape:
@@ -227,8 +227,8 @@ def with_elements(shape: Callable[..., TensorShape]) -> Callable[..., Any]:
 
 
 def elements_behind(c: Any) -> TensorShape:
-    """What the op that made the list which is input 0 has noted of its elements; ops that pass a
-    list on change its length alone. For nodes, `specialise` follows lists in its own way.
+    """Return the element shape recorded by the op that made the list at input 0; ops that pass a
+    list on change only its length. For nodes, `specialise` tracks lists in its own way.
     """
     values = c.op._inputs[0]
     while not c.settled:
@@ -243,7 +243,7 @@ def elements_behind(c: Any) -> TensorShape:
 
 
 def shape_of_elements(c: Any, index: int) -> TensorShape:
-    """What the tensor at input `index` says of the elements' shape; a scalar says nothing."""
+    """Return the element shape that the tensor at input `index` gives; a scalar gives none."""
     if not c.settled:
         tensor = c.op._inputs[index]
         tensor._shape.with_rank_at_most(1)
@@ -347,14 +347,14 @@ ZEROS = Definition(
     effect=Effect.LOCAL,
 )
 def tensor_list_length(input_handle, name=None):
-    """Return how many elements a list has."""
+    """Return the number of elements in a list."""
 
 
 # -- Several lists at once, in arrays of variants --------------------------------------------------
 
 
 def _each(function: Callable[..., TensorList], *arrays: Any) -> Any:
-    """An array of what a function gives for a place's number and what stands there."""
+    """Return an array of a function's results for each index and the value there."""
     shape = np.shape(arrays[0])
     found = np.empty(shape, object)
     for number, place in enumerate(np.ndindex(shape)):
@@ -390,7 +390,7 @@ def _concat_lists_kernel(input_a, input_b, *, element_dtype):
     effect=Effect.LOCAL,
 )
 def tensor_list_concat_lists(input_a, input_b, element_dtype, name=None):
-    """Return a list, or an array of lists, with the elements of one after those of another."""
+    """Return a list, or an array of lists, that concatenates two."""
 
 
 def _batch_shape(c: Any, lists: TensorShape, values: TensorShape) -> TensorShape:
@@ -419,4 +419,4 @@ def _push_batch_kernel(input_handles, tensor, *, element_dtype):
     effect=Effect.LOCAL,
 )
 def tensor_list_push_back_batch(input_handles, tensor, name=None):
-    """Return lists, each with a row of `tensor` as one more element."""
+    """Return lists, each with a row of `tensor` appended."""

@@ -63,4 +63,4 @@ def _parse_infer(c, serialized):
     samples=[Sample(b"\x08\x01\x12\x00\x2a\x04\x00\x00\x80\x3f", out_type="float32")],
 )
 def parse_tensor(serialized, out_type, name=None):
-    """Return the tensor of a serialized TensorProto, which must be of `out_type`."""
+    """Return the tensor of a serialized TensorProto, which must have type `out_type`."""

@@ -1,5 +1,5 @@
-"""Strings that hold data. In: string tensors, or numbers to write. Out: numbers, columns, hashes,
-packed or unpacked bytes; and back.
+"""Data in strings. In: string tensors, or numbers to format. Out: numbers, columns, hashes, packed
+or unpacked bytes; and the reverse.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ def as_string(
     fill="",
     name=None,
 ):
-    """Return every number as text, in printf's manner."""
+    """Return every number as text, formatted like printf.
+
+    precision: digits after the decimal point, -1 for the default. scientific: use exponents.
+    shortest: choose the shorter notation. width: the least number of characters. fill: a
+    printf flag, such as '0' (pad with zeros) or '-' (align left).
+    """
 
 
 @define(
@@ -124,7 +129,10 @@ def string_format(
     summarize: int = 3,
     name: str | None = None,
 ) -> Tensor:
-    """Return `template` with each `placeholder` replaced by the text of one of the `inputs`."""
+    """Return `template` with each `placeholder` replaced by the text of one of the `inputs`.
+
+    summarize: how many elements to show at each end of a dimension, -1 for all.
+    """
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     found = template.count(placeholder)
     if found != len(tensors):
@@ -185,7 +193,7 @@ def decode_csv_op(
     select_cols=None,
     name=None,
 ):
-    """Cut CSV records into one tensor per column."""
+    """Split CSV records into one tensor per column."""
 
 
 @composed
@@ -199,7 +207,12 @@ def decode_csv(
     na_value: str = "",
     select_cols: Any = None,
 ) -> list[Tensor]:
-    """Return one tensor per column of CSV records; each default gives its column's type."""
+    """Return one tensor per column of CSV records.
+
+    record_defaults: one tensor per column, which gives its type and, if not empty, its default.
+    field_delim: the separator. use_quote_delim: whether quotes delimit fields. na_value: a text
+    that also stands for the default. select_cols: the indices of the columns to return.
+    """
     if select_cols is not None:
         if any(a >= z for a, z in itertools.pairwise(select_cols)):
             raise ValueError("select_cols is not strictly increasing.")
@@ -239,7 +252,11 @@ def decode_raw(
     name: str | None = None,
     bytes: Any = None,
 ) -> Tensor:
-    """Return the numbers that lie in each string's bytes, as a new last dimension."""
+    """Return the numbers in each string's bytes, as a new last dimension.
+
+    input_bytes: strings of equal size, a multiple of the size of out_type. little_endian: the byte
+    order of the data.
+    """
     texts = renamed_argument("input_bytes", input_bytes, "bytes", bytes)
     if out_type is None:
         raise ValueError("decode_raw_v1() missing 1 positional argument: 'out_type'")
@@ -267,7 +284,7 @@ def _padded_infer(c: InferenceContext, texts: TensorShape, length: TensorShape) 
     ],
 )
 def decode_padded_raw(input_bytes, fixed_length, out_type, little_endian=True, name=None):
-    """Read the bytes of strings, cut or zero-padded to `fixed_length`, as numbers."""
+    """Read the bytes of strings, truncated or zero-padded to `fixed_length`, as numbers."""
 
 
 @export("decode_compressed", "io.decode_compressed")
@@ -283,7 +300,10 @@ def decode_padded_raw(input_bytes, fixed_length, out_type, little_endian=True, n
     ],
 )
 def decode_compressed(bytes, compression_type="", name=None):
-    """Decompress every string."""
+    """Decompress every string.
+
+    compression_type: 'ZLIB', 'GZIP' or '' for none.
+    """
 
 
 @export("encode_base64", "io.encode_base64")
@@ -296,7 +316,7 @@ def decode_compressed(bytes, compression_type="", name=None):
     samples=[*_WORDS, Sample(["a"], pad=True)],
 )
 def encode_base64(input, pad=False, name=None):
-    """Write every string in web-safe base64."""
+    """Encode every string in web-safe base64."""
 
 
 @export("decode_base64", "io.decode_base64")
@@ -308,7 +328,7 @@ def encode_base64(input, pad=False, name=None):
     samples=[Sample(["YQ", "YWI=", ""]), Sample("-_8"), Sample([])],
 )
 def decode_base64(input, name=None):
-    """Read every string of web-safe base64."""
+    """Decode every string from web-safe base64."""
 
 
 # -- Hashes
@@ -349,7 +369,7 @@ def string_to_hash_bucket(
     samples=[Sample(*s.inputs, num_buckets=100) for s in _WORDS],
 )
 def string_to_hash_bucket_fast(input, num_buckets, name=None):
-    """Hash every string into a bucket; fast, stable, and easily attacked."""
+    """Hash every string into a bucket; fast and stable, but easily attacked."""
 
 
 @export("string_to_hash_bucket_strong", "strings.to_hash_bucket_strong")
@@ -368,7 +388,7 @@ def string_to_hash_bucket_strong(input, num_buckets, key, name=None):
 def _fingerprint_infer(c: InferenceContext, data: TensorShape, method: TensorShape) -> Any:
     method.with_rank(0)
     sizes = data.with_rank_at_least(1).sizes
-    known = c.value(1)  # there is one method, farmhash64; the result of another may be larger
+    known = c.value(1)  # farmhash64 is the only method; another's result may be larger
     return (None if sizes is None else sizes[0], None if known is None else 8)
 
 
@@ -387,5 +407,5 @@ def fingerprint_op(data, method, name=None):
 @composed
 @export("fingerprint")
 def fingerprint(data: Any, method: Any = "farmhash64", name: str | None = None) -> Tensor:
-    """Return a fingerprint of 8 bytes for each row of `data`; equal on every machine."""
+    """Return a fingerprint of 8 bytes for each row of `data`, the same on every machine."""
     return fingerprint_op(data, method, name=name)

@@ -1,8 +1,8 @@
-"""One step of an optimizer, applied to a variable and its slots: by reference or by handle.
+"""One step of an optimizer, applied to a variable and its slots, by reference or by handle.
 
 Each optimizer is one formula, from the old values of the variables and the step's numbers to the
-new ones. It is written once, with `e` for whatever computes it: NumPy for the kernel, a Recorder of
-pointwise programs for the compiler. `training_step` makes ops of formulas.
+new ones. It is written once, in terms of `e`, which evaluates it: NumPy for the kernel, a Recorder
+of pointwise programs for the compiler. `training_step` makes ops from formulas.
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ _SLOTS = "; update_slots: bool = True"
 
 
 def step_samples(*inputs: Any, **options: Any) -> list[Sample]:
-    """Samples without options and with each; a dict says what an array of variables' shape is."""
+    """Return samples without options and with each; a dict maps names to arrays of variables'
+    shape.
+    """
 
     def arrays(*shape: int) -> list[Any]:
         return [r(*shape, **x) if isinstance(x, dict) else x for x in inputs]
@@ -193,14 +195,14 @@ _MOMENTUM_SAMPLES = step_samples(ANY, ANY, 0.25, ANY, 0.9, use_nesterov=True)
 def apply_momentum(
     var, accum, lr, grad, momentum, use_locking=False, use_nesterov=False, name=None
 ):
-    """Follow gradients that are accumulated with `momentum`."""
+    """Follow gradients accumulated with `momentum`."""
 
 
 @by_handle("ResourceApplyMomentum", MOMENTUM, _MOMENTUM_SAMPLES)
 def resource_apply_momentum(
     var, accum, lr, grad, momentum, use_locking=False, use_nesterov=False, name=None
 ):
-    """Follow gradients that are accumulated with `momentum`."""
+    """Follow gradients accumulated with `momentum`."""
 
 
 KERAS = Optimizer(_keras_momentum, ["var", "accum"], ["lr", "grad", "momentum"], _NESTEROV)
@@ -210,7 +212,7 @@ KERAS = Optimizer(_keras_momentum, ["var", "accum"], ["lr", "grad", "momentum"],
 def resource_apply_keras_momentum(
     var, accum, lr, grad, momentum, use_locking=False, use_nesterov=False, name=None
 ):
-    """As ResourceApplyMomentum, but steps, learning rate and all, are what is accumulated."""
+    """As ResourceApplyMomentum, but accumulate steps, including the learning rate."""
 
 
 _ADAM = Optimizer(
@@ -240,7 +242,7 @@ def apply_adam(
     use_nesterov=False,
     name=None,
 ):
-    """Follow running means of the gradients, m, scaled by those of their squares, v."""
+    """Follow running means of the gradients, m, scaled by running means of their squares, v."""
 
 
 @by_handle("ResourceApplyAdam", _ADAM, _ADAM_SAMPLES)
@@ -259,7 +261,7 @@ def resource_apply_adam(
     use_nesterov=False,
     name=None,
 ):
-    """Follow running means of the gradients, m, scaled by those of their squares, v."""
+    """Follow running means of the gradients, m, scaled by running means of their squares, v."""
 
 
 _ADA_MAX = Optimizer(
@@ -272,14 +274,16 @@ _ADA_MAX_SAMPLES = step_samples(ANY, ANY, POSITIVE, 0.81, 0.25, 0.9, 0.99, 0.01,
 def apply_ada_max(
     var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad, use_locking=False, name=None
 ):
-    """As ApplyAdam, scaled by the largest gradients, which fade, instead of their squares' mean."""
+    """As ApplyAdam, scaled by a decaying maximum of the gradients instead of their
+    squares' mean.
+    """
 
 
 @by_handle("ResourceApplyAdaMax", _ADA_MAX, _ADA_MAX_SAMPLES)
 def resource_apply_ada_max(
     var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad, use_locking=False, name=None
 ):
-    """As ResourceApplyAdam, scaled by the largest gradients, which fade."""
+    """As ResourceApplyAdam, scaled by a decaying maximum of the gradients."""
 
 
 ADAGRAD = Optimizer(_adagrad, ["var", "accum"], ["lr", "grad"], _SLOTS)
@@ -288,12 +292,12 @@ _ADAGRAD_SAMPLES = step_samples(ANY, POSITIVE, 0.25, ANY, update_slots=False)
 
 @by_reference("ApplyAdagrad", ADAGRAD, _ADAGRAD_SAMPLES)
 def apply_adagrad(var, accum, lr, grad, use_locking=False, update_slots=True, name=None):
-    """Follow gradients, scaled by the root of the sum of all their squares so far."""
+    """Follow gradients scaled by the root of the sum of all their squares so far."""
 
 
 @by_handle("ResourceApplyAdagrad", ADAGRAD, _ADAGRAD_SAMPLES)
 def resource_apply_adagrad(var, accum, lr, grad, use_locking=False, update_slots=True, name=None):
-    """Follow gradients, scaled by the root of the sum of all their squares so far."""
+    """Follow gradients scaled by the root of the sum of all their squares so far."""
 
 
 ADAGRAD_V2 = Optimizer(_adagrad_v2, ["var", "accum"], ["lr", "epsilon", "grad"], _SLOTS)
@@ -320,14 +324,14 @@ _ADADELTA_SAMPLES = step_samples(ANY, POSITIVE, POSITIVE, 0.25, 0.9, 0.01, ANY)
 
 @by_reference("ApplyAdadelta", ADADELTA, _ADADELTA_SAMPLES)
 def apply_adadelta(var, accum, accum_update, lr, rho, epsilon, grad, use_locking=False, name=None):
-    """Follow gradients, scaled by the ratio of what steps and gradients were of late."""
+    """Follow gradients scaled by the ratio of the recent magnitudes of steps and gradients."""
 
 
 @by_handle("ResourceApplyAdadelta", ADADELTA, _ADADELTA_SAMPLES)
 def resource_apply_adadelta(
     var, accum, accum_update, lr, rho, epsilon, grad, use_locking=False, name=None
 ):
-    """Follow gradients, scaled by the ratio of what steps and gradients were of late."""
+    """Follow gradients scaled by the ratio of the recent magnitudes of steps and gradients."""
 
 
 RMS_PROP = Optimizer(_rms_prop, ["var", "ms", "mom"], ["lr", "rho", "momentum", "epsilon", "grad"])
@@ -358,11 +362,11 @@ _CENTERED_SAMPLES = step_samples(
 def apply_centered_rms_prop(
     var, mg, ms, mom, lr, rho, momentum, epsilon, grad, use_locking=False, name=None
 ):
-    """As ApplyRMSProp, scaled by the gradients' running deviation."""
+    """As ApplyRMSProp, scaled by the gradients' running standard deviation."""
 
 
 @by_handle("ResourceApplyCenteredRMSProp", CENTERED, _CENTERED_SAMPLES)
 def resource_apply_centered_rms_prop(
     var, mg, ms, mom, lr, rho, momentum, epsilon, grad, use_locking=False, name=None
 ):
-    """As ResourceApplyRMSProp, scaled by the gradients' running deviation."""
+    """As ResourceApplyRMSProp, scaled by the gradients' running standard deviation."""

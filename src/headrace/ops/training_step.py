@@ -2,8 +2,8 @@
 references and on handles, for gradients of whole variables and for gradients of some rows.
 
 A formula maps the old values of variables and the step's numbers to new values, element by
-element, so it serves rows as well. Rows that come several times are taken one after the other.
-All variables of a step are locked while it runs: it happens whole.
+element, so it works for rows as well. Rows that occur several times are processed in order. All
+variables of a step are locked while it runs, so it is atomic.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _INDICES = "indices"
 # The operands that have the variable's shape (or rows of it); the rest are scalars and indices.
 _ARRAYS_BY_NAME = ("grad", "delta")
 _STEP = "global_step"
-_TYPES = {_INDICES: "Tindices", _STEP: "int64"}  # of operands that aren't T
+_TYPES = {_INDICES: "Tindices", _STEP: "int64"}  # of operands whose type isn't T
 _NARROW_OR_WIDE = (np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 
-# What TensorFlow's messages call a range, and whether a number is inside.
+# TensorFlow's names of ranges in messages, and the test whether a number is inside.
 RANGES: dict[str, Callable[[Any], bool]] = {
     "positive": lambda x: x > 0,
     "non-negative": lambda x: x >= 0,
@@ -46,7 +46,7 @@ RANGES: dict[str, Callable[[Any], bool]] = {
 
 
 class _Arrays:
-    """What a formula computes with where its operands are arrays."""
+    """The functions that a formula uses when its operands are arrays."""
 
     sqrt = staticmethod(np.sqrt)
     abs = staticmethod(np.abs)
@@ -87,7 +87,7 @@ class Optimizer:
         return _STEP in self.operands
 
     def _is_allowed(self, site: Site) -> bool:
-        """Whether all operands that have limits are known to be within."""
+        """Whether all operands that have limits are known to be within them."""
         known = {name: site.constant_input(self._input(name)) for name in self.limits}
         return all(x is not None and RANGES[self.limits[n]](x) for n, x in known.items())
 
@@ -102,7 +102,9 @@ class Optimizer:
 
     @cached_property
     def _for_lanes(self) -> Callable[..., Any]:
-        """The formula for lanes: a whole number of steps becomes one of the variables' type."""
+        """Return the formula for lanes: an integer step number is converted to the
+        variables' type.
+        """
         if not self._has_step:
             return self.formula
         taken = [name for name in (*self.variables, *self.operands) if name != _INDICES]
@@ -117,7 +119,7 @@ class Optimizer:
         return formula
 
     def schema(self, variable: str, result: str) -> tuple[str, str]:
-        """The signature, whose variables are of type `variable`, and the attributes."""
+        """Return the signature, with variables of type `variable`, and the attributes."""
         inputs = [f"{name}: {variable}" for name in self.variables]
         inputs += [f"{name}: {_TYPES.get(name, 'T')}" for name in self.operands]
         indices = "; Tindices: {index}" if self.is_of_rows else ""
@@ -151,7 +153,7 @@ def _checked_shapes(o: Optimizer, shapes: Sequence[TensorShape], operands: Any) 
 
 
 def _with_rows(shape: TensorShape, grad: TensorShape, indices: TensorShape) -> TensorShape:
-    """What the gradient of some rows says of the variable's shape."""
+    """Infer the variable's shape from the gradient of some rows."""
     indices = indices.with_rank(1)
     shape.with_rank_at_least(1)
     if grad.sizes is None:
@@ -217,7 +219,7 @@ def by_handle(op_type: str, o: Optimizer, samples: list[Sample]) -> Any:
 def _step(
     o: Optimizer, states: list[VariableState], operands: Sequence[Any], attributes: dict[str, Any]
 ) -> None:
-    """Replace the variables' values, or rows of them, by those of one step."""
+    """Replace the variables' values, or rows of them, by the results of one step."""
     named = dict(zip(o.operands, operands, strict=True))
     with ExitStack() as held:
         for lock in in_order(state.lock for state in states):
@@ -245,7 +247,7 @@ def _step_all(
 def _step_rows(
     o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
-    """Only rows that `indices` name are read and written."""
+    """Read and write only the rows in `indices`."""
     named = {**named}
     indices, grad = np.asarray(named.pop(_INDICES)), np.asarray(named["grad"])
     arrays = [state.writable() for state in states]
@@ -261,7 +263,7 @@ def _step_rows(
 
 
 def _numbers(named: dict[str, Any], dtype: Any) -> list[Any]:
-    """The operands, in the type that the variables have."""
+    """Return the operands in the variables' type."""
     return [np.asarray(x).astype(dtype, copy=False) for x in named.values()]
 
 

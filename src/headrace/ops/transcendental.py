@@ -1,7 +1,7 @@
 """Exponentials, logarithms, trigonometric and hyperbolic functions, element by element.
 
-Gradients divide by Reciprocal, as TensorFlow's do: its own gradient is 0 wherever 0 arrives, so
-that second derivatives behind a mask stay finite at poles.
+Gradients divide by Reciprocal, as TensorFlow's do: its gradient is 0 wherever the incoming gradient
+is 0, so that second derivatives behind a mask stay finite at poles.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.ops.samples import typed, unary
 
 __all__ = ["exp", "log", "sigmoid", "tanh"]
 
-# The schemas of these trigonometric functions list integers too, which no kernel takes.
+# The schemas of these trigonometric functions list integers too, which no kernel supports.
 _WITH_INTEGERS = "{bfloat16|float16|float32|float64|int32|int64|complex64|complex128}"
 _FLOATS = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
 
@@ -211,13 +211,13 @@ def atan(x, name=None):
 
 
 def _signed(e: Any, x: Any, size: Any) -> Any:
-    """`size` with the sign of x; where x is a zero or NaN, x itself."""
+    """Return `size` with the sign of x; where x is zero or NaN, x itself."""
     return e.select(x < 0, -size, e.select(x > 0, size, x))
 
 
 def _sinh_lowered(e: Any, x: Any) -> Any:
-    """Near 0 by expm1, which keeps the digits of small x; else by exp(x/2) twice, which is still
-    finite where exp(x) isn't.
+    """Near 0, use expm1, which is accurate for small x; elsewhere multiply by exp(x/2) twice, which
+    is finite even where exp(x) isn't.
     """
     size = e.abs(x)
     t = e.expm1(size)
@@ -244,7 +244,7 @@ def _asinh_lowered(e: Any, x: Any) -> Any:
 
 def _acosh_lowered(e: Any, x: Any) -> Any:
     over = x - 1
-    small = e.log1p(over + e.sqrt(over) * e.sqrt(over + 2))  # either root of x < 1 is NaN
+    small = e.log1p(over + e.sqrt(over) * e.sqrt(over + 2))  # either root is NaN for x < 1
     return e.select(x < 1e9, small, e.log(x) + math.log(2))
 
 
@@ -313,7 +313,7 @@ def asinh(x, name=None):
     lower=rounded_once(_acosh_lowered),
 )
 def acosh(x, name=None):
-    """Return the number, not negative, whose hyperbolic cosine is x."""
+    """Return the non-negative number whose hyperbolic cosine is x."""
 
 
 def _atanh_gradient(b: Any, op: Any, dy: Any) -> Any:
@@ -363,12 +363,12 @@ def sigmoid(x: Any, name: str | None = None) -> Tensor:
 @composed
 @export("log_sigmoid", "math.log_sigmoid")
 def log_sigmoid(x: Any, name: str | None = None) -> Tensor:
-    """Return the logarithm of the sigmoid of x, accurate where that is near 0."""
+    """Return the logarithm of the sigmoid of x, accurate where the sigmoid is near 0."""
     with name_scope(name, "LogSigmoid", [x]) as scope:
         return b.negative(b.softplus(b.negative(convert_to_tensor(x, name="x"))), name=scope)
 
 
-# Derivatives by their function's result
+# Derivatives computed from the function's result
 
 
 def _tanh_grad_gradient(b: Any, op: Any, dz: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Text in many encodings. In: encoded strings or code points. Out: the other of the two.
+"""Text in many encodings. In: encoded strings or code points. Out: code points or encoded strings.
 
-Code points of several strings are one vector with row splits: string i is
+The code points of several strings are one vector with row splits: string i is
 `values[splits[i]:splits[i + 1]]`.
 """
 
@@ -70,7 +70,7 @@ def unicode_decode_with_offsets_op(
     Tsplits=dtypes.int64,
     name=None,
 ):
-    """Return the code points of the strings, with row splits and the byte where each starts."""
+    """Return the code points of the strings, with row splits and the byte offset of each."""
 
 
 def _encode_infer(c: InferenceContext, values: TensorShape, splits: TensorShape) -> Any:
@@ -115,7 +115,11 @@ def unicode_encode(
     replacement_char: int = 65533,
     name: str | None = None,
 ) -> Tensor:
-    """Return the strings whose code points are the rows (the last dimension) of a dense tensor."""
+    """Return the strings whose code points are the rows (the last dimension) of a dense tensor.
+
+    errors: what to do with invalid code points: 'replace' them by replacement_char, 'ignore' them
+    or fail ('strict').
+    """
     with name_scope(name, "UnicodeEncode", [input]):
         points = convert_to_tensor(input)
         rank = points.shape.ndims
@@ -152,7 +156,11 @@ def unicode_transcode(
     replace_control_characters=False,
     name=None,
 ):
-    """Return every string in another encoding."""
+    """Return every string in another encoding.
+
+    errors: what to do with malformed input: 'replace' it by replacement_char, 'ignore' it or fail
+    ('strict'). replace_control_characters: whether to replace these too.
+    """
 
 
 @export("strings.unicode_script")
@@ -165,4 +173,4 @@ def unicode_transcode(
     samples=[Sample([[65, 0x4E2D], [-1, 0x3B1]]), Sample([])],
 )
 def unicode_script(input, name=None):
-    """Return ICU's number of each code point's script, -1 for what is no code point."""
+    """Return ICU's number of each code point's script, -1 for invalid code points."""

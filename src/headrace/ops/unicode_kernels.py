@@ -1,10 +1,10 @@
 """Text in many encodings. In: string tensors or code points. Out: code points or encoded strings.
 
-UnicodeDecode, UnicodeDecodeWithOffsets, UnicodeEncode and UnicodeTranscode. A string is decoded by
-Python's codecs into characters and malformed spans, each with the byte where it starts; the error
-policy then keeps, replaces or refuses the spans. ICU's habits, which programs see, are kept: UTF-16
-and UTF-32 without a byte order mark are big-endian, a mark that was read belongs to the first
-character, and a C1 control that a Windows code page leaves undefined stands for itself.
+UnicodeDecode, UnicodeDecodeWithOffsets, UnicodeEncode and UnicodeTranscode. Python's codecs decode
+a string into characters and malformed spans, each with the byte where it starts; the error policy
+then keeps, replaces or rejects the spans. ICU's visible behaviour is kept: UTF-16 and UTF-32
+without a byte order mark are big-endian, a mark that was read belongs to the first character, and a
+C1 control that a Windows code page leaves undefined maps to itself.
 """
 
 import codecs
@@ -30,7 +30,7 @@ _MARKED = {
     "utf-16": ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
     "utf-32": ((codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be")),
 }
-# Python's codecs that are no character sets, or that no other system knows.
+# Python's codecs that are not character sets, or that only Python has.
 _NOT_CHARSETS = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs")
 _NOT_CHARSETS += ("utf_8_sig", "oem")
 _ALIASES = {"windows-874": "cp874", "windows-31j": "cp932"}
@@ -41,7 +41,7 @@ def _codec(encoding: bytes) -> codecs.CodecInfo:
     try:
         name = encoding.decode("ascii").lower()
         info = codecs.lookup(_ALIASES.get(name, name))
-        bytes(4).decode(info.name)  # a codec may be one from bytes to bytes: this refuses it
+        bytes(4).decode(info.name)  # rejects codecs from bytes to bytes
     except (LookupError, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"unknown input encoding {encoding!r}") from error
     if info.name.replace("-", "_") in _NOT_CHARSETS:
@@ -50,7 +50,7 @@ def _codec(encoding: bytes) -> codecs.CodecInfo:
 
 
 def _unmarked(data: bytes, info: codecs.CodecInfo) -> tuple[int, codecs.CodecInfo]:
-    """Return the length of a byte order mark and the codec that it asks for."""
+    """Return the length of a byte order mark and the codec that it selects."""
     choices = _MARKED.get(info.name, ())
     for mark, name in choices:
         if data.startswith(mark):
@@ -75,7 +75,7 @@ def _starts(text: str, data: memoryview, info: codecs.CodecInfo) -> Iterable[int
 
 
 def _observed_starts(data: memoryview, info: codecs.CodecInfo) -> Iterator[int]:
-    """Feed a decoder byte by byte and watch when characters come out."""
+    """Feed a decoder byte by byte and record when characters come out."""
     assert info.incrementaldecoder is not None
     decoder = info.incrementaldecoder()
     start = 0
@@ -113,7 +113,7 @@ def _decode(data: bytes, encoding: bytes) -> tuple[list[int], list[int]]:
 
 
 class _Policy:
-    """What happens to malformed text and to control characters."""
+    """How to treat malformed text and control characters."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class _Policy:
         if self.errors not in _ERRORS:
             raise ValueError(f"errors is one of {_ERRORS}, got {self.errors!r}")
         if not 0 <= replacement_char <= _LAST:
-            raise ValueError(f"replacement_char {replacement_char} is no code point")
+            raise ValueError(f"replacement_char {replacement_char} is not a code point")
         self.replacement = replacement_char
         self.replace_control = replace_control
         self.strict_control = strict_control  # a control character to replace is an error too
 
     def apply(self, points: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the points and starts that remain, with replacements made."""
+        """Return the remaining points and starts, with replacements made."""
         kept: list[int] = []
         places: list[int] = []
         for point, start in zip(points, starts, strict=True):
@@ -198,8 +198,8 @@ def unicode_decode(
 def _encoder(output_encoding: str | bytes) -> Callable[[Iterable[int]], bytes]:
     """Return the function that writes code points in the given encoding.
 
-    Surrogates pair up if they can. A lone one has no UTF-8 and becomes U+FFFD there; the other
-    encodings write it as it is.
+    Surrogates are paired if possible. A lone one can't be encoded in UTF-8 and becomes U+FFFD
+    there; the other encodings write it as it is.
     """
     name = attr_bytes(output_encoding)
     if name not in _OUTPUTS:

@@ -1,8 +1,8 @@
-"""Which script a character belongs to. In: code points. Out: codes.
+"""The script of a character. In: code points. Out: codes.
 
 The table beside this file, unicode_scripts.txt, has one line per script: its name, its number in
-ICU (what the UnicodeScript op answers) and its ranges of code points in hexadecimal. It was read
-out of TensorFlow 1.15 (Unicode 12.1) by scripts/record_strings.py.
+ICU (the result of the UnicodeScript op) and its ranges of code points in hexadecimal.
+scripts/record_strings.py recorded it from TensorFlow 1.15 (Unicode 12.1).
 """
 
 import functools
@@ -27,7 +27,7 @@ def _scripts() -> dict[str, tuple[int, tuple[tuple[int, int], ...]]]:
 
 @functools.cache
 def _codes() -> np.ndarray:
-    """Return the script's number for every code point, with one more entry for what is none."""
+    """Return the script's number for every code point, and one more entry for invalid ones."""
     codes = np.full(_LAST + 2, _UNKNOWN, np.int32)
     for code, ranges in _scripts().values():
         for first, last in ranges:
@@ -37,7 +37,7 @@ def _codes() -> np.ndarray:
 
 
 def unicode_script(input: Any) -> np.ndarray:
-    """Return ICU's number of every code point's script, -1 for what is no code point."""
+    """Return ICU's number of every code point's script, -1 for invalid code points."""
     points = np.asarray(input)
     return _codes()[np.where((points < 0) | (points > _LAST), _LAST + 1, points)]
 

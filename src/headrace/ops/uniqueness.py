@@ -20,10 +20,12 @@ __all__ = ["distinct", "setdiff1d", "unique", "unique_with_counts"]
 
 
 def distinct(x: np.ndarray, axis: int | None, dtype: Any) -> tuple[np.ndarray, ...]:
-    """The distinct rows along an axis, for each row which one it is, and how often each occurs."""
+    """Return the distinct rows along an axis, the index of each row among them, and
+    their counts.
+    """
     keys = widened(x) if x.dtype.kind != "O" else x
     if keys.dtype.hasobject and np.ndim(keys) > 1:
-        # Rows of strings: NumPy compares rows of numbers, so number the strings first.
+        # NumPy compares rows of numbers, so replace strings by numbers first.
         keys = np.unique(keys.ravel(), return_inverse=True)[1].reshape(keys.shape)
     if np.ndim(keys) == 1 and keys.dtype.kind in "iu" and keys.size:
         low, high = int(keys.min()), int(keys.max())
@@ -37,7 +39,7 @@ def distinct(x: np.ndarray, axis: int | None, dtype: Any) -> tuple[np.ndarray, .
 
 
 def _distinct_in_range(keys: np.ndarray, low: int, high: int) -> tuple[np.ndarray, ...]:
-    """As NumPy's unique, for integers of a small range: a table in place of a sort."""
+    """As NumPy's unique, for integers of a small range: a table instead of a sort."""
     slots = (keys - keys.dtype.type(low)).astype(np.intp)
     first = np.full(high - low + 1, -1)
     first[slots[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the first one is written last
@@ -55,7 +57,7 @@ def _in_order(
     counts: np.ndarray,
     dtype: Any,
 ) -> tuple[np.ndarray, ...]:
-    """What was found, sorted by first appearance."""
+    """Sort the results by first appearance."""
     order = stable_order(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -134,7 +136,7 @@ _ROWS = [
     samples=_VECTORS,
 )
 def unique(x, out_idx=dtypes.int32, name=None):
-    """Return the distinct elements of a vector, and for each element which of them it is."""
+    """Return the distinct elements of a vector, and the index of each element among them."""
 
 
 @define(
@@ -147,7 +149,7 @@ def unique(x, out_idx=dtypes.int32, name=None):
     samples=_ROWS,
 )
 def unique_v2(x, axis, out_idx=None, name=None):
-    """Return the distinct slices along an axis, and for each slice which of them it is."""
+    """Return the distinct slices along an axis, and the index of each slice among them."""
 
 
 @export("unique_with_counts")
@@ -203,7 +205,7 @@ def _difference_kernel(x: np.ndarray, y: np.ndarray, *, out_idx: Any) -> tuple[n
     ],
 )
 def list_diff(x, y, out_idx=None, name=None):
-    """Return the elements of `x` that aren't in `y`, and their places."""
+    """Return the elements of `x` that aren't in `y`, and their indices."""
 
 
 @composed
@@ -211,5 +213,5 @@ def list_diff(x, y, out_idx=None, name=None):
 def setdiff1d(
     x: Any, y: Any, index_dtype: Any = dtypes.int32, name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the elements of `x`, repetitions and all, that aren't in `y`, and their places."""
+    """Return the elements of `x`, including repetitions, that aren't in `y`, and their indices."""
     return list_diff(x, y, out_idx=index_dtype, name=name)

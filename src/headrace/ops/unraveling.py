@@ -1,4 +1,4 @@
-"""From flat positions back to coordinates."""
+"""Converting flat indices to coordinates."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ def _unravel_infer(c, indices, dims):
     samples=[Sample([2, 5, 7], [3, 3]), Sample(4, [5])],
 )
 def unravel_index(indices, dims, name=None):
-    """Return the coordinates, one row per dimension, of flat positions in an array of `dims`."""
+    """Return the coordinates, one row per dimension, of flat indices in an array of `dims`."""

@@ -1,4 +1,4 @@
-"""Vocabularies: tables between words and their numbers, with buckets for words that are unknown."""
+"""Vocabularies: tables between words and ids, with buckets for unknown words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @export("contrib.lookup.HasherSpec")
 class HasherSpec(NamedTuple):
-    """How unknown words get their buckets: "fasthash", or "stronghash" with a key."""
+    """How unknown words are assigned to buckets: "fasthash", or "stronghash" with a key."""
 
     hasher: str
     key: Any
@@ -47,7 +47,7 @@ export_value(__name__, "FastHashSpec", "contrib.lookup.FastHashSpec")
 
 @export("contrib.lookup.StrongHashSpec")
 def StrongHashSpec(key: Sequence[int]) -> HasherSpec:
-    """The hash that can't be steered by who chooses the words; `key` is two unsigned integers."""
+    """A hash whose buckets can't be predicted without the `key`, two unsigned integers."""
     if len(key) != 2:
         raise ValueError(f"key must have size 2, got {len(key)}.")
     if not all(isinstance(k, int) and k >= 0 for k in key):
@@ -57,7 +57,7 @@ def StrongHashSpec(key: Sequence[int]) -> HasherSpec:
 
 @export("contrib.lookup.IdTableWithHashBuckets")
 class IdTableWithHashBuckets(LookupInterface):
-    """A table of ids, and `num_oov_buckets` more ids for what isn't in it, chosen by a hash."""
+    """A table of ids, and `num_oov_buckets` more ids for unknown keys, selected by a hash."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class IdTableWithHashBuckets(LookupInterface):
         return self.initializer
 
     def size(self, name: str | None = None) -> Tensor:
-        """Return the number of ids, buckets included."""
+        """Return the number of ids, including buckets."""
         with name_scope(name, f"{self.name}_Size"):
             if self._table is None:
                 return convert_to_tensor(self._buckets, dtypes.int64)
@@ -190,7 +190,11 @@ def index_table_from_file(
     value_column_index: int = LINE_NUMBER,
     delimiter: str = "\t",
 ) -> Any:
-    """Return a table from the words of a file (by default, its lines) to their numbers."""
+    """Return a table from the words of a file (by default, its lines) to their ids.
+
+    num_oov_buckets: the number of additional ids for unknown words; without any, they get
+    default_value. key_column_index, value_column_index: a column, or a TextFileIndex.
+    """
     if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
         raise ValueError("vocabulary_file must be specified and must not be empty.")
     _check_vocabulary(vocab_size, num_oov_buckets, f" vocabulary_file: {vocabulary_file}")
@@ -230,7 +234,7 @@ def index_table_from_tensor(
     dtype: Any = dtypes.string,
     name: str | None = None,
 ) -> Any:
-    """Return a table from the words of a vector to their places."""
+    """Return a table from the strings of a vector to their indices."""
     if vocabulary_list is None:
         raise ValueError("vocabulary_list must be specified.")
     _check_vocabulary(None, num_oov_buckets)
@@ -262,7 +266,7 @@ def index_to_string_table_from_file(
     value_column_index: int = WHOLE_LINE,
     delimiter: str = "\t",
 ) -> HashTable:
-    """Return a table from numbers to the words of a file (by default, its lines)."""
+    """Return a table from ids to the words of a file (by default, its lines)."""
     if vocabulary_file is None or (isinstance(vocabulary_file, str) and not vocabulary_file):
         raise ValueError("vocabulary_file must be specified and must not be empty.")
     _check_vocabulary(vocab_size, 0)
@@ -281,7 +285,7 @@ def index_to_string_table_from_file(
 def index_to_string_table_from_tensor(
     vocabulary_list: Any, default_value: Any = "UNK", name: str | None = None
 ) -> HashTable:
-    """Return a table from places to the words of a vector."""
+    """Return a table from indices to the strings of a vector."""
     if vocabulary_list is None:
         raise ValueError("vocabulary_list must be specified.")
     with name_scope(name, "index_to_string"):

@@ -1,9 +1,9 @@
-"""Loops: tf.while_loop builds the graph of one iteration; each variable of the loop goes round it
-through Enter, Merge, Switch, NextIteration and Exit.
+"""Loops: tf.while_loop builds the graph of one iteration; each loop variable passes through Enter,
+Merge, Switch, NextIteration and Exit.
 
-What the functions of the loop use from outside is brought in once, as an invariant
-(`graph.contexts`). Static shapes hold for all iterations, or building fails: `shape_invariants`
-says less of a variable than its initial shape does.
+Tensors from outside that the loop's functions use are passed in once, as invariants
+(`graph.contexts`). Static shapes must hold for all iterations, or building fails;
+`shape_invariants` can relax a variable's initial shape.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ def while_loop(
     maximum_iterations: Any = None,
     return_same_structure: bool = False,
 ) -> Any:
-    """Repeat `body` while `cond` is true (at most `maximum_iterations` times); return what the
-    loop's variables are then.
+    """Repeat `body` while `cond` is true (at most `maximum_iterations` times); return the final
+    values of the loop variables.
 
-    Both functions get the loop's variables, a nest that starts as `loop_vars`; `body` returns them
+    Both functions take the loop variables, a nest that starts as `loop_vars`; `body` returns them
     for the next iteration. `shape_invariants` has a shape for each that holds in all iterations. A
     single variable is returned by itself, unless `return_same_structure`.
+
+    parallel_iterations: how many iterations may overlap. back_prop: whether gradients can flow
+    through the loop. swap_memory has no effect: all values are in host memory.
     """
     for function, what in ((cond, "cond"), (body, "body")):
         if not callable(function):
@@ -74,7 +77,7 @@ def while_loop(
             single = len(nest.flatten(results)) == 1 and not return_same_structure
             return results[0] if single else results
         context = WhileContext(graph, limit, parallel_iterations, back_prop, swap_memory)
-        if context.outer_context is None:  # inner ones are saved with their outer context
+        if context.outer_context is None:  # inner contexts are saved with their outer one
             graph.add_to_collection(GraphKeys.WHILE_CONTEXT, context)
         results = build_loop(context, cond, body, loop_vars, shape_invariants)
         if limit is not None:
@@ -93,7 +96,7 @@ def _scalar_limit(maximum_iterations: Any) -> Tensor:
 def _counted(
     limit: Tensor, cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, alone: bool
 ) -> tuple[Callable[..., Any], Callable[..., Any], Any]:
-    """A loop with one more variable, which counts its iterations up to the limit."""
+    """Add a loop variable that counts the iterations up to the limit."""
     counter = convert_to_tensor(0, limit.dtype, name="iteration_counter")
 
     def counted_cond(i: Any, values: Any) -> Any:
@@ -107,7 +110,7 @@ def _counted(
 
 
 def _repeat(cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any) -> Any:
-    """The loop's variables after it, where operations run as they are made: Python goes round."""
+    """Run the loop in Python, where operations run as they are made; return the loop variables."""
     values = _converted(loop_vars)
     while cond(*values):
         returned = body(*values)
@@ -133,7 +136,7 @@ def build_loop(
     loop_vars: Any,
     shape_invariants: Any,
 ) -> Any:
-    """Build a loop in its context; returns its variables as they leave it."""
+    """Build a loop in its context; return its variables as they leave it."""
     if shape_invariants is not None:
         nest.assert_same_structure(loop_vars, shape_invariants)
     values = as_tensors(loop_vars)
@@ -178,7 +181,7 @@ def build_loop(
 def _enter_loop(
     context: WhileContext, start: list[Tensor], shapes: list[TensorShape]
 ) -> list[Tensor]:
-    """The loop's variables at the head of an iteration. Their second input comes later."""
+    """Return the loop variables at the head of an iteration. Their second input is set later."""
     outer = context.outer_context
     if outer is not None:
         start = [outer.AddValue(t) for t in start]
@@ -191,7 +194,7 @@ def _enter_loop(
             )
     enters = [context.enter(t, is_constant=False) for t in start]
     for t, shape in zip(enters, shapes, strict=True):
-        t._shape = shape  # which may say less than the initial value's does
+        t._shape = shape  # which may be less specific than the initial value's
     context._loop_enters = enters
     merges = [merge([t, t])[0] for t in enters]
     context._pivot_for_pred = merges[0]
@@ -199,7 +202,7 @@ def _enter_loop(
 
 
 def _close(merged: Tensor, value: Tensor) -> None:
-    """Lead the value that the body computes back to the head of the loop."""
+    """Connect the value that the body computes to the head of the loop."""
     if value.dtype.base_dtype is not merged.dtype.base_dtype:
         start = merged.op._inputs[0].op._inputs[0]
         raise TypeError(
@@ -220,7 +223,7 @@ def _close(merged: Tensor, value: Tensor) -> None:
 
 
 def _check_structure(body_vars: Any, returned: Any) -> None:
-    """The outermost container may be another one: loop_vars are often lists, results tuples."""
+    """The outermost containers may differ: loop_vars are often lists, results tuples."""
     outermost = list(returned) if nest.is_nested(returned) else [returned]
     nest.assert_same_structure(list(body_vars), outermost, expand_composites=True)
 
@@ -240,15 +243,15 @@ def _sparse_shapes(dense_shape: TensorShape) -> list[TensorShape]:
 
 
 def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
-    """The shape of each component, if `invariant` is what the user says of the whole: a shape, a
-    spec, or None for what it is before the loop.
+    """Return the shape of each component, given the user's `invariant` for the whole: a shape, a
+    spec, or None for its shape before the loop.
     """
     if invariant is None:
         return _own_shapes(value)
     if isinstance(invariant, TypeSpec):
         return _spec_shapes(value, invariant)
     shape = as_shape(invariant)
-    if isinstance(value, SparseTensor):  # of which it is the shape of dense_shape
+    if isinstance(value, SparseTensor):  # the invariant is the shape of dense_shape
         return _sparse_shapes(shape)
     if isinstance(value, IndexedSlices):
         rest = [TensorShape([shape.ndims])] if value.dense_shape is not None else []
@@ -258,7 +261,7 @@ def _invariant_shapes(value: Any, invariant: Any) -> list[TensorShape]:
 
 def _spec_shapes(value: Any, spec: TypeSpec) -> list[TensorShape]:
     if isinstance(spec, TensorSpec) and isinstance(value, Tensor):
-        fits = spec.dtype.is_compatible_with(value.dtype)  # whether its shape does is seen later
+        fits = spec.dtype.is_compatible_with(value.dtype)  # its shape is checked later
     else:
         fits = spec.is_compatible_with(value)
     if not fits:
@@ -267,7 +270,7 @@ def _spec_shapes(value: Any, spec: TypeSpec) -> list[TensorShape]:
 
 
 def _is_within(shape: TensorShape, invariant: TensorShape) -> bool:
-    """Whether every tensor of a shape like `shape` also has a shape like `invariant`."""
+    """Whether every tensor compatible with `shape` is also compatible with `invariant`."""
     if invariant.sizes is None:
         return True
     if shape.sizes is None or len(shape.sizes) != len(invariant.sizes):

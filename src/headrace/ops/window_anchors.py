@@ -18,7 +18,7 @@ __all__ = ["convolution", "pooling", "pooling_3d"]
 
 
 def convolution(direction: str, depthwise: bool = False) -> Anchor:
-    """The anchor of a 2-D convolution, or of its gradient for "input" or "filter"."""
+    """Return the anchor of a 2-D convolution, or of its gradient for "input" or "filter"."""
 
     def describe(site: Site) -> Convolution | None:
         return _describe_convolution(site, direction, depthwise)
@@ -75,7 +75,7 @@ def _window(axis: WindowAxis) -> Window:
 
 
 def pooling(kind: str, direction: str) -> Anchor:
-    """The anchor of a 2-D pooling ("max" or "mean"), "forward" or its "gradient"."""
+    """Return the anchor of a 2-D pooling ("max" or "mean"), "forward" or its "gradient"."""
     return Anchor("pooling", lambda site: _describe_pooling(site, kind, direction))
 
 
@@ -92,7 +92,7 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
             x, ksize=ksize, strides=strides, padding=attrs["padding"], data_format=data_format
         )
     except (MemoryError, UnimplementedError):
-        return None  # the kernel says why
+        return None  # the kernel reports the error
     channel = 1 if data_format == "NCHW" else 3
     if geometry.axes[channel].window != 1 or not prod(map(known, geometry.output_shape)):
         return None
@@ -101,7 +101,7 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
 
 
 def pooling_3d(kind: str) -> Anchor:
-    """The anchor of a 3-D pooling ("max" or "mean")."""
+    """Return the anchor of a 3-D pooling ("max" or "mean")."""
     return Anchor("pooling_3d", lambda site: _describe_pooling_3d(site, kind))
 
 
@@ -126,7 +126,7 @@ def _describe_pooling_3d(site: Site, kind: str) -> Pooling3D | None:
 
 
 def _window_sizes(site: Site) -> tuple[Any, Any] | None:
-    """The window and its strides: attributes, or, in version 2, the last two inputs."""
+    """Return the window and its strides: attributes or, in version 2, the last two inputs."""
     if "ksize" in site.attrs:
         return site.attrs["ksize"], site.attrs["strides"]
     count = len(site.input_shapes)

@@ -1,5 +1,5 @@
-"""Windows as users give them. In: strides, dilations, paddings and sizes in their short forms. Out:
-one entry per dimension, as the ops take them; and dilation by way of space_to_batch.
+"""Window arguments of public functions. In: strides, dilations, paddings and sizes in their short
+forms. Out: one entry per dimension, as the ops take them; and dilation by space_to_batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def full_window(value: Any, spatial: int, channel_axis: int, name: str) -> list[int]:
-    """One entry per dimension from a number, or from 1, `spatial` or `spatial + 2` of them."""
+    """Return one entry per dimension, given a number, or 1, `spatial` or `spatial + 2` of them."""
     if value is None:
         value = [1]
     elif not isinstance(value, Sequence | np.ndarray):
@@ -44,13 +44,13 @@ def full_window(value: Any, spatial: int, channel_axis: int, name: str) -> list[
 
 
 def channel_axis(data_format: str, spatial: int) -> int:
-    """Where the channels are in data with `spatial` spatial dimensions."""
+    """Return the axis of the channels in data with `spatial` spatial dimensions."""
     return 1 if data_format.startswith("NC") else spatial + 1
 
 
 def padding_pairs(padding: Any) -> tuple[Any, list[int]]:
-    """What the attributes `padding` and `explicit_paddings` are for a name, or for a list of
-    (before, after) pairs, one per dimension.
+    """Return the attributes `padding` and `explicit_paddings`, given a name or a list of (before,
+    after) pairs, one per dimension.
     """
     if not isinstance(padding, list | tuple):
         return padding, []
@@ -73,7 +73,7 @@ def padding_pairs(padding: Any) -> tuple[Any, list[int]]:
 
 
 def strides_and_rates(spatial: int, strides: Any, rates: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Strides and dilation rates, one entry per spatial dimension; not both above 1."""
+    """Return strides and dilation rates, one entry per spatial dimension; not both above 1."""
     return_values = []
     for name, given in (("dilation_rate", rates), ("strides", strides)):
         values = np.ones(spatial, np.int32) if given is None else np.asarray(given, np.int32)
@@ -91,7 +91,7 @@ def strides_and_rates(spatial: int, strides: Any, rates: Any) -> tuple[np.ndarra
 
 
 def spatial_axes(spatial: int, data_format: str | None) -> range:
-    """Which dimensions of the data are the spatial ones."""
+    """Return the spatial dimensions of the data."""
     first = 2 if data_format is not None and data_format.startswith("NC") else 1
     return range(first, first + spatial)
 
@@ -107,8 +107,8 @@ def with_space_to_batch(
     spatial_dims: Sequence[int] | None = None,
     data_format: str | None = None,
 ) -> Tensor:
-    """Apply `op(input, number of spatial dimensions, padding)`, dilated: space is dealt out over
-    the batch, so that what `op` sees as neighbours are `dilation_rate` apart.
+    """Apply `op(input, number of spatial dimensions, padding)`, dilated: space is moved to the
+    batch, so that neighbours as seen by `op` are `dilation_rate` apart.
     """
     input = input if hasattr(input, "shape") else convert_to_tensor(input, name="input")
     shape = as_shape(input.shape)
@@ -149,7 +149,7 @@ def _checked_axes(
 
 
 def _base_paddings(padding: str, filter_shape: Any, count: int, rate: Any) -> Any:
-    """What the dilated window needs around the data, before rounding up to whole blocks."""
+    """Return the padding that the dilated window needs, before rounding up to whole blocks."""
     if padding == "VALID":
         return np.zeros((count, 2), np.int32)
     if padding != "SAME":
@@ -178,8 +178,8 @@ def _spatial_shape(x: Any, axes: list[int]) -> Any:
 
 
 def _widened_to_batch(values: Any, fill: int, axes: list[int]) -> Any:
-    """`values`, one entry per spatial axis, with `fill` for each axis between the batch and the
-    last of them that is not spatial.
+    """Return `values`, one entry per spatial axis, with `fill` inserted for each non-spatial axis
+    between the batch and the last spatial one.
     """
     values = convert_to_tensor(values)
     known = constant_value(values)

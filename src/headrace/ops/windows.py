@@ -268,7 +268,7 @@ def known(size: Size) -> int:
 
 
 def _check_size(shape: Sequence[Size], cause: str) -> None:
-    """Refuse sizes that a kernel could not get memory for; what isn't known counts as 1."""
+    """Reject sizes that exceed the available memory; unknown sizes count as 1."""
     check_room([1 if n is None else n for n in shape], np.float32, cause)
 
 

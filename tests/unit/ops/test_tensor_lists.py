@@ -122,7 +122,7 @@ MISTAKES = {
     "must all be non-negative": lambda: b.tensor_list_scatter([1.0], [-1], -1),
     "non negative, but got -1": lambda: reserved(-1),
     "size to be non-negative": lambda: b.tensor_list_resize(reserved(), -1),
-    "rows are cut into": lambda: b.tensor_list_split([1.0, 2.0], -1, tf.constant([1, 2], tf.int64)),
+    "that add up to": lambda: b.tensor_list_split([1.0, 2.0], -1, tf.constant([1, 2], tf.int64)),
     "optional does not have a value": lambda: b.optional_get_value(
         b.optional_none(), [tf.float32], [[]]
     ),
