@@ -1,10 +1,10 @@
-"""What TensorFlow 1.15 makes for the gradients of loops and branches. In: a loop or branch, as its
-gradient is built. Out: how many operations the graph has to count (Graph.counted_as).
+"""The operations that TensorFlow 1.15 makes for the gradients of loops and branches. In: a loop or
+branch, while its gradient is built. Out: the number of operations to count (Graph.counted_as).
 
-TensorFlow differentiates loops by primitives and stacks. A backward loop has a counter and goes
-round as often as a counter that is added to the forward loop; what it needs of an iteration is
-pushed on a stack there and popped here. `units` builds others, with lists, which this module
-doesn't make: it only counts.
+TensorFlow differentiates loops with primitives and stacks. A counter is added to the forward loop,
+and the backward loop takes as many iterations; the forward loop pushes the values that an iteration
+of the backward loop needs on stacks, and the backward loop pops them. `units` builds different
+operations, with lists; this module makes none of them: it only counts.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ __all__ = [
     "zeros_nodes",
 ]
 
-_COUNTERS = 18  # that of the forward loop has 8, that of the backward loop 10
-_TUPLE = 3  # what gates two gradients
+_COUNTERS = 18  # the forward loop's counter has 8, the backward loop's 10
+_TUPLE = 3  # operations that gate two gradients
 
 
 class Stacks:
-    """The stacks of one backward loop: by which forward values come into it."""
+    """The stacks of one backward loop, which pass forward values to it."""
 
     def __init__(self, loop: Any) -> None:
         self._loop = loop
@@ -52,8 +52,8 @@ class Stacks:
         self._is_quiet = False
 
     def nodes_of(self, value: Tensor) -> int:
-        """How many operations bring a value into the loop, where it's needed for the first time;
-        loops around this one count theirs.
+        """Return how many operations bring a value into the loop when it is first needed; outer
+        loops count theirs.
         """
         if self._is_quiet or value.name in self._known or _is_inside(value, self._loop):
             return 0
@@ -72,8 +72,8 @@ class Stacks:
 
     @contextmanager
     def shape_of(self, op: Operation) -> Iterator[None]:
-        """Bring in what a new operation takes. If that is the shape of a forward value, TensorFlow
-        makes the operation in the forward loop, and saves nothing but its result.
+        """Bring in the input of a new operation. If the operation takes the shape of a forward
+        value, TensorFlow puts it in the forward loop and saves only its result.
         """
         if not _asks_for_shape(op) or not self._loop.is_forwards(op._inputs[0]):
             yield
@@ -83,7 +83,7 @@ class Stacks:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Count nothing: values are brought in that TensorFlow doesn't need."""
+        """Count nothing while values are brought in that TensorFlow doesn't need."""
         before, self._is_quiet = self._is_quiet, True
         try:
             yield
@@ -91,19 +91,19 @@ class Stacks:
             self._is_quiet = before
 
     def push_shape(self, value: Tensor) -> int:
-        """How many operations bring the shape of a forward value in, beside the one that takes it;
-        it isn't on a stack yet, however often it was needed.
+        """Return how many operations bring in the shape of a forward value, besides the one that
+        takes it; shapes are saved again each time.
         """
         return 0 if self._is_quiet else self.push(self._is_in_branch(value))
 
     def push(self, in_branch: bool = False) -> int:
-        """How many operations make a stack, push and pop: with an Enter for each loop around both,
-        and a Switch for both in a branch. Another one synchronises all pops of an iteration, if
+        """Return how many operations make a stack, push and pop: with an Enter for each loop around
+        both, and a Switch for both in a branch. One more synchronises all pops of an iteration, if
         iterations may overlap, and one the pushes of branches.
         """
         around = list(self._loop.forward._chain())
         loops = sum(isinstance(c, WhileContext) for c in around)
-        branches = len(around) - loops  # into which the stack is led, by a predicate each
+        branches = len(around) - loops  # the stack enters each of them by a predicate
         new: set[Any] = set(range(branches))
         new |= {"push"} if in_branch else set()
         new |= {"pop"} if self._loop.parallel_iterations > 1 else set()
@@ -112,7 +112,7 @@ class Stacks:
         return 4 + 2 * (loops + branches) + 2 * in_branch + len(new)
 
     def push_once(self, value: Tensor) -> int:
-        """The same, if it isn't on a stack yet."""
+        """As `push`, if the value isn't on a stack yet."""
         if value.name in self._known:
             return 0
         self._known.add(value.name)
@@ -141,22 +141,22 @@ def _is_constant(op: Operation) -> bool:
 
 
 def backward_loop(graph: Graph) -> Any:
-    """The backward loop that is being built, if any."""
+    """Return the backward loop that is being built, if any."""
     context = graph.scope.context
     loop = context.GetWhileContext() if context is not None else None
     return loop if loop is not None and loop.forward is not None else None
 
 
 def merge_nodes(branch: CondContext, grads: dict[Tensor, Any], is_gated: bool) -> int:
-    """How many operations lead the gradients of what branches give into them."""
+    """Return how many operations pass the gradients of a cond's results into its branches."""
     nodes = sum((1 + _TUPLE * is_gated) for t in grads if t.op.definition.flow is Flow.MERGE)
     loop = backward_loop(branch.graph)
     return nodes if loop is None else nodes + loop.stacks.push_once(branch.pred)
 
 
 def switch_nodes(t: Tensor, gradient: Any) -> int:
-    """How many operations lead the gradient of what one branch takes out of it: it is merged with
-    zeros that the other branch makes.
+    """Return how many operations pass the gradient of a branch's input out of it: it is merged with
+    zeros from the other branch.
     """
     loop = backward_loop(t.graph)
     if loop is None:
@@ -167,22 +167,22 @@ def switch_nodes(t: Tensor, gradient: Any) -> int:
 def loop_nodes(
     loop: Any, variables: Sequence[LoopVariable], arrived: dict[Tensor, Any], is_gated: bool
 ) -> int:
-    """How many operations a backward loop consists of, without those of its body."""
+    """Return how many operations a backward loop consists of, without its body."""
     nodes = _COUNTERS
     around = loop.outer_context.GetWhileContext() if loop.outer_context else None
     if around is not None and around.forward is not None:
-        nodes += around.stacks.push()  # for the count of each run of the inner loop
+        nodes += around.stacks.push()  # for the iteration count of each run of the inner loop
     between = {v.exit for v in variables}
     for v in loop.forward.loop_vars:
         if v.exit in between:
             nodes += 5 + _TUPLE * is_gated + (v.exit not in arrived)
         elif v.exit.dtype.is_floating or v.exit.dtype.is_complex:
-            nodes += 2  # zeros that go no further
+            nodes += 2  # zeros that aren't used further
     return nodes
 
 
 def unused_nodes(t: Tensor) -> int:
-    """How many operations make zeros for an output that nothing depends on."""
+    """Return how many operations make zeros for an output that nothing depends on."""
     loop = backward_loop(t.graph)
     if loop is None or t.shape.is_fully_defined():
         return 1
@@ -190,7 +190,7 @@ def unused_nodes(t: Tensor) -> int:
 
 
 def sum_nodes(loop: Any, gradient: Any) -> int:
-    """How many operations sum up the gradients of an invariant over all iterations."""
+    """Return how many operations sum the gradients of an invariant over all iterations."""
     if isinstance(gradient, IndexedSlices):
         return 23 if gradient.dense_shape is not None else 16
     if gradient.shape.is_fully_defined():
@@ -200,7 +200,7 @@ def sum_nodes(loop: Any, gradient: Any) -> int:
 
 
 def zeros_nodes(t: Tensor) -> int:
-    """How many operations make the zeros that a variable's gradient is, after the first iteration,
-    if the variable does not depend on what it was before.
+    """Return how many operations make the zeros that are a variable's gradient after the first
+    iteration, if the variable does not depend on its previous value.
     """
     return 1 if t.shape.is_fully_defined() else 4

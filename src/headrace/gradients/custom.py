@@ -1,8 +1,8 @@
-"""Gradients that a function brings along. In: f(*args) -> (result, grad_fn). Out: f's result, with
-grad_fn as its gradient.
+"""Custom gradients. In: f(*args) -> (result, grad_fn). Out: f's result, with grad_fn as its
+gradient.
 
 The result and the arguments pass through one IdentityN whose gradient is a function made for this
-call. The graph keeps that function, which knows the graph's tensors: both are forgotten together.
+call. The graph owns that function, which refers to the graph's tensors: both are freed together.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def custom_gradient(
     """Decorate a function that returns its result and `grad_fn(*dy)`, the gradients of its
     arguments.
 
-    If the function reads trainable variables, `grad_fn(*dy, variables)` returns their gradients
-    too. Variables that it makes must be resource variables.
+    If the function reads trainable variables, `grad_fn(*dy, variables)` also returns their
+    gradients. Variables that it creates must be resource variables.
     """
 
     function: Callable[..., Any] = f
@@ -55,8 +55,8 @@ def custom_gradient(
 
 @export("grad_pass_through")
 def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `f` count as the identity when it is differentiated; variables that it reads or assigns
-    have no gradient.
+    """Treat `f` as the identity when it is differentiated; variables that it reads or assigns have
+    no gradient.
     """
 
     @wraps(f)
@@ -75,8 +75,8 @@ def grad_pass_through(f: Callable[..., Any]) -> Callable[..., Any]:
 def _call(
     f: Callable[..., Any], args: Sequence[Any], check: Callable[[list[Any], Any], None]
 ) -> Any:
-    """The result of `f`, with the gradient that it returns; `check` may refuse the latter for the
-    variables that `f` reads.
+    """Return the result of `f`, with the gradient that it returns; `check` may reject the gradient
+    given the variables that `f` reads.
     """
     inputs = [convert_to_tensor(x) for x in args]
     graph = get_default_graph()
@@ -112,16 +112,15 @@ def _check_variables(variables: list[Any], grad_fn: Callable[..., Any]) -> None:
 
 @export("recompute_grad")
 def recompute_grad(f: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Decorate a function of tensors whose gradient computes it a second time: what the function
-    computes on its way needn't be kept until then. Gradients flow to its arguments and to the
-    trainable variables that it reads.
+    """Decorate a function of tensors so that its gradient recomputes it: intermediate results
+    needn't be kept. Gradients flow to its arguments and to the trainable variables that it reads.
     """
     function: Callable[..., Any] = f
 
     def with_gradient(*inputs: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(*dys: Any, variables: Sequence[Any] = ()) -> Any:
             given = [dy for dy in dys if dy is not None]
-            with get_default_graph().control_dependencies(given):  # not before they are there
+            with get_default_graph().control_dependencies(given):  # wait until they are available
                 again = [b.identity(t) for t in inputs]
                 made = function(*again)
             made = made if isinstance(made, list | tuple) else [made]
@@ -171,12 +170,12 @@ def _attach(
         found = list(of_inputs) if isinstance(of_inputs, list | tuple) else [of_inputs]
         if len(found) != len(inputs):
             raise ValueError(f"grad_fn gave {len(found)} gradients for {len(inputs)} arguments")
-        # Nothing flows into the function's own computation: only into what it was computed from.
+        # No gradient flows into the function's own operations: only into its inputs.
         return [None] * len(results) + found + list(of_variables)
 
     graph._gradient_functions[name] = gradient
-    # TensorFlow has copies of the results and reads of the variables that nobody uses. They are
-    # here too, because the seeds of later random operations depend on the count of operations.
+    # TensorFlow adds unused copies of the results and reads of the variables. They are added here
+    # too, because the seeds of later random operations depend on the count of operations.
     for t in results:
         b.identity(t)
     with graph.gradient_override_map({"IdentityN": name}):
@@ -194,8 +193,8 @@ def _all_variables(graph: Any) -> list[Any]:
 
 
 def _variables_read(graph: Any, before: int) -> list[Any]:
-    """The trainable variables whose values operations made since `before` use: to assign to a
-    variable, or to ask whether it's initialized, is no such use.
+    """Return the trainable variables whose values are used by operations made since `before`.
+    Assigning to a variable, or testing whether it is initialized, doesn't use its value.
     """
     users: dict[Tensor, list[Any]] = {}
     for op in graph._operations[before:]:
@@ -210,8 +209,8 @@ def _variables_read(graph: Any, before: int) -> list[Any]:
 
 
 def _reads(op: Any, dtype: Any) -> bool:
-    """Whether an operation on a variable's handle or reference returns its value, or hands it on to
-    a branch or a loop.
+    """Whether an operation on a variable's handle or reference returns its value, or passes it on
+    to a branch or a loop.
     """
     passed = any(t.dtype.base_dtype in (dtype.base_dtype, resource) for t in op._outputs)
     return passed and op.definition.effect is not Effect.WRITES
@@ -222,7 +221,9 @@ def _is_among(variable: Any, inputs: list[Tensor]) -> bool:
 
 
 def _tensors(variable: Any) -> tuple[Tensor, Tensor | None]:
-    """The handle or the reference of a variable, and its value if there's one tensor for it."""
+    """Return the handle or the reference of a variable, and its value if a single
+    tensor holds it.
+    """
     if isinstance(variable, ResourceVariable):
         return variable.handle, None
     return variable._as_graph_element(), variable.value()

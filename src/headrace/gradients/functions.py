@@ -1,7 +1,7 @@
-"""Functions that Python makes (Defun), and gradients of functions.
+"""Graph functions made from Python functions (Defun), and gradients of functions.
 
-The gradients of a function are a function too: its body stands in the same graph, after the forward
-body, as tf.gradients makes it there. So the gradient of a gradient needs nothing new.
+The gradients of a function are a function too: tf.gradients adds them to a body that begins with
+the forward body. So the gradient of a gradient needs nothing new.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _OPTIONS = {
 
 @export("python.framework.function.Defun")
 class Defun:
-    """Decorator that makes a function of the graph from a Python function of tensors.
+    """Decorator that makes a graph function from a Python function of tensors.
 
-    input_types: the dtypes of its arguments; without them, each combination of types that it's
-    called with makes a function. func_name: its name. grad_func: a Defun of the arguments and the
-    results' gradients. python_grad_func: a function `(op, *gradients)` that builds the gradients.
-    out_names: names of the results. shape_func: gives the results' static shapes for a call's
-    operation. noinline: run calls of it as steps of their own, apart from what is around them.
+    input_types: the dtypes of its arguments; without them, each combination of argument types makes
+    a function. func_name: its name. grad_func: a Defun of the arguments and the results' gradients.
+    python_grad_func: a function `(op, *gradients)` that builds the gradients. out_names: names of
+    the results. shape_func: returns the results' static shapes for a call's operation. noinline:
+    run calls of it as steps of their own instead of inlining them.
     """
 
     def __init__(self, *input_types: Any, **options: Any) -> None:
         if unknown := set(options) - _OPTIONS:
             raise ValueError(f"Unknown keyword arguments: {sorted(unknown)}")
         if options.get("capture_by_value"):
-            raise ValueError("capture_by_value is not supported: pass what it uses as arguments")
+            raise ValueError("capture_by_value is not supported: pass captures as arguments")
         self._types = tuple(dtypes.as_dtype(t) for t in input_types)
         self._options = options
 
@@ -88,7 +88,9 @@ class Defun:
 
 
 def _arguments(func: Callable[..., Any]) -> tuple[list[str], int, bool]:
-    """The names of a function's positional arguments, how many are optional, whether more come."""
+    """Return a function's positional argument names, how many are optional, and whether it has
+    *args.
+    """
     found = inspect.signature(func).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     plain = [p for p in found if p.kind in kinds]
@@ -104,7 +106,7 @@ def _argument_names(names: Sequence[str], count: int) -> list[str]:
 
 
 class _OverloadedFunction:
-    """A function for each combination of argument types that it's called with."""
+    """A function for each combination of argument types that it is called with."""
 
     def __init__(self, func: Callable[..., Any], names: list[str], options: dict[str, Any]) -> None:
         self._func = func
@@ -113,7 +115,7 @@ class _OverloadedFunction:
         self._made: dict[tuple[DType, ...], DefinedFunction] = {}
 
     def instantiate(self, input_types: Sequence[Any]) -> DefinedFunction:
-        """The function for arguments of these types."""
+        """Return the function for arguments of these types."""
         types = tuple(dtypes.as_dtype(t) for t in input_types)
         if types not in self._made:
             options = dict(self._options)
@@ -130,7 +132,7 @@ class _OverloadedFunction:
 
 
 class DefinedFunction:
-    """A function of the graph that a Python function makes, at its first use."""
+    """A graph function that a Python function builds when it is first used."""
 
     def __init__(
         self,
@@ -166,19 +168,19 @@ class DefinedFunction:
 
     @property
     def captured_inputs(self) -> list[Tensor]:
-        """What the function uses of the graph around it."""
+        """The tensors of the surrounding graph that the function captures."""
         assert self.function is not None
         return list(self._captured)
 
     @property
     def stateful_ops(self) -> list[tuple[str, str]]:
-        """Names and types of the body's ops that have state."""
+        """Names and types of the body's stateful ops."""
         found = self.function.operations
         return [(op.name, op.type) for op in found if op.definition.is_stateful]
 
     @property
     def grad_func_name(self) -> str | None:
-        """The name of the function that gives its gradients."""
+        """The name of the function that computes its gradients."""
         other = self._options.get("grad_func")
         return None if other is None else other.name
 
@@ -187,7 +189,7 @@ class DefinedFunction:
         return self._options.get("python_grad_func")
 
     def set_grad_func(self, grad_func: DefinedFunction) -> None:
-        """Give it a function for its gradients; once."""
+        """Set the function that computes its gradients; only once."""
         held = self._options.get("grad_func")
         if held is not None and held is not grad_func:
             raise ValueError(f"{self.name} has a gradient function already: {held.name}")
@@ -277,7 +279,7 @@ class DefinedFunction:
 
 
 def _variables_of(graph: FunctionGraph, outer: Graph) -> Any:
-    """A scope in which variables are those of the outer graph, and new ones are made there."""
+    """A scope in which variables are looked up, and created, in the outer graph."""
 
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         scope = f"{graph.scope.name}/" if graph.scope.name else None
@@ -363,7 +365,7 @@ def _dense(gradient: Any, x: Tensor) -> Tensor:
 
 
 def _with_gradients_of(op: Operation, name: FunctionName) -> FunctionName:
-    """The function that gives another one's gradients, in the library of an operation's graph."""
+    """Return the function that computes another one's gradients, from the library of op's graph."""
     derived = gradient_of(function_named(op.graph, name.name))
     add_function(op.graph, derived)
     return FunctionName(derived.name)
@@ -389,7 +391,7 @@ def gradient_of_function_gradients(op: Operation, *grads: Any) -> list[Any]:
 
 
 def _branch_gradient(build: Callable[..., Any], op: Operation, grads: Sequence[Any]) -> list[Any]:
-    """The gradients of a choice: the same choice, among the gradients of what is chosen from."""
+    """Return the gradients of a choice: the same choice among the gradients of its functions."""
     first, *inputs = op.inputs
     types = [_gradient_type(t) for t in inputs]
     found = build(first, [*inputs, *_filled(op, grads)], types)
@@ -415,7 +417,9 @@ def gradient_of_case(op: Operation, *grads: Any) -> list[Any]:
 
 @composed
 def gradient_of_while(op: Operation, *grads: Any) -> list[Any]:
-    """By a loop of the same functions, which keeps what the backward loop needs."""
+    """Differentiate a functional loop by a loop of the same functions that saves values for the
+    gradient.
+    """
     cond, body = (function_named(op.graph, op._attrs[k].name) for k in ("cond", "body"))
     again = b.while_loop(
         lambda *values: _call(op.graph, cond, values)[0],
@@ -447,7 +451,7 @@ def _through(
     sources = [x for x in inputs if _flows(x)]
     found = gradients([y for y, _ in pairs], sources, [g for _, g in pairs])
     by_source = dict(zip(sources, found, strict=True))
-    # A tensor that is given twice has one gradient, of both: it's counted once.
+    # A tensor that is passed twice has one gradient, for both uses: count it once.
     return [by_source.pop(x, None) for x in inputs]
 
 

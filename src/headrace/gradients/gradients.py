@@ -2,11 +2,11 @@
 there is no path.
 
 The rewriter walks back from ys, operation by operation, once all gradients that reach an operation
-are known; it calls the operation's gradient function and adds up what arrives at each tensor (white
+are known; it calls the operation's gradient function and sums the gradients of each tensor (white
 paper §4.1).
 
 State of a walk: `grads[tensor]`, the gradients that have arrived; `pending[op]`, how many
-operations between `op` and ys have still to be visited.
+operations between `op` and ys are still to be visited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["AggregationMethod", "UnconnectedGradients", "gradients", "hessians"]
 
 @export("AggregationMethod")
 class AggregationMethod:
-    """How gradients that meet at one tensor are added up."""
+    """How to sum several gradients of one tensor."""
 
     ADD_N = 0  # one AddN
     DEFAULT = ADD_N
@@ -45,7 +45,7 @@ class AggregationMethod:
 
 @export("UnconnectedGradients")
 class UnconnectedGradients:
-    """What `gradients` returns for an x that no y depends on."""
+    """The result of `gradients` for an x that no y depends on."""
 
     NONE = "none"
     ZERO = "zero"
@@ -67,6 +67,10 @@ def gradients(
 
     grad_ys: gradients to start from instead of ones. stop_gradients: tensors to treat as constants.
     gate_gradients: wait for all gradients of an operation before any of them is used.
+
+    colocate_gradients_with_ops: place the gradient of an operation on its device.
+    aggregation_method: how to sum several gradients of one tensor (see AggregationMethod).
+    unconnected_gradients: whether an x that no y depends on gets None or zeros.
     """
     if unconnected_gradients not in (UnconnectedGradients.NONE, UnconnectedGradients.ZERO):
         raise ValueError(f"Unknown value for unconnected_gradients: {unconnected_gradients!r}")
@@ -106,6 +110,8 @@ def hessians(
 ) -> list[Tensor]:
     """Return, for each x, the matrix of second derivatives of the sum of `ys`, of shape x.shape +
     x.shape.
+
+    The other arguments are those of tf.gradients.
     """
     xs = _as_list(xs)
     options = (colocate_gradients_with_ops, gate_gradients, aggregation_method)
@@ -130,7 +136,9 @@ def hessians(
 
 
 def _rows(row: Any, sizes: Any, count: Any, dtype: Any) -> Tensor:
-    """All rows of a Hessian: one after the other if their number is known, else by a loop."""
+    """Compute all rows of a Hessian: one after the other if their number is known, else
+    in a loop.
+    """
     if sizes and sizes[0] is not None:
         return b.stack([row(i) for i in range(sizes[0])])
     start = TensorArray(dtype.base_dtype, count)
@@ -141,7 +149,7 @@ def _rows(row: Any, sizes: Any, count: Any, dtype: Any) -> Tensor:
 
 
 def _source_named(scope: str) -> Any:
-    """A scope in which gradients of arrays and stacks are kept under the name of this call."""
+    """A scope that stores gradients of arrays and stacks under the name of this call."""
     return get_default_graph()._swap("gradient_source", scope[:-1])
 
 
@@ -160,9 +168,7 @@ def _as_tensor(value: Any, name: str) -> Any:
 
 
 def _source(value: Any, name: str) -> Tensor:
-    """The tensor that stands for `value` as something to differentiate by: a resource variable's
-    handle.
-    """
+    """Return the tensor to differentiate by for `value`: for a resource variable, its handle."""
     handle = getattr(value, "_gradient_source", None)
     return handle() if handle is not None else convert_to_tensor(value, name=name, as_ref=True)
 
@@ -173,8 +179,8 @@ def _zeros_like(x: Tensor) -> Any:
 
 
 class _Walk:
-    """One backward traversal, through the operations of one control-flow context: branches and
-    loops inside of it are visited as units.
+    """One backward traversal of the operations of one control-flow context; branches and loops
+    inside it are visited as units.
     """
 
     def __init__(
@@ -196,7 +202,7 @@ class _Walk:
         self._reached = _reachable(xs, self._stops)
 
     def start(self, y: Tensor, grad_y: Any, index: int) -> None:
-        """Begin at `y` with `grad_y`, or with ones."""
+        """Start at `y` with `grad_y`, or with ones."""
         with self._beside(y.op):
             if grad_y is None:
                 if not (y.dtype.is_floating or y.dtype.is_integer):
@@ -217,8 +223,8 @@ class _Walk:
     def run(self, ys: Sequence[Tensor]) -> None:
         """Visit every operation between ys and xs, each after all that use it.
 
-        The order is TensorFlow's, breadth first from ys on: it decides the order in which gradients
-        that meet are added, thus the last bits of sums.
+        The order is TensorFlow's, breadth first starting at ys: it determines the order in which
+        gradients are summed, and thus the last bits of sums.
         """
         between = self._on_paths = self._between(ys)
         units = dict.fromkeys(unit_of(op, self._base) for op in between)
@@ -242,7 +248,7 @@ class _Walk:
                         ready.append(before)
 
     def _before(self, unit: Any) -> list[Any]:
-        """The units that a unit takes something from through which gradients flow."""
+        """Return the units that supply a unit's inputs and through which gradients flow."""
         given = unit._inputs if isinstance(unit, Operation) else unit.inputs
         return [
             unit_of(t.op, self._base) for t in given if t in self._reached and t not in self._stops
@@ -260,7 +266,7 @@ class _Walk:
                 self._grads.setdefault(t, []).append(gradient)
 
     def expect(self, t: Tensor, more: int) -> None:
-        """Let so many gradients more arrive at `t` in TensorFlow, which adds them up."""
+        """Count this many more gradients of `t` in TensorFlow, which sums them."""
         self._expected[t] = self._expected.get(t, 0) + more
 
     @property
@@ -272,7 +278,7 @@ class _Walk:
         return t in self._reached and t.op in self._on_paths and _carries_gradient(t)
 
     def leads_back(self, t: Tensor) -> bool:
-        """Whether a gradient of a branch's input comes back to some x."""
+        """Whether a gradient of a branch's input reaches some x."""
         return t in self._reached and any(
             op in self._on_paths and op.definition.flow is Flow.SWITCH for op in t._consumers
         )
@@ -284,7 +290,7 @@ class _Walk:
         xs: Sequence[Tensor],
         stops: Sequence[Tensor] = (),
     ) -> dict[Any, Any]:
-        """The gradients of `xs` in a context inside of this walk's, from (tensor, gradient)
+        """Return the gradients of `xs` in a context inside this walk's, from (tensor, gradient)
         pairs.
         """
         walk = _Walk(xs, [*self._stops, *stops], self._options, context)
@@ -295,7 +301,7 @@ class _Walk:
         return {x: g for x in xs if (g := walk.total(x)) is not None}
 
     def _between(self, ys: Sequence[Tensor]) -> set[Operation]:
-        """The operations on paths from xs to ys."""
+        """Return the operations on paths from xs to ys."""
         found: set[Operation] = set()
         stack = [y.op for y in ys if y in self._reached and y not in self._stops]
         while stack:
@@ -341,7 +347,7 @@ class _Walk:
             self._grads.setdefault(t, []).append(gradient)
 
     def total(self, t: Tensor) -> Any:
-        """The sum of the gradients that have arrived at `t`, or None."""
+        """Return the sum of the gradients of `t` that have arrived, or None."""
         if t in self._totals:
             return self._totals[t]
         arrived = self._grads.get(t)
@@ -360,7 +366,7 @@ def _steering(op: Operation, *grads: Any) -> list[Any]:
 
 
 def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
-    """The tensors xs, and those that depend on them by a path that no stop cuts."""
+    """Return the tensors xs, and those that depend on them by a path without a stop."""
     found: set[Tensor] = set()
     stack = list(xs)
     while stack:
@@ -375,8 +381,8 @@ def _reachable(xs: Sequence[Tensor], stops: set[Tensor]) -> set[Tensor]:
 
 
 def _carries_gradient(t: Tensor) -> bool:
-    """Whether a gradient can flow back through `t`: a number that can change a little, or a handle
-    of one.
+    """Whether a gradient can flow back through `t`: its dtype is differentiable, or it is a handle
+    of such a variable.
     """
     dtype = t.dtype.base_dtype
     return dtype.is_floating or dtype.is_complex or dtype in (resource, variant)
@@ -396,7 +402,7 @@ def _checked_start(y: Tensor, grad_y: Any, index: int) -> Any:
 
 
 def _zeros_for(t: Tensor) -> Any:
-    """Zeros for an output that nothing depends on; None where a gradient makes no sense."""
+    """Return zeros for an output that nothing depends on; None where a gradient has no meaning."""
     carries = t.dtype.is_floating or t.dtype.is_complex or t.dtype is variant
     if not carries:
         return None
@@ -439,8 +445,8 @@ def _add_up(arrived: list[Any], method: int | None) -> Any:
 
 
 def _concat_slices(parts: list[IndexedSlices]) -> IndexedSlices:
-    """Rows of several gradients of one tensor, one after the other: rows that meet add up where
-    they are applied.
+    """Concatenate the rows of several gradients of one tensor: repeated rows are summed when they
+    are applied.
     """
     indices = [p.indices for p in parts]
     if len({i.dtype for i in indices}) > 1:

@@ -37,7 +37,7 @@ class RegisterGradient:
 
 @export("NotDifferentiable", "NoGradient", "no_gradient")
 def NotDifferentiable(op_type: str) -> None:
-    """Say that no gradient flows through ops of this type."""
+    """Declare that no gradient flows through ops of this type."""
     if not isinstance(op_type, str):
         raise TypeError("op_type must be a string")
     _register(op_type, None)
@@ -51,7 +51,7 @@ def _register(op_type: str, function: Gradient | None) -> None:
 
 
 def gradient_function(op: Operation) -> Gradient | None:
-    """Return the gradient of `op` as a function of (op, *output gradients), or None if nothing
+    """Return the gradient of `op` as a function of (op, *output gradients), or None if no gradient
     flows; LookupError if unknown.
     """
     name = op._attrs.get("_gradient_op_type", op.type)

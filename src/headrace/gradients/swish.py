@@ -1,4 +1,4 @@
-"""tf.nn.swish, which brings its own gradient so that a step need not keep the sigmoid for it."""
+"""tf.nn.swish, with a custom gradient so that a step need not keep the sigmoid."""
 
 from __future__ import annotations
 

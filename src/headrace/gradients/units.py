@@ -1,16 +1,16 @@
-"""Branches and loops as units of a walk. In: the gradients of what comes out of one. Out: those of
-what goes in, by a branch or loop of their own in the backward graph.
+"""Branches and loops as units of a walk. In: the gradients of a unit's outputs. Out: those of its
+inputs, computed by a branch or loop in the backward graph.
 
-Seen from the context that a walk is in, everything inside a tf.cond or a tf.while_loop is one unit
-with inputs and outputs. The gradient of a branch is computed in a branch on the same predicate. The
-gradient of a loop is a loop that takes as many iterations, backwards: its variables are the
-gradients of the loop's variables and what has been summed up for each invariant.
+Seen from the context of a walk, everything inside a tf.cond or a tf.while_loop is one unit with
+inputs and outputs. The gradient of a branch is computed in a branch on the same predicate. The
+gradient of a loop is a loop with as many iterations, in reverse: its variables are the gradients of
+the loop's variables and the sums for each invariant.
 
-What the backward loop needs of the forward one is kept in a list: a variable of the forward loop,
-to which each iteration adds what a tensor is, and of the backward loop, which takes it off again
-(`Backwards.AddValue`). Nothing is hidden from the graph, so that loops which come from gradients
-have gradients of their own, and a list of an inner loop is saved in one of the outer loop.
-Invariants need no saving; what is made in a branch is first merged with a stand-in of the other, so
+Values that the backward loop needs from the forward one are saved in a list: a variable of the
+forward loop, to which each iteration appends a tensor's value, and of the backward loop, which pops
+it (`Backwards.AddValue`). Everything is in the graph, so that gradient loops have gradients
+themselves, and a list of an inner loop is saved in one of the outer loop. Invariants need no
+saving; a value from a branch is first merged with a placeholder value from the other branch, so
 that every iteration saves something.
 """
 
@@ -57,8 +57,8 @@ Gradients = list[tuple[Tensor, Any]]
 
 
 def unit_of(op: Operation, base: ControlFlowContext | None) -> Any:
-    """What an operation belongs to in a walk through `base`: itself, or a branch or loop inside of
-    it. Units of the same branch or loop are equal.
+    """Return the unit of an operation in a walk through `base`: itself, or a branch or loop inside
+    `base`. Units of the same branch or loop are equal.
     """
     if op.definition.flow is Flow.MERGE:
         for t in op._inputs:
@@ -77,13 +77,13 @@ def unit_of(op: Operation, base: ControlFlowContext | None) -> Any:
 
 
 def _fork(context: CondContext) -> Operation:
-    """The Switch from which both branches of a cond come."""
+    """Return the Switch from which both branches of a cond come."""
     return context.pivot.op._inputs[0].op
 
 
 def steering_gradient(op: Operation, grads: Sequence[Any]) -> list[Any]:
-    """The gradients of a steering operation by itself: in a walk inside its context, or outside any
-    context.
+    """Return the gradients of a single control-flow operation: in a walk inside its context, or
+    outside any context.
     """
     flow, context = op.definition.flow, op._control_flow_context
     if flow is Flow.ENTER:
@@ -92,7 +92,7 @@ def steering_gradient(op: Operation, grads: Sequence[Any]) -> list[Any]:
         if isinstance(context, CondContext):
             return [grads[context.branch], None]
         if context is not None:
-            return [None, None]  # a loop's own: the last iteration is none of this walk's
+            return [None, None]  # of the loop itself: the last iteration isn't part of this walk
         return [_switched_back(op, grads), None]
     if flow is Flow.MERGE and not isinstance(context, WhileContext):
         (gradient, _), index = grads, op._outputs[1]
@@ -102,8 +102,8 @@ def steering_gradient(op: Operation, grads: Sequence[Any]) -> list[Any]:
 
 
 def _switched_back(op: Operation, grads: Sequence[Any]) -> Any:
-    """The gradient of what a Switch by itself passes on: that of the side that is alive, and zero
-    if there is none on that side.
+    """Return the gradient for the input of a single Switch: that of the live side, or zero if that
+    side has none.
     """
     if all(g is None for g in grads):
         return None
@@ -114,8 +114,8 @@ def _switched_back(op: Operation, grads: Sequence[Any]) -> Any:
 
 @contextmanager
 def _inside(graph: Graph, context: ControlFlowContext | None) -> Iterator[None]:
-    """Build in a context, whatever is open now."""
-    with graph.control_dependencies(None):  # which leaves all contexts, until its end
+    """Build in a context, whatever the current one is."""
+    with graph.control_dependencies(None):  # leaves all contexts while it lasts
         graph._set_control_flow_context(context)
         yield
 
@@ -138,7 +138,7 @@ class BranchUnit:
 
     @property
     def contexts(self) -> list[CondContext]:
-        """The contexts of the branches: of the false one, then of the true one."""
+        """The contexts of the branches: the false one, then the true one."""
         found: dict[int, CondContext] = {}
         for t in self._fork._outputs:
             for pivot in t._consumers:
@@ -153,7 +153,7 @@ class BranchUnit:
         return list(dict.fromkeys(t.op._inputs[0] for t in found))
 
     def differentiate(self, walk: Any, arrived: dict[Tensor, Any]) -> Gradients:
-        """The gradients of what the branches take in, where any comes back."""
+        """Return the gradients of the branches' inputs, where there are any."""
         wanted = [t for t in self.inputs if walk.leads_back(t)]
         if not wanted:
             return []
@@ -180,7 +180,7 @@ class BranchUnit:
 
 
 class BackwardBranch(CondContext):
-    """A branch of the backward graph: TensorFlow has none, and uses the forward one's values."""
+    """A branch of the backward graph. TensorFlow has none, and uses the forward branch's values."""
 
     border_nodes = 0
 
@@ -197,8 +197,8 @@ class BackwardBranch(CondContext):
 
 
 class _Side(NamedTuple):
-    """A branch of the backward graph, and what gradients it has made for tensors around the branch
-    that it goes back through.
+    """A branch of the backward graph, and the gradients it computed for tensors outside the forward
+    branch.
     """
 
     forward: CondContext
@@ -206,7 +206,7 @@ class _Side(NamedTuple):
     gradients: dict[Tensor, Any]
 
     def leave(self, make: Callable[[], list[Any]]) -> list[Tensor]:
-        """Tensors that the branch makes, for the use in a Merge after it."""
+        """Return tensors of the branch for use in a Merge after it."""
         with self.context.entered():
             made = [self.context.result(convert_to_tensor(t)) for t in make()]
         self.context.ExitResult(made)
@@ -216,7 +216,7 @@ class _Side(NamedTuple):
 def _gradients_in(
     forward: CondContext, walk: Any, grads: dict[Tensor, Tensor], wanted: list[Tensor]
 ) -> dict[Tensor, Any]:
-    """The gradients that one branch has for tensors around it, from those of what came out."""
+    """Return one branch's gradients for tensors around it, given those of its results."""
     inner = {t.op._inputs[0]: t for t in _captured(forward, Flow.SWITCH)}
     ends = [(_end(t, forward), g) for t, g in grads.items()]
     ends = [(t, g) for t, g in ends if t is not None]
@@ -225,7 +225,7 @@ def _gradients_in(
 
 
 def _joined(t: Tensor, sides: Sequence[_Side]) -> Any:
-    """The gradient of a tensor after both branches: rows, if no branch has found it dense."""
+    """Return the gradient of a tensor from both branches: sparse, unless one of them is dense."""
     found = [side.gradients.get(t) for side in sides]
     rows = [g for g in found if g is not None]
     if not all(isinstance(g, IndexedSlices) for g in rows):
@@ -245,14 +245,14 @@ def _joined(t: Tensor, sides: Sequence[_Side]) -> Any:
 
 
 def _rows(t: Tensor, gradient: IndexedSlices | None, like: Tensor, dtype: Any) -> list[Tensor]:
-    """The rows of a gradient, and their indices: none if there is no gradient."""
+    """Return the rows of a gradient and their indices: none if there is no gradient."""
     if gradient is None:
         return [_no_rows(t, like), b.zeros([0], dtype)]
     return [gradient.values, b.cast(gradient.indices, dtype)]
 
 
 def _no_rows(t: Tensor, like: Tensor) -> Tensor:
-    """No rows of the gradient of a tensor, where others are `like` this."""
+    """Return an empty set of rows for a tensor whose other gradient is `like` this."""
     row = like.shape[1:]
     if row.is_fully_defined():
         return b.zeros([0, *row.as_list()], like.dtype)
@@ -260,7 +260,7 @@ def _no_rows(t: Tensor, like: Tensor) -> Tensor:
 
 
 def _captured(context: ControlFlowContext, flow: Flow) -> list[Tensor]:
-    """What stands inside a context for tensors from outside."""
+    """Return the tensors inside a context that correspond to tensors from outside."""
     found = dict.fromkeys(context.external_values.values())
     return [
         t for t in found if t.op.definition.flow is flow and t.op._control_flow_context is context
@@ -268,8 +268,8 @@ def _captured(context: ControlFlowContext, flow: Flow) -> list[Tensor]:
 
 
 def _end(t: Tensor, context: CondContext) -> Tensor | None:
-    """Where the gradient of something that comes out of a cond enters one of its branches: at what
-    a Merge takes from there, or, for what a later branch has read directly, at itself.
+    """Return where the gradient of a cond's result enters one of its branches: at the Merge's input
+    from that branch or, if a later branch read the tensor directly, at the tensor itself.
     """
     found = output_context(t.op)
     if found is not context.outer_context:
@@ -281,8 +281,8 @@ def _end(t: Tensor, context: CondContext) -> Tensor | None:
 
 
 def _missing(t: Tensor, side: _Side) -> Tensor:
-    """Zeros where a branch has no gradient for what it takes in. What only the other branch of an
-    earlier cond makes is dead here, and its gradient is not looked at.
+    """Return zeros where a branch has no gradient for an input. A tensor that only the other branch
+    of an earlier cond makes is dead here, and its gradient is not used.
     """
     found = output_context(t.op)
     dead = found is not side.forward.outer_context and isinstance(found, CondContext)
@@ -290,7 +290,7 @@ def _missing(t: Tensor, side: _Side) -> Tensor:
 
 
 def _stand_in(t: Tensor) -> Tensor:
-    """Something in the place of a tensor that isn't looked at: as far as known, of its shape."""
+    """Return a value to replace a tensor that isn't used, of its shape as far as known."""
     dtype = t.dtype.base_dtype
     if dtype is dtypes.variant:
         return b.empty_tensor_list(-1, -1, dtype)
@@ -304,11 +304,11 @@ def _dense_or_zeros(gradient: Any, like: Tensor) -> Tensor:
 
 
 def zeros_for(t: Tensor) -> Tensor:
-    """Zeros of the gradient of a tensor, or of the variable behind a handle."""
+    """Return zeros for the gradient of a tensor, or of the variable behind a handle."""
     if t.dtype is dtypes.resource:
         state = handle_data(t)
         if state is None:
-            raise ValueError(f"{t.name} has no gradient: nothing is known of what it leads to")
+            raise ValueError(f"{t.name} has no gradient: its variable is unknown")
         known = state.shape.is_fully_defined()
         return b.zeros(state.shape.as_list() if known else b.variable_shape(t), state.dtype)
     if t.shape.is_fully_defined() and t.dtype is not dtypes.variant:
@@ -317,7 +317,7 @@ def zeros_for(t: Tensor) -> Tensor:
 
 
 def _shape_of(t: Tensor) -> Tensor:
-    """The shape of the gradient of a tensor, or of the variable behind a handle."""
+    """Return the shape of the gradient of a tensor, or of the variable behind a handle."""
     return b.variable_shape(t) if t.dtype is dtypes.resource else b.shape(t)
 
 
@@ -342,7 +342,7 @@ class LoopUnit:
         return list(dict.fromkeys(t.op._inputs[0] for t in inner))
 
     def differentiate(self, walk: Any, arrived: dict[Tensor, Any]) -> Gradients:
-        """The gradients of what the loop starts from and of its invariants."""
+        """Return the gradients of the loop's initial values and of its invariants."""
         forward = self.context
         if not forward.back_prop:
             return []
@@ -384,7 +384,7 @@ class LoopUnit:
 
 
 def _zeros_in(forward: WhileContext, t: Tensor) -> Tensor:
-    """Zeros like a tensor of each forward iteration, of which no more than the shape is saved."""
+    """Return zeros like a tensor of each forward iteration; only its shape is saved."""
     if t.shape.is_fully_defined() or t.dtype is dtypes.variant:
         return zeros_for(t)
     with _inside(forward.graph, forward):
@@ -393,11 +393,11 @@ def _zeros_in(forward: WhileContext, t: Tensor) -> Tensor:
 
 
 class _Sum(NamedTuple):
-    """The sum of an invariant's gradients, as it leaves the loop: of a tensor around the loop."""
+    """The sum of an invariant's gradients as it leaves the loop, for a tensor around the loop."""
 
     of: Tensor
     parts: list[Tensor]
-    shape: Tensor | None  # that of the whole, if the parts are those of a sparse gradient
+    shape: Tensor | None  # of the whole, if the parts are those of a sparse gradient
 
     def gradient(self) -> Any:
         if len(self.parts) == 1:
@@ -407,8 +407,8 @@ class _Sum(NamedTuple):
 
 
 def _sum_up(backward: Backwards, invariant: Tensor, gradient: Any) -> _Sum:
-    """Add up the gradients of an invariant over all iterations: rows of a sparse one side by side,
-    others by value.
+    """Sum the gradients of an invariant over all iterations: rows of a sparse one are concatenated,
+    others added.
     """
     outer = invariant.op._inputs[0]
     around = backward.outer_context
@@ -430,7 +430,7 @@ def _sum_up(backward: Backwards, invariant: Tensor, gradient: Any) -> _Sum:
 
 
 def _count_of(context: WhileContext) -> Tensor:
-    """How many iterations a loop has taken, by a variable that is made at the first need."""
+    """Return a loop's iteration count, by a loop variable that is added on first use."""
     found = getattr(context, "_iteration_count", None)
     if found is None:
         with _inside(context.graph, context.outer_context):
@@ -441,7 +441,7 @@ def _count_of(context: WhileContext) -> Tensor:
 
 
 def _all_of(context: WhileContext, value: Tensor) -> Tensor:
-    """The list of what a tensor was in each iteration of a loop, as it leaves the loop."""
+    """Return the list of a tensor's values in each iteration of a loop, as it leaves the loop."""
     known: dict[Tensor, Tensor] = context.__dict__.setdefault("_saved", {})
     if value not in known:
         with _inside(context.graph, context.outer_context):
@@ -459,7 +459,7 @@ class _Variable(NamedTuple):
 def add_variable(
     context: WhileContext, start: Tensor, update: Callable[[Tensor], Tensor], shape: Any
 ) -> _Variable:
-    """Give a loop one more variable, which starts from a tensor around it."""
+    """Add a variable to a loop, which starts from a tensor around it."""
     graph = context.graph
     if context.outer_context is not None:
         start = context.outer_context.AddValue(start)
@@ -479,7 +479,7 @@ def add_variable(
 
 
 class Backwards(WhileContext):
-    """The loop that goes backwards through the iterations of `forward`."""
+    """The loop that runs backwards through the iterations of `forward`."""
 
     def __init__(self, forward: WhileContext) -> None:
         super().__init__(
@@ -527,7 +527,9 @@ class Backwards(WhileContext):
         return context is not None and self.forward in context._chain()
 
     def _saved(self, value: Tensor) -> Tensor:
-        """What a tensor was in the forward iteration that this backward iteration is for."""
+        """Return a tensor's value in the forward iteration that this backward iteration
+        belongs to.
+        """
         source = invariant_behind(value.op)
         if source is not None:
             return self.AddValue(source._inputs[0])
@@ -549,7 +551,7 @@ class Backwards(WhileContext):
         return popped[0]
 
     def _again(self, value: Tensor) -> Tensor:
-        """A tensor put together anew, of what is saved and what needn't be."""
+        """Rebuild a tensor from values that are saved and values that needn't be."""
         op, graph = value.op, self.graph
         inputs = [self.AddValue(t) for t in op._inputs]
         with _inside(graph, self):
@@ -559,7 +561,9 @@ class Backwards(WhileContext):
 
 
 def _is_known_in_part(value: Tensor) -> bool:
-    """Whether a tensor is made of constants and other numbers, as the place of `x[i, 1:3]` is."""
+    """Whether a tensor is computed from constants and other numbers only, as the index of `x[i,
+    1:3]`.
+    """
     if value.op.definition.kind is not Kind.MOVEMENT:
         return False
     known = partial_value(value)
@@ -567,8 +571,8 @@ def _is_known_in_part(value: Tensor) -> bool:
 
 
 def _lifted(value: Tensor, level: ControlFlowContext | None) -> Tensor:
-    """A tensor that stands for `value` in a context around its own: out of branches, merged with a
-    stand-in that the other branch makes.
+    """Return a tensor for `value` in a context around its own: outside branches it is merged with a
+    placeholder value from the other branch.
     """
     context = output_context(value.op)
     while context is not level:

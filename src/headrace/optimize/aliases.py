@@ -42,13 +42,13 @@ from headrace.optimize.surroundings import (
 __all__ = ["Variable", "leads_to_state", "reread", "variables_behind"]
 
 Variable = tuple[str, str]  # the container and the name of a variable
-Aliases = dict[Variable, int]  # of a value: the variables whose memory it may have, see _Aliases
+Aliases = dict[Variable, int]  # of a value: the variables whose memory it may share, see _Aliases
 
 _NOW = 1  # the bit that every node comes after, and that an outdated alias lacks
 
 
 def reread(flow: Dataflow) -> Dataflow:
-    """Let the nodes that use an alias of a variable after a write to it read again."""
+    """Let nodes that use an alias of a variable after a write to it read the variable again."""
     writers = [node for node in flow.nodes if _targets(node)]
     if not writers or not any(map(_makes_alias, flow.nodes)):
         return flow
@@ -58,13 +58,13 @@ def reread(flow: Dataflow) -> Dataflow:
 
 
 class _Aliases:
-    """Which values are aliases of variables, and what has been written since they were made.
+    """Which values are aliases of variables, and which writes happened since they were made.
 
     Every write has a bit. `_before[node]`: the writes that a node runs after, by a path in its own
     iteration; `_born[value]`: for each variable that a value may be an alias of, the writes that
-    came before the alias. A write in the first and not in the second has changed what the alias
-    shows. An alias that enters or goes around a loop which writes its variable lacks `_NOW` too:
-    all that use it read again, in each iteration.
+    came before the alias. A write in the first and not in the second has changed the memory that
+    the alias shares. An alias that enters or is carried by a loop which writes its variable lacks
+    `_NOW` too: all nodes that use it read again, in each iteration.
     """
 
     def __init__(self, flow: Dataflow, writers: list[Node]) -> None:
@@ -82,7 +82,7 @@ class _Aliases:
         self._before: dict[Any, int] = {}
         self._born: dict[Value, Aliases] = {}
         self._readers: dict[Value, list[Node]] = {}
-        self._switches: dict[Value, int] = {}  # how many ask a predicate
+        self._switches: dict[Value, int] = {}  # how many Switches use a predicate
         for node in flow.nodes:
             for value in node.inputs:
                 self._readers.setdefault(value, []).append(node)
@@ -91,20 +91,20 @@ class _Aliases:
                 self._switches[predicate] = self._switches.get(predicate, 0) + 1
         self._sides, self._value_sides = sides_of(flow, self._frames)
         self._elsewhere: dict[Sides, int] = {frozenset(): 0}
-        # What changes: the inputs of nodes, the values that carry references, the tensor arrays
-        # that keep one, and what reads a Switch's predicate.
+        # The changes: the inputs of nodes, the values that carry references, the tensor arrays that
+        # keep one, and the reader of a Switch's predicate.
         self._rereads: dict[Node, tuple[Value, ...]] = {}
         self._carriers: set[Value] = set()
         self._keepers: set[Node] = set()
         self._reader: dict[Node, Node] = {}
 
-    # -- What is an alias of what ------------------------------------------------------------------
+    # -- Aliases -----------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Go through the nodes in order, until what loops pass on is known."""
+        """Visit the nodes in order, until the aliases that loops carry are known."""
         for node in self._flow.nodes:
             self._before[node] = self._writes_before(node)
-        # What another side of a branch writes is not written where this side runs.
+        # Writes of the other side of a branch don't happen where this side runs.
         for node, sides in self._sides.items():
             if sides:
                 self._before[node] &= ~self._excluded(sides)
@@ -128,7 +128,7 @@ class _Aliases:
         return before
 
     def _excluded(self, sides: Sides) -> int:
-        """The writes that never happen in a step where a node on these sides runs."""
+        """Return the writes that never happen in a step where a node on these sides runs."""
         found = self._elsewhere.get(sides)
         if found is None:
             writers = self._bit if sides else ()
@@ -137,7 +137,7 @@ class _Aliases:
         return found
 
     def _aliases_made(self, node: Node) -> Aliases:
-        """The variables that the outputs of a node are aliases of."""
+        """Return the variables that the outputs of a node are aliases of."""
         role = node.definition.flow
         if role is None and not passes(node):
             return {}
@@ -145,7 +145,7 @@ class _Aliases:
         joined: Aliases = {}
         for value in _data(node):
             aliases = self._aliases(value, before)
-            if role is None:  # it reads again what is outdated
+            if role is None:  # it reads outdated aliases again
                 aliases = {v: b | before for v, b in aliases.items()}
             elif role is Flow.MERGE:
                 never = self._excluded(self._value_sides.get(value, frozenset()))
@@ -168,12 +168,12 @@ class _Aliases:
         return self._born.get(value, {})
 
     def _outdated(self, aliases: Aliases, frame: Frame) -> Aliases:
-        """Aliases inside of a loop that may write their variables."""
+        """Return aliases inside a loop that may write their variables."""
         written = self._frame_writes.get(frame, 0)
         return {v: b & ~_NOW if self._writes.get(v, 0) & written else b for v, b in aliases.items()}
 
     def _is_outdated(self, value: Value, before: int) -> bool:
-        """Whether an alias may not show what its variable holds after these writes."""
+        """Whether an alias may differ from its variable's value after these writes."""
         if value.dtype._is_ref_dtype:
             return False
         aliases = self._born.get(value, {})
@@ -186,10 +186,10 @@ class _Aliases:
             later |= self._frame_writes.get(frame, 0)
         return any(self._writes.get(v, 0) & later for v in self._aliases(value, 0))
 
-    # -- Who reads again ---------------------------------------------------------------------------
+    # -- Rereading ---------------------------------------------------------------------------------
 
     def rewritten(self) -> Dataflow:
-        """The flow in which outdated aliases are read again."""
+        """Return the flow in which outdated aliases are read again."""
         for node in self._flow.nodes:
             if node.definition.flow is None:
                 before = self._before[node]
@@ -219,13 +219,13 @@ class _Aliases:
             self._rereads[node] = tuple(inputs)
 
     def _current(self, value: Value, before: int) -> Value:
-        """What to take in place of a value after these writes: it, or what leads to the variable
-        that it's an outdated alias of.
+        """Return what to use instead of a value after these writes: itself or, if it is an outdated
+        alias, a value that leads to the variable.
         """
         return self._root(value) if self._is_outdated(value, before) else value
 
     def _root(self, value: Value) -> Value:
-        """The reference, or what carries it, that an alias was made of."""
+        """Return the reference, or its carrier, that an alias was made from."""
         value = self._uncovered(value)
         if self._is_alias(value):
             self._carry(value)
@@ -238,13 +238,15 @@ class _Aliases:
         )
 
     def _uncovered(self, value: Value) -> Value:
-        """What nodes that do nothing else pass on; one that waits is waited for."""
+        """Return the value behind nodes that only pass it on, down to one that has
+        control inputs.
+        """
         while value in self._born and value.op.definition.flow is None and not value.op.controls:
             value = value.op.inputs[0]
         return value
 
     def _carry(self, value: Value) -> None:
-        """Let what made an alias pass on the reference in its place."""
+        """Let the node that made an alias pass on the reference instead."""
         stack = [value]
         while stack:
             value = stack.pop()
@@ -265,9 +267,9 @@ class _Aliases:
             self._take(node, inputs)
 
     def _predicate(self, switch: Node) -> Value:
-        """What a Switch asks. All of one branch must see the same: a predicate that another node
-        reads at the same time is read by that one only. What the data went through does not count,
-        unless nobody else asks.
+        """Return the predicate of a Switch. All Switches of a branch must see the same value: if
+        another node reads the predicate at the same time, only that node reads it. Writes before
+        the data count only if no other Switch uses the predicate.
         """
         value = switch.inputs[1]
         before = self._before[switch]
@@ -285,7 +287,7 @@ class _Aliases:
         return self._root(value) if outdated else value
 
     def _reads_at_once(self, node: Node, switch: Node, before: int) -> bool:
-        """Whether a node reads what a Switch asks after the same writes as the Switch."""
+        """Whether a node reads a Switch's predicate after the same writes as the Switch."""
         if not set(node.controls) <= set(switch.controls):
             return False
         between = self._before[node] ^ before
@@ -295,7 +297,7 @@ class _Aliases:
     # -- The new flow ------------------------------------------------------------------------------
 
     def _rebuilt(self, fetches: Sequence[Value]) -> Dataflow:
-        """The flow with other inputs, carriers and keepers, and these fetches."""
+        """Return the flow with other inputs, carriers and keepers, and these fetches."""
         values: dict[Value, Value] = {}
         nodes: dict[Node, Node] = {}
         backedges: dict[Backedge, Backedge] = {}
@@ -336,7 +338,7 @@ class _Aliases:
         return replace(moved, definition=carrying(node.definition), types=types)
 
     def _in_order(self) -> Iterator[Node]:
-        """The nodes, those that read predicates before the Switches that ask them."""
+        """Return the nodes, with those that read predicates before the Switches that use them."""
         done: set[Node] = set()
         for node in self._flow.nodes:
             reader = self._reader.get(node)
@@ -351,7 +353,7 @@ def _by_reference(t: ValueType) -> ValueType:
 
 
 def variables_behind(value: Value) -> set[Variable]:
-    """The variables that a reference or handle may lead to: a write passes on what it was given."""
+    """Return the variables that a reference or handle may lead to: a write passes on its input."""
     found: set[Variable] = set()
     seen: set[Any] = set()
     stack: list[Any] = [value.producer]
@@ -385,13 +387,13 @@ def _makes_alias(node: Node) -> bool:
 
 
 def _data(node: Node) -> Sequence[Value]:
-    """The inputs that a node which steers or passes its input may give."""
+    """Return the inputs that a control-flow or pass-through node may return."""
     return node.inputs[:1] if node.definition.flow is Flow.SWITCH else node.inputs
 
 
 def _targets(node: Node) -> list[Value]:
-    """The references through which a node writes into the variables' memory: one that may give a
-    variable another shape gives it other memory.
+    """Return the references through which a node writes into the variables' memory: a node that may
+    change a variable's shape allocates new memory instead.
     """
     definition = node.definition
     if definition.effect is not Effect.WRITES:
@@ -402,5 +404,5 @@ def _targets(node: Node) -> list[Value]:
 
 
 def _sources(node: Node) -> list[Any]:
-    """What a node runs after."""
+    """Return the nodes that a node runs after."""
     return [*(v.producer for v in node.inputs), *node.controls]

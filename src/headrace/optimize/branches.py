@@ -2,8 +2,8 @@
 same with every branch as one IF.
 
 Each node runs under a *path*, the predicates that must have had a value for it to be alive,
-outermost first. Nodes under one predicate form an IF; where what happens after one branch
-decides what comes into another of the same predicate, they are IFs of different *levels*.
+outermost first. Nodes under one predicate form an IF; where the results of one branch determine
+the inputs of another of the same predicate, they are IFs of different *levels*.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def raise_branches(
     fetches: Sequence[Value],
     targets: Sequence[Node],
 ) -> list[Op]:
-    """The nodes of a step, in order and without loops, with every branch as one."""
+    """Return the nodes of a step, in order and without loops, with every branch as one node."""
     if not any(op.definition.flow is not None for op in operations):
         return operations
     paths = _Paths(operations, fetches, targets)
@@ -35,8 +35,8 @@ def raise_branches(
 
 
 class _Paths:
-    """Under which conditions nodes and values are alive; those that never are, are not in
-    `_values`. What is made elsewhere is alive whenever anything here is.
+    """The conditions under which nodes and values are alive; those that never are, are not in
+    `_values`. Values from outside are alive whenever anything here is.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class _Paths:
                 raise Unraisable(f"'{op.name}' may be dead, and is a target")
 
     def of(self, value: Value) -> Path:
-        """The path of a tensor that is alive at times."""
+        """Return the path of a tensor that can be alive."""
         path = self._values.get(value, ())
         assert path is not None
         return path
 
     def is_alive(self, value: Value) -> bool:
-        """Whether a tensor is alive at times."""
+        """Whether a tensor can be alive."""
         return self._values.get(value, ()) is not None
 
     def _find(self, op: Op) -> None:
@@ -74,7 +74,7 @@ class _Paths:
         if flow is Flow.TRIGGER:
             self._check_trigger(op)
         elif flow not in (None, Flow.SWITCH, Flow.MERGE):
-            raise Unraisable(f"'{op.name}' steers on its own")
+            raise Unraisable(f"'{op.name}' is a control-flow operation outside its loop")
         path = self._merged(op) if flow is Flow.MERGE else self._together(op)
         if path is not None:
             self.operations[op] = path
@@ -86,8 +86,9 @@ class _Paths:
                 self._values[t] = _under(path, self.predicate(op), bool(i))
 
     def predicate(self, switch: Op) -> Value:
-        """What decides a Switch: a predicate goes by many names here, each the identity of another,
-        or the same in a branch. What was read from a variable is decided then.
+        """Return the value that decides a Switch: a predicate has many names here, each the
+        identity of another, or the same within a branch. A value read from a variable is decided by
+        that read.
         """
         t = switch.inputs[1]
         while t.op in self._here and _passes(t.op):
@@ -98,13 +99,15 @@ class _Paths:
         return t
 
     def _check_trigger(self, op: Op) -> None:
-        """One that waits for nothing that may be dead is no more than something to wait for."""
+        """Check that a trigger waits only for nodes that are always alive; it then only orders
+        nodes.
+        """
         controls = [self._holder.get(c, c) for c in op.controls]
         if any(c in self._dead or self.operations.get(c) for c in controls):
-            raise Unraisable(f"'{op.name}' waits for what may be dead")
+            raise Unraisable(f"'{op.name}' waits for a node that may be dead")
 
     def _together(self, op: Op) -> Path | None:
-        """The path of an operation that needs all its inputs alive."""
+        """Return the path of an operation that needs all its inputs alive."""
         controls = [self._holder.get(c, c) for c in op.controls]
         found = [self._values.get(t, ()) for t in op.inputs]
         found += [None if c in self._dead else self.operations.get(c, ()) for c in controls]
@@ -122,24 +125,26 @@ class _Paths:
         return result
 
     def _merged(self, op: Op) -> Path:
-        """The path of what a Merge gives: its inputs' without the predicate that they differ in."""
+        """Return the path of a Merge's result: its inputs' without the predicate in which they
+        differ.
+        """
         paths = [self._values.get(t, ()) for t in op.inputs]
         if len(paths) == 2 and paths[0] and paths[1] and paths[0][:-1] == paths[1][:-1]:
             (p, one), (q, other) = paths[0][-1], paths[1][-1]
             if p is q and one != other:
                 return paths[0][:-1]
-        raise Unraisable(f"'{op.name}' merges what does not exclude each other")
+        raise Unraisable(f"'{op.name}' merges values that may be alive together")
 
 
 def _passes(op: Op) -> bool:
-    """Whether an operation gives its first input, if anything."""
+    """Whether an operation returns its first input, if anything."""
     if op.definition.flow is Flow.SWITCH:
         return True
     return isinstance(op.definition.lower, Pass) and len(op.inputs) == 1
 
 
 def _under(path: Path, predicate: Value, value: bool) -> Path | None:
-    """A path with one more condition; None if that can't be."""
+    """Return a path with one more condition; None if it contradicts the path."""
     known = dict(path)
     if predicate in known:
         return path if known[predicate] == value else None
@@ -147,7 +152,7 @@ def _under(path: Path, predicate: Value, value: bool) -> Path | None:
 
 
 class _Branches:
-    """The making of IFs. A Switch is no more than another name of its data, under its predicate."""
+    """Makes IFs. A Switch is only another name of its data, under its predicate."""
 
     def __init__(self, operations: list[Op], paths: _Paths, fetches: Sequence[Value]) -> None:
         self._paths = paths
@@ -161,7 +166,7 @@ class _Branches:
                     self._readers.setdefault(t, []).append(op)
 
     def build(self, operations: list[Op], prefix: Path) -> list[Op]:
-        """What stands directly under `prefix`, with an IF for each further condition."""
+        """Return the nodes directly under `prefix`, with an IF for each further condition."""
         alive = [op for op in operations if op in self._paths.operations]
         groups: dict[Value, list[Op]] = {}
         made: list[Op] = []
@@ -185,21 +190,21 @@ class _Branches:
         return in_order(made)
 
     def _predicate(self, op: Op, prefix: Path) -> Value | None:
-        """The predicate below `prefix` under which an operation stands, or whose sides it joins."""
+        """Return the predicate below `prefix` of an operation, or the one whose sides it joins."""
         path, depth = self._paths.operations[op], len(prefix)
         if op.definition.flow is Flow.MERGE and len(path) == depth:
             path = self._paths.of(op.inputs[0])
         return path[depth][0] if len(path) > depth else None
 
     def _conditions(self, op: Op) -> list[Value]:
-        """The predicates that must be known where an operation stands, outermost first."""
+        """Return the predicates that must be known for an operation, outermost first."""
         path = self._paths.operations[op]
         if op.definition.flow is Flow.MERGE:
             path = self._paths.of(op.inputs[0])
         return [p for p, _ in path]
 
     def _is_settled(self, switch: Op) -> bool:
-        """Whether a Switch stands under its own predicate."""
+        """Whether a Switch is under its own predicate."""
         return self._paths.predicate(switch) in dict(self._paths.operations[switch])
 
     def _passed(self, switch: Op) -> Draft:
@@ -208,11 +213,11 @@ class _Branches:
         return Draft(None, switch, given, alive, switch.controls, [switch])
 
     def _levels(self, operations: list[Op], group: set[Op], depth: int) -> list[list[Op]]:
-        """The group in runs, of which none needs what comes out of a later one."""
+        """Return the group as runs; no run needs results of a later one."""
         level: dict[Op, int] = {}
 
         def after(op: Op) -> int:
-            """The level of what reads `op`: what has left a branch enters a later one."""
+            """Return the level of readers of `op`: a result of a branch enters a later level."""
             leaves = op in group and len(self._paths.operations[op]) == depth
             return level[op] + 1 if leaves else level[op]
 
@@ -262,11 +267,11 @@ class _Branches:
         )
 
     def _is_read(self, t: Value) -> bool:
-        """Whether anybody wants the value of a tensor; some only wait for what makes it."""
+        """Whether any node reads a tensor; some only wait for its producer."""
         return t in self._readers or t in self._fetches
 
     def _with_switches(self, inner: list[Op], depth: int) -> list[Op]:
-        """The operations with those Switches of earlier runs that they read through."""
+        """Return the operations with the Switches of earlier runs that they read through."""
         found = dict.fromkeys(inner)
         stack = list(inner)
         while stack:
@@ -280,7 +285,7 @@ class _Branches:
         return list(found)
 
     def _entering(self, own: set[Op], depth: int) -> tuple[list[Op], list[Value]]:
-        """What an IF reads: Switches on its predicate, and tensors as they are."""
+        """Return the inputs of an IF: Switches on its predicate, and plain tensors."""
         switches: dict[Op, None] = {}
         given: dict[Value, None] = {}
         for op in sorted(own, key=lambda op: op.name):
@@ -295,7 +300,7 @@ class _Branches:
         return list(switches), list(given)
 
     def _leads_in(self, op: Op, depth: int) -> bool:
-        """Whether an operation is a Switch that stands before a branch of this depth."""
+        """Whether an operation is a Switch in front of a branch of this depth."""
         return op.definition.flow is Flow.SWITCH and len(self._paths.operations[op]) == depth
 
     def _leaves(self, op: Op, value: Value, own: set[Op]) -> bool:
@@ -317,6 +322,6 @@ class _Branches:
 
     def _side(self, merge: Op, side: bool, depth: int) -> Value:
         if self._is_read(merge.outputs[1]):
-            raise Unraisable(f"someone asks which way '{merge.name}' was reached")
+            raise Unraisable(f"a node reads the value_index of '{merge.name}'")
         given = merge.inputs
         return next(t for t in given if self._paths.of(t)[depth][1] == side)

@@ -1,9 +1,9 @@
-"""Common subexpressions. In: a Dataflow. Out: the same, with equal nodes made one.
+"""Common subexpressions. In: a Dataflow. Out: the same, with equal nodes merged.
 
 Nodes are equal if they have the same definition, attributes, inputs and controls; operands of a
-commutative op may stand in any order. Since whatever writes a state is among the controls of what
-reads it next, two equal reads see the same value. Writing, random and waiting nodes, and reads of
-the world outside, are never merged. Constants are equal if they are bit for bit.
+commutative op may be in any order. Since every write of a state is among the controls of the next
+read, two equal reads see the same value. Writing, random and blocking nodes, and reads of external
+state, are never merged. Constants are equal if they are bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.optimize.states import carries_state, is_source
 
 __all__ = ["merge_common"]
 
-_MOST_BYTES = 1 << 16  # of a constant that is compared by its bytes
+_MOST_BYTES = 1 << 16  # the largest constant that is compared by its bytes
 
 
 def merge_common(flow: Dataflow) -> Dataflow:
@@ -39,7 +39,7 @@ def merge_common(flow: Dataflow) -> Dataflow:
 
 
 def _key(node: Node) -> Hashable:
-    """What equal nodes have in common; None for a node that equals no other."""
+    """Return a key that equal nodes share; None for a node that equals no other."""
     if not node.types:
         return None
     if node.constant is not None:
@@ -55,15 +55,15 @@ def _key(node: Node) -> Hashable:
 
 def _is_mergeable(node: Node) -> bool:
     if parts_of(node):
-        return False  # loops and branches of equal inputs need not be equal inside
+        return False  # loops and branches with equal inputs may differ inside
     effect = node.definition.effect
     if effect is Effect.PURE:
-        return bool(node.inputs)  # else it's a placeholder, or a constant
+        return bool(node.inputs)  # otherwise it's a placeholder, or a constant
     return effect is Effect.READS and not is_source(node) and any(map(carries_state, node.inputs))
 
 
 def _attributes_key(node: Node) -> Hashable:
-    """The attributes that have a meaning; None if they can't be compared."""
+    """Return the attributes that have a meaning; None if they can't be compared."""
     try:
         known = node.definition.schema.attributes
         key = tuple((name, _attribute_key(node.attrs.get(name))) for name in known)

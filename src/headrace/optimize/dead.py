@@ -1,9 +1,9 @@
 """Dead code. In: a Dataflow. Out: the same without the nodes that neither a fetch nor an effect
 needs.
 
-What changes state stays, and so do random ops, whose next numbers depend on how often they ran. A
-placeholder that nobody fed stays even if its value has become needless: it's the user's mistake,
-and must be told in every case.
+Nodes that change state stay, and so do random ops, whose next numbers depend on how often they ran.
+A placeholder that was not fed stays even if its value has become unnecessary: the user must get the
+error in every case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DROPPABLE = (Effect.PURE, Effect.READS, Effect.LOCAL)
 
 
 def remove_dead(flow: Dataflow) -> Dataflow:
-    """Keep what is needed; nodes that were only there to be waited for pass their waiting on."""
+    """Keep the needed nodes; removed nodes that only order others pass on their controls."""
     flow = rewrite(flow, _dissolve)
     targets = _without_hubs(flow.targets)
     needed: set[Node] = set()
@@ -35,13 +35,13 @@ def remove_dead(flow: Dataflow) -> Dataflow:
 
 
 def _is_hub(node: Node) -> bool:
-    """Whether a node (NoOp) does nothing but wait for others."""
+    """Whether a node (NoOp) only waits for others."""
     return not node.types and node.definition.effect is Effect.PURE
 
 
 def _dissolve(node: Node) -> list[Value] | None:
-    """Who waits for a hub may wait for what the hub waits for. One that joins several stays, since
-    as many may wait for it.
+    """Let nodes that wait for a hub wait for the hub's controls instead. A hub with several
+    controls stays, since many nodes may wait for it.
     """
     return [] if _is_hub(node) and len(node.controls) <= 1 else None
 

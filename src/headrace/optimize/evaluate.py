@@ -1,7 +1,7 @@
-"""Evaluate a node at compile time. In: a node whose inputs are constants, or whose value its shapes
-decide. Out: the values of its outputs, by its own kernel.
+"""Evaluate a node at compile time. In: a node whose inputs are constants, or whose value follows
+from its shapes. Out: the values of its outputs, computed by its own kernel.
 
-Only pure ops are evaluated, and of those only what the interpreter computes by the same kernel, so
+Only pure ops are evaluated, and only those that the interpreter computes by the same kernel, so
 that the result is the same to the last bit.
 """
 
@@ -21,8 +21,8 @@ __all__ = ["evaluate", "is_known"]
 
 
 def evaluate(node: Node, limit: int) -> tuple[np.ndarray, ...] | None:
-    """The values of the node's outputs, if they are known and no value on the way has more than
-    `limit` elements.
+    """Return the values of the node's outputs, if they are known and no intermediate value has more
+    than `limit` elements.
     """
     definition = node.definition
     if definition.fold is not None:
@@ -40,7 +40,7 @@ def evaluate(node: Node, limit: int) -> tuple[np.ndarray, ...] | None:
 
 
 def is_known(node: Node, values: tuple[np.ndarray, ...]) -> Node:
-    """The node as a constant, with its controls: who puts it into a flow hands them on."""
+    """Return the node as a constant, with its controls; the caller must pass these on."""
     types = tuple(ValueType(t.dtype, v.shape) for t, v in zip(node.types, values, strict=True))
     definition, name, attrs, origin = node.definition, node.name, node.attrs, node.origin
     return Node(definition, name, attrs, (), node.controls, types, origin, values, node.device)
@@ -51,7 +51,7 @@ def _is_large(node: Node, limit: int) -> bool:
 
 
 def _arrays(node: Node, results: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
-    """The results as arrays of the outputs' types; None if they are known only in part."""
+    """Return the results as arrays of the outputs' types; None if they are only partly known."""
     found = []
     for t, value in zip(node.types, results, strict=True):
         wanted = t.dtype.numpy

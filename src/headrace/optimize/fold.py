@@ -1,7 +1,7 @@
 """Fold. In: a Dataflow. Out: the same, with the results of pure nodes on constants as constants.
 
-Large results are left for the step to compute (a fill is cheaper than the memory that would be held
-for it), unless they are no larger than what they are made of, which is held anyway.
+Large results are left for the step to compute (a fill is cheaper than the memory to store it),
+unless they are no larger than their inputs, which are stored anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_ELEMENTS = 1 << 16
 
 
 def fold(flow: Dataflow) -> Dataflow:
-    """Evaluate what depends on constants only."""
+    """Evaluate nodes that depend only on constants."""
     return rewrite(flow, _fold_node)
 
 
@@ -31,7 +31,7 @@ def _fold_node(node: Node) -> Node | None:
 
 
 def hold_constants(flow: Dataflow) -> Dataflow:
-    """Let the client's constants be constants, where nothing else is evaluated."""
+    """Turn the client's Const nodes into constants, where nothing else is evaluated."""
     return rewrite(flow, _held)
 
 

@@ -1,9 +1,9 @@
-"""Inline functions. In: a Dataflow. Out: the same with what calls functions in structured form.
+"""Inline functions. In: a Dataflow. Out: the same with function calls in structured form.
 
 A call becomes a CALL that holds the flow of the function's body, a functional branch an IF, a
-functional loop a WHILE: from there on they are what tf.cond and tf.while_loop make. Kept as they
-are, to be run by kernels that run bodies as steps of their own, are calls of a function inside of
-itself, of functions that say `noinline`, and of bodies that may wait or have no structured form.
+functional loop a WHILE: from there on they are like those of tf.cond and tf.while_loop. Recursive
+calls, calls of functions marked `noinline`, and calls of bodies that may block or have no
+structured form are kept; their kernels run the bodies as steps of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["inline"]
 
 
 def inline(flow: Dataflow) -> Dataflow:
-    """The flow with the bodies of the functions that it calls."""
+    """Return the flow with the bodies of the functions that it calls."""
     return _inlined(flow, ())
 
 
@@ -53,7 +53,7 @@ def _structured(node: Node, within: tuple[Function, ...]) -> Node | None:
 
 def _part(function: Function, within: tuple[Function, ...]) -> Dataflow:
     if function in within or function.attrs.get("_noinline"):
-        raise Unraisable(f"function '{function.name}' is called as it is")
+        raise Unraisable(f"function '{function.name}' is not to be inlined")
     flow = prune(function.outputs, function.targets, function.inputs)
     if any(node.definition.effect is Effect.BLOCKS for node in flow.nodes):
         raise Unraisable(f"function '{function.name}' may wait")

@@ -1,9 +1,10 @@
-"""Mixed precision. In: a Dataflow of float32. Out: one whose contractions, and what lies between
-them, compute in bfloat16; casts stand where the two types meet.
+"""Mixed precision. In: a Dataflow of float32. Out: one whose contractions, and the ops between
+them, compute in bfloat16, with casts where the two types meet.
 
-The ops say what they can bear (`ops.precision`). Variables, feeds, fetches and updates keep their
-types: weights are rounded as a product reads them, and their gradients are float32 again before
-they are used. This is the one pass that changes results: it runs where a session or its graph asks.
+The ops declare what they tolerate (`ops.precision`). Variables, feeds, fetches and updates keep
+their types: weights are rounded when a product reads them, and their gradients are float32 again
+before they are used. This is the one pass that changes results: it runs only if a session or its
+graph requests it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NARROW = as_dtype("bfloat16")
 
 
 def mix_precision(flow: Dataflow) -> Dataflow:
-    """Compute what may be in bfloat16, and profits from it, in bfloat16."""
+    """Compute in bfloat16 where that is allowed and profitable."""
     chosen = _chosen(flow)
     return _Narrowing(flow, chosen).run() if chosen else flow
 
@@ -32,7 +33,7 @@ def mix_precision(flow: Dataflow) -> Dataflow:
 
 
 def _chosen(flow: Dataflow) -> set[Node]:
-    """The contractions, and what lies between two of them, but not between two that stay wide."""
+    """Return the contractions and the nodes between two of them, except between two WIDE ones."""
     kinds = {node: _kind(node) for node in flow.nodes}
     free = {node for node, kind in kinds.items() if kind is Precision.EITHER}
     narrow = {node for node, kind in kinds.items() if kind is Precision.NARROW}
@@ -50,7 +51,7 @@ def _kind(node: Node) -> Precision:
 
 
 def _can_be_narrow(node: Node) -> bool:
-    """Whether an op is of float32, and there is one of bfloat16."""
+    """Whether an op is of float32, and has a bfloat16 form."""
     if node.attrs.get("T") != _WIDE or any(v.dtype._is_ref_dtype for v in node.inputs):
         return False
     allowed = node.definition.schema.attributes["T"].allowed
@@ -58,13 +59,13 @@ def _can_be_narrow(node: Node) -> bool:
 
 
 def _between(flow: Dataflow, ends: set[Node], through: set[Node]) -> set[Node]:
-    """What of `through` has some of `ends` before and behind it, with only `through` between."""
+    """Return the members of `through` between two of `ends`, with only `through` in between."""
     after: set[Node] = set()
     for node in flow.nodes:
         if node in through and any(p in ends or p in after for p in _before(node)):
             after.add(node)
     between: set[Node] = set()
-    wanted: set[Any] = set()  # what some end, or what lies before one, reads
+    wanted: set[Any] = set()  # inputs of an end, or of nodes before one
     for node in reversed(flow.nodes):
         if node in wanted and node in after:
             between.add(node)
@@ -74,7 +75,7 @@ def _between(flow: Dataflow, ends: set[Node], through: set[Node]) -> set[Node]:
 
 
 def _before(node: Node) -> list[Any]:
-    """Who makes what a node computes with, whole numbers such as shapes aside."""
+    """Return the producers of a node's inputs, except integers such as shapes."""
     return [v.producer for v in node.inputs if v.dtype.is_floating]
 
 
@@ -82,8 +83,8 @@ def _before(node: Node) -> list[Any]:
 
 
 class _Narrowing:
-    """A flow in the making. `_held`: what has taken the place of a value, in whichever type;
-    `_casts`: that in the other type; `_nodes`: what has taken the place of a node.
+    """A flow under construction. `_held`: the replacement of a value, in either type; `_casts`: the
+    same in the other type; `_nodes`: the replacement of a node.
     """
 
     def __init__(self, flow: Dataflow, chosen: set[Node]) -> None:
@@ -115,7 +116,7 @@ class _Narrowing:
         return replace(node, attrs=attrs, inputs=inputs, controls=controls, types=types)
 
     def _as(self, value: Value, dtype: DType) -> Value:
-        """A value of the old flow in one of the two types."""
+        """Return a value of the old flow in one of the two types."""
         held = self._held.get(value, value)
         if held.dtype == dtype:
             return held

@@ -1,9 +1,9 @@
-"""Pad. In: a Dataflow in which distinct rows are found and changed, as optimizers do it for the
-gradients of an embedding. Out: the same with rows in arrays of known sizes, of which the first ones
-count: what had no known sizes has them now, and can be compiled.
+"""Pad. In: a Dataflow that finds and updates distinct rows, as optimizers do for the gradients of
+an embedding. Out: the same with rows in arrays of known sizes, of which only the first ones count:
+values without known sizes now have them, and can be compiled.
 
-Everything between the finding and the changing is done for the padding too, and looked at by
-nobody. So results stay equal to the last bit. Who else needs the distinct rows still gets them.
+Everything between finding and updating is computed for the padding too, but never used. So results
+are the same to the last bit. Other users of the distinct rows still get them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["pad_rows"]
 
 
 def pad_rows(flow: Dataflow) -> Dataflow:
-    """Give changes of distinct rows known sizes."""
+    """Give updates of distinct rows known sizes."""
     if any(part_of(n.definition) is Part.FINDS for n in flow.nodes):
         return rewrite(flow, _Padding().rule)
     return flow
@@ -29,15 +29,15 @@ def pad_rows(flow: Dataflow) -> Dataflow:
 
 @dataclass(frozen=True)
 class _Padded:
-    """A value with padding, and the node that found the rows that it is for."""
+    """A value with padding, and the node that found its rows."""
 
     value: Value
     finder: Node
 
 
 class _Padding:
-    """`_known`: what values become, None where they can't be padded; `_finders`: UNIQUE_ROWS, by
-    the node that it's for.
+    """`_known`: the padded forms of values, None where there is none; `_finders`: UNIQUE_ROWS, by
+    the node that it replaces.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Padding:
         self._finders: dict[Node, Node] = {}
 
     def rule(self, node: Node) -> Node | None:
-        """What takes the place of a node that changes rows."""
+        """Return the replacement of a node that updates rows."""
         definition = counted(node.definition)
         if definition is None or node.constant is not None:
             return None
@@ -57,8 +57,8 @@ class _Padding:
         return replace(node, definition=definition, inputs=(*inputs, length))
 
     def _inputs(self, node: Node) -> tuple[tuple[Value, ...], Node] | None:
-        """A node's inputs with padding, all for the same rows; None if that can't be, or if there
-        is nothing to pad. Others are references, or scalars.
+        """Return a node's inputs with padding, all for the same rows; None if that is impossible,
+        or if there is nothing to pad. Other inputs are references, or scalars.
         """
         given = [(v, self._padded(v)) for v in node.inputs]
         finders = {p.finder for _, p in given if p is not None}
@@ -88,13 +88,13 @@ class _Padding:
             return None
         if part is Part.SUMS:
             return self._sum(node)
-        # Of whole numbers, padding may be what a kernel refuses, such as a zero to divide by.
+        # A kernel may reject integers of the padding, such as a zero divisor.
         if part is Part.TAKES or (part is Part.MAPS and value.dtype.is_floating):
             return self._map(node)
         return None
 
     def _finder(self, node: Node) -> Node:
-        """What finds the rows that `node` does."""
+        """Return the node that finds the same rows as `node`, in padded form."""
         if node not in self._finders:
             (x,) = node.inputs
             positions = replace(x.type, dtype=node.types[1].dtype)
@@ -106,7 +106,7 @@ class _Padding:
         return self._finders[node]
 
     def _sum(self, node: Node) -> _Padded | None:
-        """Sums by which distinct row each is for."""
+        """Pad sums by distinct row."""
         data, numbers, count = node.inputs
         finder = numbers.producer
         if not isinstance(finder, Node) or part_of(finder.definition) is not Part.FINDS:
@@ -122,7 +122,7 @@ class _Padding:
         return _Padded(_again(node, inputs, types), finder)
 
     def _map(self, node: Node) -> _Padded | None:
-        """Something for each distinct row, or for each of its elements."""
+        """Pad a value with an element for each distinct row, or for each of its elements."""
         found = self._inputs(node)
         partial = node.types[0].partial
         if found is None or not partial or None in partial[1:]:
@@ -138,16 +138,16 @@ class _Padding:
 
 
 def _length(finder: Node) -> int:
-    """How many elements there are to find distinct ones of; 0 if that isn't known."""
+    """Return how many elements the distinct ones are found among; 0 if unknown."""
     sizes = finder.inputs[0].type.sizes
     return sizes[0] if sizes else 0
 
 
 def _is_size(count: Value, rows: Value) -> bool:
-    """Whether a number is how many distinct rows there are: taken out of their shape."""
+    """Whether a number is the count of distinct rows, taken from their shape."""
     node = count.producer
     while isinstance(node, Node) and node.constant is None:
-        if node.definition.fold is not None:  # what a shape decides
+        if node.definition.fold is not None:  # a value that follows from a shape
             return node.inputs[0] is rows
         if node.definition.kind is not Kind.MOVEMENT:
             return False
@@ -156,7 +156,7 @@ def _is_size(count: Value, rows: Value) -> bool:
 
 
 def _again(node: Node, inputs: tuple[Value, ...], types: tuple[ValueType, ...]) -> Value:
-    """The result of the same op on other inputs."""
+    """Return the result of the same op on other inputs."""
     return replace(node, name=f"{node.name}/padded", inputs=inputs, types=types).outputs[0]
 
 

@@ -1,9 +1,9 @@
-"""Prune. In: a graph, feeds, fetches and targets. Out: a Dataflow of just the operations that the
+"""Prune. In: a graph, feeds, fetches and targets. Out: a Dataflow of only the operations that the
 step needs.
 
 A fed tensor cuts the graph behind it (white paper §4.2). The order is the order of creation
-wherever dependencies allow, which keeps programs readable and close to what the user wrote. Cycles
-go through a NextIteration and a Merge, which stands before it and reads a Backedge.
+wherever dependencies allow, which keeps programs readable and close to the user's code. Cycles pass
+through a NextIteration and a Merge, which comes before it and reads a Backedge.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _dataflow(
     fetches: Sequence[Tensor],
     targets: Sequence[Operation],
 ) -> Dataflow:
-    """The nodes of operations that stand in order."""
+    """Return the nodes of operations, which are in order."""
     given = tuple(Feed(t, ValueType.of(t.dtype.base_dtype, t._shape)) for t in feeds)
     values: dict[Tensor, Value] = {feed.tensor: feed.value for feed in given}
     nodes: dict[Operation, Node] = {}
@@ -76,7 +76,7 @@ def _dataflow(
 
 
 def _is_replaced(op: Operation, fed: set[Tensor]) -> bool:
-    """Whether waiting for an operation means nothing, since all that it does is fed."""
+    """Whether waiting for an operation has no effect, because all its outputs are fed."""
     if op._inputs or not op._outputs or op.definition.effect is not Effect.PURE:
         return False
     return all(t in fed for t in op._outputs)
@@ -96,7 +96,7 @@ def _in_order(needed: set[Operation], fed: set[Tensor]) -> tuple[Operation, ...]
 
 
 def _before(op: Operation, fed: set[Tensor]) -> list[Operation]:
-    """What stands before an operation: all that it waits for but the last iteration's values."""
+    """Return the predecessors of an operation: all that it waits for, except over back edges."""
     controls = [c for c in op._control_inputs if not _is_replaced(c, fed)]
     inputs = [t.op for t in op._inputs if t not in fed]
     if op.definition.flow is Flow.MERGE:

@@ -1,10 +1,10 @@
-"""Find what a step leaves open. In: a Dataflow. Out: the variables that it reads and writes in no
-order, where what is read goes into a variable again.
+"""Find unordered reads and writes. In: a Dataflow. Out: the variables that a step reads and writes
+in no order, where the value read goes into a variable again.
 
-ValueFlow takes such a read before or after the write as its threads happen to run; Headrace takes
-the order in which the operations were made. The usual case is a schedule that reads the step's
-number while another operation adds 1 to it. Reads that people only look at (summaries, metrics,
-fetches) are not reported, nor is what never happens in one step: the two sides of a branch.
+TensorFlow runs such a read before or after the write, depending on its threads; Headrace uses the
+order in which the operations were made. The usual case is a schedule that reads the step's number
+while another operation adds 1 to it. Reads for display (summaries, metrics, fetches) are not
+reported, nor are pairs that never occur in one step: the two sides of a branch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Race(NamedTuple):
 
 
 def find_races(flow: Dataflow) -> list[Race]:
-    """The first race of each variable."""
+    """Return the first race of each variable."""
     if not any(node.definition.effect is Effect.WRITES for node in flow.nodes):
         return []
     frames = frames_of(flow)
@@ -70,14 +70,14 @@ def _together(one: Frame, other: Frame) -> bool:
 
 
 class _Read(NamedTuple):
-    """A node that uses the value of a variable, if predicates had these values."""
+    """A node that uses the value of a variable, if predicates have these values."""
 
     node: Node
     sides: Sides
 
 
 class _Touches:
-    """Who uses the value of each variable, and who writes it."""
+    """The users of each variable's value, and its writers."""
 
     def __init__(self, flow: Dataflow, frames: Mapping[Node, Frame]) -> None:
         self._aliases: dict[Value, dict[Variable, Sides]] = {}
@@ -105,7 +105,7 @@ class _Touches:
             self.reads.setdefault(variable, []).append(read)
 
     def _read_by(self, node: Node, value: Value) -> dict[Variable, Sides]:
-        """The variables whose value a node may get by an input."""
+        """Return the variables whose value a node may get from an input."""
         if not leads_to_state(value):
             return self._aliases.get(value, {})
         variables = variables_behind(value)
@@ -123,7 +123,7 @@ def _sources(node: Node) -> Iterator[Any]:
 
 
 def _before(flow: Dataflow, bits: dict[Node, int], frames: dict[Node, Frame]) -> dict[Node, int]:
-    """Which of some nodes each node runs after: after a loop, all that are in it."""
+    """Return which of some nodes each node runs after; after a loop, all nodes in it."""
     inside: dict[Frame, int] = {}
     for node, bit in bits.items():
         for frame in around(frames[node]):
@@ -138,7 +138,7 @@ def _before(flow: Dataflow, bits: dict[Node, int], frames: dict[Node, Frame]) ->
 
 
 def _kept(flow: Dataflow, writes: set[Node]) -> set[Node]:
-    """The nodes whose results go into variables."""
+    """Return the nodes whose results go into variables."""
     found: set[Node] = set()
     stack: list[Any] = [value.producer for node in writes for value in node.inputs]
     present = set(flow.nodes)

@@ -1,8 +1,8 @@
-"""What raising is made of: drafts of structured nodes and of their parts, nodes in order, and the
-reason why some are left as they are.
+"""The building blocks of raising: drafts of structured nodes and of their parts, nodes in order,
+and the reason why some steps are left as they are.
 
-While it works, raising keeps the values of the flow that it was given: a draft of a loop has the
-values of the Exits that it stands for. `assembled` then makes the nodes, once all are known.
+During raising, drafts keep the values of the original flow: a draft of a loop has the values of the
+Exits that it replaces. `assembled` makes the nodes at the end, once all are known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Draft:
         parts: dict[str, Part] | None = None,
         **attrs: Any,
     ) -> None:
-        """Stand for `members`, nodes and drafts, with the name and device of `like`."""
+        """Replace `members`, nodes and drafts, with the name and device of `like`."""
         self.definition: Any = definition or NOTHING
         self.members = {m for op in members for m in members_of(op)}
         self.name = like.name
@@ -62,7 +62,7 @@ class Draft:
 
 
 class _Nothing(NamedTuple):
-    """The part of a Definition that raising asks for."""
+    """The part of a Definition that raising reads."""
 
     flow: None = None
 
@@ -76,17 +76,17 @@ def members_of(op: Op) -> set[Node]:
 
 
 def stand_in(value: Value) -> Value:
-    """A value in the place of one that a part has not."""
+    """Return a value to use where a part has none."""
     return Value(value.producer, value.index, value.type)
 
 
 def holders(operations: Iterable[Op]) -> dict[Node, Op]:
-    """For each node that stands by itself or in a draft, the one to wait for."""
+    """Return, for each node, the node or draft to wait for."""
     return {m: op for op in operations for m in members_of(op)}
 
 
 def in_order(operations: list[Op]) -> list[Op]:
-    """The nodes after what they need, otherwise as they stand."""
+    """Return the nodes after their dependencies, otherwise in the given order."""
     maker = {v: op for op in operations for v in op.outputs}
     holder = holders(operations)
     done: dict[Op, bool] = {}
@@ -116,7 +116,7 @@ def in_order(operations: list[Op]) -> list[Op]:
 
 
 def assembled(flow: Dataflow, operations: Sequence[Op]) -> Dataflow:
-    """The flow of nodes and drafts in order, in the place of the nodes of `flow`."""
+    """Return the flow of nodes and drafts, in order, that replaces the nodes of `flow`."""
     made = _Assembly(flow.feeds)
     made.add_all(operations)
     return Dataflow(
@@ -129,8 +129,8 @@ def assembled(flow: Dataflow, operations: Sequence[Op]) -> Dataflow:
 
 
 class _Assembly:
-    """Nodes in the making. `_values`: what stands for each value; `_waits`: what waiting for a node
-    means. Nodes outside of a part are waited for by the node that holds the part.
+    """Nodes under construction. `_values`: the replacement of each value; `_waits`: the nodes to
+    wait for instead of a node. The node that holds a part waits for nodes outside the part.
     """
 
     def __init__(self, feeds: Sequence[Feed]) -> None:

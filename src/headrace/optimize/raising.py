@@ -1,12 +1,12 @@
 """Raise loops and branches. In: a Dataflow with Switches, Merges, Enters and the like. Out: the
-same with structured nodes in their place, and none of the primitives left.
+same with structured nodes instead, and no primitives left.
 
-Loops come first, innermost first: a frame whose variables each go around through Enter, Merge,
-Switch and NextIteration, with one predicate for all of these Switches, is a WHILE. What is left of
-Switches and Merges are branches (optimize.branches).
+Loops come first, innermost first: a frame whose variables each pass through Enter, Merge, Switch
+and NextIteration, with one predicate for all of these Switches, is a WHILE. The remaining Switches
+and Merges are branches (optimize.branches).
 
-`Unraisable` is raised for all else (conditions that cross, dead tensors that are fetched, ops in a
-loop that may wait): then the step runs as it is, on the primitives.
+`Unraisable` is raised for everything else (conditions that don't nest, dead tensors that are
+fetched, ops in a loop that may block): then the step runs on the primitives.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Unraisable", "raise_structure"]
 
 
 def raise_structure(flow: Dataflow) -> Dataflow:
-    """The flow in structured form; Unraisable if it has none."""
+    """Return the flow in structured form; Unraisable if it has none."""
     if not flow.steers:
         return flow
     return assembled(flow, raise_branches(_raise_loops(flow), flow.fetches, flow.targets))
@@ -51,7 +51,7 @@ class _Frame:
 
 
 def _raise_loops(flow: Dataflow) -> list[Op]:
-    """The nodes of a flow with every loop as one."""
+    """Return the nodes of a flow with every loop as one node."""
     members = _frames(flow)
     for frame in sorted(filter(None, members), key=lambda f: -f.depth):
         loop = _loop(frame, members.pop(frame), flow)
@@ -61,11 +61,11 @@ def _raise_loops(flow: Dataflow) -> list[Op]:
 
 
 def _frames(flow: Dataflow) -> dict[_Frame | None, list[Op]]:
-    """Which nodes are in which loop. An Enter stands in the frame around its own, an Exit in its
+    """Return which nodes are in which loop. An Enter is in the frame around its own, an Exit in its
     own.
     """
     found: dict[tuple[_Frame | None, str], _Frame] = {}
-    reached: dict[Any, _Frame | None] = dict.fromkeys(flow.feeds)  # where results are
+    reached: dict[Any, _Frame | None] = dict.fromkeys(flow.feeds)  # the frame of each result
     members: dict[_Frame | None, list[Op]] = {None: []}
     for node in flow.nodes:
         sources = (*(v.producer for v in node.inputs), *node.controls)
@@ -94,11 +94,11 @@ def _frames(flow: Dataflow) -> dict[_Frame | None, list[Op]]:
 
 
 class _Variable(NamedTuple):
-    """What a loop's variable goes through."""
+    """The nodes that a loop variable passes through."""
 
     enter: Node
     merge: Node
-    switch: Node | None  # none if nothing reads it in the body or after the loop
+    switch: Node | None  # None if nothing reads it in the body or after the loop
     following: Node
 
 
@@ -109,21 +109,21 @@ def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> Draft:
     variables = _variables(members, goes_on, flow)
     constants = [e for e in frame.enters if e.attrs["is_constant"]]
     if len(constants) + len(variables) != len(frame.enters):
-        raise Unraisable(f"loop '{frame.name}' takes values that do not go around")
+        raise Unraisable(f"loop '{frame.name}' has an input that isn't a variable or invariant")
     results = [i for i, v in enumerate(variables) if v.switch and v.switch.outputs[0] in exits]
     if len(results) != len(exits):
-        raise Unraisable(f"loop '{frame.name}' has an exit that is none of its variables'")
+        raise Unraisable(f"loop '{frame.name}' has an exit that doesn't belong to a variable")
 
     steering = {op for v in variables for op in v}
     deciding = {v.switch for v in variables}
     if any(c in deciding for op in members for c in op.controls):
-        raise Unraisable(f"loop '{frame.name}' runs something whether it goes on or not")
+        raise Unraisable(f"loop '{frame.name}' runs a node whether or not it continues")
     inside = [op for op in members if op not in steering and op.definition.flow is not Flow.EXIT]
     invariants = [e.outputs[0] for e in constants]
     around = [v.merge.outputs[0] for v in variables]
     stay = [v.switch.outputs[1] if v.switch else stand_in(v.merge.outputs[0]) for v in variables]
     passed = [v.following.inputs[0] for v in variables]
-    # What the next iteration waits for without needing its result, as for a push on a stack.
+    # Nodes that the next iteration waits for without using their result, such as a push on a stack.
     waited = list(dict.fromkeys(c for v in variables for c in v.following.controls))
     ahead = _ancestors([goes_on], inside)
     rest = _ancestors(passed, inside, waited) - ahead
@@ -142,7 +142,7 @@ def _loop(frame: _Frame, members: list[Op], flow: Dataflow) -> Draft:
 
 
 def _predicate(frame: _Frame, exits: Iterable[Value]) -> Value:
-    """What decides whether a loop goes on: the predicate of the Switches that lead out of it."""
+    """Return the predicate of a loop: that of the Switches that lead out of it."""
     makers = [v.producer for v in exits]
     found = {
         m.inputs[1] for m in makers if isinstance(m, Node) and m.definition.flow is Flow.SWITCH
@@ -153,7 +153,7 @@ def _predicate(frame: _Frame, exits: Iterable[Value]) -> Value:
 
 
 def _variables(members: list[Op], goes_on: Value, flow: Dataflow) -> list[_Variable]:
-    """The variables of a loop; Merges of branches are none."""
+    """Return the variables of a loop; Merges of branches aren't variables."""
     switches = {
         op.inputs[0].producer: op
         for op in members
@@ -168,12 +168,12 @@ def _variables(members: list[Op], goes_on: Value, flow: Dataflow) -> list[_Varia
         if roles == [Flow.ENTER, Flow.NEXT]:
             found.append(_Variable(sources[0], op, switches.get(op), sources[1]))
         elif Flow.NEXT in roles or Flow.ENTER in roles:
-            raise Unraisable(f"'{op.name}' is no loop's and no branch's")
+            raise Unraisable(f"'{op.name}' belongs to neither a loop nor a branch")
     return found
 
 
 def _ancestors(values: Iterable[Value], inside: list[Op], targets: Iterable[Node] = ()) -> set[Op]:
-    """The nodes of `inside` that these values and nodes need."""
+    """Return the nodes of `inside` that these values and nodes need."""
     maker = {v: op for op in inside for v in op.outputs}
     holder = holders(inside)
     found: set[Op] = set()

@@ -1,9 +1,9 @@
-"""Make readings explicit. In: a Dataflow, raised or with primitives. Out: the same, in which every
-node gets what its schema asks for: a value or a reference.
+"""Make reads explicit. In: a Dataflow, raised or with primitives. Out: the same, with inputs as
+each node's schema requires: a value or a reference.
 
-Where a node wants the value of a variable and is given a reference, a READ before it gives the
-value that the variable holds then. Where a reference is wanted of what is no variable (a Merge, a
-loop or a branch may give the one or the other), a HOLD makes one.
+Where a node takes a value and is given a reference, a READ before it returns the variable's value
+at that time. Where a reference is required of a value that isn't a variable (a Merge, a loop or a
+branch may return either), a HOLD makes one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["read_variables"]
 
 
 def read_variables(flow: Dataflow, ordered: bool = False) -> Dataflow:
-    """Let a node of its own read each variable: before the node that wants the value, in the order
-    of the program, which specialising keeps by controls. `ordered`: it waits for all that the node
-    waits for, since nothing else will keep the order.
+    """Add a node for each read of a variable, before the node that takes the value, in the order of
+    the program, which specialising keeps by controls. `ordered`: the read waits for everything that
+    the node waits for, because nothing else will keep the order.
     """
     return _Reading(ordered).flow(flow) if _has_references(flow) else flow
 
 
 def _has_references(flow: Dataflow) -> bool:
-    """Whether anything in a flow or its parts is a reference."""
+    """Whether a flow or its parts contain a reference."""
     if any(t.dtype._is_ref_dtype for n in flow.nodes for t in n.types):
         return True
     if any(f.type.dtype._is_ref_dtype for f in flow.feeds):
@@ -38,7 +38,7 @@ def _has_references(flow: Dataflow) -> bool:
 
 
 class _Reading:
-    """A flow in the making: what stands for each value, and for each node."""
+    """A flow under construction: the replacement of each value and of each node."""
 
     def __init__(self, ordered: bool = False) -> None:
         self._ordered = ordered
@@ -47,13 +47,13 @@ class _Reading:
         self._made: list[Node] = []
 
     def flow(self, flow: Dataflow) -> Dataflow:
-        """The flow; what it fetches is a reference if it was."""
+        """Return the flow; its fetches are references where they were before."""
         self._add_all(flow)
         return self._finished(flow, flow.feeds, [self._values.get(v, v) for v in flow.fetches])
 
     def part(self, part: Dataflow, given: Sequence[bool], wanted: Sequence[bool]) -> Dataflow:
-        """A part of a structured node that is given references where `given` says so, and gives
-        them where `wanted` does.
+        """Return a part of a structured node whose inputs are references where `given` says so, and
+        whose results are where `wanted` does.
         """
         pairs = zip(part.feeds, given, strict=True)
         feeds = tuple(_fed(feed, reference) for feed, reference in pairs)
@@ -90,7 +90,7 @@ class _Reading:
             return
         if any(v.dtype._is_ref_dtype for v in inputs) or node.definition.flow is not None:
             wanted = node.definition.schema.references(node.attrs)
-            if node.definition.flow is None:  # of a fed value nothing makes a variable
+            if node.definition.flow is None:  # a fed value can't be turned into a variable
                 given = zip(wanted, inputs, strict=True)
                 wanted = [wants and v.dtype._is_ref_dtype for wants, v in given]
             inputs = self._all_as_wanted(node, inputs, wanted, self._before(node, inputs, controls))
@@ -100,7 +100,7 @@ class _Reading:
     def _before(
         self, node: Node, inputs: Sequence[Value], controls: tuple[Node, ...]
     ) -> tuple[Node, ...]:
-        """What a reading for a node waits for. All inputs of a Merge but one may be dead."""
+        """Return what a read for a node waits for. All inputs of a Merge except one may be dead."""
         if not self._ordered or node.definition.flow is Flow.MERGE:
             return controls
         made = [v.producer for v in inputs if not v.dtype._is_ref_dtype]
@@ -134,12 +134,14 @@ class _Reading:
         inputs: list[Value],
         controls: tuple[Node, ...],
     ) -> None:
-        """A structured node's parts agree on what is a reference: what any of them takes as one."""
+        """A structured node's parts agree on references: an input is one if any part takes it as
+        one.
+        """
         fed = [
             any(feed.type.dtype._is_ref_dtype for feed in feeds)
             for feeds in zip(*(part.feeds for part in parts.values()), strict=True)
         ]
-        decided = len(inputs) - len(fed)  # an IF has a predicate besides
+        decided = len(inputs) - len(fed)  # an IF has a predicate as well
         inputs = self._all_as_wanted(node, inputs, [False] * decided + fed, controls)
         results = [t.dtype._is_ref_dtype for t in node.types]
         if is_loop(node):
@@ -160,7 +162,7 @@ class _Reading:
         }
         new = replace(node, attrs=attrs, inputs=tuple(inputs), controls=controls, types=types)
         self._keep(node, new)
-        # What a loop carries as a reference may leave it as a value.
+        # A value that a loop carries as a reference may leave it as a value.
         for old, value in zip(node.outputs, new.outputs, strict=True):
             wanted = old.dtype._is_ref_dtype
             name = f"{node.name}/{{}}_result_{old.index}"
@@ -176,8 +178,8 @@ class _Reading:
         reader: Node | None,
         controls: tuple[Node, ...] = (),
     ) -> Value:
-        """What a reference leads to, or a reference to a value, if the other is wanted. `name` has
-        a place for what is done.
+        """Return the value of a reference, or a reference to a value, if the other kind is
+        required. `name` has a placeholder for the operation.
         """
         if value.dtype._is_ref_dtype == reference or is_undefined(value.producer):
             return value

@@ -1,8 +1,8 @@
-"""Simplify. In: a Dataflow. Out: the same, with nodes replaced by what their ops say is simpler.
+"""Simplify. In: a Dataflow. Out: the same, with nodes replaced by simpler forms from their ops.
 
-The rules stand with the ops (`simplify` of a definition; ops.simplify has those that ops share):
-neutral elements, what undoes itself, moves that move nothing. Each keeps results to the last bit.
-A node that others wait for, or that waits itself, goes only if the order stays.
+The rules belong to the ops (`simplify` of a definition; ops.simplify has those that ops share):
+neutral elements, operations that cancel out, moves that move nothing. Each keeps results to the
+last bit. A node with controls, or that others wait for, is removed only if the order is kept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["simplify"]
 
 
 def simplify(flow: Dataflow) -> Dataflow:
-    """Ask every node's op for a simpler form, until it has none."""
+    """Replace every node by its op's simpler form, until there is none."""
     return rewrite(flow, _simplify_node)
 
 
@@ -36,7 +36,7 @@ def _kept(node: Node, simpler: Node) -> Node | None:
 
 
 def _keeps_order(node: Node, values: Sequence[Value]) -> bool:
-    """Whether all that the node waits for, its values wait for anyway."""
+    """Whether the node's values already wait for everything that the node waits for."""
     waits = set(node.controls)
     return not waits or all(
         not isinstance(v.producer, Feed) and waits <= {v.producer, *v.producer.controls}

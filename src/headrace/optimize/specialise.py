@@ -1,16 +1,16 @@
 """Specialise. In: a Dataflow without primitives, and the shapes of its feeds. Out: the same, with
 these shapes.
 
-Concrete shapes flow from the feeds through every op's shape rule; what follows from them and from
-constants alone becomes a constant, at once if it's small (it may be a shape that the next rule asks
-for), else in `fold`. Calls are replaced by the bodies of their functions, and branches whose
-predicate is known by the side that is taken. Whatever touches the same state is ordered by controls
-as the program was.
+Concrete shapes flow from the feeds through every op's shape rule; values that follow from them and
+from constants alone become constants, at once if they are small (the next rule may need one as a
+shape), else in `fold`. Calls are replaced by the bodies of their functions, and branches whose
+predicate is known by the side that is taken. Controls keep the program's order of nodes that touch
+the same state.
 
-A rule that refuses the shapes leaves them unknown: the kernel will say what is wrong when it runs.
-What `set_shape` promised beyond the rules is checked by a node, then relied upon. The declared
-shapes of variables are relied upon too, which the runtime checks before a step; after a node that
-may change a variable's shape, they aren't.
+A rule that rejects the shapes leaves them unknown: the kernel will report the error when it runs. A
+shape that `set_shape` promised beyond the rules is checked by a node, then relied upon. The
+declared shapes of variables are relied upon too; the runtime checks them before a step. After a
+node that may change a variable's shape, they aren't.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from headrace.optimize.states import Order, State, carries_state, is_source
 
 __all__ = ["specialise"]
 
-_SMALL = 4096  # elements of what is evaluated at once
+_SMALL = 4096  # the most elements of a value that is evaluated at once
 _UNKNOWN = TensorShape(None)
 
 
 def specialise(flow: Dataflow, shapes: Sequence[tuple[int, ...] | None]) -> Dataflow:
-    """Settle the types of `flow` for feeds of these shapes (None: not known)."""
+    """Infer the types of `flow` for feeds of these shapes (None: not known)."""
     feeds = [
         feed if shape is None else replace(feed, type=_of_shape(feed.type, shape))
         for feed, shape in zip(flow.feeds, shapes, strict=True)
     ]
     given = {old.value: new.value for old, new in zip(flow.feeds, feeds, strict=True)}
-    # Static shapes may follow from a tensor's static value; if it's fed, they mean nothing.
+    # Static shapes may follow from a tensor's static value; if the tensor is fed, they are
+    # meaningless.
     promises = all(partial_value(feed.tensor) is None for feed in feeds)
     rows = _Rows()
     while True:
@@ -68,22 +69,22 @@ class _Varying(Exception):
 
 
 class _Rows:
-    """What is known of the rows of lists, tensor arrays and stacks, by who made them: what goes in
-    comes out again. `varying`: those whose rows have several shapes.
+    """The known row shapes of lists, tensor arrays and stacks, by the node that made them: rows
+    that are put in come out again. `varying`: those whose rows have several shapes.
     """
 
     def __init__(self, varying: Iterable[Any] = ()) -> None:
         self.varying = set(varying)
         self._shapes: dict[Any, TensorShape] = {}
-        self._lists: dict[Any, Any] = {}  # who made those that a list of lists holds
+        self._lists: dict[Any, Any] = {}  # the makers of the lists that a list of lists holds
 
     def give(self, maker: Any, shape: TensorShape) -> None:
-        """Note the shape of a row that goes into a list."""
+        """Record the shape of a row that is put into a list."""
         if maker in self.varying:
             return
         known = self._shapes.get(maker)
         if known is not None and known.sizes != shape.sizes:
-            raise _Varying(maker)  # somebody may have relied on it
+            raise _Varying(maker)  # a node may already have relied on it
         if shape.is_fully_defined():
             self._shapes[maker] = shape
         else:
@@ -93,7 +94,7 @@ class _Rows:
         return self._shapes.get(maker, _UNKNOWN)
 
     def give_list(self, maker: Any, inner: Any) -> None:
-        """Note who made a list that goes into a list; None if that isn't known."""
+        """Record the maker of a list that is put into a list; None if it isn't known."""
         if maker in self.varying:
             return
         if inner is None or self._lists.setdefault(maker, inner) != inner:
@@ -104,9 +105,9 @@ class _Rows:
 
 
 class _Specialiser:
-    """What has been made so far: `_values` that stand for those of the flow; `_waits`, the nodes
-    that waiting for a node means; `_behind`, those that a constant's readers must wait for;
-    `_origins`, what a constant was made of before it was known.
+    """The state so far: `_values`, the replacements of the flow's values; `_waits`, the nodes to
+    wait for instead of a node; `_behind`, those that a constant's readers must wait for;
+    `_origins`, the nodes that a constant was computed from before it was known.
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class _Specialiser:
         makers: Mapping[Value, Any] | None = None,
         promises: bool = True,
     ) -> None:
-        """given: what stands for the values of the flow's feeds: feeds, or constants of the flow
-        around it; makers: who made the lists that it's fed; promises: whether static shapes hold.
+        """given: the replacements of the flow's feeds: feeds, or constants of the outer flow;
+        makers: the makers of the lists that it is fed; promises: whether static shapes hold.
         """
         self._rows = rows
         self._makers: dict[Value, Any] = dict(makers or {})
@@ -129,14 +130,14 @@ class _Specialiser:
         self._origins: dict[Node, tuple[Value, ...]] = {}
         self._folded: dict[Node, Node] = {}
         self._order = Order()
-        self._around: tuple[Node, ...] = ()  # what the call whose body is being added waits for
-        # States whose shape isn't what was declared any more.
+        self._around: tuple[Node, ...] = ()  # the controls of the call whose body is being added
+        # States whose shape may differ from the declared one.
         self._reshaped: set[State] = set()
         self._promises = promises
         self._made: list[Node] = [v.op for v in given.values() if v.constant is not None]
 
     def flow(self, flow: Dataflow, inner: bool = False) -> Dataflow:
-        """The flow with settled types; `inner`: it's part of a structured node."""
+        """Return the flow with inferred types; `inner`: it is part of a structured node."""
         self._add_all(flow)
         fetches = tuple(self._values[v] for v in flow.fetches)
         targets = [n for node in flow.targets for n in self._waited(node)]
@@ -163,7 +164,8 @@ class _Specialiser:
         controls = self._controls(node)
         inputs = tuple([self._values[v] for v in node.inputs])
         if is_source(node) or is_undefined(node):
-            # A source only finds its state; the runtime looks at all before anything happens.
+            # A source only looks up its state; the runtime checks all of them before the step
+            # begins.
             new = node.moved((), ())
         else:
             new = self._settled(node.moved(inputs, controls))
@@ -182,7 +184,7 @@ class _Specialiser:
             self._values[old] = self._promised(old, value)
 
     def _controls(self, node: Node) -> tuple[Node, ...]:
-        """What a node must wait for, by itself or through the constants that it reads."""
+        """Return what a node must wait for, directly or through the constants that it reads."""
         found = [n for c in node.controls for n in self._waited(c)]
         if self._around and node.definition.effect is not Effect.PURE:
             found += self._around
@@ -191,13 +193,13 @@ class _Specialiser:
         return tuple(dict.fromkeys(found)) if found else ()
 
     def _waited(self, node: Node) -> tuple[Node, ...]:
-        """What waiting for a node means."""
+        """Return the nodes to wait for instead of a node."""
         waits, folded = self._waits.get(node, ()), self._folded.get(node)
         return waits if folded is None else (*waits, *self._reads_behind(folded))
 
     def _reads_behind(self, constant: Node) -> list[Node]:
-        """The readings of variables that a constant would have needed: who asks for the rank of a
-        variable, and for nothing else, wants to know that the variable has a value.
+        """Return the reads of variables that a constant replaced: a node that reads only the rank
+        of a variable still requires that the variable is initialised.
         """
         reads: dict[Node, None] = {}
         seen: set[Node] = set()
@@ -215,7 +217,7 @@ class _Specialiser:
         return list(reads)
 
     def _add(self, node: Node) -> Node:
-        """Put a node in its place, after what touched the same states before."""
+        """Add a node, after the earlier nodes that touched the same states."""
         waits = self._order.before(node)
         if waits:
             data = {v.producer for v in node.inputs}
@@ -226,7 +228,7 @@ class _Specialiser:
         self._note_lists(node)
         reshapes = node.definition.reshapes
         if reshapes is not None and reshapes(node):
-            self._promises = False  # static shapes may follow from what the variable's was
+            self._promises = False  # static shapes may follow from the variable's old shape
             for value in filter(carries_state, node.inputs):
                 self._reshaped |= self._order.states(value)
         return node
@@ -249,7 +251,7 @@ class _Specialiser:
         self._values.update(zip(node.outputs, new.outputs, strict=True))
 
     def _inline(self, node: Node, part: Dataflow, inputs: list[Value]) -> None:
-        """Do what a part does that is done in any case: a function's body, the branch taken."""
+        """Add the nodes of a part that certainly runs: a function's body, or the branch taken."""
         self._values.update((f.value, v) for f, v in zip(part.feeds, inputs, strict=True))
         before = self._controls(node)
         outer, self._around = self._around, (*self._around, *before)
@@ -262,7 +264,7 @@ class _Specialiser:
         self._values.update(zip(node.outputs, results, strict=True))
 
     def _loop(self, node: Node, inputs: list[Value]) -> Node:
-        """A loop, whose variables have the types that they keep from one iteration to the next."""
+        """Return a loop whose variables have types that hold for all iterations."""
         cond, body = node.attrs["cond"], node.attrs["body"]
         count = len(body.fetches)
         variables, invariants = inputs[:count], inputs[count:]
@@ -295,8 +297,8 @@ class _Specialiser:
     def _part(
         self, part: Dataflow, values: Sequence[Value], types: Sequence[ValueType] = ()
     ) -> Dataflow:
-        """A part of a structured node for these values, which have other types where `types` says
-        so; it holds those that are constant, and gets a reference that comes twice once.
+        """Return a part of a structured node for these values, with other types where `types` says
+        so; constants are inlined in it, and a repeated reference is passed once.
         """
         feeds, given, makers = [], {}, {}
         fed: dict[Value, Value] = {}
@@ -346,7 +348,7 @@ class _Specialiser:
     # -- Types and values --------------------------------------------------------------------------
 
     def _settled(self, node: Node) -> Node:
-        """The node with the types of its outputs, and their values if they are known."""
+        """Return the node with the types of its outputs, and their values if they are known."""
         if self._reshaped and any(map(self._is_reshaped, node.inputs)):
             return replace(node, types=tuple(ValueType(t.dtype, None) for t in node.types))
         try:
@@ -362,7 +364,7 @@ class _Specialiser:
         return node if values is None else is_known(node, values)
 
     def _with_row(self, node: Node, shapes: list[TensorShape]) -> list[TensorShape]:
-        """The shapes of an op on a list: what comes out is like what went in."""
+        """Return the shapes of an op on a list: elements taken out are like those put in."""
         maker = self._maker(node)
         if maker is None:
             return shapes
@@ -378,11 +380,13 @@ class _Specialiser:
         return shapes
 
     def _maker(self, node: Node) -> Any:
-        """Who made the list that a node works on, if that is known."""
+        """Return the maker of the list that a node works on, if it is known."""
         return self._makers.get(node.inputs[0]) if node.inputs else None
 
     def _note_lists(self, node: Node) -> None:
-        """Remember who made the lists that a node gives, and those that it puts into a list."""
+        """Record the makers of the lists that a node returns, and of those that it puts into a
+        list.
+        """
         results = node.attrs.get("results")
         given = row_given(node.definition)
         if given is not None and is_local(node.inputs[given.index]) and self._maker(node):
@@ -401,7 +405,9 @@ class _Specialiser:
                 self._makers[value] = maker
 
     def _promised(self, old: Value, value: Value) -> Value:
-        """The value, through a check if the static shape of `old` says more than the rules."""
+        """Return the value, through a check if the static shape of `old` is stricter than the
+        rules'.
+        """
         promise, known = old.shape, value.shape
         if known.is_fully_defined() or promise.sizes is None or promise.sizes == known.sizes:
             return value
@@ -421,14 +427,14 @@ class _Specialiser:
 
 
 def _given(values: Sequence[Value]) -> list[Value]:
-    """What a structured node is given: no constants, and each reference once."""
+    """Return the inputs of a structured node: no constants, and each reference once."""
     kept = [v for v in values if v.constant is None]
     references = dict.fromkeys(v for v in kept if v.dtype._is_ref_dtype)
     return [v for v in kept if not v.dtype._is_ref_dtype or references.pop(v, 0) is None]
 
 
 def _joined(one: ValueType, other: ValueType) -> ValueType:
-    """The type of a value that has the one or the other."""
+    """Return the type of a value that has one type or the other."""
     if one == other:
         return one
     a, b = one.shape.sizes, other.shape.sizes
@@ -444,6 +450,6 @@ def _of_shape(t: ValueType, shape: tuple[int, ...]) -> ValueType:
 
 def _typed(untyped: ValueType, shape: TensorShape) -> ValueType:
     sizes = shape.sizes
-    if sizes is not None:  # rules that calculate with arrays give NumPy's integers
+    if sizes is not None:  # rules that compute with arrays give NumPy's integers
         shape = TensorShape.of(tuple(None if n is None else int(n) for n in sizes))
     return ValueType.of(untyped.dtype, shape)

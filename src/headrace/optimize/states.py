@@ -1,14 +1,14 @@
-"""Who touches which state, and in what order. In: nodes, in the order of the program. Out: for each
-the earlier nodes that it must follow.
+"""Which nodes touch which state, and in what order. In: nodes, in the order of the program. Out:
+for each the earlier nodes that it must follow.
 
-A state is a variable (or another resource), named by its container and name as its source op has
-them, or the world outside (printing, Python functions, checks that may fail). References and
-handles carry the states that they may lead to. Two touches of a state, one of them a write, keep
-the program's order; random ops have a state of their own each, and need no order.
+A state is a variable (or another resource), identified by the container and name of its source op,
+or the outside world (printing, Python functions, checks that may fail). References and handles
+carry the states that they may lead to. Two accesses to a state, one of them a write, keep the
+program's order; each random op has a state of its own, and needs no order.
 
-Order must not make a step wait for ever: what a dequeue's element is assigned to may be what is
-read for the enqueue that it waits for. So a node follows an earlier one only if it comes after all
-the ops that may wait which that one comes after; the others are as unordered as they are in
+The order must not deadlock a step: a dequeued element may be assigned to a variable that is read
+for the enqueue that the dequeue waits for. So a node follows an earlier one only if it also comes
+after all blocking ops that the earlier one comes after; other pairs are as unordered as in
 TensorFlow.
 """
 
@@ -27,7 +27,7 @@ from headrace.graph.verify import verify_reads
 __all__ = ["Order", "State", "carries_state", "is_source", "states_of", "verify_order"]
 
 WORLD = "the world"
-ANYTHING = "anything"  # a handle that was fed may lead to every state
+ANYTHING = "anything"  # a fed handle may lead to any state
 
 State = Any
 _TOUCHING = (Effect.READS, Effect.WRITES)
@@ -42,12 +42,12 @@ def carries_state(value: Value | ValueType) -> bool:
 
 
 def is_source(node: Node) -> bool:
-    """Whether a node makes references or handles from nothing: it finds state, and changes none."""
+    """Whether a node only looks up state: it makes references or handles, and changes nothing."""
     return not node.inputs and bool(node.types) and all(map(carries_state, node.types))
 
 
 def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) -> frozenset[State]:
-    """The states that a reference or handle may lead to."""
+    """Return the states that a reference or handle may lead to."""
     seen: set[Value] = set()
     found: set[State] = set()
     stack = [value]
@@ -69,7 +69,7 @@ def states_of(value: Value, known: dict[Value, frozenset[State]] | None = None) 
 
 
 def _touched(node: Node, known: dict[Value, frozenset[State]]) -> tuple[frozenset[State], bool]:
-    """The states that a node touches, and whether it writes them."""
+    """Return the states that a node touches, and whether it writes them."""
     effect = node.definition.effect
     if effect not in _TOUCHING or is_source(node):
         return _NONE, False
@@ -81,8 +81,8 @@ class Order:
     """The order of effects so far.
 
     `_writers[s]`: the nodes that wrote state s, the last one and those that it didn't follow;
-    `_readers[s]`: those that read it and that no writer has followed. `_awaited`: which of the ops
-    that may wait a node comes after, as bits; nodes that come after none aren't there.
+    `_readers[s]`: those that read it and that no writer has followed. `_awaited`: the blocking ops
+    that a node comes after, as bits; nodes that come after none have no entry.
     """
 
     def __init__(self) -> None:
@@ -90,14 +90,16 @@ class Order:
         self._readers: dict[State, list[Node]] = {}
         self._known: dict[Value, frozenset[State]] = {}
         self._awaited: dict[Node | Feed, int] = {}
-        self._waiting = 0  # how many ops that may wait there are
+        self._waiting = 0  # the number of blocking ops
 
     def states(self, value: Value) -> frozenset[State]:
-        """The states that a reference or handle of a node that was added may lead to."""
+        """Return the states that a reference or handle of an added node may lead to."""
         return states_of(value, self._known)
 
     def before(self, node: Node) -> list[Node]:
-        """The earlier nodes that `node` must follow because of the states that it touches."""
+        """Return the earlier nodes that `node` must follow because of the states that
+        it touches.
+        """
         states, writes = _touched(node, self._known)
         found: list[Node] = []
         for state in self._overlapping(states):
@@ -107,7 +109,7 @@ class Order:
         return self._followed(found, self._awaited_by(node))
 
     def add(self, node: Node) -> None:
-        """Take note of what `node` touches; it's the last so far."""
+        """Record the states that `node` touches; it is the last node so far."""
         awaited = self._awaited_by(node)
         states, writes = _touched(node, self._known)
         for state in states:
@@ -129,7 +131,7 @@ class Order:
             self._awaited[node] = awaited
 
     def _awaited_by(self, node: Node) -> int:
-        """The ops that may wait before `node`, as bits."""
+        """Return the blocking ops before `node`, as bits."""
         awaited = 0
         if self._awaited:
             for before in (*(v.producer for v in node.inputs), *node.controls):
@@ -137,7 +139,7 @@ class Order:
         return awaited
 
     def _followed(self, earlier: list[Node], awaited: int) -> list[Node]:
-        """Those of the earlier nodes that one which awaits these ops can follow."""
+        """Return the earlier nodes that a node after these blocking ops can follow."""
         if not self._awaited:
             return earlier
         return [n for n in earlier if not self._awaited.get(n, 0) & ~awaited]
@@ -149,9 +151,10 @@ class Order:
 
 
 def verify_order(flow: Dataflow) -> None:
-    """Of two nodes that touch one variable, one of them writing, the later one comes after the
-    earlier one; and all that verify_reads checks. Not looked at are flows with ops that may wait,
-    which leave some of them unordered, and what a part does to references that it's fed.
+    """Check that, of two nodes that touch one variable, one of them writing, the later one comes
+    after the earlier one; and everything that verify_reads checks. Flows with blocking ops, which
+    leave some nodes unordered, are not checked, nor is what a part does to references that it is
+    fed.
     """
     verify_reads(flow)
     _verify_order(flow)

@@ -1,7 +1,7 @@
-"""Where nodes stand. In: a Dataflow with primitives. Out: for each node the loop that it is in, and
-the sides of branches: the values that predicates must have had for it to run.
+"""The surroundings of nodes. In: a Dataflow with primitives. Out: for each node its loop, and the
+sides of branches that it is on: the values that predicates must have had for it to run.
 
-Sides are those of branches outside of all loops: in a loop, one iteration may take one side and the
+Sides are those of branches outside all loops: in a loop, one iteration may take one side and the
 next one the other.
 """
 
@@ -16,12 +16,12 @@ from headrace.graph.lowering import Pass
 
 __all__ = ["Frame", "Sides", "around", "entered", "exclude", "frames_of", "passes", "sides_of"]
 
-# A loop: the one around it, and the name of its frame. None outside of all.
+# A loop: its outer loop, and the name of its frame. None outside all loops.
 Frame = Any
 
 
 def frames_of(flow: Dataflow) -> dict[Node, Frame]:
-    """The loop that each node is in: an Enter is outside of its own, an Exit inside."""
+    """Return the loop of each node: an Enter is outside its own loop, an Exit inside."""
     if not flow.steers:
         return dict.fromkeys(flow.nodes)
     found: dict[Any, Frame] = {}
@@ -33,7 +33,7 @@ def frames_of(flow: Dataflow) -> dict[Node, Frame]:
 
 
 def _given_in(node: Node, frame: Frame) -> Frame:
-    """The loop in which the results of a node of a loop are."""
+    """Return the loop of a node's results, given the node's loop."""
     if node.definition.flow is Flow.ENTER:
         return entered(node, frame)
     if node.definition.flow is Flow.EXIT and frame is not None:
@@ -42,12 +42,12 @@ def _given_in(node: Node, frame: Frame) -> Frame:
 
 
 def entered(enter: Node, frame: Frame) -> Frame:
-    """The loop into which an Enter passes its data from the one that it's in."""
+    """Return the loop that an Enter passes its data to, given the loop that it is in."""
     return frame, enter.attrs["frame_name"]
 
 
 def around(frame: Frame) -> Iterator[Frame]:
-    """A loop and those around it, innermost first."""
+    """Return a loop and its outer loops, innermost first."""
     while frame is not None:
         yield frame
         frame = frame[0]
@@ -64,7 +64,7 @@ _NONE: Sides = frozenset()
 def sides_of(
     flow: Dataflow, frames: Mapping[Node, Frame]
 ) -> tuple[dict[Node, Sides], dict[Value, Sides]]:
-    """The sides of branches that each node, and each value, is on."""
+    """Return the sides of branches that each node, and each value, is on."""
     if not flow.steers:
         return dict.fromkeys(flow.nodes, _NONE), {}
     given: dict[Value, Sides] = {}
@@ -83,8 +83,8 @@ def sides_of(
 
 
 def _predicate(switch: Node) -> Value:
-    """What decides a Switch, under one name. A variable may have changed before another Switch
-    reads it: only those agree that take what one Identity has read.
+    """Return the value that decides a Switch, under one name. A variable may change before another
+    Switch reads it: only Switches on the result of the same Identity agree.
     """
     v = given = switch.inputs[1]
     while isinstance(v.producer, Node) and _gives_input(v.producer):
@@ -105,5 +105,5 @@ def exclude(one: Sides, other: Sides) -> bool:
 
 
 def passes(node: Node) -> bool:
-    """Whether a node gives its only input as it is."""
+    """Whether a node returns its only input unchanged."""
     return isinstance(node.definition.lower, Pass) and len(node.inputs) == len(node.types) == 1

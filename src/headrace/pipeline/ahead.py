@@ -1,7 +1,6 @@
 """Compile a model ahead of time. In: a Model and a target. Out: an Artifact.
 
-The same passes as a step's, for the sizes that the model's inputs have; then one plan for all of
-it.
+The same passes as for a step, with the sizes of the model's inputs; then one plan for the whole.
 """
 
 from __future__ import annotations

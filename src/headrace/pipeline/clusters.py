@@ -1,7 +1,7 @@
-"""The door to the compiler, which may be absent. In: a Dataflow. Out: the same, with the regions
-that the compiler takes as single nodes whose kernels are native code.
+"""The interface to the compiler, which may be absent. In: a Dataflow. Out: the same, with compiled
+regions as single nodes whose kernels are native code.
 
-The compiler's passes stand in the pipeline's list one by one; without a compiler, and where one of
+The compiler's passes are single entries of the pipeline's list; without a compiler, or where one of
 them fails, they leave the flow as it is.
 """
 
@@ -23,17 +23,17 @@ _COMPILER = "headrace.compile.passes"
 
 
 def rewrite(flow: Dataflow) -> Dataflow:
-    """Bring the flow into the forms that the compiler profits from."""
+    """Rewrite the flow to forms that the compiler profits from."""
     return _run("rewrite", flow)
 
 
 def recompute(flow: Dataflow, limit: int) -> Dataflow:
-    """Compute cheap values again where clusters would need more than `limit` bytes."""
+    """Recompute cheap values where clusters would need more than `limit` bytes."""
     return _run("recompute", flow, limit)
 
 
 def cluster(flow: Dataflow, tell: Callable[[Node, str], None] | None = None) -> Dataflow:
-    """Compile what can be compiled; `tell` is told of each node that isn't, and why."""
+    """Compile what can be compiled; call `tell` with each node that isn't, and the reason."""
     return _run("cluster", flow) if tell is None else _run("cluster", flow, tell)
 
 
@@ -53,10 +53,10 @@ def _run(name: str, flow: Dataflow, *arguments: Any) -> Dataflow:
 
 @cache
 def find_compiler() -> ModuleType | None:
-    """The compiler's passes; None, with one line of notice, if it or what it needs is missing."""
+    """Return the compiler's passes; None, with one line of notice, if a dependency is missing."""
     try:
         return import_module(_COMPILER)
     except ImportError as error:
-        if error.name != _COMPILER:  # an installation without the compiler says nothing
+        if error.name != _COMPILER:  # an installation without the compiler gives no notice
             logging.getLogger("headrace").warning("steps are not compiled: %s", error)
         return None

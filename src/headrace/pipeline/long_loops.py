@@ -1,12 +1,13 @@
-"""Loops that turn out to be long. In: an optimised step that is to be interpreted. Out: the same,
-whose loops count their iterations, and go on natively once these have cost what compiling costs.
+"""Loops that turn out to be long. In: an optimised step that will be interpreted. Out: the same,
+with loops that count their iterations and continue natively once these have cost as much as
+compiling.
 
-All that an iteration leaves to the next are the loop's variables: the same loop, compiled as a step
-of its own that takes them, goes on from where they are. It's decided by counting and not by the
-clock, so that a program gives the same results whenever it's run.
+An iteration passes only the loop's variables to the next: the same loop, compiled as a step that
+takes them, continues from there. The decision depends on counting and not on time, so that a
+program gives the same results in every run.
 
-Native code can't reach lists and tensor arrays that were made before it began. A loop that has any
-goes on with compiled parts, and Python goes round.
+Native code can't access lists and tensor arrays that were made before it began. A loop with any of
+these continues with compiled parts, while Python runs the iterations.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Compile = Callable[[Dataflow], Program]
 
 
 def count_iterations(flow: Dataflow, compile: Compile) -> Dataflow:
-    """Let the loops of a flow, but not those inside of its loops and branches, be compiled when
-    they turn out to be long.
+    """Let the loops of a flow, except those inside its loops and branches, be compiled when they
+    turn out to be long.
     """
 
     def rule(node: Node) -> Node | None:
@@ -41,7 +42,9 @@ def count_iterations(flow: Dataflow, compile: Compile) -> Dataflow:
 
 
 class _Meter:
-    """How many more iterations of a loop are interpreted, in whichever run; then its program."""
+    """Counts the iterations of a loop that are still interpreted, over all runs; then
+    its program.
+    """
 
     def __init__(self, loop: Node, compile: Compile) -> None:
         self._loop = loop
@@ -51,7 +54,7 @@ class _Meter:
         self._lock = Lock()
 
     def program(self) -> Program | None:
-        """None, if the loop is still to be interpreted; counts as one iteration."""
+        """Count one iteration; return None while the loop is still to be interpreted."""
         self._left -= 1
         if self._left >= 0:
             return None
@@ -62,7 +65,7 @@ class _Meter:
 
 
 def _counting(meter: _Meter) -> Callable[..., list[Any]]:
-    """The kernel of a loop that is interpreted as long as its meter says."""
+    """Return the kernel of a loop that is interpreted as long as its meter says."""
 
     def kernel(
         inputs: Sequence[Any], *, ctx: Any, cond: Program, body: Program, results: Sequence[int]
@@ -78,11 +81,11 @@ def _counting(meter: _Meter) -> Callable[..., list[Any]]:
 
 
 def _alone(loop: Node) -> Dataflow:
-    """A step that is nothing but a loop, fed with what the loop takes. Constants stay known, but
-    for those that the variables began with.
+    """Return a step that consists of a loop and is fed the loop's inputs. Constants stay known,
+    except for the variables' initial values.
     """
     body: Dataflow = loop.attrs["body"]
-    feeds = tuple(replace(feed) for feed in body.feeds)  # others than the body's own
+    feeds = tuple(replace(feed) for feed in body.feeds)  # different from the body's own
     inputs = [feed.value for feed in feeds]
     constants: dict[Node, None] = {}
     for i in range(len(body.fetches), len(inputs)):

@@ -3,10 +3,10 @@
 In: fetches, targets, feeds and options. Out: a Program. With HEADRACE_VERIFY set (and always in
 tests) the verifier of each form runs after each pass.
 
-Stages, in order: `prepare` (once per plan: what the step needs, and where it runs), `raise` (if it
-calls functions, or has loops or branches), `read` and `optimise` (once per combination of feed
-shapes), `compile` or `interpret` (as pipeline.tiers says), `finish`. A prepared step also has a
-program as it is (`finish_as_is`), for shapes that are not specialised for.
+Stages, in order: `prepare` (once per plan: the operations that the step needs, and their devices),
+`raise` (if it calls functions, or has loops or branches), `read` and `optimise` (once per
+combination of feed shapes), `compile` or `interpret` (as pipeline.tiers decides), `finish`. A
+prepared step also has a generic program (`finish_as_is`), for shapes that are not specialised for.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a step was asked for, before any pass."""
+    """The request for a step, before any pass."""
 
     fetches: tuple[Tensor, ...]
     targets: tuple[Operation, ...]
@@ -145,7 +145,7 @@ def prepare(
     feeds: Sequence[Tensor],
     options: Options,
 ) -> Dataflow:
-    """What a step needs, on its devices."""
+    """Return the operations that a step needs, on their devices."""
     request = Request(tuple(fetches), tuple(targets), tuple(feeds))
     step = _run("prepare", request, options)
     report_races(find_races(step))
@@ -154,8 +154,8 @@ def prepare(
 
 @without_collector
 def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataflow:
-    """The step for feeds of these shapes (None: not known); Unraisable if its control flow has no
-    structured form.
+    """Return the step for feeds of these shapes (None: not known); Unraisable if its control flow
+    has no structured form.
     """
     if step.steers or step.calls:
         step = _run("raise", step, options)
@@ -164,7 +164,7 @@ def optimise(step: Dataflow, shapes: Sequence[Shape], options: Options) -> Dataf
 
 
 def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Program:
-    """The program of an optimised step, with native code in it if `compiled`."""
+    """Return the program of an optimised step, with native code if `compiled`."""
     if compiled:
         with announced("compiling a step"):
             flow = _run("compile", flow, options)
@@ -174,13 +174,13 @@ def finish(flow: Dataflow, options: Options, compiled: bool = False) -> Program:
 
 
 def _compiling(options: Options) -> Callable[[Dataflow], Program]:
-    """The function that compiles a loop."""
+    """Return the function that compiles a loop."""
     return lambda flow: finish(flow, options, compiled=True)
 
 
 @without_collector
 def finish_as_is(step: Dataflow, options: Options) -> Program:
-    """The program of a prepared step that runs with any shapes."""
+    """Return the program of a prepared step that runs with any shapes."""
     step = read_variables(hold_constants(step), ordered=True)
     if settings().verify:
         verify_reads(step)
@@ -196,7 +196,7 @@ def compile_step(
     options: Options | None = None,
     watch: Watch | None = None,
 ) -> Program:
-    """Run every pass; `watch` sees each pass's name and result."""
+    """Run every pass; call `watch` with each pass's name and result."""
     options = replace(options or Options(), watch=watch)
     step = prepare(fetches, targets, feeds, options)
     flow = optimise(step, shapes, options)

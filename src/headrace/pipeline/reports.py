@@ -1,4 +1,4 @@
-"""What to tell people about their steps. In: what a pass has found. Out: one warning for each."""
+"""Reports to users about their steps. In: the findings of a pass. Out: one warning for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _told: WeakSet[Operation] = WeakSet()  # the writes that were reported
 
 
 def report_races(races: Sequence[Race]) -> None:
-    """Warn of variables that a step reads and writes in no order, once of each write."""
+    """Warn of variables that a step reads and writes in no order, once for each write."""
     for variable, read, write in races:
         if write in _told:
             continue

@@ -1,8 +1,8 @@
 """Schedule. In: a Dataflow. Out: a Program whose slots are freed after their last reader.
 
-Constants have slots, and no instructions. Nodes that find the step's variables come first, so that
-the runtime can check what it relies on before anything has happened. A Backedge has the slot of the
-value that is passed back.
+Constants have slots, and no instructions. Nodes that look up the step's variables come first, so
+that the runtime can check its assumptions before the step changes anything. A Backedge has the slot
+of the value that is passed back.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ def schedule(flow: Dataflow) -> Program:
 
 
 def _scheduled(node: Node) -> Node:
-    """A node whose parts, if it has any, are programs."""
+    """Return a node whose parts, if it has any, are programs."""
     parts = {name: schedule(flow) for name, flow in parts_of(node).items()}
     return replace(node, attrs={**node.attrs, **parts}) if parts else node
 
 
 class _Draft(NamedTuple):
-    """An instruction whose inputs aren't all known to have slots yet."""
+    """An instruction whose inputs don't all have slots yet."""
 
     node: Node
     output: int
 
 
 class _Layout:
-    """A program in the making: the slot of each value, the number of each node's instruction."""
+    """A program under construction: the slot of each value, the index of each node's
+    instruction.
+    """
 
     def __init__(self, flow: Dataflow) -> None:
         self._flow = flow
@@ -59,7 +61,7 @@ class _Layout:
         self._drafts: list[_Draft] = []
 
     def hold(self, outputs: Sequence[Value], values: Sequence[np.ndarray]) -> None:
-        """Give constants slots that have their values from the start."""
+        """Assign slots to constants, which hold their values from the start."""
         first = self._place(outputs)
         self._constants += [(first + i, value) for i, value in enumerate(values)]
 
@@ -76,7 +78,7 @@ class _Layout:
         return first
 
     def program(self) -> Program:
-        """The finished program."""
+        """Return the finished program."""
         flow = self._flow
         inputs = [tuple([self._slot_of(v) for v in draft.node.inputs]) for draft in self._drafts]
         frees = self._frees(inputs)
@@ -101,14 +103,14 @@ class _Layout:
         return self._slot[self._flow.returns[producer] if isinstance(producer, Backedge) else value]
 
     def _after(self, controls: Iterable[Node]) -> tuple[int, ...]:
-        """The numbers of instructions; a constant has none: there is nothing to wait for."""
+        """Return the indices of instructions; constants have none: there is nothing to wait for."""
         return tuple(sorted({self._number[c] for c in controls if c in self._number}))
 
     def _frees(self, inputs: list[tuple[int, ...]]) -> list[Any]:
-        """The slots that each instruction is the last to read."""
+        """Return the slots that each instruction is the last to read."""
         frees: list[list[int]] = [[] for _ in self._drafts]
         if self._flow.steers:
-            return [()] * len(frees)  # which is the last depends on values: the runtime counts
+            return [()] * len(frees)  # values decide which is the last: the runtime counts
         kept = {self._slot_of(v) for v in self._flow.fetches}
         kept |= {slot for slot, _ in self._constants}
         last: dict[int, int] = {}

@@ -1,9 +1,9 @@
-"""When a step is compiled. In: an optimised step and the session's `jit`. Out: the number of a run,
+"""When to compile a step. In: an optimised step and the session's `jit`. Out: the number of a run,
 and for each of its loops a number of iterations.
 
-Compiling costs seconds, so that by default ("auto") a step is compiled when it comes back, or at
-once if its first run would take longer than the compiler may. Until then the interpreter runs it.
-A loop of unknown length is compiled while it runs, once it has taken as long (pipeline.long_loops).
+Compiling costs seconds, so by default ("auto") a step is compiled on its second run, or at once if
+its first run would take longer than the compiler. Until then the interpreter runs it. A loop of
+unknown length is compiled while it runs, once it has taken as long (pipeline.long_loops).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headrace.graph.trips import trip_count
 __all__ = ["compile_at", "flops", "patience"]
 
 _HEAVY = 2e8  # floating-point operations
-_PER_NUMBER = 20  # what a random number counts: ten million take NumPy about a second
+_PER_NUMBER = 20  # the cost of a random number: ten million take NumPy about a second
 
-# Seconds: what compiling a loop takes, and what the interpreter does with a node, an element of its
+# Seconds: the time to compile a loop, and the interpreter's time for a node, an element of its
 # outputs, a random number, a floating-point operation of a contraction.
 _COMPILING = 0.3
 _NODE, _ELEMENT, _NUMBER, _FLOP = 2e-6, 2e-9, 1e-7, 1e-10
 
 
 def compile_at(flow: Dataflow, jit: str) -> int | None:
-    """The number of the run (1: the first) at which to compile; None: never."""
+    """Return the number of the run (1: the first) at which to compile; None: never."""
     if jit == "off":
         return None
     heavy = jit == "always" or flops(flow) >= _HEAVY
@@ -35,13 +35,13 @@ def compile_at(flow: Dataflow, jit: str) -> int | None:
 
 
 def patience(loop: Node) -> int:
-    """How many iterations of a loop take as long as compiling it."""
+    """Return how many iterations of a loop take as long as compiling it."""
     return math.ceil(_COMPILING / _iteration(loop))
 
 
 def flops(flow: Dataflow) -> float:
-    """An estimate of a step's floating-point operations, its loops aside: those of its contractions
-    and of the random numbers that it draws.
+    """Estimate a step's floating-point operations, without its loops: those of its contractions and
+    of the random numbers that it draws.
     """
     return sum(map(_flops, flow.nodes))
 
@@ -53,17 +53,17 @@ def _flops(node: Node) -> float:
 
 
 def _looping(node: Node) -> float:
-    """The seconds that a node loops, as far as it's known."""
+    """Return the seconds that a node spends in loops, as far as known."""
     return (trip_count(node) or 0) * _iteration(node) if is_loop(node) else 0.0
 
 
 def _iteration(loop: Node) -> float:
-    """The seconds of an iteration."""
+    """Return the seconds of an iteration."""
     return _NODE + sum(_seconds(part) for part in parts_of(loop).values())
 
 
 def _seconds(part: Dataflow) -> float:
-    """The seconds of a part of a loop, or of a branch in it."""
+    """Return the seconds of a part of a loop, or of a branch in it."""
     return sum(_interpreting(node) for node in part.nodes if node.constant is None)
 
 
@@ -82,8 +82,8 @@ def _elements(node: Node) -> int:
 
 
 def _contraction_flops(node: Node) -> float:
-    """Twice the root of the product of two operands' and the result's sizes: for matrices of sizes
-    mk, kn and mn that is 2mkn, and for convolutions of the right order, in either direction.
+    """Return twice the root of the product of two operands' and the result's sizes: for matrices of
+    sizes mk, kn and mn that is 2mkn, and for convolutions of the right order, in either direction.
     """
     if any(t.sizes is None for t in node.types) or any(v.type.sizes is None for v in node.inputs):
         return 0.0

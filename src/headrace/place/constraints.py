@@ -196,7 +196,7 @@ class Placement(_Chosen):
 
 
 def _companions(op: Operation | Node) -> list[str]:
-    """The names of the operations that an operation or node must be together with."""
+    """Return the names of the operations that an operation or node must be together with."""
     found = []
     if op.definition.schema.has_ref_inputs:
         wanted = op.definition.schema.references(op._attrs)
