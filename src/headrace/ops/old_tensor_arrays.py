@@ -1,9 +1,9 @@
-"""The ops of tensor arrays as old graphs have them: TensorFlow made the first until 0.10, the
-second (V2) until 0.12.
+"""The ops of tensor arrays in old graphs: TensorFlow used the first version until 0.10, the second
+(V2) until 0.12.
 
-A handle was a reference to a string, later a string; here it's the same as for the ops of today
-(tensor_array_ops), whose rules and kernels these share. They are for GraphDefs, and
-have no gradients of their own, as in TensorFlow 1.15; a graph that holds gradients runs.
+A handle was a reference to a string, later a string; here it is the same as for the current ops
+(tensor_array_ops), whose rules and kernels these share. They exist for GraphDefs and, as in
+TensorFlow 1.15, have no gradients; a graph that already contains gradient ops runs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """oneDNN as an entry of an op's kernel table. In: a function that calls `devices.onednn`. Out: a
-Kernel that declines what oneDNN does not do, and stands aside where the library is missing.
+Kernel that declines cases that oneDNN doesn't support, and that is skipped without the library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["onednn_kernel"]
 
 
 def onednn_kernel(function: Callable[..., Any]) -> Kernel:
-    """The kernel that calls `function`, which may raise `onednn.Unsupported`."""
+    """Return the kernel that calls `function`, which may raise `onednn.Unsupported`."""
 
     @wraps(function)
     def run(*inputs: Any, **attributes: Any) -> Any:

@@ -67,7 +67,7 @@ def handle_shape(c: Any, index: int = 0) -> TensorShape:
 
 
 def variable_behind(ctx: Any, handle: ResourceHandle) -> VariableState:
-    """The variable that a handle leads to; NotFoundError before it's initialised."""
+    """Return the variable behind a handle; NotFoundError before it is initialised."""
     try:
         return ctx.find(handle)
     except NotFoundError:

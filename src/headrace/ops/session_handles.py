@@ -79,7 +79,7 @@ class TensorHandle:
         return np.array(value)[()] if isinstance(value, np.ndarray) else value
 
     def delete(self) -> None:
-        """Forget the tensor."""
+        """Delete the tensor."""
         if not self._resources.delete("", "", _key(self._handle)):
             raise _missing(self._handle)
 

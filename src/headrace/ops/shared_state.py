@@ -69,9 +69,9 @@ def on(kind: type, kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def state_behind(ctx: Any, handle: Any, kind: type[State]) -> State:
-    """The state that a handle leads to; InvalidArgumentError if it's of another kind."""
+    """Return the state behind a handle; InvalidArgumentError if it is of another kind."""
     if isinstance(handle, np.ndarray) and not handle.ndim:
-        handle = handle.item()  # it was chosen from several
+        handle = handle.item()  # it was selected from several
     state = ctx.find(handle) if isinstance(handle, ResourceHandle) else handle
     if not isinstance(state, kind):
         raise InvalidArgumentError(

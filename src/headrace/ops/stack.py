@@ -1,8 +1,7 @@
-"""Stacks that live in one step: what a loop saves for the loop that goes backwards.
+"""Stacks that live in one step: a loop saves values on them for its gradient loop.
 
-A stack is in its step's container and is dropped when the step ends. Values are kept as they are,
-in host memory, where all of this runs: there is nothing to swap out, and `swap_memory` asks for
-what is the case already.
+A stack is in its step's container and is dropped when the step ends. Values stay in host memory,
+where everything runs: there is nothing to swap out, so `swap_memory` has no effect.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ def mutable_dense_hash_table_v2(
 
 
 def table_behind(ctx: Any, handle: Any, key_dtype: Any = None, value_dtype: Any = None) -> Any:
-    """The table of a handle; its types must be these."""
+    """Return the table of a handle; its types must match."""
     try:
         table = ctx.find(handle)
     except NotFoundError as error:

@@ -53,14 +53,14 @@ Tell = Callable[[Node, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a session's configuration says about making programs.
+    """A session's options for making programs.
 
-    placement: where the operations of the session's graph are. jit: when steps are compiled (see
-    pipeline.tiers). specialisations: for how many combinations of
-    feed shapes a step is optimised. memory: the bytes that a cluster should do with.
-    check_numerics: whether every operation is checked; steps are then run as they are. mixed:
-    whether contractions compute in bfloat16 (None: as the graph of the step says). watch: sees each
-    pass's name and result. tell: is told of each node that is not compiled, and why.
+    placement: the devices of the operations of the session's graph. jit: when steps are compiled
+    (see pipeline.tiers). specialisations: for how many combinations of feed shapes a step is
+    optimised. memory: the limit in bytes for a cluster. check_numerics: whether every operation is
+    checked; steps are then run unoptimised. mixed: whether contractions compute in bfloat16 (None:
+    as the graph of the step says). watch: called with each pass's name and result. tell: called
+    with each node that is not compiled, and the reason.
     """
 
     devices: tuple[Device, ...] = field(default_factory=local_devices)

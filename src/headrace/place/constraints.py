@@ -1,10 +1,10 @@
 """Place operations by their constraints. In: a graph, or a Dataflow, and devices. Out: a device for
 every operation or node.
 
-Operations that must be together (`loc:@` groups, and those that take a reference, with what it
-refers to) share the first device that suits the requests of them all and has kernels for them. An
-operation that only reads a variable through its reference may be elsewhere. A request that can't be
-met is an error, or, with soft placement, is ignored.
+Operations that must be together (`loc:@` groups, and operations that take a reference, with the op
+that it refers to) share the first device that satisfies all their requests and has kernels for
+them. An operation that only reads a variable through its reference may be elsewhere. A request that
+can't be satisfied is an error or, with soft placement, is ignored.
 
 A session places its whole graph, as it grows (`Placement`), so that a variable is on the same
 device in every step; a group that keeps state stays where it was first used.
@@ -31,8 +31,8 @@ def place(
     soft: bool = False,
     placement: Placement | None = None,
 ) -> Dataflow:
-    """Give every node of `flow` one of `devices` (the preferred one first): what the placement of
-    its graph says, or what the constraints of these nodes allow.
+    """Assign every node of `flow` to one of `devices` (the preferred one first): by the placement
+    of its graph, or by the constraints of these nodes.
     """
     chosen = _Chosen(devices, soft)
     for node in flow.nodes:
@@ -49,8 +49,8 @@ def place(
 class _Chosen:
     """Groups of operations that must be together, and the device of each.
 
-    State, by the root of a group: what its members ask for, one operation for each request; the
-    members, where there are several devices; the device, once it was asked for.
+    State, by the root of a group: the requests of its members, one operation for each; the members,
+    if there are several devices; the device, once it was requested.
     """
 
     def __init__(self, devices: Sequence[Device], soft: bool) -> None:
@@ -63,7 +63,7 @@ class _Chosen:
         self._settled: dict[str, Device] = {}
 
     def add(self, op: Operation | Node) -> None:
-        """Take an operation into account."""
+        """Add an operation."""
         root = self._groups.find(op.name)
         if op.device:
             self._settled.pop(root, None)
@@ -74,11 +74,11 @@ class _Chosen:
             self._join(op.name, name)
 
     def device(self, name: str) -> str:
-        """The full name of an operation's device."""
+        """Return the full name of an operation's device."""
         return self.settle(self._groups.find(name)).name
 
     def settle(self, root: str) -> Device:
-        """The device of a group."""
+        """Return the device of a group."""
         found = self._settled.get(root)
         if found is None:
             asked = self._requests.get(root)
@@ -99,7 +99,7 @@ class _Chosen:
         return self._devices
 
     def _runnable(self, root: str, suitable: Sequence[Device]) -> Device:
-        """The first device that has kernels for all members of a group."""
+        """Return the first device that has kernels for all members of a group."""
         members = self._members.get(root, ())
         for device in suitable:
             if device.type == HOST or all(op.definition.table(device.type) for op in members):
@@ -144,7 +144,7 @@ def _both(first: dict | list | None, second: dict | list | None) -> dict | list 
 class Placement(_Chosen):
     """The devices of a graph's operations, for one session.
 
-    Further state: how much of the graph was looked at; the roots of groups that are not settled;
+    Further state: how much of the graph was processed; the roots of groups that are not placed yet;
     the devices of groups that keep state, which never move.
     """
 
@@ -162,11 +162,11 @@ class Placement(_Chosen):
         self._open: set[str] = set()
 
     def has(self, node: Node) -> bool:
-        """Whether a node stands for an operation of the graph."""
+        """Whether a node represents an operation of the graph."""
         return node.origin is not None and node.origin.graph is self._graph
 
     def extend(self) -> None:
-        """Place the operations that are new; InvalidArgumentError if one can't be placed."""
+        """Place the new operations; InvalidArgumentError if one can't be placed."""
         graph = self._graph
         if self._mutations != graph.mutations:
             self._begin()
@@ -182,7 +182,7 @@ class Placement(_Chosen):
             self._open.discard(name)
 
     def pin(self, flow: Dataflow) -> None:
-        """Remember where the state of a step that is about to run lives."""
+        """Record where the state of a step that is about to run lives."""
         if len(self._devices) > 1:
             for node in flow.nodes:
                 if node.definition.keeps_state and self.has(node):
