@@ -13,7 +13,7 @@ def acos(x: Any, name: str | None = None) -> Tensor:
     ...
 
 def acosh(x: Any, name: str | None = None) -> Tensor:
-    """Return the number, not negative, whose hyperbolic cosine is x."""
+    """Return the non-negative number whose hyperbolic cosine is x."""
     ...
 
 def add(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -29,7 +29,7 @@ def arg_min(input: Any, dimension: Any, output_type: Any = None, name: str | Non
     ...
 
 def as_string(input: Any, precision: int = -1, scientific: bool = False, shortest: bool = False, width: int = -1, fill: str | bytes = "", name: str | None = None) -> Tensor:
-    """Return every number as text, in printf's manner."""
+    """Return every number as text, formatted like printf."""
     ...
 
 def asin(x: Any, name: str | None = None) -> Tensor:
@@ -65,7 +65,7 @@ def average_pooling3d(inputs: Any, pool_size: Any, strides: Any, padding: str = 
     ...
 
 def batch_to_space_nd(input: Any, block_shape: Any, crops: Any, name: str | None = None) -> Tensor:
-    """Put elements of the batch together to blocks, then crop: the inverse of SpaceToBatchND."""
+    """Assemble blocks from elements of the batch, then crop: the inverse of SpaceToBatchND."""
     ...
 
 def bessel_i0e(x: Any, name: str | None = None) -> Tensor:
@@ -81,7 +81,7 @@ def betainc(a: Any, b: Any, x: Any, name: str | None = None) -> Tensor:
     ...
 
 def bitcast(input: Any, type: Any, name: str | None = None) -> Tensor:
-    """Return the same bytes as another type; other element sizes add or take a last dimension."""
+    """Return the same bytes as another type; a different element size adds or removes a last dimension."""
     ...
 
 def bitwise_and(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -129,7 +129,7 @@ def conv3d(inputs: Any, filters: int, kernel_size: Any, strides: Any = 1, paddin
     ...
 
 def conv3d_backprop_filter_v2(input: Any, filter_sizes: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes = "NDHWC", dilations: Sequence[Any] = ..., name: str | None = None) -> Tensor:
-    """Return the gradient of conv3d for its filter, whose shape was filter_sizes."""
+    """Return the gradient of conv3d for its filter, whose shape is filter_sizes."""
     ...
 
 def conv3d_transpose(inputs: Any, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid", data_format: str = "channels_last", activation: Any = None, use_bias: bool = True, kernel_initializer: Any = None, bias_initializer: Any = ..., kernel_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None, kernel_constraint: Any = None, bias_constraint: Any = None, trainable: bool = True, name: str | None = None, reuse: Any = None) -> Tensor:
@@ -149,7 +149,7 @@ def cross(a: Any, b: Any, name: str | None = None) -> Tensor:
     ...
 
 def decode_base64(input: Any, name: str | None = None) -> Tensor:
-    """Read every string of web-safe base64."""
+    """Decode every string from web-safe base64."""
     ...
 
 def decode_compressed(bytes: Any, compression_type: str | bytes = "", name: str | None = None) -> Tensor:
@@ -193,7 +193,7 @@ def dynamic_partition(data: Any, partitions: Any, num_partitions: int, name: str
     ...
 
 def dynamic_stitch(indices: Any, data: Any, name: str | None = None) -> Tensor:
-    """Put rows where their indices say; where several have one index, the last one stays."""
+    """Merge rows by their indices; if several have the same index, the last one wins."""
     ...
 
 def elu(features: Any, name: str | None = None) -> Tensor:
@@ -201,7 +201,7 @@ def elu(features: Any, name: str | None = None) -> Tensor:
     ...
 
 def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Tensor:
-    """Write every string in web-safe base64."""
+    """Encode every string in web-safe base64."""
     ...
 
 def equal(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -262,7 +262,7 @@ class FractionalAvgPool(NamedTuple):
     col_pooling_sequence: Tensor
 
 def fractional_avg_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0, name: str | None = None) -> FractionalAvgPool:
-    """Return the mean of each window, and the cuts between windows that were drawn."""
+    """Return the mean of each window, and the cuts that were drawn."""
     ...
 
 class FractionalMaxPool(NamedTuple):
@@ -271,7 +271,7 @@ class FractionalMaxPool(NamedTuple):
     col_pooling_sequence: Tensor
 
 def fractional_max_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0, name: str | None = None) -> FractionalMaxPool:
-    """Return the largest element of each window, and the cuts between windows that were drawn."""
+    """Return the largest element of each window, and the cuts that were drawn."""
     ...
 
 def greater(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -283,7 +283,7 @@ def greater_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
     ...
 
 def guarantee_const(input: Any, name: str | None = None) -> Tensor:
-    """Return the same value, which the caller promises never changes from step to step."""
+    """Return the same value; the caller promises that it is the same in every step."""
     ...
 
 def identity(input: Any, name: str | None = None) -> Tensor:
@@ -291,7 +291,7 @@ def identity(input: Any, name: str | None = None) -> Tensor:
     ...
 
 def identity_n(input: Any, name: str | None = None) -> list[Tensor]:
-    """Return tensors with the same values, all of which wait for all inputs."""
+    """Return tensors with the same values; each is available only once all inputs are."""
     ...
 
 def ifft(input: Any, name: str | None = None) -> Tensor:
@@ -319,7 +319,7 @@ def invert(x: Any, name: str | None = None) -> Tensor:
     ...
 
 def invert_permutation(x: Any, name: str | None = None) -> Tensor:
-    """Return the permutation that undoes `x`: y[x[i]] = i."""
+    """Return the inverse permutation: y[x[i]] = i."""
     ...
 
 def is_finite(x: Any, name: str | None = None) -> Tensor:
@@ -399,7 +399,7 @@ def lu(input: Any, output_idx_type: Any = None, name: str | None = None) -> Lu:
     ...
 
 def matching_files(pattern: Any, name: str | None = None) -> Tensor:
-    """Return the names of the files that match one of the patterns, sorted. `*` and `?` match within one part of a path."""
+    """Return the sorted names of the files that match one of the patterns. `*` and `?` match within one component of a path."""
     ...
 
 def matrix_band_part(input: Any, num_lower: Any, num_upper: Any, name: str | None = None) -> Tensor:
@@ -419,7 +419,7 @@ def matrix_logarithm(input: Any, name: str | None = None) -> Tensor:
     ...
 
 def matrix_solve(matrix: Any, rhs: Any, adjoint: bool = False, name: str | None = None) -> Tensor:
-    """Return x with matrix x = rhs."""
+    """Return x such that matrix x = rhs."""
     ...
 
 def matrix_square_root(input: Any, name: str | None = None) -> Tensor:
@@ -427,7 +427,7 @@ def matrix_square_root(input: Any, name: str | None = None) -> Tensor:
     ...
 
 def matrix_triangular_solve(matrix: Any, rhs: Any, lower: bool = True, adjoint: bool = False, name: str | None = None) -> Tensor:
-    """Return x with matrix x = rhs, of which only the lower or the upper triangle is read."""
+    """Return x such that matrix x = rhs; only the lower or the upper triangle is read."""
     ...
 
 def max_pooling1d(inputs: Any, pool_size: Any, strides: Any, padding: str = "valid", data_format: str = "channels_last", name: str | None = None) -> Tensor:
@@ -463,7 +463,7 @@ def nextafter(x1: Any, x2: Any, name: str | None = None) -> Tensor:
     ...
 
 def no_op(name: str | None = None) -> Operation:
-    """Do nothing; a place to hang control dependencies."""
+    """Do nothing; serves as an anchor for control dependencies."""
     ...
 
 def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -471,11 +471,11 @@ def not_equal(x: Any, y: Any, name: str | None = None) -> Tensor:
     ...
 
 def parse_tensor(serialized: Any, out_type: Any, name: str | None = None) -> Tensor:
-    """Return the tensor of a serialized TensorProto, which must be of `out_type`."""
+    """Return the tensor of a serialized TensorProto, which must have type `out_type`."""
     ...
 
 def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:
-    """Return a tensor that has the value of `input` in steps that don't feed it."""
+    """Return a tensor that has the value of `input` unless a step feeds it."""
     ...
 
 def polygamma(a: Any, x: Any, name: str | None = None) -> Tensor:
@@ -491,7 +491,7 @@ def qr(input: Any, full_matrices: bool = False, name: str | None = None) -> Qr:
     ...
 
 def read_file(filename: Any, name: str | None = None) -> Tensor:
-    """Return all the bytes of a file."""
+    """Return the contents of a file."""
     ...
 
 def realdiv(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -507,15 +507,15 @@ def relu(features: Any, name: str | None = None) -> Tensor:
     ...
 
 def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
-    """Return the same elements in another shape; one size may be -1, which is then worked out."""
+    """Return the same elements in another shape; one size may be -1, and is then inferred."""
     ...
 
 def reverse(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
-    """Reverse a tensor along the axes listed."""
+    """Reverse a tensor along the given axes."""
     ...
 
 def right_shift(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Return x shifted right by y bits; the sign stays."""
+    """Return x shifted right by y bits; the sign is kept."""
     ...
 
 def rint(x: Any, name: str | None = None) -> Tensor:
@@ -523,7 +523,7 @@ def rint(x: Any, name: str | None = None) -> Tensor:
     ...
 
 def roll(input: Any, shift: Any, axis: Any, name: str | None = None) -> Tensor:
-    """Shift elements along axes; those that fall off one end come back at the other."""
+    """Shift elements along axes; those shifted past one end reappear at the other."""
     ...
 
 def rsqrt(x: Any, name: str | None = None) -> Tensor:
@@ -555,7 +555,7 @@ def segment_sum(data: Any, segment_ids: Any, name: str | None = None) -> Tensor:
     ...
 
 def selu(features: Any, name: str | None = None) -> Tensor:
-    """Return the scaled exponential linear function, under which activations keep mean 0 and variance 1."""
+    """Return the scaled exponential linear function, which keeps activations near mean 0 and variance 1."""
     ...
 
 def separable_conv1d(inputs: Any, filters: int, kernel_size: Any, strides: Any = 1, padding: str = "valid", data_format: str = "channels_last", dilation_rate: Any = 1, depth_multiplier: int = 1, activation: Any = None, use_bias: bool = True, depthwise_initializer: Any = None, pointwise_initializer: Any = None, bias_initializer: Any = ..., depthwise_regularizer: Any = None, pointwise_regularizer: Any = None, bias_regularizer: Any = None, activity_regularizer: Any = None, depthwise_constraint: Any = None, pointwise_constraint: Any = None, bias_constraint: Any = None, trainable: bool = True, name: str | None = None, reuse: Any = None) -> Tensor:
@@ -595,11 +595,11 @@ def softsign(features: Any, name: str | None = None) -> Tensor:
     ...
 
 def space_to_batch_nd(input: Any, block_shape: Any, paddings: Any, name: str | None = None) -> Tensor:
-    """Deal the elements of blocks out into the batch, after padding with zeros."""
+    """Pad with zeros, then move the elements of blocks to the batch."""
     ...
 
 def sparse_matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, a_is_sparse: bool = False, b_is_sparse: bool = False, name: str | None = None) -> Tensor:
-    """Return the product of two dense matrices that may hold many zeros."""
+    """Return the product of two dense matrices that may contain many zeros."""
     ...
 
 def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0, validate_indices: bool = True, name: str | None = None) -> Tensor:
@@ -615,15 +615,15 @@ def square(x: Any, name: str | None = None) -> Tensor:
     ...
 
 def squared_difference(x: Any, y: Any, name: str | None = None) -> Tensor:
-    """Return (x - y)², element by element; of complex numbers, the squared magnitude."""
+    """Return (x - y)², element by element; the squared magnitude for complex numbers."""
     ...
 
 def stop_gradient(input: Any, name: str | None = None) -> Tensor:
-    """Return the same value, but a constant as far as gradients are concerned."""
+    """Return the same value, through which no gradient flows."""
     ...
 
 def string_join(inputs: Any, separator: str | bytes = "", name: str | None = None) -> Tensor:
-    """Join strings element by element; scalars go with every element of the others."""
+    """Join strings element by element; scalars broadcast."""
     ...
 
 def string_length(input: Any, name: str | None = None, unit: str | bytes = "BYTE") -> Tensor:
@@ -639,7 +639,7 @@ def string_strip(input: Any, name: str | None = None) -> Tensor:
     ...
 
 def string_to_hash_bucket_fast(input: Any, num_buckets: int, name: str | None = None) -> Tensor:
-    """Hash every string into a bucket; fast, stable, and easily attacked."""
+    """Hash every string into a bucket; fast and stable, but easily attacked."""
     ...
 
 def string_to_hash_bucket_strong(input: Any, num_buckets: int, key: Sequence[Any], name: str | None = None) -> Tensor:
@@ -651,7 +651,7 @@ def string_upper(input: Any, encoding: str | bytes = "", name: str | None = None
     ...
 
 def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str | bytes = "BYTE") -> Tensor:
-    """Return `len` bytes (or characters) from `pos` on of every string."""
+    """Return `len` bytes (or characters) of every string, starting at `pos`."""
     ...
 
 def subtract(x: Any, y: Any, name: str | None = None) -> Tensor:
@@ -683,7 +683,7 @@ def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
     ...
 
 def timestamp(name: str | None = None) -> Tensor:
-    """Return the seconds since 1970, when the step gets here."""
+    """Return the seconds since 1970 at the moment when the op runs."""
     ...
 
 class TopKV2(NamedTuple):
@@ -703,7 +703,7 @@ def truncatemod(x: Any, y: Any, name: str | None = None) -> Tensor:
     ...
 
 def unicode_script(input: Any, name: str | None = None) -> Tensor:
-    """Return ICU's number of each code point's script, -1 for what is no code point."""
+    """Return ICU's number of each code point's script, -1 for invalid code points."""
     ...
 
 def unicode_transcode(input: Any, input_encoding: str | bytes, output_encoding: str | bytes, errors: str | bytes = "replace", replacement_char: int = 65533, replace_control_characters: bool = False, name: str | None = None) -> Tensor:
@@ -715,7 +715,7 @@ class Unique(NamedTuple):
     idx: Tensor
 
 def unique(x: Any, out_idx: Any = ..., name: str | None = None) -> Unique:
-    """Return the distinct elements of a vector, and for each element which of them it is."""
+    """Return the distinct elements of a vector, and the index of each element among them."""
     ...
 
 class UniqueWithCounts(NamedTuple):
@@ -728,11 +728,11 @@ def unique_with_counts(x: Any, out_idx: Any = ..., name: str | None = None) -> U
     ...
 
 def unravel_index(indices: Any, dims: Any, name: str | None = None) -> Tensor:
-    """Return the coordinates, one row per dimension, of flat positions in an array of `dims`."""
+    """Return the coordinates, one row per dimension, of flat indices in an array of `dims`."""
     ...
 
 def unsorted_segment_join(inputs: Any, segment_ids: Any, num_segments: Any, separator: str | bytes = "", name: str | None = None) -> Tensor:
-    """Join the strings of each segment in their order; a segment without any is empty."""
+    """Join the strings of each segment in order; an empty segment gives an empty string."""
     ...
 
 def unsorted_segment_max(data: Any, segment_ids: Any, num_segments: Any, name: str | None = None) -> Tensor:
@@ -752,7 +752,7 @@ def unsorted_segment_sum(data: Any, segment_ids: Any, num_segments: Any, name: s
     ...
 
 def write_file(filename: Any, contents: Any, name: str | None = None) -> Operation:
-    """Write a file anew, with these bytes; the directories that it's in are made."""
+    """Replace a file's contents, creating its directories if needed."""
     ...
 
 def xdivy(x: Any, y: Any, name: str | None = None) -> Tensor:
