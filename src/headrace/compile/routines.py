@@ -5,7 +5,6 @@ Out: a function on arrays. `ROUTINES` has them by name.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from headrace.compile.kernel import Kernel, meetings_of
 from headrace.compile.kernels.byte_strings import StringNumbers
 from headrace.compile.kernels.ctc import CtcLoss, row_size, work_rows
 from headrace.compile.kernels.ctc_beam import CtcBeamSearch, beam_memory
+from headrace.compile.text_routines import BYTES_AT, SIZE_AT, TEXT_ROUTINES, TYPE_AT, knows_bytes
 from headrace.devices import openmp
 from headrace.devices.buffers import address, empty_aligned
 
@@ -112,9 +112,9 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
     (all int64), or what it says: "integer", "float32", "float64". None where one of the strings
     isn't `bytes`, or isn't as simple a number as most are.
     """
-    if not _knows_bytes():
+    if not knows_bytes():
         return None
-    spec = StringNumbers(function, _TYPE_AT, _SIZE_AT, _BYTES_AT)
+    spec = StringNumbers(function, TYPE_AT, SIZE_AT, BYTES_AT)
     (place,) = native.addresses([spec])
     # Not CFUNCTYPE, which lets other threads run: they might free a string.
     kernel = ctypes.PYFUNCTYPE(None, *native.KERNEL_TYPES)(place)
@@ -136,23 +136,9 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
     return call
 
 
-# CPython's objects: a header that ends with the type, then a size, then the hash and the bytes.
-_TYPE_AT, _SIZE_AT = object.__basicsize__ - 8, object.__basicsize__
-_BYTES_AT = bytes.__basicsize__ - 1
-
-
-def _knows_bytes() -> bool:
-    """Whether a `bytes` object of this Python is laid out as the code expects."""
-    probe = b"probe of %d" % 5
-    if sys.implementation.name != "cpython":
-        return False
-    words = [ctypes.c_int64.from_address(id(probe) + at).value for at in (_TYPE_AT, _SIZE_AT)]
-    found = ctypes.string_at(id(probe) + _BYTES_AT, len(probe))
-    return words == [id(bytes), len(probe)] and found == probe
-
-
 ROUTINES: dict[str, Callable[..., Any]] = {
     "ctc_beam_search": ctc_beam_search,
     "ctc_loss": ctc_loss,
     "string_numbers": string_numbers,
+    **TEXT_ROUTINES,
 }

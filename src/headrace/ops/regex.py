@@ -2,8 +2,9 @@
 
 The engine is RE2 itself, the library that TensorFlow uses (package `google-re2`): time grows
 linearly with the text, and a pattern that needs too much memory is refused. It is imported when a
-pattern is first compiled. A replacement is expanded here, because RE2's own functions for it are
-not part of its Python interface.
+pattern is first compiled. Common patterns on ASCII text are also run as automata by generated code,
+which does many texts in one call (see `automata`). A replacement is expanded here, because RE2's
+own functions for it are not part of its Python interface.
 """
 
 import functools
@@ -14,11 +15,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
+from headrace.graph import generated
+from headrace.ops.automata import automaton
 from headrace.ops.string_arrays import (
     attr_bytes,
     map_numbers,
     map_strings,
     of_strings,
+    spans_of,
     string_array,
 )
 
@@ -32,6 +36,8 @@ _NAMED_GROUP = re.compile(
     rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\]|\(\?(<|P<[^>]*>)", re.DOTALL
 )
 _ASSERTION = re.compile(rb"[\^$]|\\[AzbBC]")
+_ASK = 2  # the answer of an automaton that doesn't know (compile.kernels.automata)
+_ALL = 1 << 62  # matches of a text
 _NO_CHARACTER = b"\xff"
 _PLAIN = re.compile(rb"[\w ,;:!'\"/<>=@#%&~`-]+", re.ASCII)
 
@@ -186,11 +192,47 @@ def _replace_first(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
     return text[:start] + rewrite.expand(text, spans) + text[end:]
 
 
+def _known_matches(texts: np.ndarray, pattern: bytes) -> np.ndarray | None:
+    """Return int8 answers of an automaton: 2 where it doesn't know. None if there is none."""
+    spans = spans_of(texts)
+    table = None if spans is None else automaton(pattern, ordered=False)
+    find = None if table is None else generated.routine("full_matches")
+    if spans is None or find is None:
+        return None
+    return find(spans.addresses, spans.sizes, table)
+
+
 def static_regex_full_match(input: Any, *, pattern: str | bytes) -> np.ndarray:
     """Return whether each element matches the pattern as a whole."""
-    program = _compiled(attr_bytes(pattern), captures=False)._regexp.Match
+    pattern, texts = attr_bytes(pattern), string_array(input)
+    program = _compiled(pattern, captures=False)._regexp.Match
     whole = _engine()._Anchor.ANCHOR_BOTH
-    return map_numbers(lambda s: program(whole, s, 0, len(s))[0][0] == 0, input, np.bool_)
+
+    def matches(text: bytes) -> bool:
+        return program(whole, text, 0, len(text))[0][0] == 0
+
+    answers = _known_matches(texts, pattern)
+    if answers is None:
+        return map_numbers(matches, texts, np.bool_)
+    found, asked = answers == 1, answers == _ASK
+    if asked.any():
+        found[asked] = map_numbers(matches, texts[asked], np.bool_)
+    return found
+
+
+def _known_replacements(
+    texts: np.ndarray, pattern: bytes, rewrite: bytes, most: int
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return texts with the matches of an automaton replaced, and where it didn't know. None if
+    there is none.
+    """
+    spans = spans_of(texts)
+    table = None if spans is None else automaton(pattern, ordered=True)
+    replace = None if table is None else generated.routine("replacements")
+    if spans is None or replace is None:
+        return None
+    found, answers = replace(spans.owner, spans.addresses, spans.sizes, table, rewrite, most)
+    return found, answers == _ASK
 
 
 def static_regex_replace(
@@ -199,17 +241,32 @@ def static_regex_replace(
     """Return each element with its matches (or the first one) replaced by the rewrite."""
     pattern, replacement = attr_bytes(pattern), _Rewrite(attr_bytes(rewrite))
     find = _search(pattern, captures=any(replacement.groups))
-    if replacement.valid and replacement.literal is not None and _PLAIN.fullmatch(pattern):
-        # Nothing in this pattern has a meaning: bytes know how to do this, and are faster.
-        old, new, count = pattern, replacement.literal, -1 if replace_global else 1
-        return map_strings(lambda s: s.replace(old, new, count), input)
+    texts = string_array(input)
+    if replacement.valid and replacement.literal is not None:
+        new = replacement.literal
+        if _PLAIN.fullmatch(pattern):
+            # Nothing in this pattern has a meaning: bytes know how to do this, and are faster.
+            count = -1 if replace_global else 1
+            return map_strings(lambda s: s.replace(pattern, new, count), texts)
+        known = _known_replacements(texts, pattern, new, _ALL if replace_global else 1)
+        if known is not None:
+            found, asked = known
+            if asked.any():
+                found[asked] = _replace(texts[asked], pattern, find, replacement, replace_global)
+            return found
+    return _replace(texts, pattern, find, replacement, replace_global)
+
+
+def _replace(
+    texts: np.ndarray, pattern: bytes, find: _Find, rewrite: _Rewrite, replace_global: bool
+) -> np.ndarray:
+    """Replace matches that RE2 finds."""
     if replace_global and not _looks_around(pattern):
-        texts = string_array(input)
-        found = _replace_joined(find, replacement, texts.ravel().tolist())
+        found = _replace_joined(find, rewrite, texts.ravel().tolist())
         if found is not None:
             return of_strings(found, texts.shape)
     replace = _replace_all if replace_global else _replace_first
-    return map_strings(lambda s: replace(find, replacement, s), input)
+    return map_strings(lambda s: replace(find, rewrite, s), texts)
 
 
 def _scalar(value: Any, name: str) -> bytes:

@@ -6,7 +6,7 @@ Attributes that hold text arrive as `str` (from Python) or `bytes` (from a Graph
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,42 @@ def numbers_of(
         return None
     find = generated.routine("string_numbers", function)
     return None if find is None else find(array, buckets, key)
+
+
+class Spans(NamedTuple):
+    """Where the bytes of strings are: addresses and sizes, int64 arrays of one shape. `owner` keeps
+    the bytes alive; nobody else can take them away.
+    """
+
+    addresses: np.ndarray
+    sizes: np.ndarray
+    owner: Any
+
+    def texts(self) -> np.ndarray:
+        """Return the spans as an array of strings."""
+        return generated.routine("span_texts")(self.addresses, self.sizes)  # type: ignore[misc]
+
+    def numbers(self, function: str) -> np.ndarray | None:
+        """Return a number for each span, as `numbers_of` does for strings."""
+        found = generated.routine("span_numbers", function)
+        return None if found is None else found(self.addresses, self.sizes)
+
+
+def spans_of(array: np.ndarray) -> Spans | None:
+    """Return where the bytes of strings are, for generated code; None where there is none, where it
+    isn't worth its while, or where an element isn't `bytes`.
+    """
+    if not generated.worthwhile(array.size):
+        return None
+    find = generated.routine("text_spans")
+    if find is None:
+        return None
+    owner = array.copy()  # which no other thread can change
+    found = find(owner)
+    if found is None:
+        return None
+    addresses, sizes = found
+    return Spans(addresses, sizes, owner)
 
 
 def sizes_of(array: np.ndarray) -> np.ndarray:

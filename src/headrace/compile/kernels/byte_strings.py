@@ -16,7 +16,7 @@ from headrace.compile.emit import F32, F64, I1, I8, I32, I64, PTR, Function, Ope
 from headrace.compile.kernel import Team
 from headrace.ops import hash_formulas as formulas
 
-__all__ = ["StringNumbers"]
+__all__ = ["FUNCTIONS", "StringNumbers"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class StringNumbers:
         return 0
 
     def emit(self, team: Team) -> None:
-        number = _FUNCTIONS[self.function](team)
+        number = FUNCTIONS[self.function](team)
         f = team.f
         sizes, strings, result, done = team.args
         count, wanted, buckets = (f.load(I64, sizes, i) for i in range(3))
@@ -350,7 +350,7 @@ def _decimal(type: Type, most: int, powers: int) -> Callable[..., Reg]:
     return body
 
 
-_FUNCTIONS: dict[str, Callable[[Team], Function]] = {
+FUNCTIONS: dict[str, Callable[[Team], Function]] = {
     "characters": _characters,
     "farm": _farm,
     "float32": _function("float32", F32)(_decimal(F32, 2**24, 10)),

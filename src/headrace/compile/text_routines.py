@@ -1,0 +1,181 @@
+"""Kernels on strings, for operations that are interpreted (see routines). In: arrays of strings, or
+spans: arrays of addresses and sizes (see kernels.text_spans). Out: arrays; None where the generated
+code declines, which is never an answer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from headrace.compile import native
+from headrace.compile.kernel import Kernel
+from headrace.compile.kernels.automata import FullMatches, Replacements
+from headrace.compile.kernels.text_spans import SpanNumbers, SpanTexts, TextSpans
+from headrace.devices.buffers import address
+
+__all__ = ["BYTES_AT", "SIZE_AT", "TEXT_ROUTINES", "TYPE_AT", "knows_bytes"]
+
+# CPython's objects: a header that ends with the type, then a size, then the hash and the bytes.
+TYPE_AT, SIZE_AT = object.__basicsize__ - 8, object.__basicsize__
+BYTES_AT = bytes.__basicsize__ - 1
+
+
+@cache
+def knows_bytes() -> bool:
+    """Whether a `bytes` object of this Python is laid out as the code expects."""
+    probe = b"probe of %d" % 5
+    if sys.implementation.name != "cpython":
+        return False
+    words = [ctypes.c_int64.from_address(id(probe) + at).value for at in (TYPE_AT, SIZE_AT)]
+    found = ctypes.string_at(id(probe) + BYTES_AT, len(probe))
+    return words == [id(bytes), len(probe)] and found == probe
+
+
+def _caller(spec: Kernel, objects: bool) -> Callable[..., int]:
+    """The function of `sizes` and contiguous arrays that runs a kernel in this thread and returns
+    its `done`, the argument that comes last. It holds Python's lock if the kernel uses objects.
+    """
+    (place,) = native.addresses([spec])
+    prototype = ctypes.PYFUNCTYPE if objects else ctypes.CFUNCTYPE
+    kernel = prototype(None, *native.KERNEL_TYPES)(place)
+    count = len(spec.arguments)
+
+    def call(sizes: Sequence[int], *arrays: np.ndarray) -> int:
+        words = (ctypes.c_uint64 * len(sizes))(*sizes)
+        done = ctypes.c_int64()
+        table = (ctypes.c_uint64 * (count + 2))(
+            ctypes.addressof(words), *map(address, arrays), ctypes.addressof(done)
+        )
+        kernel(ctypes.addressof(table), 0, 1, 0)
+        return done.value
+
+    return call
+
+
+def _function_address(name: str) -> int:
+    """The address of a function of Python's."""
+    found = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    assert found is not None
+    return found
+
+
+def text_spans() -> Callable[..., Any] | None:
+    """The function of an array of strings that gives addresses and sizes, both of its shape; None
+    where an element isn't `bytes`. They hold as long as the strings do.
+    """
+    if not knows_bytes():
+        return None
+    run = _caller(TextSpans(TYPE_AT, SIZE_AT, BYTES_AT), objects=True)
+
+    def call(strings: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        addresses, lengths = (np.empty(strings.shape, np.int64) for _ in range(2))
+        texts = np.ascontiguousarray(strings)
+        done = run([strings.size, id(bytes)], texts, addresses, lengths)
+        return (addresses, lengths) if done == strings.size else None
+
+    return call
+
+
+def span_texts() -> Callable[..., Any] | None:
+    """The function of addresses and sizes that gives an array of strings of their shape."""
+    if not knows_bytes():
+        return None
+    run = _caller(SpanTexts(), objects=True)
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(addresses: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        texts = np.empty(addresses.shape, object)
+        spans = np.ascontiguousarray(addresses), np.ascontiguousarray(lengths)
+        run([texts.size, make], *spans, texts)  # raises MemoryError where that is what it met
+        return texts
+
+    return call
+
+
+def span_numbers(function: str) -> Callable[..., Any]:
+    """The function of addresses and sizes that gives a number for each span, as string_numbers does
+    for strings.
+    """
+    run = _caller(SpanNumbers(function), objects=False)
+    dtype = np.dtype(function if function.startswith("float") else np.int64)
+
+    def call(addresses: np.ndarray, lengths: np.ndarray) -> np.ndarray | None:
+        result = np.empty(addresses.shape, dtype)
+        spans = np.ascontiguousarray(addresses), np.ascontiguousarray(lengths)
+        return result if run([result.size], *spans, result) == result.size else None
+
+    return call
+
+
+def full_matches() -> Callable[..., Any]:
+    """The function of addresses, sizes and an automaton that gives int8 answers: 1 where the whole
+    span matches, 0 where it doesn't, 2 where the automaton doesn't know.
+    """
+    run = _caller(FullMatches(), objects=False)
+
+    def call(addresses: np.ndarray, lengths: np.ndarray, automaton: Any) -> np.ndarray:
+        answers = np.empty(addresses.shape, np.int8)
+        sizes = [answers.size, automaton.first]
+        run(sizes, addresses, lengths, automaton.following, automaton.accepts, answers)
+        return answers
+
+    return call
+
+
+_LONGEST = 1 << 16  # the bytes of a text that the kernel of replacements takes
+
+
+def replacements() -> Callable[..., Any] | None:
+    """The function of strings (and where they are), an automaton, what replaces its matches and how
+    many to replace at most. It gives new strings, and int8 answers: 2 where the automaton doesn't
+    know and there is no string.
+    """
+    if not knows_bytes():
+        return None
+    run = _caller(Replacements(BYTES_AT), objects=True)
+    make, keep = map(_function_address, ("PyBytes_FromStringAndSize", "Py_IncRef"))
+
+    def call(
+        strings: np.ndarray,
+        addresses: np.ndarray,
+        lengths: np.ndarray,
+        automaton: Any,
+        rewrite: bytes,
+        most: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        longest = min(int(lengths.max(initial=0)), _LONGEST)
+        matches = np.empty(2 * (longest + 1), np.int64)
+        texts, answers = np.empty(strings.shape, object), np.empty(strings.shape, np.int8)
+        run(
+            [
+                strings.size, automaton.first, automaton.later, most, len(rewrite), make, keep,
+                longest,
+            ],
+            strings,
+            addresses,
+            lengths,
+            automaton.following,
+            automaton.accepts,
+            np.frombuffer(rewrite or b"\0", np.uint8),
+            matches,
+            texts,
+            answers,
+        )  # fmt: skip
+        return texts, answers
+
+    return call
+
+
+TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
+    "full_matches": full_matches,
+    "replacements": replacements,
+    "span_numbers": span_numbers,
+    "span_texts": span_texts,
+    "text_spans": text_spans,
+}
