@@ -16,6 +16,7 @@ import numpy as np
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.automata import FullMatches, Replacements
+from headrace.compile.kernels.example_records import KINDS, FeaturePlaces, FeatureValues
 from headrace.compile.kernels.text_spans import SpanNumbers, SpanTexts, TextSpans
 from headrace.devices.buffers import address
 
@@ -172,7 +173,50 @@ def replacements() -> Callable[..., Any] | None:
     return call
 
 
+def features() -> Callable[..., Any] | None:
+    """The function of the addresses and sizes of serialized Examples, keys, and the kind of each
+    ("bytes", "float" or "int64"). For each key it gives how many values each record has (less than
+    zero where it has no such feature), and all values. None where a record needs a closer look.
+    """
+    if not knows_bytes():
+        return None
+    find = _caller(FeaturePlaces(), objects=False)
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(
+        addresses: np.ndarray, lengths: np.ndarray, keys: Sequence[bytes], kinds: Sequence[str]
+    ) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        records = len(addresses)
+        starts = np.cumsum([0, *map(len, keys)])
+        numbers = np.array([KINDS[kind] for kind in kinds], np.int64)
+        places, sizes = np.zeros((2, len(keys), records), np.int64)
+        counts = np.full((len(keys), records), -1, np.int64)
+        names = np.frombuffer(b"".join(keys) or b"\0", np.uint8)
+        given = addresses, lengths, names, starts, numbers
+        if find([records, len(keys)], *given, places, sizes, counts) != records:
+            return None
+        columns = []
+        for kind, where, size, count in zip(kinds, places, sizes, counts, strict=True):
+            total = int(np.maximum(count, 0).sum())
+            values = np.empty(total, _VALUE_TYPES[kind])
+            if _feature_values(kind)([records, make], where, size, values) != records:
+                return None
+            columns.append((count, values))
+        return columns
+
+    return call
+
+
+_VALUE_TYPES = {"bytes": np.dtype(object), "float": np.dtype("f"), "int64": np.dtype("q")}
+
+
+@cache
+def _feature_values(kind: str) -> Callable[..., int]:
+    return _caller(FeatureValues(kind), objects=kind == "bytes")
+
+
 TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
+    "features": features,
     "full_matches": full_matches,
     "replacements": replacements,
     "span_numbers": span_numbers,

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.core import proto
-from headrace.ops.string_arrays import attr_bytes, numpy_dtype, of_strings
+from headrace.graph import generated
+from headrace.ops.string_arrays import attr_bytes, numpy_dtype, of_strings, spans_of
 
 __all__ = ["parse_example", "parse_single_example"]
 
@@ -71,11 +72,15 @@ def _array(values: Any, dtype: np.dtype) -> np.ndarray:
 def _sparse(records: _Records, key: str, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     rows = [records.values(i, key, dtype, False) or () for i in range(len(records.features))]
     counts = np.array([len(row) for row in rows], np.int64)
-    row_of = np.repeat(np.arange(len(rows)), counts)
+    return _sparse_rows(counts, _array([value for row in rows for value in row], dtype))
+
+
+def _sparse_rows(counts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Indices, values and shape of rows that have so many values each."""
+    row_of = np.repeat(np.arange(len(counts)), counts)
     column_of = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
     indices = np.stack([row_of, column_of], axis=1).astype(np.int64)
-    values = _array([value for row in rows for value in row], dtype)
-    return indices, values, np.array([len(rows), counts.max(initial=0)], np.int64)
+    return indices, values, np.array([len(counts), counts.max(initial=0)], np.int64)
 
 
 def _fixed(
@@ -161,6 +166,82 @@ def _columns(
     return arrays
 
 
+_LEAST = 2048  # bytes of records that generated code is asked for
+
+_Column = tuple[
+    np.ndarray, np.ndarray
+]  # how many values each record has (< 0: none), and all values
+
+
+def _simple_columns(
+    rows: np.ndarray,
+    sparse: Sequence[tuple[str, Any]],
+    dense: Sequence[tuple[str, Any, Any]],
+) -> list[np.ndarray] | None:
+    """The same outputs by generated code; None where there is none, and wherever a record isn't as
+    it should be: it's left to others to say what is wrong.
+    """
+    defaults = [np.asarray(default) for _, default, _ in dense]
+    dtypes = [numpy_dtype(dtype) for _, dtype in sparse] + [default.dtype for default in defaults]
+    keys = [key.encode("utf-8", "replace") for key, *_ in (*sparse, *dense)]
+    if len(set(keys)) < len(keys) or not all(dtype.char in _GENERATED for dtype in dtypes):
+        return None
+    spans = spans_of(rows, each=64)
+    if spans is None or spans.sizes.sum() < _LEAST:
+        return None
+    find = generated.routine("features")
+    kinds = [_GENERATED[dtype.char] for dtype in dtypes]
+    columns = None if find is None else find(spans.addresses, spans.sizes, keys, kinds)
+    if columns is None:
+        return None
+    parts = [_sparse_rows(np.maximum(n, 0), values) for n, values in columns[: len(sparse)]]
+    arrays: list[np.ndarray] = [part[i] for i in range(3) for part in parts]
+    given = zip(columns[len(sparse) :], defaults, dense, strict=True)
+    for column, default, (_, _, shape) in given:
+        sizes = tuple(shape.sizes)
+        fill = _simple_fixed if None not in sizes else _simple_ragged
+        array = fill(column, sizes, default)
+        if array is None:
+            return None
+        arrays.append(array)
+    return arrays
+
+
+_GENERATED = {"O": "bytes", "f": "float", "q": "int64", "l": "int64"}
+
+
+def _simple_fixed(
+    column: _Column, shape: tuple[int, ...], default: np.ndarray
+) -> np.ndarray | None:
+    counts, values = column
+    size = int(np.prod(shape))
+    is_there = counts >= 0
+    if (counts[is_there] != size).any() or (default.size and default.size != size):
+        return None
+    if is_there.all():
+        return values.reshape((len(counts), *shape))
+    if default.size != size:
+        return None
+    array = np.empty((len(counts), size), values.dtype)
+    array[is_there] = values.reshape(int(is_there.sum()), size)
+    array[~is_there] = default.ravel()
+    return array.reshape((len(counts), *shape))
+
+
+def _simple_ragged(
+    column: _Column, shape: tuple[int, ...], default: np.ndarray
+) -> np.ndarray | None:
+    counts, values = np.maximum(column[0], 0), column[1]
+    row = shape[1:]
+    stride = int(np.prod(row))
+    if default.size != 1 or not stride or (counts % stride).any():
+        return None
+    longest = int(counts.max(initial=0))
+    array = np.full((len(counts), longest), default.item(), values.dtype)
+    array[np.arange(longest) < counts[:, np.newaxis]] = values
+    return array.reshape((len(counts), longest // stride, *row))
+
+
 def _text(key: Any) -> str:
     """A key, be it an attribute's string or a scalar tensor."""
     return attr_bytes(np.asarray(key, object).item()).decode("utf-8", "replace")
@@ -173,19 +254,22 @@ def parse_example(
     rows = np.asarray(serialized, object)
     if rows.ndim != 1:
         raise ValueError(f"Expected serialized to be a vector, got shape: {_shown(rows.shape)}")
-    texts = [bytes(record) for record in rows.tolist()]
     called = np.asarray(names, object).ravel().tolist()
-    if called and len(called) != len(texts):
+    if called and len(called) != len(rows):
         raise ValueError(
-            f"Expected len(names) == len(serialized), but got: {len(called)} vs. {len(texts)}"
+            f"Expected len(names) == len(serialized), but got: {len(called)} vs. {len(rows)}"
         )
+    sparse = list(zip(map(_text, sparse_keys), sparse_types, strict=True))
+    dense = list(zip(map(_text, dense_keys), dense_defaults, dense_shapes, strict=True))
+    columns = _simple_columns(rows, sparse, dense)
+    if columns is not None:
+        return columns
 
     def name(index: int) -> str:
         return f"Name: {_text(called[index]) if called else '<unknown>'}, "
 
+    texts = [bytes(record) for record in rows.tolist()]
     records = _Records(_parsed(texts), name, lambda i, key: f"{name(i)}Key: {key}, Index: {i}")
-    sparse = list(zip(map(_text, sparse_keys), sparse_types, strict=True))
-    dense = list(zip(map(_text, dense_keys), dense_defaults, dense_shapes, strict=True))
     return _columns(records, sparse, dense)
 
 
@@ -196,14 +280,15 @@ def parse_single_example(
     if np.ndim(serialized):
         shown = _shown(np.shape(serialized))
         raise ValueError(f"Expected serialized to be a scalar, got shape: {shown}")
-    records = _Records(
-        _parsed([bytes(np.asarray(serialized, object).item())]),
-        lambda index: "",
-        lambda index, key: f"Key: {key}",
-    )
     sparse = list(zip(map(_text, sparse_keys), sparse_types, strict=True))
     dense = list(zip(map(_text, dense_keys), dense_defaults, dense_shapes, strict=True))
-    arrays = _columns(records, sparse, dense)
+    record = bytes(np.asarray(serialized, object).item())
+    arrays = None
+    if len(record) >= _LEAST:
+        arrays = _simple_columns(of_strings([record], (1,)), sparse, dense)
+    if arrays is None:
+        records = _Records(_parsed([record]), lambda index: "", lambda index, key: f"Key: {key}")
+        arrays = _columns(records, sparse, dense)
     count = len(sparse)
     indices, values, shapes = (arrays[i * count : (i + 1) * count] for i in range(3))
     return [

@@ -194,7 +194,7 @@ def _replace_first(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
 
 def _known_matches(texts: np.ndarray, pattern: bytes) -> np.ndarray | None:
     """Return int8 answers of an automaton: 2 where it doesn't know. None if there is none."""
-    spans = spans_of(texts)
+    spans = spans_of(texts, each=8)
     table = None if spans is None else automaton(pattern, ordered=False)
     find = None if table is None else generated.routine("full_matches")
     if spans is None or find is None:
@@ -226,7 +226,7 @@ def _known_replacements(
     """Return texts with the matches of an automaton replaced, and where it didn't know. None if
     there is none.
     """
-    spans = spans_of(texts)
+    spans = spans_of(texts, each=8)
     table = None if spans is None else automaton(pattern, ordered=True)
     replace = None if table is None else generated.routine("replacements")
     if spans is None or replace is None:

@@ -66,11 +66,12 @@ class Spans(NamedTuple):
         return None if found is None else found(self.addresses, self.sizes)
 
 
-def spans_of(array: np.ndarray) -> Spans | None:
+def spans_of(array: np.ndarray, each: int = 1) -> Spans | None:
     """Return where the bytes of strings are, for generated code; None where there is none, where it
-    isn't worth its while, or where an element isn't `bytes`.
+    isn't worth its while (a string is as much work as `each` simple ones), or where an element
+    isn't `bytes`.
     """
-    if not generated.worthwhile(array.size):
+    if not generated.worthwhile(array.size * each):
         return None
     find = generated.routine("text_spans")
     if find is None:

@@ -12,20 +12,13 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I8, I16, I64, PTR, VOID, Function, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.text_spans import copy_bytes, count_while, span_at
+from headrace.compile.kernels.text_spans import copy_bytes, count_while, is_ascii, span_at
 
 __all__ = ["ASK", "FullMatches", "Replacements"]
 
 ASK = 2
 _PATIENCE = 16  # steps for each byte of a text
 _ENDS, _ENDS_LAST = 1, 2  # the bits of `accepts`
-
-
-def _is_ascii(f: Function, bytes: Reg, size: Reg) -> Reg:
-    (all_bits,) = f.loop(
-        0, size, lambda i, bits: f.or_(bits, f.load(I8, bytes, i)), [f.const(0, I8)]
-    )
-    return f.icmp("sge", all_bits, 0)
 
 
 def _step(f: Function, following: Reg, state: Reg, byte: Reg) -> Reg:
@@ -69,7 +62,7 @@ class FullMatches:
                 )
                 return f.convert("zext", _has(f, accepts, state, _ENDS_LAST), I8)
 
-            (answer,) = f.when(_is_ascii(f, text, size), walk, lambda: f.const(ASK, I8))
+            (answer,) = f.when(is_ascii(f, text, size), walk, lambda: f.const(ASK, I8))
             f.store(answer, answers, i)
 
         f.loop(0, count, match)
@@ -110,7 +103,7 @@ class Replacements:
             text, size = span_at(f, addresses, lengths, i)
             (plain,) = f.when(
                 f.icmp("sle", size, longest),
-                lambda: _is_ascii(f, text, size),
+                lambda: is_ascii(f, text, size),
                 lambda: f.const(False, I1),
             )
             (found,) = f.when(

@@ -7,16 +7,25 @@ read or make objects must hold Python's lock.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I8, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.byte_strings import FUNCTIONS
 
-__all__ = ["SpanNumbers", "SpanTexts", "TextSpans", "copy_bytes", "count_while", "span_at"]
+__all__ = [
+    "SpanNumbers",
+    "SpanTexts",
+    "TextSpans",
+    "copy_bytes",
+    "count_while",
+    "is_ascii",
+    "span_at",
+]
 
 
-def count_while(f: Function, count: Operand, body) -> Reg:
+def count_while(f: Function, count: Operand, body: Callable[[Reg], Reg]) -> Reg:
     """Run body(i) for i in range(count) until it returns false; returns how often it was true."""
     limit = f.reg(count)
 
@@ -39,6 +48,12 @@ def span_at(f: Function, addresses: Reg, lengths: Reg, i: Operand) -> tuple[Reg,
 
 def copy_bytes(f: Function, source: Reg, target: Reg, count: Operand) -> None:
     f.loop(0, count, lambda i: f.store(f.load(I8, source, i), target, i))
+
+
+def is_ascii(f: Function, bytes: Reg, size: Operand) -> Reg:
+    """Whether no byte has its highest bit set."""
+    (bits,) = f.loop(0, size, lambda i, bits: f.or_(bits, f.load(I8, bytes, i)), [f.const(0, I8)])
+    return f.icmp("sge", bits, 0)
 
 
 @dataclass(frozen=True)
