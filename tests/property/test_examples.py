@@ -1,5 +1,5 @@
-"""Records that generated code reads give what the general reader gives, whatever is in them: columns
-or an error with the same text.
+"""Records that generated code reads give what the general reader gives, whatever is in them:
+columns, or an error with the same text.
 """
 
 import numpy as np
@@ -180,7 +180,8 @@ def test_floats_are_packed_or_not(values):
 @pytest.mark.parametrize(
     "values",
     [b"\x08", b"\x08\x80", b"\x0a\x01\x80", b"\x0a\x05\x01", b"\x0a\x0b" + b"\x80" * 10 + b"\1",
-     b"\x0a\x0a" + b"\xff" * 9 + b"\x02", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x10\1"],
+     b"\x0a\x0a" + b"\xff" * 9 + b"\x02", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+     b"\x10\1"],
 )  # fmt: skip
 def test_numbers_that_are_cut_off_are_declined(values):
     assert read(values, "int64", 3) is None

@@ -17,6 +17,7 @@ from headrace.compile import native
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.automata import FullMatches, Replacements
 from headrace.compile.kernels.example_records import KINDS, FeaturePlaces, FeatureValues
+from headrace.compile.kernels.number_texts import NumberTexts
 from headrace.compile.kernels.text_spans import SpanNumbers, SpanTexts, TextSpans
 from headrace.devices.buffers import address
 
@@ -215,9 +216,29 @@ def _feature_values(kind: str) -> Callable[..., int]:
     return _caller(FeatureValues(kind), objects=kind == "bytes")
 
 
+def number_texts(is_float: bool) -> Callable[..., Any] | None:
+    """The function of int64 or float64 numbers that gives them as strings; for floats also of how
+    many digits to write behind the point (15 at most; times that power of ten, they are below
+    2^52).
+    """
+    if not knows_bytes():
+        return None
+    run = _caller(NumberTexts(is_float), objects=True)
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(values: np.ndarray, digits: int = 0) -> np.ndarray:
+        texts = np.empty(values.shape, object)
+        scale = int(np.float64(10.0**digits).view(np.int64))
+        run([texts.size, make, digits, scale], np.ascontiguousarray(values), texts)
+        return texts
+
+    return call
+
+
 TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
     "features": features,
     "full_matches": full_matches,
+    "number_texts": number_texts,
     "replacements": replacements,
     "span_numbers": span_numbers,
     "span_texts": span_texts,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.devices.room import check_text
+from headrace.graph import generated
 from headrace.ops.string_arrays import attr_bytes, of_strings
 
 _FILLS = ("", " ", "+", "-", "0", "#")
@@ -61,6 +62,10 @@ def as_string(
     if not _is_float(array.dtype) and precision >= 0:
         raise ValueError(f"precision is not for {array.dtype}")
     check_text(max(width, precision), "width" if width > precision else "precision")
+    if not flag and width <= 0 and not scientific and not shortest:
+        found = _plain_texts(array, precision)
+        if found is not None:
+            return found
     write = _writer(array, flag, precision, width, "e" if scientific else "g" if shortest else "f")
     values = array.ravel().tolist()
     if isinstance(write, str):
@@ -68,6 +73,35 @@ def as_string(
         text = "\n".join([write] * len(values)) % tuple(values)
         return of_strings(text.encode().split(b"\n") if values else [], array.shape)
     return of_strings((write(value).encode() for value in values), array.shape)
+
+
+_MOST_DIGITS = 15
+
+
+def _plain_texts(array: np.ndarray, precision: int) -> np.ndarray | None:
+    """Return integers and floats as %d and %f write them, by generated code; None where there is
+    none.
+    """
+    digits = 6 if precision < 0 else precision
+    if array.dtype.kind not in "if" or digits > _MOST_DIGITS:
+        return None
+    if not generated.worthwhile(array.size):
+        return None
+    write = generated.routine("number_texts", array.dtype.kind == "f")
+    if write is None:
+        return None
+    if array.dtype.kind == "i":
+        return write(array.astype(np.int64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = array.astype(np.float64)
+        few = np.abs(values) * 10.0**digits < 2**52  # which code needs no more than 64 bits for
+    if few.all():
+        return write(values, digits)
+    texts = np.empty(array.shape, object)
+    texts[few] = write(values[few], digits)
+    one = _float_writer("", "", f".{digits}", "f")
+    texts[~few] = of_strings((one(value).encode() for value in values[~few].tolist()), (-1,))
+    return texts
 
 
 def _writer(

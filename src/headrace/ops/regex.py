@@ -244,16 +244,16 @@ def static_regex_replace(
     texts = string_array(input)
     if replacement.valid and replacement.literal is not None:
         new = replacement.literal
-        if _PLAIN.fullmatch(pattern):
-            # Nothing in this pattern has a meaning: bytes know how to do this, and are faster.
-            count = -1 if replace_global else 1
-            return map_strings(lambda s: s.replace(pattern, new, count), texts)
         known = _known_replacements(texts, pattern, new, _ALL if replace_global else 1)
         if known is not None:
             found, asked = known
             if asked.any():
                 found[asked] = _replace(texts[asked], pattern, find, replacement, replace_global)
             return found
+        if _PLAIN.fullmatch(pattern):
+            # Nothing in this pattern has a meaning: bytes know how to do this, and are faster.
+            count = -1 if replace_global else 1
+            return map_strings(lambda s: s.replace(pattern, new, count), texts)
     return _replace(texts, pattern, find, replacement, replace_global)
 
 

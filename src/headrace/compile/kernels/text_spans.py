@@ -15,14 +15,8 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.byte_strings import FUNCTIONS
 
 __all__ = [
-    "SpanNumbers",
-    "SpanTexts",
-    "TextSpans",
-    "copy_bytes",
-    "count_while",
-    "is_ascii",
-    "span_at",
-]
+    "SpanNumbers", "SpanTexts", "TextSpans", "copy_bytes", "count_while", "is_ascii", "span_at",
+]  # fmt: skip
 
 
 def count_while(f: Function, count: Operand, body: Callable[[Reg], Reg]) -> Reg:
