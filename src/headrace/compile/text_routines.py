@@ -18,6 +18,7 @@ from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.automata import FullMatches, Replacements
 from headrace.compile.kernels.example_records import KINDS, FeaturePlaces, FeatureValues
 from headrace.compile.kernels.number_texts import NumberTexts
+from headrace.compile.kernels.split_texts import CsvFields, SplitTexts
 from headrace.compile.kernels.text_spans import SpanNumbers, SpanTexts, TextSpans
 from headrace.devices.buffers import address
 
@@ -235,12 +236,68 @@ def number_texts(is_float: bool) -> Callable[..., Any] | None:
     return call
 
 
+def csv_fields() -> Callable[..., Any]:
+    """The function of the addresses and sizes of CSV records, a delimiter and a number of columns.
+    It gives the addresses and sizes of the fields, [columns, records]; None where a record isn't
+    just that many fields with delimiters between them.
+    """
+    run = _caller(CsvFields(), objects=False)
+    special = _byte_table(b'"\n\r')
+
+    def call(
+        addresses: np.ndarray, lengths: np.ndarray, delimiter: bytes, columns: int
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        records = addresses.size
+        places, sizes = np.empty((2, columns, records), np.int64)
+        given = [records, columns, ord(delimiter)]
+        done = run(given, addresses, lengths, special, places, sizes)
+        return (places, sizes) if done == records else None
+
+    return call
+
+
+def split_texts() -> Callable[..., Any]:
+    """The function of the addresses and sizes of texts, of the bytes that they are split at, and
+    whether empty pieces count. It gives the addresses and sizes of all pieces, (text, place in it)
+    for each piece, and the number of pieces of each text. None for very much text.
+    """
+    run = _caller(SplitTexts(), objects=False)
+
+    def call(
+        addresses: np.ndarray, lengths: np.ndarray, marks: bytes, keep_empty: bool
+    ) -> tuple[np.ndarray, ...] | None:
+        most = int(lengths.sum()) + lengths.size
+        if most > _MOST_PIECES:
+            return None
+        # Memory that isn't written to is never taken.
+        places, sizes = np.empty(most, np.int64), np.empty(most, np.int64)
+        indices, counts = np.empty((most, 2), np.int64), np.empty(lengths.size, np.int64)
+        table = _byte_table(marks)
+        given = addresses, lengths, table, places, sizes, indices, counts
+        total = run([lengths.size, keep_empty], *given)
+        return places[:total], sizes[:total], indices[:total].copy(), counts
+
+    return call
+
+
+_MOST_PIECES = 1 << 26
+
+
+def _byte_table(members: bytes) -> np.ndarray:
+    """1 for each of these bytes, 0 for the others."""
+    table = np.zeros(256, np.uint8)
+    table[list(members)] = 1
+    return table
+
+
 TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
+    "csv_fields": csv_fields,
     "features": features,
     "full_matches": full_matches,
     "number_texts": number_texts,
     "replacements": replacements,
     "span_numbers": span_numbers,
     "span_texts": span_texts,
+    "split_texts": split_texts,
     "text_spans": text_spans,
 }

@@ -18,7 +18,9 @@ import numpy as np
 
 from headrace.core.dtypes import as_dtype, show_type
 from headrace.devices.room import check_room
+from headrace.graph import generated
 from headrace.ops.string_arrays import (
+    Spans,
     attr_bytes,
     map_numbers,
     map_strings,
@@ -26,6 +28,7 @@ from headrace.ops.string_arrays import (
     numpy_dtype,
     of_strings,
     sizes_of,
+    spans_of,
     string_array,
 )
 
@@ -130,7 +133,7 @@ def string_to_number(string_tensor: Any, *, out_type: Any = np.float32) -> np.nd
     """Return every element as a number."""
     dtype = numpy_dtype(out_type)
     array = string_array(string_tensor)
-    found = _simple_numbers(array, dtype)
+    found = _simple_numbers(lambda function: numbers_of(function, array), dtype)
     if found is not None:
         return found
     if dtype.kind == "f":
@@ -140,13 +143,17 @@ def string_to_number(string_tensor: Any, *, out_type: Any = np.float32) -> np.nd
     return map_numbers(number_parser(dtype), array, dtype)
 
 
-def _simple_numbers(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
-    """All numbers by generated code, if they have few digits and nothing but these."""
+def _simple_numbers(
+    numbers: Callable[[str], np.ndarray | None], dtype: np.dtype
+) -> np.ndarray | None:
+    """All numbers by generated code, if they have few digits and nothing but these. `numbers` gives
+    those of a function (see numbers_of).
+    """
     if dtype.name in ("float32", "float64"):
-        return numbers_of(dtype.name, array)
+        return numbers(dtype.name)
     if dtype.name not in ("int32", "int64"):
         return None
-    found = numbers_of("integer", array)
+    found = numbers("integer")
     if found is None or dtype == found.dtype:
         return found
     limits = np.iinfo(dtype)
@@ -248,6 +255,9 @@ def decode_compressed(bytes: Any, *, compression_type: str | bytes = "") -> np.n
     return map_strings(inflate, bytes)
 
 
+_CSV_MARKS = (b'"', b"\n", b"\r")  # which mean something in a CSV record
+
+
 class _Record:
     """One CSV record being read: `fields` returns its columns."""
 
@@ -331,12 +341,24 @@ def _check_default(index: int, value: Any) -> np.ndarray:
     return string_array(default) if default.dtype.kind in "OSU" else default
 
 
-def _column(index: int, column: np.ndarray, default: np.ndarray, na_value: bytes) -> np.ndarray:
+def _column(
+    index: int, column: np.ndarray | Spans, default: np.ndarray, na_value: bytes
+) -> np.ndarray:
     """Return one column's values: missing fields take the default, if there is one."""
     is_text = default.dtype == object
+    if isinstance(column, Spans):
+        if not is_text and not na_value:  # an empty field isn't a number
+            found = _simple_numbers(column.numbers, default.dtype)
+            if found is not None:
+                return found
+        column = column.texts()
     fields = column.tolist()
     if sizes_of(column).all() and (not na_value or na_value not in fields):
-        found = column.copy() if is_text else _simple_numbers(column, default.dtype)
+        found = (
+            column.copy()
+            if is_text
+            else _simple_numbers(lambda function: numbers_of(function, column), default.dtype)
+        )
         if found is not None:
             return found
     parse = (lambda text: text) if is_text else number_parser(default.dtype)
@@ -391,12 +413,21 @@ def decode_csv(
     )
 
 
-def _plain_columns(texts: np.ndarray, delimiter: bytes, count: int) -> list[np.ndarray] | None:
+def _plain_columns(
+    texts: np.ndarray, delimiter: bytes, count: int
+) -> list[np.ndarray] | list[Spans] | None:
     """The columns of records that are nothing but `count` fields with delimiters between them; None
     if one of them needs a closer look.
     """
+    spans = None if delimiter in _CSV_MARKS else spans_of(texts)
+    find = None if spans is None else generated.routine("csv_fields")
+    if spans is not None and find is not None:
+        found = find(spans.addresses, spans.sizes, delimiter, count)
+        if found is None:
+            return None
+        return [Spans(places, sizes, spans) for places, sizes in zip(*found, strict=True)]
     joined = delimiter.join(texts.tolist())
-    if any(mark in joined for mark in (b'"', b"\n", b"\r")):
+    if any(mark in joined for mark in _CSV_MARKS):
         return None
     fields = of_strings(joined.split(delimiter), (-1,))
     sizes = sizes_of(texts)

@@ -14,20 +14,22 @@ from typing import Any
 import numpy as np
 
 from headrace.devices.room import check_room
+from headrace.graph import generated
 from headrace.ops.row_groups import stable_order
 from headrace.ops.string_arrays import (
+    Spans,
     attr_bytes,
     map_numbers,
     map_strings,
     numbers_of,
     of_strings,
     sizes_of,
+    spans_of,
     string_array,
     string_scalar,
 )
 
 _WHITESPACE = b" \t\n\v\f\r"
-_AS_BLANKS = bytes.maketrans(_WHITESPACE, b" " * len(_WHITESPACE))
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _CHARACTER = re.compile(rb"[\x00-\xff][\x80-\xbf]*", re.DOTALL)
 _UNITS = ("BYTE", "UTF8_CHAR")
@@ -75,16 +77,20 @@ def _ragged(rows: Iterable[Sequence[bytes]]) -> _Sparse:
     return _sparse(of_strings(itertools.chain.from_iterable(table), (-1,)), counts)
 
 
-def _split_at(
-    texts: np.ndarray, mark: bytes, keep_empty: bool, same: bytes | None = None
-) -> _Sparse:
-    """Split at a mark of one byte; `same` is a table that makes it of other bytes. All texts are
-    split at once, with the mark between them too: where each one ends is known from the sizes.
+def _split_at(texts: np.ndarray, marks: bytes, keep_empty: bool) -> _Sparse:
+    """Split at each byte that is a mark. All texts are split at once, with a mark between them too:
+    where each one ends is known from the sizes.
     """
     if not len(texts):
         return _ragged([])
+    found = _split_quickly(texts, marks, keep_empty)
+    if found is not None:
+        return found
+    mark, others = marks[:1], marks[1:]
     joined = mark.join(texts.tolist())
-    pieces = of_strings((joined if same is None else joined.translate(same)).split(mark), (-1,))
+    if others:
+        joined = joined.translate(bytes.maketrans(others, mark * len(others)))
+    pieces = of_strings(joined.split(mark), (-1,))
     sizes = sizes_of(pieces)
     bounds = np.searchsorted(np.cumsum(sizes + 1), np.cumsum(sizes_of(texts) + 1)) + 1
     if keep_empty or sizes.all():
@@ -92,6 +98,20 @@ def _split_at(
     kept = sizes > 0
     before = np.concatenate([[0], np.cumsum(kept)])
     return _sparse(pieces[kept], np.diff(before[bounds], prepend=0))
+
+
+def _split_quickly(texts: np.ndarray, marks: bytes, keep_empty: bool) -> _Sparse | None:
+    """Split as _split_at does, by generated code; None where there is none."""
+    spans = spans_of(texts)
+    split = None if spans is None else generated.routine("split_texts")
+    if spans is None or split is None:
+        return None
+    found = split(spans.addresses, spans.sizes, marks, keep_empty)
+    if found is None:
+        return None
+    addresses, sizes, indices, counts = found
+    pieces = Spans(addresses, sizes, spans).texts()
+    return indices, pieces, np.array([len(texts), counts.max(initial=0)], np.int64)
 
 
 def _vector(value: Any) -> np.ndarray:
@@ -107,10 +127,10 @@ def string_split(input: Any, delimiter: Any, *, skip_empty: bool = True) -> _Spa
     texts = _vector(input)
     if not marks:
         return _ragged([text[i : i + 1] for i in range(len(text))] for text in texts.tolist())
+    if skip_empty or sizes_of(texts).all():
+        return _split_at(texts, marks, not skip_empty)
     first, others = marks[:1], marks[1:]
     same = bytes.maketrans(others, first * len(others)) if others else None
-    if skip_empty or sizes_of(texts).all():
-        return _split_at(texts, first, not skip_empty, same)
     whole = (text.translate(same) for text in texts.tolist())
     return _ragged([text.split(first) if text else [] for text in whole])
 
@@ -126,7 +146,7 @@ def string_split_v2(input: Any, sep: Any, *, maxsplit: int = -1) -> _Sparse:
     if maxsplit < 0 and len(mark) == 1:
         return _split_at(texts, mark, keep_empty=True)
     if maxsplit < 0 and not mark:
-        return _split_at(texts, b" ", keep_empty=False, same=_AS_BLANKS)
+        return _split_at(texts, _WHITESPACE, keep_empty=False)
 
     def pieces(text: bytes) -> list[bytes]:
         if mark:
@@ -172,6 +192,22 @@ def _cut_all(array: np.ndarray, pos: int, length: int) -> np.ndarray | None:
     return map_strings(cut, array)
 
 
+def _cut_spans(texts: np.ndarray, pos: np.ndarray, length: np.ndarray) -> np.ndarray | None:
+    """Return text[pos : pos + length] of all texts by generated code; None where there is none, or
+    if pos is outside of a text.
+    """
+    spans = spans_of(texts)
+    if spans is None:
+        return None
+    sizes, pos, length = np.broadcast_arrays(spans.sizes, pos, length)
+    if ((pos < -sizes) | (pos > sizes)).any():
+        return None
+    start = np.where(pos < 0, pos + sizes, pos)
+    rest = sizes - start
+    length = np.where(length < 0, rest, np.minimum(length, rest))
+    return Spans(spans.addresses + start, length, spans).texts()
+
+
 def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.ndarray:
     """Return `len` units starting at `pos` of every element; a negative pos counts from the end.
 
@@ -181,6 +217,10 @@ def substr(input: Any, pos: Any, len: Any, *, unit: str | bytes = "BYTE") -> np.
     texts, starts, counts = string_array(input), np.asarray(pos), np.asarray(len)
     if starts.shape != counts.shape:
         raise ValueError(f"pos and len differ in shape: {starts.shape} and {counts.shape}")
+    if not utf8:
+        found = _cut_spans(texts, starts, counts)
+        if found is not None:
+            return found
     if starts.size == 1 and starts.ndim <= texts.ndim and not utf8:
         found = _cut_all(texts, int(starts.item()), int(counts.item()))
         if found is not None:
