@@ -51,6 +51,40 @@ def test_string_split_v2(texts, mark, most):
     assert found == expected
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(st.text(max_size=8).map(str.encode), WORDS, ODD), max_size=6))
+def test_case_and_whitespace(texts):
+    for kernel in (
+        string_kernels.string_lower,
+        string_kernels.string_upper,
+        string_kernels.string_strip,
+    ):
+        expected, found = both(kernel, strings(texts))
+        assert found == expected
+
+
+def test_every_byte():
+    texts = strings([bytes([i]) for i in range(256)] + [bytes(range(256)), b" \t\v\f a\0 \r\n"])
+    for kernel in (
+        string_kernels.string_lower,
+        string_kernels.string_upper,
+        string_kernels.string_strip,
+    ):
+        for array in (texts, texts.reshape(2, -1).T, np.array(b" Aa ", object)):
+            expected, found = both(kernel, array)
+            assert found == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.one_of(WORDS, ODD), min_size=4, max_size=4), st.sampled_from(["", "-", "<é>"]))
+def test_string_join(texts, separator):
+    matrix = strings(texts).reshape(2, 2)
+    scalar = np.array(texts[0], object)
+    for inputs in ([matrix], [matrix, scalar, matrix.T], [scalar, scalar], [matrix[:0], scalar]):
+        expected, found = both(string_kernels.string_join, *inputs, separator=separator)
+        assert found == expected
+
+
 SMALL = st.integers(-4, 9)
 ENDS = st.one_of(SMALL, st.sampled_from([-(2**31), 2**31 - 1]))
 

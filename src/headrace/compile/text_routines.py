@@ -16,6 +16,7 @@ import numpy as np
 from headrace.compile import native
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.automata import FullMatches, Replacements
+from headrace.compile.kernels.changed_texts import ChangedCase, JoinedTexts, StrippedSpans
 from headrace.compile.kernels.example_records import KINDS, FeaturePlaces, FeatureValues
 from headrace.compile.kernels.number_texts import NumberTexts
 from headrace.compile.kernels.split_texts import CsvFields, SplitTexts
@@ -290,14 +291,64 @@ def _byte_table(members: bytes) -> np.ndarray:
     return table
 
 
+def changed_case(lower: bool) -> Callable[..., Any] | None:
+    """The function of addresses and sizes that gives strings with ASCII letters in lower (upper)
+    case.
+    """
+    if not knows_bytes():
+        return None
+    run = _caller(ChangedCase(lower, BYTES_AT), objects=True)
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(addresses: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        texts = np.empty(addresses.shape, object)
+        run([texts.size, make], addresses, lengths, texts)
+        return texts
+
+    return call
+
+
+def stripped_spans(blanks: bytes) -> Callable[..., Any]:
+    """The function of addresses and sizes that gives those without some bytes at their ends."""
+    run = _caller(StrippedSpans(), objects=False)
+    table = _byte_table(blanks)
+
+    def call(addresses: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        places, sizes = np.empty_like(addresses), np.empty_like(lengths)
+        run([lengths.size], addresses, lengths, table, places, sizes)
+        return places, sizes
+
+    return call
+
+
+def joined_texts() -> Callable[..., Any] | None:
+    """The function of addresses and sizes [parts, texts] and a separator that gives strings."""
+    if not knows_bytes():
+        return None
+    run = _caller(JoinedTexts(BYTES_AT), objects=True)
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(addresses: np.ndarray, lengths: np.ndarray, separator: bytes) -> np.ndarray:
+        parts, count = addresses.shape
+        texts = np.empty(count, object)
+        between = np.frombuffer(separator or b"\0", np.uint8)
+        run([count, parts, len(separator), make], addresses, lengths, between, texts)
+        return texts
+
+    return call
+
+
 TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
+    "changed_case": changed_case,
     "csv_fields": csv_fields,
     "features": features,
     "full_matches": full_matches,
+    "joined_texts": joined_texts,
     "number_texts": number_texts,
     "replacements": replacements,
     "span_numbers": span_numbers,
     "span_texts": span_texts,
     "split_texts": split_texts,
+    "stripped_spans": stripped_spans,
     "text_spans": text_spans,
 }

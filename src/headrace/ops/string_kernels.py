@@ -51,12 +51,29 @@ def string_join(*inputs: Any, separator: str | bytes = "") -> np.ndarray:
     if len(shapes) > 1:
         raise ValueError(f"input shapes do not match: {sorted(shapes)}")
     shape = shapes.pop() if shapes else ()
+    joined = _join_spans(arrays, shape, attr_bytes(separator))
+    if joined is not None:
+        return joined
     # NumPy adds objects twice as fast as a loop. Scalars as vectors: 0-d sums aren't arrays.
     total, *others = (array.reshape(array.shape or 1) for array in arrays)
     between = np.array([attr_bytes(separator)], object)
     for array in others:
         total = total + between + array if between[0] else total + array
     return total.reshape(shape)
+
+
+def _join_spans(
+    arrays: Sequence[np.ndarray], shape: tuple[int, ...], separator: bytes
+) -> np.ndarray | None:
+    """Join arrays of one shape and scalars by generated code; None where there is none."""
+    spans = [span for array in arrays if (span := spans_of(array)) is not None]
+    join = generated.routine("joined_texts") if len(spans) == len(arrays) else None
+    if join is None:
+        return None
+    addresses, sizes = (
+        np.stack([np.broadcast_to(span[i], shape).ravel() for span in spans]) for i in range(2)
+    )
+    return join(addresses, sizes, separator).reshape(shape)
 
 
 _Sparse = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -245,23 +262,37 @@ def _check_case_encoding(encoding: str | bytes) -> bool:
     return name == b"utf-8"
 
 
+def _change_case(input: Any, lower: bool) -> np.ndarray:
+    """Change the case of ASCII letters, by generated code where there is some."""
+    spans = spans_of(string_array(input))
+    change = None if spans is None else generated.routine("changed_case", lower)
+    if spans is None or change is None:
+        return map_strings(bytes.lower if lower else bytes.upper, input)
+    return change(spans.addresses, spans.sizes)
+
+
 def string_lower(input: Any, *, encoding: str | bytes = "") -> np.ndarray:
     """Return every element in lower case."""
     if _check_case_encoding(encoding):
         return map_strings(lambda s: s.decode("utf-8", "replace").lower().encode(), input)
-    return map_strings(bytes.lower, input)
+    return _change_case(input, lower=True)
 
 
 def string_upper(input: Any, *, encoding: str | bytes = "") -> np.ndarray:
     """Return every element in upper case."""
     if _check_case_encoding(encoding):
         return map_strings(lambda s: s.decode("utf-8", "replace").upper().encode(), input)
-    return map_strings(bytes.upper, input)
+    return _change_case(input, lower=False)
 
 
 def string_strip(input: Any) -> np.ndarray:
     """Return every element without ASCII whitespace at its ends."""
-    return map_strings(bytes.strip, input)  # of the same bytes as C's isspace
+    spans = spans_of(string_array(input))
+    strip = None if spans is None else generated.routine("stripped_spans", _WHITESPACE)
+    if spans is None or strip is None:
+        return map_strings(bytes.strip, input)  # of the same bytes as C's isspace
+    addresses, sizes = strip(spans.addresses, spans.sizes)
+    return Spans(addresses, sizes, spans).texts()
 
 
 def _axes(indices: np.ndarray, rank: int) -> list[int]:

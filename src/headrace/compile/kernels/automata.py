@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import I1, I8, I16, I64, PTR, VOID, Function, Reg
 from headrace.compile.kernel import Team
-from headrace.compile.kernels.text_spans import copy_bytes, count_while, is_ascii, span_at
+from headrace.compile.kernels.text_spans import copy_bytes, count_while, is_ascii, new_text, span_at
 
 __all__ = ["ASK", "FullMatches", "Replacements"]
 
@@ -127,13 +127,11 @@ class Replacements:
                     lambda j, total: f.add(total, f.sub(new, _length(f, matches, j))),
                     [size],
                 )
-                made = f.call_pointer(make, PTR, f.const(0, PTR), total)
-                there = f.icmp("ne", f.convert("ptrtoint", made, I64), 0)
-                f.when(there, lambda: fill(made))
+                made, there = new_text(f, make, total, self.bytes_at, fill)
+                f.store(made, texts, i)
                 return there
 
-            def fill(made: Reg) -> None:
-                target = f.offset(made, self.bytes_at, I8)
+            def fill(target: Reg) -> None:
 
                 def piece(j: Reg, read: Reg, written: Reg) -> list[Reg]:
                     start, end = (f.load(I64, matches, f.add(f.mul(j, 2), k)) for k in (0, 1))
@@ -147,7 +145,6 @@ class Replacements:
                 read, written = f.loop(0, found, piece, [zero, zero])
                 rest = f.sub(size, read)
                 copy_bytes(f, f.offset(text, read, I8), f.offset(target, written, I8), rest)
-                f.store(made, texts, i)
 
             (fits,) = f.when(
                 f.icmp("sgt", found, 0),

@@ -15,7 +15,8 @@ from headrace.compile.kernel import Team
 from headrace.compile.kernels.byte_strings import FUNCTIONS
 
 __all__ = [
-    "SpanNumbers", "SpanTexts", "TextSpans", "copy_bytes", "count_while", "is_ascii", "span_at",
+    "SpanNumbers", "SpanTexts", "TextSpans", "copy_bytes", "count_while", "is_ascii",
+    "new_text", "span_at",
 ]  # fmt: skip
 
 
@@ -48,6 +49,18 @@ def is_ascii(f: Function, bytes: Reg, size: Operand) -> Reg:
     """Whether no byte has its highest bit set."""
     (bits,) = f.loop(0, size, lambda i, bits: f.or_(bits, f.load(I8, bytes, i)), [f.const(0, I8)])
     return f.icmp("sge", bits, 0)
+
+
+def new_text(
+    f: Function, make: Reg, size: Operand, bytes_at: int, fill: Callable[[Reg], None]
+) -> tuple[Reg, Reg]:
+    """A new `bytes` object that `fill` writes, given where its bytes are, and whether there was
+    memory for it.
+    """
+    made = f.call_pointer(make, PTR, f.const(0, PTR), f.reg(size))
+    there = f.icmp("ne", f.convert("ptrtoint", made, I64), 0)
+    f.when(there, lambda: fill(f.offset(made, bytes_at, I8)))
+    return made, there
 
 
 @dataclass(frozen=True)
