@@ -19,6 +19,7 @@ __all__ = ["Automaton", "automaton"]
 
 _MOST_STATES = 512
 _MOST_NODES = 2000
+_MOST_WORK = 200_000  # nodes that are looked at while states are made
 _MOST_DEPTH = 50
 
 _ALL = frozenset(range(128))
@@ -295,6 +296,7 @@ class _Threads:
         self.nodes: list[_Node] = [_Node("match")]
         self.start = part.write(self.nodes, 0)
         self.ordered = ordered
+        self.work = 0
 
     def waiting(self, roots: Iterable[int], begin: bool, end: bool) -> tuple[int, ...]:
         """The sets and the match that are reached without reading, the preferred ones first."""
@@ -313,6 +315,9 @@ class _Threads:
                     break
             elif kind == "split" or (kind == "begin" and begin) or (kind == "end" and end):
                 stack += reversed(targets)
+        self.work += len(seen)
+        if self.work > _MOST_WORK:
+            raise _UnknownError
         return tuple(found) if self.ordered else tuple(sorted(found))
 
     def state(self, roots: Iterable[int], begin: bool) -> _State:

@@ -37,6 +37,7 @@ _NAMED_GROUP = re.compile(
 )
 _ASSERTION = re.compile(rb"[\^$]|\\[AzbBC]")
 _ASK = 2  # the answer of an automaton that doesn't know (compile.kernels.automata)
+_MANY = 128  # texts, which RE2 takes as long for as it takes to make an automaton
 _ALL = 1 << 62  # matches of a text
 _NO_CHARACTER = b"\xff"
 _PLAIN = re.compile(rb"[\w ,;:!'\"/<>=@#%&~`-]+", re.ASCII)
@@ -194,7 +195,7 @@ def _replace_first(find: _Find, rewrite: _Rewrite, text: bytes) -> bytes:
 
 def _known_matches(texts: np.ndarray, pattern: bytes) -> np.ndarray | None:
     """Return int8 answers of an automaton: 2 where it doesn't know. None if there is none."""
-    spans = spans_of(texts, each=8)
+    spans = spans_of(texts, each=8) if texts.size >= _MANY else None
     table = None if spans is None else automaton(pattern, ordered=False)
     find = None if table is None else generated.routine("full_matches")
     if spans is None or find is None:
@@ -226,7 +227,7 @@ def _known_replacements(
     """Return texts with the matches of an automaton replaced, and where it didn't know. None if
     there is none.
     """
-    spans = spans_of(texts, each=8)
+    spans = spans_of(texts, each=8) if texts.size >= _MANY else None
     table = None if spans is None else automaton(pattern, ordered=True)
     replace = None if table is None else generated.routine("replacements")
     if spans is None or replace is None:
