@@ -125,7 +125,7 @@ def full_matches() -> Callable[..., Any]:
 
     def call(addresses: np.ndarray, lengths: np.ndarray, automaton: Any) -> np.ndarray:
         answers = np.empty(addresses.shape, np.int8)
-        sizes = [answers.size, automaton.first]
+        sizes = [answers.size, automaton.first, automaton.only_ascii]
         run(sizes, addresses, lengths, automaton.following, automaton.accepts, answers)
         return answers
 
@@ -159,7 +159,7 @@ def replacements() -> Callable[..., Any] | None:
         run(
             [
                 strings.size, automaton.first, automaton.later, most, len(rewrite), make, keep,
-                longest,
+                longest, automaton.only_ascii,
             ],
             strings,
             addresses,

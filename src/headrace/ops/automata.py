@@ -1,5 +1,8 @@
 """Regular expressions as deterministic automata. In: a pattern that RE2 accepts. Out: the tables of
-an automaton over ASCII, or None where the pattern has more than is known here.
+an automaton over characters, or None where the pattern has more than is known here.
+
+ASCII characters are told apart; all others are one, which a pattern in ASCII has in its negated
+classes and in its dots.
 
 The automaton knows no groups. A set of threads is kept in the order of preference that Perl and RE2
 have, and cut after the first thread that has matched: the last state that accepts is the end of the
@@ -22,7 +25,9 @@ _MOST_NODES = 2000
 _MOST_WORK = 200_000  # nodes that are looked at while states are made
 _MOST_DEPTH = 50
 
-_ALL = frozenset(range(128))
+_OTHER = 128  # any character that isn't ASCII
+_ALL = frozenset(range(129))
+_FOLDED_FURTHER = frozenset(b"kKsS")  # which are also cases of the Kelvin sign and the long s
 
 
 def _characters(*ranges: str) -> frozenset[int]:
@@ -48,15 +53,17 @@ _CONTROL = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 class Automaton(NamedTuple):
-    """following[state, byte] is the next state, 0 where no match can follow. accepts[state]: bit 0
-    if a match may end here, bit 1 if one does where the text ends. A search begins in the state
-    `first` at the beginning of a text and in `later` behind it.
+    """following[state, character] is the next state, 0 where no match can follow; character 128 is
+    any that isn't ASCII. accepts[state]: bit 0 if a match may end here, bit 1 if one does where the
+    text ends. A search begins in the state `first` at the beginning of a text and in `later` behind
+    it. only_ascii: nothing is known of texts with other characters.
     """
 
     following: np.ndarray
     accepts: np.ndarray
     first: int
     later: int
+    only_ascii: bool
 
 
 class _UnknownError(Exception):
@@ -67,7 +74,7 @@ class _UnknownError(Exception):
 
 
 class _Node(NamedTuple):
-    """What a thread waits for: a byte of a set, or nothing but to go on."""
+    """What a thread waits for: a character of a set, or nothing but to go on."""
 
     kind: str  # "set", "split", "begin", "end" or "match"
     characters: frozenset[int] = frozenset()
@@ -150,6 +157,7 @@ class _Parser:
         self.text, self.ordered = text, ordered
         self.at = self.depth = 0
         self.flags = ""
+        self.only_ascii = False
 
     def parse(self) -> _Part:
         found = self._alternatives()
@@ -248,7 +256,8 @@ class _Parser:
     def _folded(self, characters: Iterable[int]) -> frozenset[int]:
         found = frozenset(characters)
         if "i" in self.flags:
-            found |= {c ^ 32 for c in found if chr(c).isalpha()}
+            found |= {c ^ 32 for c in found if c < _OTHER and chr(c).isalpha()}
+            self.only_ascii |= bool(found & _FOLDED_FURTHER)
         return found
 
     def _bracket(self) -> frozenset[int]:
@@ -333,18 +342,18 @@ def automaton(pattern: bytes, ordered: bool) -> Automaton | None:
     if not pattern.isascii():
         return None
     try:
-        part = _Parser(pattern.decode("ascii"), ordered).parse()
-        return _tables(_Threads(part, ordered))
+        parser = _Parser(pattern.decode("ascii"), ordered)
+        return _tables(_Threads(parser.parse(), ordered), parser.only_ascii)
     except _UnknownError:
         return None
 
 
-def _tables(threads: _Threads) -> Automaton:
+def _tables(threads: _Threads, only_ascii: bool) -> Automaton:
     sets = {node.characters for node in threads.nodes if node.kind == "set"}
-    # Bytes that no set tells apart lead to the same states.
+    # Characters that no set tells apart lead to the same states.
     alike: dict[tuple[bool, ...], list[int]] = {}
-    for byte in range(128):
-        alike.setdefault(tuple(byte in characters for characters in sets), []).append(byte)
+    for character in sorted(_ALL):
+        alike.setdefault(tuple(character in s for s in sets), []).append(character)
     states: list[_State] = [((), False)]
     numbers = {states[0]: 0}
 
@@ -359,11 +368,11 @@ def _tables(threads: _Threads) -> Automaton:
     first, later = (number(threads.state([threads.start], begin)) for begin in (True, False))
     rows: list[np.ndarray] = []
     for waiting, _ in states:  # which grows meanwhile
-        row = np.zeros(128, np.int16)
+        row = np.zeros(len(_ALL), np.int16)
         for members in alike.values():
             nodes = (threads.nodes[i] for i in waiting)
             targets = [t for node in nodes if members[0] in node.characters for t in node.targets]
             row[members] = number(threads.state(targets, False))
         rows.append(row)
     accepts = np.array([(0 in waiting) + 2 * at_end for waiting, at_end in states], np.int8)
-    return Automaton(np.stack(rows), accepts, first, later)
+    return Automaton(np.stack(rows), accepts, first, later, only_ascii)

@@ -2,9 +2,9 @@
 
 The engine is RE2 itself, the library that TensorFlow uses (package `google-re2`): time grows
 linearly with the text, and a pattern that needs too much memory is refused. It is imported when a
-pattern is first compiled. Common patterns on ASCII text are also run as automata by generated code,
-which does many texts in one call (see `automata`). A replacement is expanded here, because RE2's
-own functions for it are not part of its Python interface.
+pattern is first compiled. Generated code runs common patterns as automata, many texts in one call
+(see `automata`). A replacement is expanded here, because RE2's own functions for it are not part of
+its Python interface.
 """
 
 import functools

@@ -14,9 +14,9 @@ CLASSES = [
     "[[:alpha:]]", "[^[:space:]b]", r"[\]a]", r"[\x61-\x{63}]", "[[a]", r"[^\x00-\x7f]", "[Z-a]",
 ]  # fmt: skip
 ATOMS = [
-    "a", "b", "c", "A", " ", "1", "-", "{", "}", "a{", "a{,2}", "]", ".", "^", "$", r"\A", r"\z",
-    r"\d", r"\D", r"\s", r"\S", r"\w", r"\W", r"\.", r"\n", r"\t", r"\x41", r"\-", r"\b", "é",
-    "(?i)",
+    "a", "b", "k", "S", "A", " ", "1", "-", "{", "}", "a{", "a{,2}", "]", ".", "^", "$", r"\A",
+    r"\z", r"\d", r"\D", r"\s", r"\S", r"\w", r"\W", r"\.", r"\n", r"\t", r"\x41", r"\-", r"\b",
+    "é", "(?i)",
     *CLASSES,
 ]  # fmt: skip
 QUANTIFIERS = ["*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{0,2}?", "{2,}", "{0}", "{0,}?"]
@@ -40,7 +40,23 @@ TEXTS = st.lists(
     st.one_of(
         st.text("abcABC 1-{}]\n\t.", max_size=8).map(str.encode),
         st.binary(max_size=4),
-        st.text("aébK\u212a", max_size=4).map(str.encode),
+        st.text("aébkS\u212a\u017f€\U0001f600\U0010ffff", max_size=6).map(str.encode),
+        st.lists(
+            st.sampled_from(
+                [
+                    b"a",
+                    b"\xc3",
+                    b"\xa9",
+                    b"\xe2\x82\xac",
+                    b"\xed\xa0\x80",
+                    b"\xe0\x80\x80",
+                    b"\xf4\x90\x80\x80",
+                    b"\xf0\x9f\x98",
+                    b"\xc0\x80",
+                ]
+            ),
+            max_size=3,
+        ).map(b"".join),
     ),
     max_size=8,
 )
@@ -121,6 +137,18 @@ def test_a_text_without_a_match_is_the_same_object():
         for _ in range(1000):
             found = regex.static_regex_replace(texts, pattern="[0-9]+", rewrite="-")
     assert all(a is b for a, b in zip(found, texts, strict=True))
+
+
+@pytest.mark.parametrize("lead", range(0x80, 0x100))
+def test_every_character_of_two_and_three_bytes(lead):
+    """Also those that are none."""
+    texts = array([bytes([lead, second, *more, 97]) for second in range(256)
+                   for more in ([], [0x80], [0xbf], [0x80, 0x80], [0x41])])  # fmt: skip
+    for pattern in (".a", "[^b]+", r"\W"):
+        expected, found = both(regex.static_regex_full_match, texts, pattern=pattern)
+        assert found == expected
+        expected, found = both(regex.static_regex_replace, texts, pattern=pattern, rewrite="-")
+        assert found == expected
 
 
 def test_shapes():

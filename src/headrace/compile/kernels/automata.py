@@ -1,16 +1,17 @@
-"""Deterministic automata run over spans of ASCII text: which ones match, and what replaces them.
+"""Deterministic automata run over spans of UTF-8: which ones match, and what replaces them.
 
-An automaton is a table `following` of int16 [states, 128] and `accepts`, an int8 per state: bit 0
-says that a match may end here, bit 1 that one does if the text ends here. State 0 has no way out.
-Texts with other bytes than ASCII, and texts that would take much longer than their size, are left
-to the caller: their answer is ASK.
+An automaton is a table `following` of int16 [states, 129] (the last column is for all characters
+that aren't ASCII) and `accepts`, an int8 per state: bit 0 says that a match may end here, bit 1
+that one does if the text ends here. State 0 has no way out. Texts that aren't UTF-8 (or not ASCII,
+if the automaton knows no other), and texts that would take much longer than their size, are left to
+the caller: their answer is ASK.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.compile.emit import I1, I8, I16, I64, PTR, VOID, Function, Reg
+from headrace.compile.emit import I1, I8, I16, I64, PTR, VOID, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.text_spans import copy_bytes, count_while, is_ascii, new_text, span_at
 
@@ -21,9 +22,77 @@ _PATIENCE = 16  # steps for each byte of a text
 _ENDS, _ENDS_LAST = 1, 2  # the bits of `accepts`
 
 
-def _step(f: Function, following: Reg, state: Reg, byte: Reg) -> Reg:
-    at = f.add(f.shl(state, 7), f.convert("zext", byte, I64))
-    return f.convert("zext", f.load(I16, following, at), I64)
+_CHARACTERS = 129  # the columns of `following`
+
+
+def _byte(f: Function, text: Reg, at: Operand) -> Reg:
+    return f.convert("zext", f.load(I8, text, at), I64)
+
+
+def _size(f: Function, lead: Reg) -> Reg:
+    """How many bytes a character has that begins with this one."""
+    sizes = [f.convert("zext", f.icmp("uge", lead, limit), I64) for limit in (0xC0, 0xE0, 0xF0)]
+    return f.add(f.add(sizes[0], sizes[1]), f.add(sizes[2], 1))
+
+
+def _step(f: Function, following: Reg, state: Reg, text: Reg, at: Reg) -> tuple[Reg, Reg]:
+    """Read a character: where the next one begins, and the next state."""
+    lead = _byte(f, text, at)
+    column = f.minimum(lead, _CHARACTERS - 1)
+    found = f.load(I16, following, f.add(f.mul(state, _CHARACTERS), column))
+    return f.add(at, _size(f, lead)), f.convert("zext", found, I64)
+
+
+def _write_is_utf8(team: Team) -> Function:
+    """(text, size) -> whether it is UTF-8, without surrogates."""
+    f = team.helper("is_utf8", [PTR, I64], I1)
+    text, size = f.parameters
+
+    def is_between(byte: Reg, low: Operand, high: Operand) -> Reg:
+        return f.and_(f.icmp("uge", byte, low), f.icmp("ule", byte, high))
+
+    def character(at: Reg, _: Reg) -> list[Reg]:
+        lead = _byte(f, text, at)
+        end = f.add(at, _size(f, lead))
+
+        def several() -> Reg:
+            # What would be too long, a surrogate or too large shows in the second byte.
+            low, high = f.const(0x80, I64), f.const(0xBF, I64)
+            for first, limit in ((0xE0, 0xA0), (0xF0, 0x90)):
+                low = f.select(f.icmp("eq", lead, first), f.const(limit, I64), low)
+            for first, limit in ((0xED, 0x9F), (0xF4, 0x8F)):
+                high = f.select(f.icmp("eq", lead, first), f.const(limit, I64), high)
+            second = is_between(_byte(f, text, f.add(at, 1)), low, high)
+            (rest,) = f.loop(
+                f.add(at, 2),
+                end,
+                lambda i, fits: f.and_(fits, is_between(_byte(f, text, i), 0x80, 0xBF)),
+                [second],
+            )
+            return rest
+
+        whole = f.and_(f.icmp("sle", end, size), is_between(lead, 0xC2, 0xF4))
+        is_ascii = f.icmp("ult", lead, 0x80)
+        (fits,) = f.when(whole, several, lambda: is_ascii)
+        return [end, fits]
+
+    _, fits = f.repeat(
+        lambda at, fits: f.and_(fits, f.icmp("slt", at, size)),
+        character,
+        [f.const(0, I64), f.const(True, I1)],
+    )
+    return f.finish(fits)
+
+
+def _is_known(f: Function, is_utf8: Function, text: Reg, size: Reg, only_ascii: Reg) -> Reg:
+    """Whether an automaton can read a text."""
+
+    def other() -> Reg:
+        valid = f.call_function(is_utf8, text, size)
+        return f.and_(valid, f.icmp("eq", only_ascii, 0))
+
+    (known,) = f.when(is_ascii(f, text, size), lambda: f.const(True, I1), other)
+    return known
 
 
 def _has(f: Function, accepts: Reg, state: Reg, bit: int) -> Reg:
@@ -34,7 +103,7 @@ def _has(f: Function, accepts: Reg, state: Reg, bit: int) -> Reg:
 class FullMatches:
     """answers[i] = whether span i as a whole matches (int8), or ASK.
 
-    `sizes`: how many spans, and the state to begin in.
+    `sizes`: how many spans, the state to begin in, and whether texts must be ASCII.
     """
 
     arguments = ("sizes", "addresses", "lengths", "following", "accepts", "out:answers", "out:done")
@@ -44,9 +113,10 @@ class FullMatches:
         return 0
 
     def emit(self, team: Team) -> None:
+        is_utf8 = _write_is_utf8(team)
         f = team.f
         sizes, addresses, lengths, following, accepts, answers, done = team.args
-        count, start = (f.load(I64, sizes, i) for i in range(2))
+        count, start, only_ascii = (f.load(I64, sizes, i) for i in range(3))
 
         def match(i: Reg) -> None:
             text, size = span_at(f, addresses, lengths, i)
@@ -54,15 +124,13 @@ class FullMatches:
             def walk() -> Reg:
                 _, state = f.repeat(
                     lambda at, state: f.and_(f.icmp("slt", at, size), f.icmp("ne", state, 0)),
-                    lambda at, state: [
-                        f.add(at, 1),
-                        _step(f, following, state, f.load(I8, text, at)),
-                    ],
+                    lambda at, state: _step(f, following, state, text, at),
                     [f.const(0, I64), start],
                 )
                 return f.convert("zext", _has(f, accepts, state, _ENDS_LAST), I8)
 
-            (answer,) = f.when(is_ascii(f, text, size), walk, lambda: f.const(ASK, I8))
+            known = _is_known(f, is_utf8, text, size, only_ascii)
+            (answer,) = f.when(known, walk, lambda: f.const(ASK, I8))
             f.store(answer, answers, i)
 
         f.loop(0, count, match)
@@ -76,8 +144,9 @@ class Replacements:
 
     `sizes`: how many, the states to begin in at the first byte and at others, how many matches to
     replace at most, the size of the rewrite, the addresses of PyBytes_FromStringAndSize and
-    Py_IncRef, and the size of the longest text that `matches` has room for (two words a match, one
-    match more than bytes). Stops, with `done` less than how many, when there is no memory.
+    Py_IncRef, the size of the longest text that `matches` has room for (two words a match, one
+    match more than bytes), and whether texts must be ASCII. Stops, with `done` less than how many,
+    when there is no memory.
     """
 
     bytes_at: int
@@ -92,18 +161,18 @@ class Replacements:
         return 0
 
     def emit(self, team: Team) -> None:
-        find = _find_matches(team)
+        find, is_utf8 = _find_matches(team), _write_is_utf8(team)
         f = team.f
         (sizes, strings, addresses, lengths, following, accepts, rewrite, matches, texts, answers,
          done) = team.args  # fmt: skip
-        count, new, longest = (f.load(I64, sizes, i) for i in (0, 4, 7))
+        count, new, longest, only_ascii = (f.load(I64, sizes, i) for i in (0, 4, 7, 8))
         make, keep = (f.load(PTR, sizes, i) for i in (5, 6))
 
         def write(i: Reg) -> Reg:
             text, size = span_at(f, addresses, lengths, i)
             (plain,) = f.when(
                 f.icmp("sle", size, longest),
-                lambda: is_ascii(f, text, size),
+                lambda: _is_known(f, is_utf8, text, size, only_ascii),
                 lambda: f.const(False, I1),
             )
             (found,) = f.when(
@@ -179,8 +248,8 @@ def _find_matches(team: Team) -> Function:
 
         def walk(at: Reg, state: Reg, best: Reg, steps: Reg) -> list[Reg]:
             best = f.select(_has(f, accepts, state, _ENDS), at, best)
-            state = _step(f, following, state, f.load(I8, text, at))
-            return [f.add(at, 1), state, best, f.add(steps, 1)]
+            at, state = _step(f, following, state, text, at)
+            return [at, state, best, f.add(steps, 1)]
 
         begin = f.select(f.icmp("eq", start, 0), first, later)
         at, state, best, steps = f.repeat(is_open, walk, [start, begin, none, steps])
@@ -197,7 +266,15 @@ def _find_matches(team: Team) -> Function:
             f.store(end, matches, f.add(f.mul(found, 2), 1))
             return [end, end, f.add(found, 1)]
 
-        at, last, found = f.when(missed, lambda: [f.add(at, 1), last, found], take)
+        def skip() -> list[Reg]:
+            (after,) = f.when(
+                f.icmp("slt", at, size),
+                lambda: f.add(at, _size(f, _byte(f, text, at))),
+                lambda: f.add(at, 1),
+            )
+            return [after, last, found]
+
+        at, last, found = f.when(missed, skip, take)
         return [at, last, found, f.add(steps, 1)]
 
     def is_left(at: Reg, last: Reg, found: Reg, steps: Reg) -> Reg:
