@@ -17,7 +17,12 @@ from headrace.compile import native
 from headrace.compile.kernel import Kernel
 from headrace.compile.kernels.automata import FullMatches, Replacements
 from headrace.compile.kernels.changed_texts import ChangedCase, JoinedTexts, StrippedSpans
-from headrace.compile.kernels.example_records import KINDS, FeaturePlaces, FeatureValues
+from headrace.compile.kernels.example_records import (
+    KINDS,
+    FeaturePlaces,
+    FeatureRows,
+    FeatureValues,
+)
 from headrace.compile.kernels.number_texts import NumberTexts
 from headrace.compile.kernels.split_texts import CsvFields, SplitTexts
 from headrace.compile.kernels.text_spans import SpanNumbers, SpanTexts, TextSpans
@@ -184,7 +189,6 @@ def features() -> Callable[..., Any] | None:
     if not knows_bytes():
         return None
     find = _caller(FeaturePlaces(), objects=False)
-    make = _function_address("PyBytes_FromStringAndSize")
 
     def call(
         addresses: np.ndarray, lengths: np.ndarray, keys: Sequence[bytes], kinds: Sequence[str]
@@ -200,12 +204,44 @@ def features() -> Callable[..., Any] | None:
             return None
         columns = []
         for kind, where, size, count in zip(kinds, places, sizes, counts, strict=True):
-            total = int(np.maximum(count, 0).sum())
-            values = np.empty(total, _VALUE_TYPES[kind])
-            if _feature_values(kind)([records, make], where, size, values) != records:
+            take = feature_values(kind)
+            if take is None:
                 return None
-            columns.append((count, values))
+            columns.append((count, take(where, size, int(np.maximum(count, 0).sum()))))
         return columns
+
+    return call
+
+
+def feature_rows() -> Callable[..., Any] | None:
+    """The function of the address and size of a FeatureList, arrays of one, that gives for each of
+    its features the number of its kind (0: none; 1, 2, 3: bytes, float, int64), the address and
+    size of its values, and how many there are (below zero: none). None where it needs a closer
+    look.
+    """
+    run = _caller(FeatureRows(), objects=False)
+
+    def call(address: np.ndarray, size: np.ndarray) -> np.ndarray | None:
+        found = np.empty((4, int(size[0]) // 2 + 1), np.int64)
+        count = run([1], address, size, *found)
+        return None if count < 0 else found[:, :count]
+
+    return call
+
+
+def feature_values(kind: str) -> Callable[..., Any] | None:
+    """The function of addresses and sizes of lists of this kind, and how many values they have in
+    all, that gives the values.
+    """
+    if not knows_bytes():
+        return None
+    make = _function_address("PyBytes_FromStringAndSize")
+
+    def call(places: np.ndarray, sizes: np.ndarray, total: int) -> np.ndarray:
+        values = np.empty(total, _VALUE_TYPES[kind])
+        lists = np.ascontiguousarray(places), np.ascontiguousarray(sizes)
+        _feature_values(kind)([places.size, make], *lists, values)
+        return values
 
     return call
 
@@ -341,6 +377,8 @@ def joined_texts() -> Callable[..., Any] | None:
 TEXT_ROUTINES: dict[str, Callable[..., Any]] = {
     "changed_case": changed_case,
     "csv_fields": csv_fields,
+    "feature_rows": feature_rows,
+    "feature_values": feature_values,
     "features": features,
     "full_matches": full_matches,
     "joined_texts": joined_texts,

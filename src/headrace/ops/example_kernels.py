@@ -16,7 +16,7 @@ from headrace.core import proto
 from headrace.graph import generated
 from headrace.ops.string_arrays import attr_bytes, numpy_dtype, of_strings, spans_of
 
-__all__ = ["parse_example", "parse_single_example"]
+__all__ = ["parse_example", "parse_single_example", "sparse_rows"]
 
 _KINDS = {"bytes_list": "string", "float_list": "float", "int64_list": "int64"}
 _WANTED = {"O": "bytes_list", "f": "float_list", "i": "int64_list"}
@@ -72,10 +72,10 @@ def _array(values: Any, dtype: np.dtype) -> np.ndarray:
 def _sparse(records: _Records, key: str, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     rows = [records.values(i, key, dtype, False) or () for i in range(len(records.features))]
     counts = np.array([len(row) for row in rows], np.int64)
-    return _sparse_rows(counts, _array([value for row in rows for value in row], dtype))
+    return sparse_rows(counts, _array([value for row in rows for value in row], dtype))
 
 
-def _sparse_rows(counts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
+def sparse_rows(counts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, ...]:
     """Indices, values and shape of rows that have so many values each."""
     row_of = np.repeat(np.arange(len(counts)), counts)
     column_of = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -194,7 +194,7 @@ def _simple_columns(
     columns = None if find is None else find(spans.addresses, spans.sizes, keys, kinds)
     if columns is None:
         return None
-    parts = [_sparse_rows(np.maximum(n, 0), values) for n, values in columns[: len(sparse)]]
+    parts = [sparse_rows(np.maximum(n, 0), values) for n, values in columns[: len(sparse)]]
     arrays: list[np.ndarray] = [part[i] for i in range(3) for part in parts]
     given = zip(columns[len(sparse) :], defaults, dense, strict=True)
     for column, default, (_, _, shape) in given:

@@ -6,6 +6,7 @@ features with any number of values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from headrace.graph.inference import InferenceContext
 from headrace.ops import infer
 from headrace.ops.convert import name_scope
 from headrace.ops.define import composed, define
+from headrace.ops.example_kernels import sparse_rows
 from headrace.ops.examples import (
     FixedLenFeature,
     FixedLenSequenceFeature,
     VarLenFeature,
     default_of,
 )
+from headrace.ops.sequence_records import FeatureRows, split_record
 from headrace.ops.string_arrays import numpy_dtype, of_strings, string_array
 
 __all__ = [
@@ -77,16 +80,28 @@ class Record:
     """One parsed record, and its name in error messages."""
 
     def __init__(self, serialized: bytes, name: str) -> None:
+        self._serialized = serialized
+        self.name = f"Name: {name}, "
+        split = split_record(serialized)
+        # Lists that generated code has read; None if it hasn't.
+        self._rows: dict[str, FeatureRows] | None = None if split is None else split[1]
+        whole = self._parsed(serialized if split is None else split[0])
+        self.context = whole.context.feature
+        if split is None:
+            self.lists = whole.feature_lists.feature_list
+
+    def _parsed(self, message: bytes) -> Any:
         from google.protobuf.message import DecodeError  # loaded when it's used
 
         try:
-            found: Any = proto.SequenceExample.FromString(serialized)
+            return proto.SequenceExample.FromString(message)
         except DecodeError:
-            shown = serialized.decode(errors="backslashreplace")
+            shown = self._serialized.decode(errors="backslashreplace")
             raise ValueError(f"Could not parse example input, value: '{shown}'") from None
-        self.context = found.context.feature
-        self.lists = found.feature_lists.feature_list
-        self.name = f"Name: {name}, "
+
+    @cached_property
+    def lists(self) -> Any:
+        return self._parsed(self._serialized).feature_lists.feature_list
 
     def dense(self, key: str, dtype: np.dtype, shape: tuple[int, ...], default: Any) -> np.ndarray:
         if default.size and default.shape != shape:
@@ -116,6 +131,10 @@ class Record:
     def dense_list(
         self, key: str, dtype: np.dtype, shape: tuple[int, ...], may_be_missing: bool
     ) -> np.ndarray:
+        if self._rows is not None and key in self._rows:
+            values = self._rows[key].dense(dtype, int(np.prod(shape)))
+            if values is not None:
+                return values.reshape((len(self._rows[key].kinds), *shape))
         if key not in self.lists and not may_be_missing:
             raise ValueError(
                 f"{self.name}Feature list '{key}' is required but could not be found.  Did you "
@@ -131,6 +150,10 @@ class Record:
         return _array(found, dtype, (len(rows), *shape))
 
     def sparse_list(self, key: str, dtype: np.dtype) -> tuple[np.ndarray, ...]:
+        if self._rows is not None and key in self._rows:
+            found = self._rows[key].sparse(dtype)
+            if found is not None:
+                return sparse_rows(*found)
         features = self.lists[key].feature if key in self.lists else ()
         rows = [
             ()
@@ -139,11 +162,8 @@ class Record:
             for index, feature in enumerate(features)
         ]
         counts = np.array([len(row) for row in rows], np.int64)
-        row_of = np.repeat(np.arange(len(rows)), counts)
-        column_of = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-        places = np.stack([row_of, column_of], axis=1).astype(np.int64)
-        values = _array([value for row in rows for value in row], dtype, (len(row_of),))
-        return places, values, np.array([len(rows), counts.max(initial=0)], np.int64)
+        values = [value for row in rows for value in row]
+        return sparse_rows(counts, _array(values, dtype, (len(values),)))
 
 
 def _texts(keys: Any, what: str) -> list[str]:

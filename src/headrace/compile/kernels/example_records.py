@@ -1,6 +1,6 @@
-"""Serialized Examples: where the features are, and their values.
+"""Serialized Examples and FeatureLists: where the features are, and their values.
 
-The code reads the wire format of Example, in the order and with the fields that every writer of it
+The code reads the wire format of both, in the order and with the fields that every writer of them
 uses. It declines whatever else it meets: a field that isn't expected, a key twice or not in ASCII,
 a value that is cut off. Positions count bytes from the start of a message; one below zero says that
 the message was declined, and each reader checks that it stays inside of its message.
@@ -15,7 +15,7 @@ from headrace.compile.emit import I1, I8, I32, I64, PTR, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.text_spans import count_while, is_ascii, span_at
 
-__all__ = ["KINDS", "FeaturePlaces", "FeatureValues"]
+__all__ = ["KINDS", "FeaturePlaces", "FeatureRows", "FeatureValues"]
 
 KINDS = {"bytes": 1, "float": 2, "int64": 3}  # the field of a Feature that has such values
 _DECLINED = -1
@@ -353,6 +353,57 @@ def _write_find(team: Team) -> Function:
     at = f.add(guess, tried)
     k = f.select(f.icmp("sge", at, keys), f.sub(at, keys), at)
     return f.finish(f.select(f.icmp("slt", tried, keys), k, f.const(-1, I64)))
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """The features of one FeatureList: the kind of each (0: it has none), where its list is, and
+    how many values that has (below zero where it has no kind).
+
+    The spans are one, the message; there is room for as many features as it has pairs of bytes.
+    `done`: how many features there are, or -1.
+    """
+
+    arguments = (
+        "sizes", "addresses", "lengths", "out:kinds", "out:places", "out:place_sizes", "out:counts",
+        "out:done",
+    )  # fmt: skip
+    counters = 0
+
+    def scratch(self, threads: int) -> int:
+        return 0
+
+    def emit(self, team: Team) -> None:
+        reader = _Reader(team)
+        feature = _write_feature(team, reader)
+        f = team.f
+        _, addresses, lengths, kinds, places, place_sizes, counts, done = team.args
+        message, stop = span_at(f, addresses, lengths, 0)
+        found = f.local(I64, 4)
+
+        def row(number: Reg, start: Reg, end: Reg) -> Reg:
+            inner = f.offset(message, start, I8)
+            valid = f.call_function(feature, inner, f.sub(end, start), found)
+
+            def take() -> Reg:
+                kind, begin, size, count = (f.load(I64, found, j) for j in range(4))
+                f.store(kind, kinds, number)
+                f.store(f.offset(inner, begin, I8), places, number)
+                f.store(size, place_sizes, number)
+                f.store(count, counts, number)
+                return end
+
+            return _if(f, f.icmp("sge", valid, 0), take)
+
+        def read(at: Reg, number: Reg) -> list[Reg]:
+            tag = _tag(1, _MESSAGE)
+            after = reader.part(f, message, at, stop, tag, lambda s, e: row(number, s, e))
+            return [after, f.add(number, 1)]
+
+        at, number = f.repeat(
+            lambda at, number: f.icmp("ult", at, stop), read, [f.const(0, I64), f.const(0, I64)]
+        )
+        f.store(_if(f, f.icmp("eq", at, stop), lambda: number), done)
 
 
 @dataclass(frozen=True)
