@@ -1,4 +1,4 @@
 """The lowest room: element types, shapes, device names, errors, source lines, configuration.
 
-Imports nothing else of Headrace.
+It imports no other Headrace package.
 """

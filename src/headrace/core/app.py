@@ -16,11 +16,11 @@ __all__ = ["run"]
 
 @export("app.run")
 def run(main: Callable[..., Any] | None = None, argv: list[str] | None = None) -> NoReturn:
-    """Parse the flags of the command line, call `main` with the arguments that are left, and exit
-    with what it returns.
+    """Parse the command-line flags, call `main` with the remaining arguments, and exit with its
+    result.
 
-    main: the `main` of the program by default. argv: sys.argv by default. As in TensorFlow, flags
-    that nobody has defined are left among the arguments.
+    main: the `main` of the program by default. argv: sys.argv by default. As in TensorFlow,
+    undefined flags stay among the arguments.
     """
     called: Any = main or sys.modules["__main__"].main
     app.run(called, argv=argv, flags_parser=_known_flags)

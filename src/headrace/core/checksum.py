@@ -1,4 +1,4 @@
-"""CRC-32C as checkpoints and files of records keep it. In: bytes. Out: masked checksums.
+"""CRC-32C in the form that checkpoints and record files store. In: bytes. Out: masked checksums.
 
 A checksum over data that holds checksums would be weak, so stored ones are rotated and offset.
 """
@@ -16,12 +16,12 @@ _WORD = 0xFFFFFFFF
 
 
 def extend(crc: int, data: Any) -> int:
-    """The checksum of what `crc` is the checksum of, followed by `data` (bytes or an array)."""
+    """Extend the checksum `crc` of earlier data by `data` (bytes or an array)."""
     return google_crc32c.extend(crc, data)
 
 
 def mask(crc: int) -> int:
-    """A checksum in the form in which it's stored."""
+    """Convert a checksum to its stored form."""
     return ((crc >> 15 | crc << 17) + _OFFSET) & _WORD
 
 

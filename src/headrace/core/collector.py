@@ -1,10 +1,10 @@
-"""Python's collector of cycles, while many objects are made that live on. In: a function. Out: the
-same, in which the collector rests.
+"""Pause Python's cycle collector while many long-lived objects are made. In: a function. Out: the
+same function, run with the collector paused.
 
-The passes make tens of thousands of objects at a time. Each of the collector's rounds goes through
-all of them, and through the client's graph, and finds nothing.
+The passes make tens of thousands of objects at a time. Each collection traverses all of them and
+the client's graph, and frees nothing.
 
-State: how many threads want it to rest, and whether it was on before the first one did.
+State: how many threads want it paused, and whether it was enabled before the first one paused it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _was_on = False
 
 
 def without_collector(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Let the collector rest while `function` runs."""
+    """Pause the collector while `function` runs."""
 
     @wraps(function)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

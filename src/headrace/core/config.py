@@ -1,7 +1,7 @@
 """Configuration from outside. In: environment variables. Out: one frozen `Settings`.
 
 Invariant: no other module reads the environment. The variables are read once, at the first call of
-`settings()`; a value that makes no sense is a ValueError that names the variable. `tf_config` alone
+`settings()`; an invalid value raises a ValueError that names the variable. `tf_config` alone
 is read at each call: programs set TF_CONFIG themselves.
 """
 
@@ -19,12 +19,12 @@ _CACHE, _CACHE_MB = "~/.cache/headrace", 1024
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the environment asks for.
+    """The settings that the environment asks for.
 
     dnnl: path of the oneDNN library to load instead of the packaged one (HEADRACE_DNNL).
-    no_onednn: use NumPy kernels even where oneDNN could serve (HEADRACE_NO_ONEDNN).
-    no_generated: use NumPy kernels where interpreted operations on large arrays would be run by
-        code that is generated for the operation alone (HEADRACE_NO_GENERATED).
+    no_onednn: use NumPy kernels even where oneDNN could be used (HEADRACE_NO_ONEDNN).
+    no_generated: use NumPy kernels where an interpreted operation on large arrays would run code
+        generated for that single operation (HEADRACE_NO_GENERATED).
     verify: check the graph after every pass of the pipeline (HEADRACE_VERIFY).
     num_threads: threads of one kernel, None to choose by the machine (HEADRACE_NUM_THREADS).
     cache: directory for compiled code and measured choices, or "off" (HEADRACE_CACHE).
@@ -32,15 +32,16 @@ class Settings:
     jit: when steps are compiled: "off", "auto" or "always" (HEADRACE_JIT).
     accuracy: which kernels may be chosen: "strict" (bit-stable ones, never Winograd's), "default",
         or "fast" (HEADRACE_ACCURACY).
-    specialisations: for how many combinations of feed shapes a step is optimised separately; those
-        that come later run without (HEADRACE_SPECIALISATIONS).
-    quiet_seconds: after how long a step that waits says what for, 0 never (HEADRACE_QUIET_SECONDS).
-    memory_mb: how much working memory a compiled step should do with, in MiB; cheap values are
-        computed again rather than kept beyond it. None: all there is (HEADRACE_MEMORY_MB).
-    target: the processor to generate code and choose kernels for: "host", or one of x86's levels
-        that it also has (HEADRACE_TARGET).
-    progress: whether compiling that takes long shows how far it is: "auto" (on a terminal), "on" or
-        "off" (HEADRACE_PROGRESS).
+    specialisations: for how many combinations of feed shapes a step is specialised; later
+        combinations run unspecialised (HEADRACE_SPECIALISATIONS).
+    quiet_seconds: after how many seconds a blocked step reports what it waits for; 0: never
+        (HEADRACE_QUIET_SECONDS).
+    memory_mb: the working memory that a compiled step should fit into, in MiB; beyond it, cheap
+        values are recomputed instead of kept. None: no limit (HEADRACE_MEMORY_MB).
+    target: the processor to generate code and choose kernels for: "host", or an x86 level that the
+        host supports (HEADRACE_TARGET).
+    progress: whether a long compilation shows its progress: "auto" (on a terminal), "on" or "off"
+        (HEADRACE_PROGRESS).
     check_numerics: stop a step at the first operation that makes a NaN or an infinity of finite
         numbers; steps then run operation by operation (HEADRACE_CHECK_NUMERICS).
     """
@@ -63,7 +64,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str]) -> Settings:
-    """The settings in a mapping of environment variables."""
+    """Read the settings from a mapping of environment variables."""
     return Settings(
         dnnl=environment.get("HEADRACE_DNNL") or None,
         no_onednn=_flag(environment, "HEADRACE_NO_ONEDNN"),
@@ -97,7 +98,7 @@ def _cache(environment: Mapping[str, str]) -> str:
     value = environment.get("HEADRACE_CACHE", "").strip()
     if value in ("off", "0"):
         return "off"
-    home = environment.get("XDG_CACHE_HOME")  # where a system keeps caches, if it says so
+    home = environment.get("XDG_CACHE_HOME")  # the system's cache directory, if it names one
     default = os.path.join(home, "headrace") if home else _CACHE
     return value or default
 
@@ -130,7 +131,9 @@ def _choice(
 
 
 def tf_config() -> dict[str, Any]:
-    """What TF_CONFIG says to estimators, as JSON; an empty dict if it isn't set."""
+    """Return the JSON object in TF_CONFIG, which configures estimators; an empty dict if it isn't
+    set.
+    """
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         found = json.loads(text)

@@ -18,7 +18,7 @@ _FIELDS = ("job", "replica", "task", "device_type", "device_index")
 
 
 class DeviceSpec:
-    """A device name in parts; each part may be None, "any"."""
+    """A device name split into fields; a field that is None means "any"."""
 
     __slots__ = ("_device_index", "_device_type", "_job", "_replica", "_task")
 
@@ -89,13 +89,13 @@ class DeviceSpec:
 
     def parse_from_string(self, spec: str | None) -> "DeviceSpec":
         """Replace all fields by those of a device name, and return this spec."""
-        parsed = DeviceSpec.from_string(spec)  # first, so that a malformed name changes nothing
+        parsed = DeviceSpec.from_string(spec)  # first: a malformed name changes nothing
         for field in _FIELDS:
             setattr(self, field, getattr(parsed, field))
         return self
 
     def merge_from(self, other: "DeviceSpec") -> None:
-        """Take over every field that is set in `other`."""
+        """Copy every field that is set in `other`."""
         for field in _FIELDS:
             value = getattr(other, field)
             if value is not None:
@@ -201,7 +201,7 @@ def check_valid(spec: str | None) -> None:
 
 @lru_cache(maxsize=1024)
 def _parse_cached(name: str) -> DeviceSpec:
-    """The spec of a name, shared: the caller must not change it."""
+    """Return the spec of a name. It is shared, so the caller must not change it."""
     return DeviceSpec.from_string(name)
 
 
@@ -212,7 +212,7 @@ def _merge_names(outer: str, inner: str) -> str:
 
 
 def merge_device(spec: "DeviceSpec | str | None") -> Callable[[Any], str]:
-    """A device function that fills what a node's own device leaves open from `spec`.
+    """Return a device function that fills the fields a node's own device leaves unset from `spec`.
 
     `with device(...)` scopes are applied from the inside out, so the inner scope's fields win.
     """

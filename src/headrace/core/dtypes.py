@@ -131,7 +131,8 @@ class DType:
 
 
 _BY_ENUM: Final[dict[int, DType]] = {}
-# Whatever as_dtype accepts besides DTypes: numbers, names, NumPy types and dtypes, Python types.
+# The keys that as_dtype accepts besides DTypes: numbers, names, NumPy types and dtypes, Python
+# types.
 _LOOKUP: Final[dict[Any, DType]] = {}
 
 
@@ -246,7 +247,7 @@ def as_dtype(type_value: Any) -> DType:
         return type_value
     try:
         found = _LOOKUP.get(type_value)
-    except TypeError:  # unhashable, so it is none of the keys
+    except TypeError:  # unhashable, so not a key
         found = None
     if found is None and isinstance(type_value, np.dtype):
         # Any byte order, and text of any length, have the same element type.
@@ -265,5 +266,5 @@ _CPP_NAMES: Final = {"float32": "float", "float64": "double", "float16": "half"}
 
 
 def show_type(dtype: DType) -> str:
-    """A dtype's name as the messages of TensorFlow's kernels have it."""
+    """Return a dtype's name as TensorFlow's kernel messages spell it."""
     return _CPP_NAMES.get(dtype.name, dtype.name)

@@ -37,7 +37,7 @@ UNAUTHENTICATED: Final = 16
 
 
 class OpError(Exception):
-    """Something went wrong in an operation, or on the way to it."""
+    """An operation failed, or could not be started."""
 
     def __init__(
         self, node_def: Any, op: Any, message: str, error_code: int, *, hint: str | None = None
@@ -66,7 +66,7 @@ class OpError(Exception):
 
     @property
     def message(self) -> str:
-        """What happened, in one line: without the place and the hint."""
+        """What happened, in one line, without the source location and the hint."""
         return self._message
 
     @property
@@ -135,13 +135,13 @@ class _CodedError(OpError):
 
 
 class CancelledError(_CodedError):
-    """The step, or the operation, was cancelled before it was done."""
+    """The step or the operation was cancelled before it finished."""
 
     _code = CANCELLED
 
 
 class UnknownError(OpError):
-    """An error that fits no other class, or that comes from a place with other codes."""
+    """An error that fits no other class, or that comes from a system with other codes."""
 
     def __init__(
         self,
@@ -162,19 +162,19 @@ class InvalidArgumentError(_CodedError):
 
 
 class DeadlineExceededError(_CodedError):
-    """The time limit passed before the operation was done."""
+    """The time limit passed before the operation finished."""
 
     _code = DEADLINE_EXCEEDED
 
 
 class NotFoundError(_CodedError):
-    """What was asked for (a file, a variable, a device) does not exist."""
+    """The requested file, variable or device does not exist."""
 
     _code = NOT_FOUND
 
 
 class AlreadyExistsError(_CodedError):
-    """What was to be made exists already."""
+    """The thing to be created already exists."""
 
     _code = ALREADY_EXISTS
 
@@ -192,25 +192,27 @@ class ResourceExhaustedError(_CodedError):
 
 
 class FailedPreconditionError(_CodedError):
-    """The system is not in the state that this needs, such as a variable without a value."""
+    """The system is not in the state that the operation needs; for example, a variable has no
+    value.
+    """
 
     _code = FAILED_PRECONDITION
 
 
 class AbortedError(_CodedError):
-    """The operation lost against another one, or the queue under it was closed."""
+    """The operation conflicted with another one, or its queue was closed."""
 
     _code = ABORTED
 
 
 class OutOfRangeError(_CodedError):
-    """The end of the input was passed, or an index lies outside of its range."""
+    """The input is exhausted, or an index is out of range."""
 
     _code = OUT_OF_RANGE
 
 
 class UnimplementedError(_CodedError):
-    """Nothing on this device can do this."""
+    """The operation is not implemented on this device."""
 
     _code = UNIMPLEMENTED
 
@@ -234,16 +236,16 @@ class DataLossError(_CodedError):
 
 
 class UnauthenticatedError(_CodedError):
-    """The caller did not prove who it is."""
+    """The caller could not be authenticated."""
 
     _code = UNAUTHENTICATED
 
 
 class ShapeError(InvalidArgumentError, ValueError):
-    """Shapes or types that cannot work together, found while the graph is built.
+    """Shapes or types that do not fit together, found while the graph is built.
 
-    It is a ValueError, as TensorFlow raises at this point, and needs no operation, as there may be
-    none yet.
+    It is a ValueError, as TensorFlow raises at this point. It needs no operation, since there may
+    be none yet.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ def export_value(module: str, attribute: str, *names: str) -> None:
 
 
 def lacking(module: str, name: str, owner: object) -> AttributeError:
-    """The error for a name that `module` hasn't. Names that TensorFlow 1.15 has are said to be
-    missing, without a suggestion: the nearest name may mean the opposite.
+    """Return the error for a name that `module` lacks. For a name that TensorFlow 1.15 has, it says
+    that the name is missing and suggests no other: the nearest name may mean the opposite.
     """
     if not name.startswith("_"):
         from headrace.core.missing import explain
@@ -62,7 +62,7 @@ def on_first_use(
     are first used: each from its home, "package.module:attribute", or "package.module" if it is a
     module itself.
 
-    Threads may ask for a name at once: Python's import system lets one of them load it.
+    Several threads may ask for a name at once: Python's import system lets one of them load it.
     """
     namespace = vars(sys.modules[module])
 
@@ -73,7 +73,7 @@ def on_first_use(
         value = import_module(home)
         if attribute:
             value = getattr(value, attribute)
-        namespace[name] = value  # the next access doesn't come here
+        namespace[name] = value  # the next access bypasses this function
         return value
 
     return get, lambda: list(homes)

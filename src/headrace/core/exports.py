@@ -1,6 +1,7 @@
-"""The public names of what `core` defines: element types, shapes, devices, errors and their codes.
+"""The public names of the objects that `core` defines: element types, shapes, devices, errors and
+their codes.
 
-It stands apart so that the modules which define these things need not know how users call them.
+They are listed here so that the defining modules need not know their public names.
 """
 
 from __future__ import annotations

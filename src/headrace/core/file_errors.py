@@ -1,5 +1,5 @@
-"""What the system says about files, in the terms of core/errors. In: an OSError. Out: the error of
-TensorFlow's tree that stands for its number.
+"""Translate the system's file errors. In: an OSError. Out: the error of core/errors that TensorFlow
+raises for that errno.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _CLASSES: dict[int | None, Any] = {
 
 
 def as_file_error(path: str | os.PathLike[str], error: OSError) -> errors.OpError:
-    """The error that says `path; No such file or directory`, or whatever it was: of the path that
-    the system complains about, where it says which.
+    """Return the error with a message such as `path; No such file or directory`. The path is the
+    one that the system names, or else `path`.
     """
     kind = _CLASSES.get(error.errno, errors.UnknownError)
     where = path if error.filename is None else error.filename
@@ -44,7 +44,7 @@ def as_file_error(path: str | os.PathLike[str], error: OSError) -> errors.OpErro
 
 @contextmanager
 def file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Inside, an OSError becomes an error about `path`."""
+    """Within the block, turn an OSError into an error about `path`."""
     try:
         yield
     except OSError as error:

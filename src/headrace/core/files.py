@@ -1,9 +1,9 @@
 """Files that exist whole or not at all. In: a path and bytes. Out: a file that is on the disk.
 
-A Draft is written beside its place, under a name of its own. Only when all its bytes are on the
-disk (`seal`) is it moved to its place, which is one step for whoever looks. A process that dies
-leaves at most drafts behind, which nobody reads, and which a later save removes: a draft is locked
-for as long as its process lives.
+A Draft is written next to its final path, under a temporary name. Once all its bytes are on the
+disk (`seal`), it is renamed to its final path, which readers see as one step. A process that dies
+leaves only drafts behind. Nothing reads them, and a later save removes them: a draft stays locked
+as long as its process lives.
 
 Every change of the file system goes through the functions of `os` that this module calls: tests
 stop the process at each one of them.
@@ -26,7 +26,7 @@ from headrace.core.file_errors import file_errors
 
 try:
     import fcntl
-except ImportError:  # a system without: there nothing is locked, and nothing removed
+except ImportError:  # no fcntl on this system: nothing is locked or removed
     fcntl = None
 
 __all__ = [
@@ -41,20 +41,19 @@ __all__ = [
     "sync_directory",
 ]
 
-_DRAFT = ".tempstate-"  # TensorFlow's own have no dash
+_DRAFT = ".tempstate-"  # TensorFlow's temporary names have no dash
 GATHERED = 1 << 22  # bytes per write; whole pages
-_LARGE = 1 << 20  # from here on it pays to write in two
-_JUST_MADE = 60.0  # seconds for which a draft may not be locked yet
+_LARGE = 1 << 20  # from this size on, whole pages are written without copying
+_JUST_MADE = 60.0  # seconds during which a new draft may not be locked yet
 
 
 class Draft:
-    """A file in the making. State: its descriptor, until it's published or discarded; how much is
-    written, and what is gathered for the next write.
+    """A file being written. State: its descriptor, until it's published or discarded; how much is
+    written; the bytes gathered for the next write.
 
-    Large files go to the disk past the system's cache, where that can be: it takes far less of the
-    processor's time, and drives nothing out of memory for what nobody will read soon. Such writes
-    are of whole pages: what lies in memory as it will lie in the file goes from there, all else is
-    gathered first.
+    Large files bypass the system's page cache where possible: this costs far less processor time
+    and evicts nothing for data that won't be read soon. Such writes consist of whole pages:
+    page-aligned data is written from where it is, and other data is gathered first.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -64,7 +63,7 @@ class Draft:
         self._descriptor: int | None = os.open(self.temporary, flags, 0o666)
         self._sealed = False
         self._written = 0
-        self._gathered = np.frombuffer(mmap.mmap(-1, GATHERED), np.uint8)  # at a page's start
+        self._gathered = np.frombuffer(mmap.mmap(-1, GATHERED), np.uint8)  # page-aligned
         self._count = 0
         _lock(self._descriptor)
 
@@ -84,9 +83,9 @@ class Draft:
         return (data.ctypes.data - self._written - self._count) % mmap.PAGESIZE == 0
 
     def _write_pages(self, data: np.ndarray) -> np.ndarray:
-        """Write all whole pages from where they are; returns the rest."""
+        """Write all whole pages without copying them; return the rest."""
         assert self._descriptor is not None
-        first = -self._count % mmap.PAGESIZE  # what the last page gathered still lacks
+        first = -self._count % mmap.PAGESIZE  # bytes that the last gathered page lacks
         self._gather(data[:first])
         _bypass_cache(self._descriptor, True)
         self._flush()
@@ -96,7 +95,7 @@ class Draft:
         return data[end:]
 
     def _gather(self, data: np.ndarray) -> np.ndarray:
-        """Take as much as there is room for; returns the rest."""
+        """Gather as much as there is room for; return the rest."""
         piece = data[: self._gathered.size - self._count]
         self._gathered[self._count : self._count + piece.size] = piece
         self._count += piece.size
@@ -105,7 +104,7 @@ class Draft:
     def seal(self) -> None:
         """Put all bytes on the disk."""
         assert self._descriptor is not None and not self._sealed, "the draft is sealed"
-        _bypass_cache(self._descriptor, False)  # the rest is no whole number of blocks
+        _bypass_cache(self._descriptor, False)  # the rest is not a whole number of blocks
         self._flush()
         os.fsync(self._descriptor)
         self._sealed = True
@@ -134,7 +133,8 @@ class Draft:
             try:
                 left = left[os.write(self._descriptor, left) :]
             except OSError as error:
-                # A file system that takes the flag and then not the writes, or not from there on.
+                # The file system accepts the flag, but then refuses writes, perhaps only from here
+                # on.
                 if error.errno != errno.EINVAL or not _bypass_cache(self._descriptor, False):
                     raise
         self._written += data.size
@@ -146,14 +146,14 @@ class Draft:
 
 
 def _bypass_cache(descriptor: int, wanted: bool) -> bool:
-    """Let writes go straight to the disk, or through the cache again; whether that is a change."""
+    """Make writes bypass the cache, or use it again; return whether the mode changed."""
     direct = getattr(os, "O_DIRECT", 0)
     if fcntl is None or not direct:
         return False
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     if bool(flags & direct) == wanted:
         return False
-    with suppress(OSError):  # a file system that can't
+    with suppress(OSError):  # the file system doesn't support it
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags ^ direct)
         return True
     return False
@@ -161,7 +161,7 @@ def _bypass_cache(descriptor: int, wanted: bool) -> bool:
 
 @contextmanager
 def draft(path: str | os.PathLike[str]) -> Iterator[Draft]:
-    """A draft for `path`, which is gone afterwards if it wasn't published."""
+    """Yield a draft for `path`; remove it afterwards if it wasn't published."""
     made = Draft(path)
     try:
         yield made
@@ -170,8 +170,8 @@ def draft(path: str | os.PathLike[str]) -> Iterator[Draft]:
 
 
 def replace_file(path: str | os.PathLike[str], pieces: Iterable[Any]) -> None:
-    """Write a whole file, bytes or arrays one after the other; whoever reads `path` finds what was
-    there before, or all of them.
+    """Write a whole file of bytes or arrays, one after the other. A reader of `path` finds either
+    the old contents or all of the new ones.
     """
     with file_errors(path):
         with draft(path) as made:
@@ -183,7 +183,7 @@ def replace_file(path: str | os.PathLike[str], pieces: Iterable[Any]) -> None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file for this process; False if another one has."""
+    """Lock an open file for this process; return False if another process holds the lock."""
     if fcntl is None:
         return False
     try:
@@ -195,8 +195,8 @@ def _lock(descriptor: int) -> bool:
 
 @contextmanager
 def alone_in_directory(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until nobody else is in here with a path of the same directory: no other process, no
-    other thread. Where the system has no such locks, nobody waits.
+    """Exclude other processes and threads that enter with a path in the same directory. On a system
+    without such locks, nothing waits.
     """
     if fcntl is None:
         yield
@@ -211,15 +211,13 @@ def alone_in_directory(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def remove_abandoned_drafts(directory: str | os.PathLike[str]) -> None:
-    """Remove the drafts in a directory whose processes have died; those that aren't surely such
-    are left alone.
-    """
+    """Remove the drafts in a directory whose processes have died; doubtful ones stay."""
     try:
         entries = [e for e in os.scandir(directory) if _DRAFT in e.name and e.is_file()]
     except FileNotFoundError:
         return
     for entry in entries:
-        with suppress(OSError):  # another process was faster, or it's not ours to remove
+        with suppress(OSError):  # another process removed it first, or we lack the permission
             if time.time() - entry.stat().st_mtime > _JUST_MADE and _is_abandoned(entry.path):
                 os.unlink(entry.path)
 
@@ -233,7 +231,7 @@ def _is_abandoned(path: str) -> bool:
 
 
 def move(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Rename a file; what was at `path` is replaced."""
+    """Rename a file, replacing any file at `path`."""
     os.replace(source, path)
 
 
@@ -249,7 +247,7 @@ def remove_directory(path: str | os.PathLike[str]) -> None:
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Put the names in the directory of `path` on the disk, where the system can do that."""
+    """Flush the directory of `path` to the disk, where the system supports it."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = _open_directory(path)

@@ -1,9 +1,9 @@
 """tf.flags, which is also tf.app.flags: flags of the command line. In: definitions, and sys.argv.
 Out: `FLAGS.name`. The flags are absl's, in its one registry.
 
-What TensorFlow adds to absl is here: older programs name the arguments of a definition otherwise,
-and read flags without a call that parses the command line before. Not TensorFlow's: a program may
-define `log_dir`.
+This module has TensorFlow's additions to absl: older programs use other names for a definition's
+arguments, and read flags without parsing the command line first. One addition is ours: a program
+may define `log_dir`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 
 flags.disclaim_key_flags()  # a definition belongs to the module that calls a function of this one
 
-# absl.logging has this one, and many programs do: before TensorFlow 1.5, whose flags weren't
-# absl's, that was no conflict. The program's counts, being defined later.
+# absl.logging defines this flag, and so do many programs: before TensorFlow 1.5 its flags weren't
+# absl's, so there was no conflict. The program's definition comes later, so it wins.
 flags.FLAGS["log_dir"].allow_override = True
 
 _OLD_NAMES = {"flag_name": "name", "default_value": "default", "docstring": "help"}
 
 
 class _ParsedWhenRead:
-    """absl's FLAGS, which parses the command line when a flag is read before that was done."""
+    """absl's FLAGS; reading a flag parses the command line if that hasn't been done."""
 
     def __getattribute__(self, name: str) -> Any:
         if not hasattr(flags.FlagValues, name) and name[:2] != "__" and not flags.FLAGS.is_parsed():

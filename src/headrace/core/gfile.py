@@ -1,8 +1,8 @@
 """tf.gfile and tf.io.gfile: files by TensorFlow's names. In: paths on this machine. Out: contents,
 names, or errors of core/errors that name the path.
 
-A path may begin with `file://`. Other schemes (`gs://`, `hdfs://`) stand for storage that isn't
-this machine's: UnimplementedError. Names come sorted, where TensorFlow has the system's order.
+A path may begin with `file://`. Other schemes (`gs://`, `hdfs://`) name remote storage and raise
+UnimplementedError. Names are sorted, whereas TensorFlow keeps the system's order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODES = {"r", "w", "a", "r+", "w+", "a+"}
 
 
 def local_path(path: AnyPath) -> str:
-    """A path as the system knows it."""
+    """Return the path that the system uses."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"Expected binary or unicode string, got {path!r}")
     text = os.fsdecode(path).removeprefix(_FILE)
@@ -59,7 +59,7 @@ class GFile:
     """A file that is opened by the first read or write, and again by one that follows `close`.
 
     mode: `r`, `w`, `a`, each with `+` for both ways and `b` for bytes instead of text. Text is
-    UTF-8. State: one handle for reading and one for writing, where they were needed.
+    UTF-8. State: a handle for reading and one for writing, each opened when it is first needed.
     """
 
     def __init__(self, name: AnyPath, mode: str = "r") -> None:
@@ -116,15 +116,15 @@ class GFile:
             return self._given(file.read(n))
 
     def readline(self) -> Any:
-        """Return the next line with its end, empty at the end of the file. As in TensorFlow, a
-        line has no carriage returns.
+        """Return the next line with its newline, or an empty string at the end of the file. As in
+        TensorFlow, carriage returns are dropped.
         """
         file = self._reader()
         with file_errors(self._path):
             return self._given(file.readline().replace(b"\r", b""))
 
     def readlines(self) -> list[Any]:
-        """Return the lines that are left."""
+        """Return the remaining lines."""
         return list(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -174,20 +174,20 @@ class GFile:
     # -- Writing -----------------------------------------------------------------------------------
 
     def write(self, file_content: str | bytes) -> None:
-        """Add to the file's end; the first write to a file of mode `w` empties it."""
+        """Append to the file; in mode `w`, the first write truncates it."""
         data = as_bytes(file_content)
         file = self._writer()
         with file_errors(self._path):
             file.write(data)
 
     def flush(self) -> None:
-        """Hand what was written to the system, so that readers find it."""
+        """Hand buffered writes to the system, so that readers see them."""
         if self._writing is not None:
             with file_errors(self._path):
                 self._writing.flush()
 
     def close(self) -> None:
-        """Write what is left, and let the file go."""
+        """Write buffered data and close the file."""
         reading, self._reading = self._reading, None
         writing, self._writing = self._writing, None
         if reading is not None:
@@ -212,7 +212,9 @@ class GFile:
 
 @dataclass(frozen=True, slots=True)
 class FileStatistics:
-    """What `stat` tells: bytes, nanoseconds since 1970, and whether it's a directory."""
+    """The result of `stat`: size in bytes, modification time in nanoseconds since 1970, and whether
+    it's a directory.
+    """
 
     length: int
     mtime_nsec: int
@@ -224,7 +226,7 @@ def exists(path: AnyPath) -> bool:
     """Whether there is a file or directory."""
     try:
         return os.path.exists(local_path(path))
-    except ValueError:  # no path has a zero byte
+    except ValueError:  # a path cannot contain a zero byte
         return False
 
 
@@ -236,7 +238,7 @@ def isdir(path: AnyPath) -> bool:
 
 @export("io.gfile.stat")
 def stat(path: AnyPath) -> FileStatistics:
-    """Return the size of a file, when it was changed, and whether it's a directory."""
+    """Return a path's size, modification time, and whether it's a directory."""
     return _stat(local_path(path))
 
 
@@ -260,9 +262,10 @@ def listdir(path: AnyPath) -> list[str]:
 def walk(
     top: AnyPath, topdown: bool = True, onerror: Callable[[OpError], Any] | None = None
 ) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (directory, directories in it, files in it) for a directory and all below it; those
-    below come after it, or before it if `topdown` is False. `onerror` is told of each directory
-    that can't be read; without it, they are left out.
+    """Yield (directory, directories in it, files in it) for a directory and all below it.
+
+    topdown: whether a directory comes before those below it. onerror: a function to call with the
+    error of each directory that can't be read; such directories are skipped.
     """
     place = os.fsdecode(top)
     try:
@@ -286,7 +289,7 @@ def glob(pattern: Any) -> list[str]:
     """Return the paths that match a pattern, or one of several: `*` and `?` match within one part
     of a path, also at its beginning; `[a-z]` and `[!a-z]` one character.
 
-    NotFoundError if the directory doesn't exist in which the first wildcard is.
+    Raises NotFoundError if the directory that holds the first wildcard doesn't exist.
     """
     patterns = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
     return [path for each in patterns for path in matching_paths(each)]
@@ -346,7 +349,7 @@ def _piece_as_expression(piece: str) -> str:
 
 @export("io.gfile.mkdir")
 def mkdir(path: AnyPath) -> None:
-    """Make a directory in one that exists; nothing if it exists itself."""
+    """Make a directory whose parent exists; do nothing if it exists already."""
     place = local_path(path)
     if not os.path.isdir(place):
         with file_errors(place):
@@ -355,7 +358,7 @@ def mkdir(path: AnyPath) -> None:
 
 @export("io.gfile.makedirs")
 def makedirs(path: AnyPath) -> None:
-    """Make a directory, and those that it's in; nothing if it exists."""
+    """Make a directory and its missing parents; do nothing if it exists."""
     place = local_path(path)
     if place:
         with file_errors(place):
@@ -372,7 +375,7 @@ def remove(path: AnyPath) -> None:
 
 @export("io.gfile.rmtree")
 def rmtree(path: AnyPath) -> None:
-    """Remove a directory with all that is in it."""
+    """Remove a directory and everything in it."""
     place = local_path(path)
     if not os.path.lexists(place):
         raise NotFoundError(None, None, f"{place} not found")
@@ -382,7 +385,7 @@ def rmtree(path: AnyPath) -> None:
 
 @export("io.gfile.copy")
 def copy(src: AnyPath, dst: AnyPath, overwrite: bool = False) -> None:
-    """Copy a file's contents to another one, which may exist only with `overwrite`."""
+    """Copy a file's contents to another file, which may already exist only with `overwrite`."""
     source, target = local_path(src), local_path(dst)
     _check_free(target, overwrite)
     with file_errors(source):
@@ -393,7 +396,7 @@ def copy(src: AnyPath, dst: AnyPath, overwrite: bool = False) -> None:
 
 @export("io.gfile.rename")
 def rename(src: AnyPath, dst: AnyPath, overwrite: bool = False) -> None:
-    """Move a file or directory to a path, at which a file may be only with `overwrite`."""
+    """Move a file or directory to a path; a file may already be there only with `overwrite`."""
     source, target = local_path(src), local_path(dst)
     _check_free(target, overwrite)
     with file_errors(source):
@@ -422,7 +425,7 @@ def IsDirectory(dirname: AnyPath) -> bool:
 
 @export("gfile.Stat")
 def Stat(filename: AnyPath) -> FileStatistics:
-    """Return the size of a file, when it was changed, and whether it's a directory."""
+    """Return a path's size, modification time, and whether it's a directory."""
     return stat(filename)
 
 
@@ -434,8 +437,8 @@ def ListDirectory(dirname: AnyPath) -> list[str]:
 
 @export("gfile.Walk")
 def Walk(top: AnyPath, in_order: bool = True) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield (directory, directories in it, files in it) for a directory and all below it, which
-    come before it if not `in_order`.
+    """Yield (directory, directories in it, files in it) for a directory and all below it, parents
+    first, or children first if not `in_order`.
     """
     return walk(top, in_order)
 
@@ -448,13 +451,13 @@ def Glob(filename: str | Iterable[str]) -> list[str]:
 
 @export("gfile.MkDir")
 def MkDir(dirname: AnyPath) -> None:
-    """Make a directory in one that exists; nothing if it exists itself."""
+    """Make a directory whose parent exists; do nothing if it exists already."""
     mkdir(dirname)
 
 
 @export("gfile.MakeDirs")
 def MakeDirs(dirname: AnyPath) -> None:
-    """Make a directory, and those that it's in; nothing if it exists."""
+    """Make a directory and its missing parents; do nothing if it exists."""
     makedirs(dirname)
 
 
@@ -466,17 +469,17 @@ def Remove(filename: AnyPath) -> None:
 
 @export("gfile.DeleteRecursively")
 def DeleteRecursively(dirname: AnyPath) -> None:
-    """Remove a directory with all that is in it."""
+    """Remove a directory and everything in it."""
     rmtree(dirname)
 
 
 @export("gfile.Copy")
 def Copy(oldpath: AnyPath, newpath: AnyPath, overwrite: bool = False) -> None:
-    """Copy a file's contents to another one, which may exist only with `overwrite`."""
+    """Copy a file's contents to another file, which may already exist only with `overwrite`."""
     copy(oldpath, newpath, overwrite)
 
 
 @export("gfile.Rename")
 def Rename(oldname: AnyPath, newname: AnyPath, overwrite: bool = False) -> None:
-    """Move a file or directory to a path, at which a file may be only with `overwrite`."""
+    """Move a file or directory to a path; a file may already be there only with `overwrite`."""
     rename(oldname, newname, overwrite)

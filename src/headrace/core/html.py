@@ -1,7 +1,8 @@
-"""What notebooks show of our objects. In: a title, facts, nested parts. Out: a piece of HTML.
+"""The HTML that notebooks show for our objects. In: a title, facts, nested parts. Out: a piece of
+HTML.
 
 Text is escaped here and nowhere else: callers pass plain text, and parts that these functions made.
-No colours are set but by transparency, so that a notebook's dark theme keeps its own.
+Only transparency is set, no colours, so that a notebook's dark theme keeps its own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _CELL = "padding:1px 14px 1px 0;text-align:left;vertical-align:top;border:0;back
 def card(
     kind: str, title: str, facts: Iterable[tuple[str, object]], parts: Sequence[str] = ()
 ) -> str:
-    """A framed box: what kind of object it is, its title, facts as pairs, and parts below them."""
+    """Return a framed box with the kind of object, its title, facts as pairs, and parts below
+    them.
+    """
     head = f'<span style="opacity:.6">{escape(kind)}</span> <b>{escape(title)}</b>'
     return (
         f'<div style="{_CARD}{_FONT}display:inline-block;max-width:100%;overflow:auto">{head}'

@@ -1,6 +1,6 @@
-"""Reference: a value as a key. In: any object. Out: a key that equals those of the same object.
+"""Reference: use a value as a key. In: any object. Out: a key that equals those of the same object.
 
-Where a program asks for tensors to compare by their elements, they can't be keys themselves.
+A program may ask for tensors to be compared by their elements; they can't be keys then.
 """
 
 from __future__ import annotations

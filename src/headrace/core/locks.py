@@ -1,11 +1,11 @@
-"""Locks for with-statements that an interrupt cannot leave locked.
+"""Locks that an interrupted with-statement cannot leave locked.
 
-Up to Python 3.13 those of `threading` are such: no signal is handled between the moment when
-`with lock:` has taken the lock and the moment when its block is entered. Python 3.14 calls
-`__enter__` as it calls any function, and handles signals when a function written in C has returned;
-KeyboardInterrupt raised there leaves the lock taken for ever.
+Up to Python 3.13 the locks of `threading` have this property: no signal is handled between the
+moment when `with lock:` has taken the lock and the moment when its block is entered. Python 3.14
+calls `__enter__` as it calls any function, and handles signals when a function written in C has
+returned; KeyboardInterrupt raised there leaves the lock held for ever.
 
-threading.Condition is not such a lock on any Python. Enter the lock that it was made of instead:
+threading.Condition lacks this property on every Python. Enter the lock that it wraps instead:
 
     lock = RLock()
     changed = threading.Condition(lock)
@@ -29,12 +29,12 @@ if sys.version_info >= (3, 14):
 
         __slots__ = ()
 
-        # Signals are handled neither after an attribute was read nor when a function that is
-        # written in Python returns. `__exit__` stays the C function: one that is written in Python
-        # could be interrupted before it gives the lock back.
+        # Signals are handled neither after an attribute read nor when a Python function returns.
+        # `__exit__` stays the C function: a Python function could be interrupted before it releases
+        # the lock.
         _taken = property(methodcaller("acquire"))
 
         def __enter__(self) -> bool:
             return self._taken
 
-    Lock = RLock  # the other type of locks can't be derived from
+    Lock = RLock  # threading.Lock can't be subclassed

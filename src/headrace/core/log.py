@@ -1,9 +1,9 @@
-"""tf.logging: what the libraries tell the user while a program runs. In: levels and messages. Out:
+"""tf.logging: messages of the libraries to the user. In: levels and messages. Out:
 records of Python's logger "headrace".
 
 The logger has one handler, which writes `LEVEL:headrace:message` to stderr as long as the program
-has not set up logging itself; then everything goes the program's way, once. Nothing below WARN is
-shown unless `set_verbosity` asks for it.
+has not configured logging itself. Once it has, each message goes only to the program's handlers.
+Messages below WARN are hidden unless `set_verbosity` asks for them.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ FATAL = logging.FATAL
 for _name in ("DEBUG", "INFO", "WARN", "ERROR", "FATAL"):
     export_value(__name__, _name, f"logging.{_name}")
 
-_CALLER = 2  # frames from the logger's method to whoever called a function of this module
+_CALLER = 2  # frames from the logger's method to the caller of a function in this module
 
 
 class _Console(logging.Handler):
-    """Writes to whatever stderr is at the time; silent if the program has handlers of its own."""
+    """Writes to the current stderr; silent if the program has its own handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is None or logging.getLogger().handlers:
             return
         try:
             sys.stderr.write(self.format(record) + "\n")
-        except Exception:  # a message that can't be formatted doesn't end a training
+        except Exception:  # a message that can't be formatted must not stop training
             self.handleError(record)
 
     def flush(self) -> None:
@@ -79,7 +79,7 @@ def _prepared() -> logging.Logger:
 
 _logger = _prepared()
 _lock = Lock()
-_calls: Counter[tuple[str, int]] = Counter()  # of log_every_n and log_first_n, by line
+_calls: Counter[tuple[str, int]] = Counter()  # counts for log_every_n and log_first_n, by line
 
 
 @export("get_logger")
@@ -158,7 +158,7 @@ def log_first_n(level: int, msg: Any, n: int, *args: Any) -> None:
 
 
 def _times_here() -> int:
-    """How often the line that called this function's caller has been reached before."""
+    """Return how often the line that called this function's caller has been reached before."""
     frame = sys._getframe(2)
     key = (frame.f_code.co_filename, frame.f_lineno)
     with _lock:
@@ -175,18 +175,18 @@ def TaskLevelStatusMessage(msg: Any) -> None:
 
 @export("logging.flush")
 def flush() -> None:
-    """Write out what handlers of this process still hold."""
+    """Flush the handlers."""
     for handler in (*_logger.handlers, *logging.getLogger().handlers):
         handler.flush()
 
 
 @export("logging.get_verbosity")
 def get_verbosity() -> int:
-    """Return the level from which on messages are shown."""
+    """Return the lowest level whose messages are shown."""
     return _logger.getEffectiveLevel()
 
 
 @export("logging.set_verbosity")
 def set_verbosity(v: int | str) -> None:
-    """Show messages from a level on, a number or a name such as "INFO"."""
+    """Show messages of at least this level, a number or a name such as "INFO"."""
     _logger.setLevel(v)

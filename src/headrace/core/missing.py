@@ -1,7 +1,7 @@
-"""Names that TensorFlow 1.15 has and Headrace lacks. In: a public name. Out: what to say about it.
+"""Names that TensorFlow 1.15 has and Headrace lacks. In: a public name. Out: a message about it.
 
 `tensorflow_names.txt` has TensorFlow's public names (scripts/record_names writes it). It is read
-when a name is asked for that isn't here, not before. `AREAS` says what to use instead, here and in
+only when a program asks for a missing name. `AREAS` says what to use instead, here and in
 docs/coverage.md, whose list scripts/generate_reference writes.
 """
 
@@ -107,12 +107,12 @@ def tensorflow_names() -> Mapping[str, frozenset[str]]:
 
 
 def area_of(name: str) -> Area:
-    """The area that a name without its `tf.` belongs to."""
+    """Return the area that a name without its `tf.` belongs to."""
     return next((area for area in AREAS if re.match(area.pattern, name)), _OTHERS)
 
 
 def explain(space: str, name: str) -> str | None:
-    """What to say of a name that isn't here, None if TensorFlow hasn't it either."""
+    """Return the message for a missing name, None if TensorFlow lacks the name too."""
     if name not in tensorflow_names().get(space, ()):
         return None
     full = f"{space}.{name}"
@@ -120,8 +120,8 @@ def explain(space: str, name: str) -> str | None:
 
 
 def missing_names(here: Mapping[str, Collection[str]]) -> dict[Area, list[str]]:
-    """TensorFlow's names that aren't `here` (names by namespace), by area. A namespace that is
-    missing as a whole is one name.
+    """Return TensorFlow's names that aren't in `here` (names by namespace), grouped by area. A
+    namespace that is missing entirely counts as one name.
     """
     found: dict[Area, list[str]] = {area: [] for area in (*AREAS, _OTHERS)}
     for space, names in tensorflow_names().items():

@@ -1,9 +1,8 @@
-"""Nests of sequences, named tuples, mappings and views of these: flatten them, map over them, build
-them again.
+"""Nests of sequences, named tuples, mappings and their views: flatten, map over and rebuild them.
 
-The leaves come in order, those of a mapping by sorted key (whatever order it keeps itself); None is
-a leaf, and so is anything that isn't a container. Values that are made of several tensors are
-leaves too, unless their parts are asked for.
+The leaves come in order; those of a mapping are ordered by sorted key, not by the mapping's own
+order. None is a leaf, and so is anything that isn't a container. Values that are made of several
+tensors are leaves too, unless their parts are asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = [
     "pack_sequence_as",
 ]
 
-# Lists and tuples come first: they are what nests are mostly made of.
+# Lists and tuples come first: most nests consist of them.
 _CONTAINERS = (list, tuple, Mapping, Sequence, MappingView)
 
 
@@ -68,7 +67,7 @@ def _children(structure: Any) -> list[Any]:
 def pack_sequence_as(
     structure: Any, flat_sequence: Iterable[Any], expand_composites: bool = False
 ) -> Any:
-    """Return a nest like `structure` with the leaves of `flat_sequence`, which must be as many."""
+    """Return a nest like `structure` whose leaves are the elements of `flat_sequence`."""
     if not is_nested(flat_sequence):
         raise TypeError("flat_sequence must be a sequence")
     flat, count = list(flat_sequence), len(flatten(structure, expand_composites))
@@ -92,7 +91,7 @@ def _pack(structure: Any, leaves: Iterator[Any], expand: bool) -> Any:
         if isinstance(structure, defaultdict):
             return defaultdict(structure.default_factory, pairs)
         return type(structure)(pairs)  # type: ignore[call-arg]
-    if isinstance(structure, MappingView | range):  # neither can be made from its elements
+    if isinstance(structure, MappingView | range):  # neither type can be built from its elements
         return children
     kind: Any = type(structure)
     takes_parts = hasattr(structure, "_fields") or hasattr(kind, "__attrs_attrs__")
@@ -143,8 +142,8 @@ def assert_same_structure(
 
 @export("contrib.framework.nest.flatten_dict_items")
 def flatten_dict_items(dictionary: Any) -> dict[Any, Any]:
-    """Return a dict in which each nest that is a key is replaced by its leaves, each with the leaf
-    of the value at its place. Values of other keys stay as they are.
+    """Return a dict in which a key that is a nest is replaced by its leaves, each mapped to the
+    corresponding leaf of the value. Values of other keys stay as they are.
     """
     if not isinstance(dictionary, Mapping):
         raise TypeError("input must be a dictionary")
@@ -164,7 +163,7 @@ def flatten_dict_items(dictionary: Any) -> dict[Any, Any]:
 
 
 def _kind(leaf: Any) -> Any:
-    """What two leaves must have in common for their parts to correspond."""
+    """Return the property that two leaves must share for their parts to correspond."""
     return (type(leaf), len(leaf.components())) if hasattr(leaf, "components") else None
 
 

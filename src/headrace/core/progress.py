@@ -1,8 +1,9 @@
-"""How far long work has come. In: work that is announced and counted. Out: a line on the terminal.
+"""Show the progress of long work. In: work that is announced and counted. Out: a line on the
+terminal.
 
-Work that is over within `PATIENCE` seconds shows nothing. On a terminal there's a bar, which goes
-away at the end; elsewhere, if HEADRACE_PROGRESS asks for it, a line every few seconds. What is
-counted while something else is counted around it belongs to that, and isn't shown.
+Work that ends within `PATIENCE` seconds shows nothing. A terminal shows a bar, which is erased at
+the end; elsewhere, if HEADRACE_PROGRESS asks for it, a line appears every few seconds. Nested
+counts are part of the outer count and aren't shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _current = threading.local()
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
-    """Show how far the work of the with-block is, if it takes long. Only the outermost counts."""
+    """Show the progress of the with-block if it takes long. Only the outermost block counts."""
     wanted = settings().progress
     shown = wanted == "on" or (wanted == "auto" and _is_terminal())
     if not shown or getattr(_current, "work", None) is not None:
@@ -42,7 +43,7 @@ def announced(what: str) -> Iterator[None]:
 
 
 def counted(phase: str, items: Sequence[Item]) -> Iterator[Item]:
-    """The items, one by one; the announced work of this thread shows how many are done."""
+    """Yield the items; the announced work of this thread shows how many are done."""
     work: _Work | None = getattr(_current, "work", None)
     if work is None or work.phase:
         yield from items
@@ -60,8 +61,8 @@ def _is_terminal() -> bool:
 
 
 class _Work:
-    """Announced work: what its phase is, and since when it runs. A thread shows it when it has
-    taken long; `_lock` guards what that thread reads.
+    """Announced work: its current phase and its start time. A thread shows the work once it has
+    taken long; `_lock` guards the fields that the thread reads.
     """
 
     def __init__(self, what: str) -> None:

@@ -1,10 +1,10 @@
 """Files of records, TensorFlow's TFRecords. In: strings of bytes. Out: a file of them, and back.
 
-A record is its length (8 bytes), a checksum of these, its data, a checksum of that; all numbers are
-little-endian. A file is one after another, with nothing before or after, whole or as one
-compressed stream. What a reader yields had the right checksum; else it is DataLossError, which says
-where. Also at the very end of a file: half a record is a loss, where TensorFlow ends silently if
-not even its length is there.
+A record consists of its length (8 bytes), a checksum of the length, its data, and a checksum of the
+data; all numbers are little-endian. A file holds records only, plain or as one compressed stream. A
+reader yields a record only if its checksums match; otherwise it raises a DataLossError that names
+the offset. This includes a partial record at the end of a file, where TensorFlow stops silently if
+even the length is incomplete.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _HEADER = _LENGTH.size + _CHECKSUM.size
-_BLOCK = 1 << 18  # how much is read at once; no length in a file is trusted with more memory
+_BLOCK = 1 << 18  # bytes per read; a length from a file never makes us allocate more at once
 
 
 def frame(data: bytes) -> bytes:
-    """A record as it stands in a file."""
+    """Return a record as it is stored in a file."""
     length = _LENGTH.pack(len(data))
     return b"".join((length, _CHECKSUM.pack(masked(length)), data, _CHECKSUM.pack(masked(data))))
 
@@ -61,10 +61,10 @@ _WINDOW = {"ZLIB": 15, "GZIP": 31}
 class TFRecordOptions:
     """How a file of records is written, and how it's to be read.
 
-    compression_type: "GZIP", "ZLIB", "" or a TFRecordCompressionType. The others are zlib's, and
-    count only for a compressed file that is written; None stands for zlib's default.
-    input_buffer_size: how many bytes are collected before they're compressed. output_buffer_size:
-    how many compressed ones before they go to the file.
+    compression_type: "GZIP", "ZLIB", "" or a TFRecordCompressionType. The other options are zlib's
+    and apply only to writing a compressed file; None means zlib's default. input_buffer_size: how
+    many bytes are collected before they're compressed. output_buffer_size: how many compressed
+    bytes are collected before they're written.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {
@@ -114,7 +114,7 @@ class TFRecordOptions:
 
 
 class _Compressor:
-    """A file that compresses what is written to it. State: bytes that wait to be compressed."""
+    """A file that compresses the bytes written to it. State: the bytes to compress next."""
 
     def __init__(self, file: BinaryIO, kind: str, options: TFRecordOptions) -> None:
         self._file = file
@@ -157,7 +157,7 @@ class _Compressor:
 
 @export("io.TFRecordWriter", "python_io.TFRecordWriter")
 class TFRecordWriter:
-    """A file that records are written to, from its beginning; `with` closes it."""
+    """Writes records to a new file; `with` closes it."""
 
     def __init__(self, path: str | os.PathLike[str], options: Any = None) -> None:
         if not isinstance(options, TFRecordOptions):
@@ -182,7 +182,7 @@ class TFRecordWriter:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_file", None) is not None:  # it may not have been opened
+        if getattr(self, "_file", None) is not None:  # opening may have failed
             self.close()
 
     def _open(self) -> Any:
@@ -199,13 +199,13 @@ class TFRecordWriter:
             file.write(frame(record))
 
     def flush(self) -> None:
-        """Hand all records so far to the system, so that readers find them."""
+        """Hand all records so far to the system, so that readers see them."""
         file = self._open()
         with file_errors(self._path):
             file.flush()
 
     def close(self) -> None:
-        """Write what is left; nothing, if that was done before."""
+        """Write buffered records and close the file; do nothing if it is closed."""
         file, self._file = self._file, None
         if file is not None:
             with file_errors(self._path):
@@ -223,14 +223,14 @@ class _Plain:
         self.is_whole = True
 
     def block(self, size: int) -> bytes:
-        """Up to `size` more bytes, none only at the end."""
+        """Return up to `size` more bytes; no bytes only at the end."""
         return self._file.read(size)
 
 
 class _Decompressed:
-    """The bytes of a compressed file, or of several that were joined.
+    """The bytes of a compressed file, which may consist of several concatenated streams.
 
-    is_whole: whether the streams that were begun have also ended.
+    is_whole: whether every stream that was begun has ended.
     """
 
     def __init__(self, file: BinaryIO, kind: str) -> None:
@@ -269,7 +269,7 @@ def decompressed(file: BinaryIO, kind: str) -> bytes:
 
 
 def _read(source: Any, size: int) -> bytes:
-    """The next `size` bytes, fewer at the end of the file."""
+    """Return the next `size` bytes, fewer at the end of the file."""
     first = source.block(min(size, _BLOCK)) if size else b""
     if len(first) == size:
         return first
@@ -307,7 +307,7 @@ def _records(source: Any) -> Iterator[bytes]:
 
 @export("io.tf_record_iterator", "python_io.tf_record_iterator")
 def tf_record_iterator(path: str | os.PathLike[str], options: Any = None) -> Iterator[bytes]:
-    """Yield the records of a file. DataLossError where one is damaged, or cut off."""
+    """Yield the records of a file; raise DataLossError at a damaged or truncated one."""
     kind = TFRecordOptions.get_compression_type_string(options)
     with file_errors(path), open(path, "rb") as file:
         yield from _records(_Decompressed(file, kind) if kind else _Plain(file))

@@ -1,6 +1,4 @@
-"""tf.resource_loader: files beside a program's source. tf.load_op_library: what there is no place
-for here.
-"""
+"""tf.resource_loader: files beside a program's source. tf.load_op_library: always an error here."""
 
 from __future__ import annotations
 
@@ -27,20 +25,20 @@ def get_data_files_path() -> str:
 
 @export("resource_loader.get_path_to_datafile")
 def get_path_to_datafile(path: str) -> str:
-    """Return a path as seen from the directory of the file that calls this."""
+    """Return a path relative to the directory of the file that calls this."""
     return os.path.join(_directory_of_caller(), path)
 
 
 @export("resource_loader.readahead_file_path")
 def readahead_file_path(path: str, readahead: str = "128M") -> str:
-    """Return the path: how far a file is read ahead is the system's business."""
+    """Return the path unchanged: readahead is left to the operating system."""
     return path
 
 
 @export("load_op_library", "load_library", "load_file_system_library")
 def load_op_library(library_filename: str | os.PathLike[str]) -> NoReturn:
-    """Raise UnimplementedError, or NotFoundError if there is no such file: libraries of compiled
-    ops and file systems are TensorFlow's own, and need its runtime.
+    """Raise UnimplementedError, or NotFoundError if there is no such file: compiled libraries of
+    ops and file systems need TensorFlow's runtime.
     """
     path = local_path(library_filename)
     if not os.path.exists(path):

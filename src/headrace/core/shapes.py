@@ -5,8 +5,8 @@ itself is None when even the rank is unknown. Headrace reads `sizes` directly. `
 only at the surface, where TensorFlow 1's programs expect it.
 
 Invariants: a shape never changes; known sizes are Python ints and never negative. As in TensorFlow
-1, a shape with an unknown size equals no other shape (who can tell?), only itself: code that wants
-to know whether two shapes are *written* alike compares, or keys dictionaries by, `sizes`.
+1, a shape with an unknown size equals only itself, since the sizes might differ. Code that needs to
+know whether two shapes are *written* alike compares `sizes`, or uses them as keys.
 """
 
 import math
@@ -20,7 +20,7 @@ Sizes = tuple[int | None, ...]
 
 
 def _size(value: Any) -> int | None:
-    """Check one size, given as anything that reads as a whole number, a Dimension or None."""
+    """Check one size: anything that converts to an integer, a Dimension, or None."""
     if value is None:
         return None
     if isinstance(value, Dimension):
@@ -43,7 +43,9 @@ def _size(value: Any) -> int | None:
 
 
 class Dimension:
-    """One size of a shape, perhaps unknown; what is computed from an unknown is unknown."""
+    """One size of a shape, perhaps unknown; arithmetic with an unknown size gives an unknown
+    size.
+    """
 
     __slots__ = ("_value",)
     # An unknown size compares as neither equal nor unequal, so no hash could agree with ==.
@@ -177,7 +179,7 @@ def _show(size: int | None) -> str:
 
 
 def show_shape(shape: "TensorShape | Iterable[int | None]") -> str:
-    """A shape as messages about ops have it: [2,?], or <unknown>."""
+    """Return a shape as messages about ops print it: [2,?], or <unknown>."""
     sizes = shape.sizes if isinstance(shape, TensorShape) else shape
     return "<unknown>" if sizes is None else f"[{','.join(map(_show, sizes))}]"
 
@@ -193,8 +195,8 @@ def all_known(sizes: Iterable[int | None]) -> list[int] | None:
 
 
 def mismatch(message: str, of_op: str) -> ValueError:
-    """The error for shapes that contradict each other, or a rank: `message` is for users who
-    compare shapes, `of_op` says it as messages about ops do.
+    """Return the error for shapes that contradict each other, or a rank. `message` is for users who
+    compare shapes; `of_op` is the text in messages about ops.
     """
     error = ValueError(message)
     error.of_op = of_op  # type: ignore[attr-defined]
@@ -202,7 +204,7 @@ def mismatch(message: str, of_op: str) -> ValueError:
 
 
 def words_of_op(error: Exception) -> str:
-    """What an error about shapes says in a message about an op."""
+    """Return the text of a shape error for a message about an op."""
     return getattr(error, "of_op", str(error))
 
 
@@ -353,7 +355,7 @@ class TensorShape:
         return hash(self.sizes)
 
     def is_compatible_with(self, other: Any) -> bool:
-        """True if some fully known shape agrees with both."""
+        """True if some fully known shape is compatible with both."""
         left, right = self.sizes, as_shape(other).sizes
         if left is None or right is None:
             return True
@@ -377,7 +379,7 @@ class TensorShape:
         )
 
     def most_specific_compatible_shape(self, other: Any) -> "TensorShape":
-        """The shape that says what both say and nothing else, so that it holds for either."""
+        """Return the most specific shape that both are compatible with."""
         left, right = self.sizes, as_shape(other).sizes
         if left is None or right is None or len(left) != len(right):
             return _UNKNOWN
@@ -422,7 +424,7 @@ class TensorShape:
 
 
 def _difference(a: TensorShape, b: TensorShape) -> str:
-    """In what two shapes that should be equal differ first."""
+    """Describe the first difference between two shapes that should be equal."""
     if a.rank != b.rank:
         return f"Shapes must be equal rank, but are {a.rank} and {b.rank}"
     pairs = zip(a.sizes or (), b.sizes or (), strict=True)
@@ -433,13 +435,13 @@ def _difference(a: TensorShape, b: TensorShape) -> str:
     )
 
 
-# The slot's own setter: the way around TensorShape.__setattr__, and a cheap one.
+# The slot's own setter bypasses TensorShape.__setattr__, and is cheap.
 _set_sizes: Final = TensorShape.sizes.__set__  # type: ignore[union-attr]
 _new_shape: Final = object.__new__
 
 
 def _sizes_of(dims: Any) -> Sizes | None:
-    """Read the sizes out of whatever describes a shape."""
+    """Read the sizes from any value that describes a shape."""
     if type(dims) is tuple or type(dims) is list:
         return _sizes_of_items(dims)
     if dims is None:
@@ -454,7 +456,7 @@ def _sizes_of(dims: Any) -> Sizes | None:
         return _sizes_of_proto(dims)
     try:
         items = iter(dims)
-    except TypeError:  # a lone size makes a vector
+    except TypeError:  # a single size makes a vector
         return (_size(dims),)
     return _sizes_of_items(items)
 

@@ -4,7 +4,7 @@ Invariants:
 - Frames of Headrace itself, of contextlib and of the interpreter's frozen modules never appear.
 - Frames are kept innermost first; `extract_stack` turns them around, as Python's tracebacks do.
 - Capturing is cheap, since it happens for every operation: it keeps code objects and instruction
-  offsets. Line numbers and the text of lines are looked up only when somebody reads them.
+  offsets. Line numbers and the text of lines are looked up only when they are read.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from types import CodeType, TracebackType
 from typing import Any, overload
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_CONTEXTS = contextlib.__file__  # its frames stand between ours and the user's with-blocks
+_CONTEXTS = contextlib.__file__  # its frames lie between ours and the user's with-blocks
 # File name -> whether the user wrote it. Bounded by the number of source files of the process.
 _is_user_file: dict[str, bool] = {}
 
@@ -77,7 +77,7 @@ class Stack(Sequence[Frame]):
     __slots__ = ("_pairs",)
 
     def __init__(self, pairs: list[Any]):
-        # code, offset, code, offset, ...: one flat list costs half of what small objects would.
+        # code, offset, code, offset, ...: one flat list costs half as much as small objects.
         self._pairs = pairs
 
     def __len__(self) -> int:
@@ -143,8 +143,8 @@ def user_lines(frames: Sequence[Frame], what: str, most: int = 5) -> list[str]:
         made at layers.py:12   h = tf.matmul(x, w)
           called from train.py:41   logits = dense(images)
 
-    The outermost frames are left out where they belong to what runs the user's program (the
-    standard library, an installed tool such as pytest or a notebook's kernel).
+    The outermost frames are left out where they belong to the program's runner (the standard
+    library, or an installed tool such as pytest or a notebook's kernel).
     """
     calls = list(frames)
     while calls and _is_installed(calls[-1].filename):
@@ -200,7 +200,9 @@ def _is_installed(filename: str) -> bool:
 
 
 def _short_path(filename: str) -> str:
-    """The path from the working directory for files below it; any other name as it is."""
+    """Return a path relative to the working directory for files below it; any other name
+    unchanged.
+    """
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:  # the working directory was removed

@@ -1,10 +1,10 @@
 """Tensors as protocol buffers. In: arrays and Python values. Out: TensorProto, and back.
 
-`to_proto` writes the very bytes that TensorFlow 1.15 writes for the same NumPy array: more than one
-element of most numeric types become raw little-endian bytes in `tensor_content`; a single element,
-and any number of strings, bools, complex, half and uint16 values, go to the list field of their
-type. `to_array` reads every form TensorFlow reads: content or list, and a list shorter than the
-shape repeats its last value. What contradicts itself raises ValueError.
+`to_proto` writes exactly the bytes that TensorFlow 1.15 writes for the same NumPy array: more than
+one element of most numeric types become raw little-endian bytes in `tensor_content`; a single
+element, and any number of strings, bools, complex, half and uint16 values, go to the list field of
+their type. `to_array` reads every form TensorFlow reads: content or list, and a list shorter than
+the shape repeats its last value. An inconsistent proto raises ValueError.
 
 Strings are object arrays of bytes; quantized types are the one-field records of `core.dtypes`.
 """
@@ -38,7 +38,7 @@ _MAX_CONTENT_BYTES = 2**31 - 1  # protobuf's limit for one message
 
 
 class _Encoding(NamedTuple):
-    """How elements sit in a list field: read as `wire`, narrowed to `bits`, viewed as elements."""
+    """How a list field stores elements: read as `wire`, narrowed to `bits`, viewed as elements."""
 
     field: str
     wire: Any
@@ -82,7 +82,11 @@ def make_tensor_proto(
     verify_shape: bool = False,
     allow_broadcast: bool = False,
 ) -> "TensorProto":
-    """Encode a value as TensorFlow does; `allow_broadcast` lets one value fill `shape`."""
+    """Encode a value as TensorFlow does.
+
+    shape: that of the proto; if it has more elements than `values`, the last one fills the rest.
+    verify_shape: require `values` to have this shape. allow_broadcast: broadcast `values` to it.
+    """
     if allow_broadcast and verify_shape:
         raise ValueError("allow_broadcast and verify_shape are not both allowed.")
     array = as_array(values, dtype)
@@ -112,7 +116,7 @@ def to_proto(
     dtype = None if dtype is None else as_dtype(dtype).base_dtype
     dims = None if shape is None else _dimensions(shape)
     if dims is not None and 0 in dims and not isinstance(array, np.ndarray | np.generic):
-        values = np.empty(dims, (dtype or dtypes.float32).numpy)  # a Python value is dropped
+        values = np.empty(dims, (dtype or dtypes.float32).numpy)  # a Python value is discarded
     else:
         values = as_array(array, dtype)
     dtype = dtype or as_dtype(values.dtype)
@@ -144,7 +148,7 @@ def _fill_list(result: "TensorProto", values: np.ndarray, dtype: DType) -> None:
 
 
 def to_list_proto(array: np.ndarray) -> "TensorProto":
-    """Encode the bare values, in the list field of their type: the form of V1 checkpoints."""
+    """Encode only the values, in the list field of their type, as V1 checkpoints do."""
     dtype = as_dtype(array.dtype)
     if dtype not in _ENCODINGS:
         raise ValueError(f"an array of type {dtype.name} has no form as a TensorProto")
@@ -223,7 +227,7 @@ def _from_content(content: bytes, dtype: DType, count: int) -> np.ndarray:
             f"TensorProto has {len(content)} bytes of content,"
             f" but {count} elements of type {dtype.name} need {count * dtype.numpy.itemsize}"
         )
-    if dtype is dtypes.bool:  # any byte but 0 is true; NumPy relies on 0 and 1
+    if dtype is dtypes.bool:  # any nonzero byte is true; NumPy relies on 0 and 1
         return np.frombuffer(content, np.uint8) != 0
     little = np.frombuffer(content, dtype.numpy.newbyteorder("<"))
     return little.astype(dtype.numpy)  # a copy: the buffer of bytes is read-only
@@ -233,7 +237,7 @@ def _strings_from_content(content: bytes, count: int) -> np.ndarray:
     """All lengths as varints, then all strings."""
     lengths = []
     position = 0
-    for _ in range(min(count, len(content) + 1)):  # a hostile count must not cost time
+    for _ in range(min(count, len(content) + 1)):  # a malicious count must not cost time
         length = shift = 0
         while True:
             if position == len(content) or shift > 63:
@@ -290,7 +294,7 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray:
 
     An array keeps its type, or is cast to `dtype`. Python numbers become float32, int32 (int64 if
     they need it), bool or complex128 by default; `dtype` may widen their kind (int to float) but
-    not narrow it, and has to have room for them.
+    not narrow it, and must be able to represent them.
     """
     dtype = None if dtype is None else as_dtype(dtype).base_dtype
     if value is None:
@@ -342,7 +346,7 @@ _KINDS = ("is_bool", "is_integer", "is_floating", "is_complex")
 
 
 def _rank(dtype: DType) -> int:
-    """Position of a dtype in the tower, or -1 if it is no number."""
+    """Return the position of a dtype in the tower, or -1 if it is not numeric."""
     return next((rank for rank, kind in enumerate(_KINDS) if getattr(dtype, kind)), -1)
 
 
@@ -358,7 +362,7 @@ def _first_sizes(value: Any) -> list[int]:
 def _from_python(value: Any, dtype: DType | None) -> np.ndarray:
     try:
         natural = np.array(value)
-    except UnicodeDecodeError:  # NumPy decodes bytes that stand beside text
+    except UnicodeDecodeError:  # NumPy decodes bytes that are mixed with text
         natural = np.array("")
     except ValueError:
         raise ValueError(
@@ -390,7 +394,7 @@ def _from_python(value: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _default_type(natural: np.ndarray) -> np.ndarray:
-    """float32 and int32 for Python's floats and ints; int64 only where int32 has no room."""
+    """Return float32 and int32 for Python's floats and ints; int64 only for values beyond int32."""
     if natural.dtype == np.float64:
         return _cast(natural, dtypes.float32)
     if natural.dtype == np.int64:
@@ -400,8 +404,8 @@ def _default_type(natural: np.ndarray) -> np.ndarray:
 
 
 def _wrapping_cast(natural: np.ndarray, dtype: DType) -> np.ndarray:
-    """As TensorFlow's NumPy converts Python's numbers: an integer that has no room in `dtype` is
-    taken modulo its range, unless it has none in 64 bits either.
+    """Convert Python numbers as TensorFlow's NumPy does: an integer out of range for `dtype` wraps
+    around, unless it doesn't fit into 64 bits either.
     """
     if natural.dtype == np.uint64 and dtype.is_integer and dtype is not dtypes.uint64:
         raise OverflowError(f"{natural.max()} is out of the range of {dtype.name}")
@@ -409,7 +413,7 @@ def _wrapping_cast(natural: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def _misfit(value: Any, dtype: DType) -> TypeError:
-    """Name the first element that `dtype` cannot hold."""
+    """Return an error that names the first element that `dtype` cannot hold."""
     for element in np.array(value, object).flat:
         kind = np.asarray(element).dtype
         if kind.kind in "SUO" or _rank(as_dtype(kind)) > _rank(dtype):

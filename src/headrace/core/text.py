@@ -1,4 +1,4 @@
-"""Bytes and text as TF1 programs convert them, and the version of the interface."""
+"""Conversions between bytes and text for TF1 programs, and the version of the API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 HEADRACE_VERSION = "0.1.0"
-# Programs compare these to decide which of TensorFlow's interfaces to use: ours are 1.15's.
+# Programs compare these to decide which of TensorFlow's APIs to use: ours is 1.15's.
 VERSION = "1.15.5"
 GIT_VERSION = f"v{VERSION}-headrace-{HEADRACE_VERSION}"
 COMPILER_VERSION = "none"

@@ -18,7 +18,7 @@ def __getattr__(name: str) -> type:
     if name not in MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{MODULES[name]}"), name)
-    globals()[name] = value  # the next access does not come here
+    globals()[name] = value  # the next access bypasses this function
     return value
 
 
