@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files: V2 bundles, V1 tables of slices. Arrays in, files out; and back.
+"""TensorFlow's checkpoint files: V2 bundles and V1 slice tables. In: arrays. Out: files; and back.
 
-What is damaged raises DataLossError: every byte that a value depends on is under a checksum.
+Damaged files raise DataLossError: checksums cover every byte that a value depends on.
 """

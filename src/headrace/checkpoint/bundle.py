@@ -1,18 +1,18 @@
 """V2 checkpoints. In: named tensors. Out: `prefix.index` and data files; and back.
 
-The index is a table: under the empty key a header with the number of data files, under each name
-an entry with dtype, shape, place and checksum. A tensor that's saved in parts has an entry with
-all the parts, and one per part under a key of its own.
+The index is a table: the empty key holds a header with the number of data files; each name holds an
+entry with dtype, shape, position and checksum. A tensor saved in parts has one entry that lists the
+parts, and one entry per part under a separate key.
 
 A save takes effect in one step:
-- Where there is no checkpoint at `prefix` yet, by the index, the last file that is moved there.
-- Where there is one, two names can't change at once. So the new files are first all put beside the
-  old ones, as `*.pending`, the index last: from then on the new checkpoint counts. Readers take a
-  pending index before the other, and with it each data file from its pending name if it's there.
-  Then they are moved over the old files, the index last again. Who finds a pending index before
-  a save finishes these moves.
-Those who move files do so one after the other. Who reads while files are moved may find data that
-isn't that of the index he read: the checksums tell, and `has_moved` why.
+- If there is no checkpoint at `prefix` yet: when the index, the last file, is moved there.
+- If there is one, two names can't change at once. So all new files are first put beside the old
+  ones as `*.pending`, the index last: from then on the new checkpoint is the valid one. Readers
+  prefer a pending index, and with it the pending data files that exist. Then the new files are
+  moved over the old ones, again the index last. A saver that finds a pending index first completes
+  the earlier move.
+Savers move files one at a time. A reader may open files during a move and find data that doesn't
+belong to its index: the checksums reveal this, and `has_moved` tells the reason.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _PENDING = ".pending"
 _PARTS = re.compile(r".*_temp_[0-9a-f]{32}")  # a sharded save's own directory
 _ABANDONED = 24 * 3600.0  # seconds without a change
 _MOVED = "another checkpoint was saved there since this one was opened: open it again"
-_SLICE_MARK = b"\0"  # how keys of parts begin
+_SLICE_MARK = b"\0"  # the prefix of keys of parts
 
 
 class NamedTensor(NamedTuple):
-    """A tensor to save: all of `name`, or the part of it that `part` says."""
+    """A tensor to save: all of `name`, or only its slice `part`."""
 
     name: str
     value: np.ndarray
@@ -87,7 +87,7 @@ def bundle_files(prefix: str) -> list[str]:
 
 
 def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
-    """Save tensors as the bundle at `prefix`, in one data file; the directory is made."""
+    """Save tensors as the bundle at `prefix`, in one data file; create its directory."""
     with file_errors(prefix):
         _prepare(prefix)
         data_path = data_name(prefix, 0, 1)
@@ -98,7 +98,7 @@ def write_bundle(prefix: str, tensors: Iterable[NamedTensor]) -> None:
 
 
 def _prepare(prefix: str) -> None:
-    """Make the directory; remove what processes that died have left."""
+    """Make the directory; remove files that dead processes have left."""
     directory = os.path.dirname(os.path.abspath(prefix))
     os.makedirs(directory, exist_ok=True)
     files.remove_abandoned_drafts(directory)
@@ -122,7 +122,7 @@ def _write_tensors(data: files.Draft, tensors: Iterable[NamedTensor]) -> dict[by
 
 
 def _key_of(tensor: NamedTensor, value: np.ndarray, entries: dict[bytes, Any]) -> bytes:
-    """Where a tensor's entry belongs; a part is added to the entry of the whole, too."""
+    """Return the key of a tensor's entry; a part is also added to the entry of the whole."""
     name = tensor.name.encode()
     if not name or name.startswith(_SLICE_MARK):
         raise InvalidArgumentError(None, None, f"not a name for a tensor: {tensor.name!r}")
@@ -150,7 +150,7 @@ def _describe(entry: Any, value: np.ndarray, shape: tuple[int, ...]) -> None:
 def _commit(
     prefix: str, data: Sequence[tuple[str, str]], entries: dict[bytes, Any], shards: int
 ) -> None:
-    """Move data files, given with their places, and a new index to `prefix`."""
+    """Move data files, given with their target paths, and a new index to `prefix`."""
     header = proto.BundleHeaderProto(num_shards=shards)
     header.version.producer = _VERSION
     pairs = [(b"", header), *sorted(entries.items())]
@@ -171,7 +171,7 @@ def _commit(
 
 
 def finish_pending(prefix: str) -> None:
-    """Finish the moves of a save that has taken effect, if a process died amid them."""
+    """Complete the moves of a save that took effect, if its process died before finishing them."""
     if os.path.exists(index_name(prefix) + _PENDING):
         with files.alone_in_directory(prefix):
             _finish(prefix)
@@ -192,9 +192,9 @@ def _finish(prefix: str) -> None:
 
 
 def merge_bundles(prefixes: Sequence[str], destination: str, delete_old_dirs: bool) -> None:
-    """Make one bundle of several; their data files are moved, not copied.
+    """Merge several bundles into one; their data files are moved, not copied.
 
-    With `delete_old_dirs` the directories that the others were in are removed, once empty.
+    With `delete_old_dirs`, remove the directories of the merged bundles once they are empty.
     """
     if not prefixes:
         raise InvalidArgumentError(None, None, "there are no checkpoints to merge")
@@ -220,12 +220,12 @@ def _merge(prefixes: Sequence[str], destination: str) -> None:
 
 
 def _remove_abandoned_parts(directory: str) -> None:
-    """Remove the directories of parts that nobody has touched for a day: a sharded save has died
-    before it could merge them.
+    """Remove the directories of parts that haven't changed for a day: a sharded save died before it
+    could merge them.
     """
     for entry in os.scandir(directory):
         if _PARTS.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-            with suppress(OSError):  # another process was faster, or it's not ours to remove
+            with suppress(OSError):  # another process removed it first, or we lack the permission
                 inside = list(os.scandir(entry.path))
                 newest = max(e.stat().st_mtime for e in (entry, *inside))
                 ours = all(part.name.startswith("part-") for part in inside)
@@ -256,7 +256,7 @@ def _remove_sources(prefixes: Sequence[str], destination: str, directories: bool
     if directories:
         kept = os.path.dirname(os.path.abspath(destination))
         for directory in {os.path.dirname(os.path.abspath(prefix)) for prefix in prefixes} - {kept}:
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # it still has other files
                 files.remove_directory(directory)
 
 
@@ -264,7 +264,9 @@ def _remove_sources(prefixes: Sequence[str], destination: str, directories: bool
 
 
 class _Index(NamedTuple):
-    """The entries of an index, the number of data files, and which file it was at which place."""
+    """The entries of an index, the number of data files, and the path and identity of the index
+    file.
+    """
 
     entries: dict[bytes, Any]
     shards: int
@@ -319,7 +321,7 @@ class Bundle(Checkpoint):
         index = index_name(prefix)
         try:
             found, self._pending = _read_index(index + _PENDING), True
-        except NotFoundError:  # there is none, or not any more
+        except NotFoundError:  # it doesn't exist, or no longer
             found, self._pending = _read_index(index), False
         self._entries, self._shards, self._origin = found
         self.stored = dict(self._described())

@@ -1,6 +1,6 @@
-"""What a checkpoint holds, whatever its format: a common face of bundles and V1 files.
+"""The contents of a checkpoint of any format: the common interface of bundles and V1 files.
 
-`stored` says of each name its dtype, its shape and, if it was saved in parts, where these lie.
+`stored` maps each name to its dtype, its shape and, if it was saved in parts, their slices.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class Stored:
 
 
 class Checkpoint(ABC):
-    """A checkpoint that was opened for reading; close it, or use it in a `with` statement."""
+    """A checkpoint opened for reading; close it, or use it in a `with` statement."""
 
     stored: dict[str, Stored]
 
     @abstractmethod
     def missing(self, name: str) -> str:
-        """What to say when there is no tensor of that name."""
+        """Return the error message for a missing tensor of that name."""
 
     @abstractmethod
     def read_part(self, name: str, part: TensorSlice | None) -> np.ndarray:
-        """One part as it was saved; None for a tensor that was saved as a whole."""
+        """Read one part as it was saved; `part` is None for a tensor that was saved as a whole."""
 
     def has_moved(self) -> bool:
-        """Whether files of the checkpoint were moved, replaced or removed since it was opened: then
-        what couldn't be read may be found by opening it again.
+        """Return whether files of the checkpoint were moved, replaced or removed since it was
+        opened: then a failed read may succeed after opening it again.
         """
         return False
 
     def close(self) -> None:
-        """Forget what is in the checkpoint, and free what reading it takes."""
+        """Drop the contents, and release the resources used for reading."""
         self.stored = {}
 
     def __enter__(self) -> Checkpoint:
@@ -57,14 +57,14 @@ class Checkpoint(ABC):
         self.close()
 
     def find(self, name: str) -> Stored:
-        """What is known of a tensor; NotFoundError if it isn't there."""
+        """Return a tensor's description; raise NotFoundError if it isn't there."""
         found = self.stored.get(name)
         if found is None:
             raise NotFoundError(None, None, self.missing(name))
         return found
 
     def read(self, name: str, part: TensorSlice | None = None) -> np.ndarray:
-        """A tensor, or a slice of it (with its lengths given), from whatever parts it's kept in."""
+        """Read a tensor, or a slice of it (with its lengths given), from the saved parts."""
         stored = self.find(name)
         wanted = (part or TensorSlice.whole(len(stored.shape))).within(stored.shape)
         if not stored.parts:
@@ -74,7 +74,7 @@ class Checkpoint(ABC):
 
 
 def assemble(checkpoint: Checkpoint, name: str, wanted: TensorSlice) -> np.ndarray:
-    """A slice of a tensor that was saved in parts."""
+    """Read a slice of a tensor that was saved in parts."""
     stored = checkpoint.find(name)
     places = {part: part.within(stored.shape) for part in stored.parts}
     for part, place in places.items():
@@ -91,7 +91,7 @@ def assemble(checkpoint: Checkpoint, name: str, wanted: TensorSlice) -> np.ndarr
 
 
 def _check_cover(name: str, wanted: TensorSlice, pieces: list[TensorSlice]) -> None:
-    """The pieces must be apart, and together all that is wanted."""
+    """Check that the pieces are disjoint and cover the wanted slice."""
     starts, ends = (np.array([getattr(p, k) for p in pieces]) for k in ("starts", "ends"))
     for i in range(len(pieces)):
         meets = (starts[i + 1 :] < ends[i]) & (starts[i] < ends[i + 1 :])

@@ -1,7 +1,8 @@
-"""Checkpoints in another format. In: a checkpoint and where to write. Out: the same tensors there.
+"""Convert checkpoints to another format. In: a checkpoint and a destination. Out: the same tensors
+there.
 
-The name says the format: one that ends in `.safetensors` is such a file, any other is the prefix of
-a V2 checkpoint. Tensors are read one after the other; what was saved in parts becomes whole.
+The name decides the format: one that ends in `.safetensors` is such a file, any other is the prefix
+of a V2 checkpoint. Tensors are read one after the other; those saved in parts become whole.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def convert_checkpoint(
     destination: str | os.PathLike[str],
     progress: Callable[[int], Any] = lambda count: None,
 ) -> None:
-    """Write what is at `source` to `destination`. `progress` is told how many bytes more are
-    written, of `size_of` in all.
+    """Write the tensors at `source` to `destination`. `progress` is called with the number of bytes
+    just written; they add up to `size_of`.
     """
     with open_checkpoint(source) as found:
         if os.fspath(destination).endswith(SUFFIX):
@@ -43,7 +44,7 @@ def convert_checkpoint(
 
 
 def size_of(source: str | os.PathLike[str] | Checkpoint) -> int:
-    """How many bytes the numbers of a checkpoint have."""
+    """Return the number of bytes of a checkpoint's numeric tensors."""
     if not isinstance(source, Checkpoint):
         with open_checkpoint(source) as found:
             return size_of(found)

@@ -1,5 +1,5 @@
-"""Names that a checkpoint doesn't have. In: what was asked for, and what is there. Out: an error
-that says which names are missing, which nobody asked for, and which of those come near.
+"""Report names that a checkpoint lacks. In: the requested and the stored names. Out: an error that
+lists the missing names, the unused ones, and the unused names nearest to the missing ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ _SHOWN = 10
 
 
 def require(checkpoint: Checkpoint, names: Iterable[str]) -> None:
-    """Check that all of `names` are in a checkpoint; NotFoundError with the whole story if not."""
+    """Check that all of `names` are in a checkpoint; if not, raise a NotFoundError that lists them
+    all.
+    """
     asked = list(dict.fromkeys(names))
     missing = [name for name in asked if name not in checkpoint.stored]
     if missing:
@@ -25,7 +27,9 @@ def require(checkpoint: Checkpoint, names: Iterable[str]) -> None:
 
 
 def story(missing: Sequence[str], unused: Collection[str]) -> str:
-    """What to say when names are missing in a checkpoint that has others which nobody wants."""
+    """Return the message about names that are missing in a checkpoint that has other, unused
+    names.
+    """
     unused = sorted(unused)
     lines = [f"missing in the checkpoint: {_some(missing)}"]
     lines.append(f"in the checkpoint, but not asked for: {_some(unused) or 'nothing'}")
@@ -36,7 +40,7 @@ def story(missing: Sequence[str], unused: Collection[str]) -> str:
 
 
 def nearest(name: str, others: Collection[str]) -> list[str]:
-    """The most similar names; those that differ by a scope in front come first."""
+    """Return the most similar names; those that differ only by a leading scope come first."""
     moved = [o for o in others if o.endswith(f"/{name}") or name.endswith(f"/{o}")]
     close = difflib.get_close_matches(name, others, n=3)
     return list(dict.fromkeys([*moved, *close]))[:3]

@@ -1,5 +1,5 @@
 """Opening checkpoints of any format. In: the prefix that a save was given, or the name of a
-safetensors file. Out: a Checkpoint, or what was read of one, whole, whoever writes meanwhile.
+safetensors file. Out: a Checkpoint, or a consistent result read from one, even while others write.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def open_checkpoint(prefix: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_checkpoint(prefix: str | os.PathLike[str], read: Callable[[Checkpoint], Result]) -> Result:
-    """Return `read(checkpoint)` of the checkpoint at `prefix`; again, if a save has put another one
-    there meanwhile.
+    """Return `read(checkpoint)` for the checkpoint at `prefix`; repeat it if a save has replaced
+    the checkpoint meanwhile.
     """
     while True:
         with open_checkpoint(prefix) as checkpoint:

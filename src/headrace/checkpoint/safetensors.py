@@ -1,9 +1,9 @@
 """Safetensors files. In: named arrays. Out: one file; and back.
 
-The file is: the length of the header in eight bytes; the header, JSON that says of each tensor its
-type, its shape and where its bytes begin and end; the bytes, without gaps. Larger elements come
-first, so that all are aligned. There are no checksums: what can be told from a damaged file is that
-header and sizes don't fit.
+The file consists of the header's length in eight bytes; the header, JSON with each tensor's type,
+shape and byte range; and the bytes, without gaps. Tensors with larger elements come first, so that
+all are aligned. There are no checksums: damage is noticed only if the header and the sizes don't
+fit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CODES = {dtype: code for code, dtype in _TYPES.items()}
 _RANKS = {dtype: rank for rank, dtype in enumerate(_TYPES.values())}
 _METADATA = "__metadata__"
 _LENGTH = struct.Struct("<Q")
-_MOST_HEADER = 100_000_000  # bytes; other readers refuse more
+_MOST_HEADER = 100_000_000  # bytes; other readers refuse longer headers
 _CHUNK = 1 << 22
 
 
@@ -60,8 +60,8 @@ def write_safetensors(
     metadata: Mapping[str, str] | None = None,
     progress: Callable[[int], Any] = lambda count: None,
 ) -> None:
-    """Write the tensors that `stored` describes, each as `read` gives it; the file is there whole
-    or not at all. `progress` is told how many bytes more are written.
+    """Write the tensors that `stored` describes, each as `read` returns it; the file appears whole
+    or not at all. `progress` is called with the number of bytes just written.
     """
     ordered = sorted(stored, key=lambda name: (-_RANKS.get(stored[name].dtype, 0), name))
     header = _header({name: stored[name] for name in ordered}, metadata)
@@ -101,7 +101,7 @@ def _header(stored: Mapping[str, Stored], metadata: Mapping[str, str] | None) ->
 
 
 class SafeTensors(Checkpoint):
-    """A safetensors file as a checkpoint. `metadata`: the texts that its header has besides."""
+    """A safetensors file as a checkpoint. `metadata`: the additional strings in its header."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -126,7 +126,7 @@ class SafeTensors(Checkpoint):
         except (ValueError, RecursionError) as error:
             raise self._lost(f"the header can't be read: {error}") from None
         if not isinstance(header, dict):
-            raise self._lost("the header is no object")
+            raise self._lost("the header is not a JSON object")
         return header
 
     def _describe(self, header: dict[str, Any], size: int) -> None:
@@ -134,7 +134,7 @@ class SafeTensors(Checkpoint):
         if not isinstance(metadata, dict) or not all(
             isinstance(text, str) for text in metadata.values()
         ):
-            raise self._lost("the metadata aren't texts")
+            raise self._lost("the metadata are not strings")
         self.metadata = metadata
         spans = []
         for name, entry in header.items():
@@ -156,9 +156,9 @@ class SafeTensors(Checkpoint):
         try:
             code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         except (TypeError, KeyError, IndexError):
-            raise self._lost(f"{name}: its entry isn't whole") from None
+            raise self._lost(f"{name}: its entry is incomplete") from None
         if not (_is_sizes(shape) and _is_sizes(offsets) and len(offsets) == 2):
-            raise self._lost(f"{name}: its shape or its place are no numbers")
+            raise self._lost(f"{name}: its shape and its byte range must be numbers")
         dtype = _TYPES.get(code) if isinstance(code, str) else None
         if dtype is None:
             raise UnimplementedError(
@@ -190,7 +190,7 @@ def _without_twins(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{key} is there twice")
+            raise ValueError(f"{key} occurs twice")
         found[key] = value
     return found
 

@@ -1,10 +1,10 @@
-"""The file beside a checkpoint with a session's other state. In: arrays by name. Out: a file that
-belongs to one checkpoint; and back.
+"""The file beside a checkpoint that holds a session's other state. In: arrays by name. Out: a file
+that belongs to one checkpoint; and back.
 
 `PREFIX.session` is a table (as a checkpoint's index is) of TensorProtos, and the checksum of the
 index of the checkpoint that it belongs to. It's written after the checkpoint and before the state
-file that names it. A process that dies in between leaves a checkpoint that is whole, but without
-its session: if that takes the place of an older one, the checksum tells.
+file that names it. A process that dies in between leaves a complete checkpoint without its session
+file: if an older session file is still there, the checksum reveals that it doesn't belong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.core.tensor_proto import to_array, to_proto
 
 __all__ = ["read_session_file", "remove_session_file", "session_name", "write_session_file"]
 
-_OWNER = b""  # the key of the checkpoint's checksum; names of arrays aren't empty
+_OWNER = b""  # the key of the checkpoint's checksum; array names aren't empty
 
 
 def session_name(prefix: str) -> str:
@@ -32,7 +32,7 @@ def session_name(prefix: str) -> str:
 
 
 def write_session_file(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Keep arrays beside the V2 checkpoint at `prefix`."""
+    """Store arrays beside the V2 checkpoint at `prefix`."""
     encoded = {_OWNER: to_proto(np.array(_checksum(prefix), np.int64))}
     encoded |= {name.encode(): to_proto(array) for name, array in arrays.items()}
     pairs = ((key, message.SerializeToString()) for key, message in sorted(encoded.items()))
@@ -40,8 +40,8 @@ def write_session_file(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_session_file(prefix: str) -> dict[str, np.ndarray]:
-    """What was kept beside the V2 checkpoint at `prefix`; NotFoundError if there is nothing, or
-    what there is belonged to a checkpoint that was there before.
+    """Read the arrays stored beside the V2 checkpoint at `prefix`; raise NotFoundError if there are
+    none, or if they belong to an earlier checkpoint.
     """
     path = session_name(prefix)
     with file_errors(path), open(path, "rb") as file:
@@ -56,7 +56,7 @@ def read_session_file(prefix: str) -> dict[str, np.ndarray]:
 
 
 def remove_session_file(prefix: str) -> None:
-    """Remove what was kept, if anything was."""
+    """Remove the file, if there is one."""
     files.remove(session_name(prefix))
 
 

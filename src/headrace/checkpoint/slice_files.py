@@ -1,7 +1,7 @@
 """V1 checkpoints. In: named tensors. Out: a table file; and back from one or several files.
 
-Under the empty key are the names, shapes, dtypes and slices of all tensors; the values are under a
-key per slice, as protos. A tensor that's saved as a whole is a slice like any other.
+The empty key holds the names, shapes, dtypes and slices of all tensors; each slice has a key that
+holds its values, as protos. A tensor saved as a whole is a slice like any other.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _VERSION = 1
 
 
 def write_slice_file(path: str, tensors: Iterable[NamedTensor]) -> None:
-    """Save tensors as the V1 checkpoint file `path`; the directory is made."""
+    """Save tensors as the V1 checkpoint file `path`; create its directory."""
     meta: Any = proto.SavedTensorSlices()
     meta.meta.versions.producer = _VERSION
     known: dict[str, Any] = {}
     values: dict[bytes, bytes] = {}
     for tensor in sorted(tensors, key=lambda tensor: tensor.name):
         value = np.asarray(tensor.value)
-        if as_dtype(value.dtype) is bfloat16:  # older than the type: no reader would take it
+        if as_dtype(value.dtype) is bfloat16:  # no reader would accept it in this format
             raise UnimplementedError(
                 None, None, f"{tensor.name}: V1 checkpoints can't hold bfloat16"
             )
@@ -86,7 +86,7 @@ def _encode(name: str, value: np.ndarray, part: TensorSlice) -> bytes:
 
 
 def no_files(pattern: str) -> OpError:
-    """The error of a checkpoint that isn't there, or of one whose directory isn't."""
+    """Return the error for a missing checkpoint, or for a missing directory."""
     directory = os.path.dirname(pattern)
     if directory and not os.path.isdir(directory):
         return InvalidArgumentError(
@@ -104,7 +104,7 @@ def no_files(pattern: str) -> OpError:
 
 
 class SliceFiles(Checkpoint):
-    """The V1 checkpoint in all files that match a pattern. State: the files, mapped to memory."""
+    """The V1 checkpoint in all files that match a pattern. State: the memory-mapped files."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -119,7 +119,7 @@ class SliceFiles(Checkpoint):
 
     def close(self) -> None:
         super().close()
-        self._homes.clear()  # the maps are freed with the tables
+        self._homes.clear()  # the mappings are freed with the tables
 
     def missing(self, name: str) -> str:
         return f'Tensor name "{name}" not found in checkpoint files {self.pattern}'

@@ -1,5 +1,5 @@
-"""Slices of tensors, as checkpoints name them. In: texts such as "4 2 2,2:-". Out: TensorSlices,
-their protos and the keys of their data.
+"""Slices of tensors in the notation of checkpoints. In: strings such as "4 2 2,2:-". Out:
+TensorSlices, their protos and the keys of their data.
 
 A slice has a start and a length per dimension; the length -1 means all of the dimension.
 """
@@ -28,11 +28,11 @@ class TensorSlice:
 
     @classmethod
     def whole(cls, rank: int) -> TensorSlice:
-        """The slice that is all of a tensor."""
+        """Return the slice that covers a whole tensor."""
         return cls((0,) * rank, (_ALL,) * rank)
 
     def within(self, shape: Sequence[int]) -> TensorSlice:
-        """The same slice of a tensor of `shape`, with all lengths given."""
+        """Return the same slice of a tensor of `shape`, with every length explicit."""
         if len(shape) != len(self.starts):
             raise InternalError(
                 None, None, f"Mismatching ranks: shape = {_text(shape)}, slice = {self}"
@@ -51,7 +51,7 @@ class TensorSlice:
         return TensorSlice(self.starts, tuple(lengths))
 
     def covers(self, shape: Sequence[int]) -> bool:
-        """Whether it is all of a tensor of `shape`."""
+        """Return whether it covers a whole tensor of `shape`."""
         return self.lengths == tuple(shape) and not any(self.starts)
 
     @property
@@ -63,14 +63,14 @@ class TensorSlice:
         return math.prod(self.lengths)
 
     def common(self, other: TensorSlice) -> TensorSlice | None:
-        """What two slices with given lengths share, None if that's nothing."""
+        """Return the intersection of two slices with explicit lengths, None if it is empty."""
         starts = tuple(map(max, self.starts, other.starts))
         ends = tuple(map(min, self.ends, other.ends))
         lengths = tuple(e - s for s, e in zip(starts, ends, strict=True))
         return TensorSlice(starts, lengths) if all(n > 0 for n in lengths) else None
 
     def index(self, origin: Sequence[int]) -> tuple[slice, ...]:
-        """Where it lies in an array whose first element is at `origin`."""
+        """Return its index in an array whose first element is at `origin`."""
         places = zip(self.starts, self.ends, origin, strict=True)
         return tuple(slice(start - zero, end - zero) for start, end, zero in places)
 
@@ -98,7 +98,7 @@ def slice_from_proto(message: Any) -> TensorSlice:
 
 
 def parse_shape_and_slice(text: str) -> tuple[tuple[int, ...], TensorSlice]:
-    """The shape and the slice of a text such as "4 2 2,2:-"; all lengths of the slice are given."""
+    """Parse the shape and the slice of a string such as "4 2 2,2:-"; every length is explicit."""
     *sizes, pairs = text.split(" ")
     if not sizes:
         raise _wrong(f"Need least two elements in shape_and_slice specification: {text}")
@@ -132,29 +132,29 @@ def _text(shape: Sequence[int]) -> str:
 
 
 # -- Keys ------------------------------------------------------------------------------------------
-# Encodings whose bytes sort as the values do: keys of one tensor's slices stand side by side.
+# Encodings whose bytes sort like the values: keys of one tensor's slices are adjacent.
 
 
 def slice_key(name: str, part: TensorSlice) -> bytes:
-    """The key of a slice's data; no key of a whole tensor begins as it does."""
+    """Return the key of a slice's data; no key of a whole tensor has the same prefix."""
     numbers = [n for pair in zip(part.starts, part.lengths, strict=True) for n in pair]
     head = _unsigned(0) + _escaped(name.encode()) + _unsigned(len(part.starts))
     return head + b"".join(map(_signed, numbers))
 
 
 def _unsigned(value: int) -> bytes:
-    """The number of bytes, then the bytes, highest first."""
+    """Encode a number as its byte count, then its bytes, highest first."""
     count = (value.bit_length() + 7) // 8
     return bytes([count]) + value.to_bytes(count, "big")
 
 
 def _escaped(text: bytes) -> bytes:
-    """The bytes 0 and 255, which other encodings begin with, are marked; then an end."""
+    """Escape the bytes 0 and 255, which begin other encodings, and append a terminator."""
     return text.replace(b"\x00", b"\x00\xff") + b"\x00\x01"  # UTF-8 has no byte 255
 
 
 def _signed(value: int) -> bytes:
-    """As many top bits as there are bytes, inverted for negative values; then the value."""
+    """Encode a number as one leading bit per byte, inverted for negative values, then the value."""
     magnitude = ~value if value < 0 else value
     count = magnitude.bit_length() // 7 + 1
     bits = 8 * count

@@ -1,12 +1,12 @@
 """Sorted string tables. In: pairs of bytes in the order of their keys. Out: a file; and back.
 
-The file is a row of blocks. A block holds entries, each with the bytes that its key shares with
-the one before it left out, except at restart points, whose offsets stand at the block's end; it is
-followed by a byte for the compression and a checksum. After the data blocks come an empty block
-(for meta data that nobody writes), the index block with a key not before the last one of each data
-block, and a footer that says where these two are.
+The file is a sequence of blocks. A block holds entries. Each entry omits the prefix that its key
+shares with the previous key, except at restart points, whose offsets are listed at the block's end.
+A compression byte and a checksum follow the block. After the data blocks come an empty block (for
+metadata, which is never written), the index block, which has for each data block a key not before
+its last key, and a footer with the positions of these two.
 
-All numbers are little-endian; lengths and places are varints.
+All numbers are little-endian; lengths and positions are varints.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: Any, at: int) -> tuple[int, int]:
-    """The number at `at` and the place behind it; DataLossError if there is none."""
+    """Return the number at `at` and the position after it; raise DataLossError if there is none."""
     value = 0
     for i, byte in enumerate(data[at : at + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << 7 * i
@@ -53,7 +53,7 @@ def read_varint(data: Any, at: int) -> tuple[int, int]:
 
 
 class _Handle(NamedTuple):
-    """Where a block is, without what follows it."""
+    """The position and size of a block, without its trailer."""
 
     offset: int
     size: int
@@ -63,7 +63,7 @@ class _Handle(NamedTuple):
 
 
 class _Block:
-    """A block in the making."""
+    """A block under construction."""
 
     def __init__(self, restart_interval: int) -> None:
         self._interval = restart_interval
@@ -101,7 +101,7 @@ def _common_prefix(left: bytes, right: bytes) -> int:
 
 
 def _separator(left: bytes, right: bytes) -> bytes:
-    """A short key that is not before `left`, but before `right`."""
+    """Return a short key that is not before `left`, but before `right`."""
     at = _common_prefix(left, right)
     if at < min(len(left), len(right)) and left[at] + 1 < right[at]:
         return left[:at] + bytes([left[at] + 1])
@@ -109,7 +109,7 @@ def _separator(left: bytes, right: bytes) -> bytes:
 
 
 def _successor(key: bytes) -> bytes:
-    """A short key that is not before `key`."""
+    """Return a short key that is not before `key`."""
     for i, byte in enumerate(key):
         if byte != 0xFF:
             return key[:i] + bytes([byte + 1])
@@ -117,7 +117,7 @@ def _successor(key: bytes) -> bytes:
 
 
 def encode_table(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
-    """The pieces of a table's file. Keys must increase strictly."""
+    """Yield the pieces of a table's file. Keys must increase strictly."""
     writer = _Writer()
     for key, value in pairs:
         yield from writer.add(key, value)
@@ -125,8 +125,8 @@ def encode_table(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[bytes]:
 
 
 class _Writer:
-    """State: the open data block; the last full one, whose key in the index waits for the next
-    key; the index; how many bytes have been written.
+    """State: the open data block; the last full block, whose index key depends on the next key; the
+    index; the number of bytes written.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class _Writer:
 
 
 class Table:
-    """A table's file in memory (or mapped to it). Blocks are checked when they are first read."""
+    """A table file in memory (or memory-mapped). Blocks are checked when they are first read."""
 
     def __init__(self, data: Any, name: str) -> None:
         self._data = data
@@ -200,7 +200,7 @@ class Table:
             yield from self._entries(handle)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key, None if there is none."""
+        """Return the value of a key, None if there is none."""
         at = bisect_left(self._last_keys, key)
         if at == len(self._handles):
             return None

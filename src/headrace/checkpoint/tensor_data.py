@@ -1,8 +1,8 @@
-"""Tensors as the bytes of a bundle's data file, with their checksums; and back.
+"""Encode tensors as the bytes of a bundle's data file, with checksums; and back.
 
-Numbers are their own little-endian bytes. A string tensor is: the lengths as varints, a checksum of
-the lengths, the strings. The checksums take a length as a number of four bytes (eight, if it needs
-them), not as its varint.
+Numbers are stored as little-endian bytes. A string tensor is stored as the lengths as varints, a
+checksum of the lengths, and the strings. The checksums cover each length as a number of four bytes
+(eight, if it needs them), not as its varint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_LENGTH_32 = 0xFFFFFFFF
 
 
 def write_array(array: np.ndarray, write: Callable[[Any], None]) -> tuple[int, int]:
-    """Write a tensor; return how many bytes that were, and their masked checksum."""
+    """Write a tensor; return the number of bytes written and their masked checksum."""
     if array.dtype == object:
         return _write_strings(array, write)
     flat = np.ascontiguousarray(_little_endian(array)).reshape(-1).view(np.uint8)
@@ -43,7 +43,7 @@ def write_array(array: np.ndarray, write: Callable[[Any], None]) -> tuple[int, i
 
 def _little_endian(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "V" or array.dtype.itemsize == 1:
-        return array  # bytes, bfloat16 and quantized types: their own order
+        return array  # bytes, bfloat16 and quantized types need no swap
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
@@ -75,7 +75,9 @@ def read_array(
     dtype: DType,
     shape: tuple[int, ...],
 ) -> np.ndarray:
-    """Read a tensor of `size` bytes; DataLossError if they aren't what was written."""
+    """Read a tensor of `size` bytes; raise DataLossError if they aren't the bytes that were
+    written.
+    """
     if dtype is not dtypes.string:
         expected = math.prod(shape) * dtype.size
         if size != expected:

@@ -1,5 +1,5 @@
-"""The `headrace` command. Every other module of this room is a sub-command of its own name: it has
-a click command called `command`, and is imported only when it's asked for.
+"""The `headrace` command. Every other module of this package is the sub-command of that name: it
+has a click command called `command`, and is imported only when it's used.
 """
 
 import importlib

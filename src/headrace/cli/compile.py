@@ -1,5 +1,5 @@
-"""`headrace compile`: a frozen graph becomes an object file or a WebAssembly module, with a header
-for C and, for the latter, JavaScript. Whatever runs it needs neither Python nor a library.
+"""`headrace compile`: compile a frozen graph to an object file or a WebAssembly module, with a C
+header and, for the latter, JavaScript. The result needs neither Python nor a library to run.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = ["command"]
     "outputs",
     multiple=True,
     metavar="NAME",
-    help="An output; by default, whatever the graph computes and doesn't use.",
+    help="An output; by default, every value that the graph computes and doesn't use.",
 )
-@click.option("--batch", type=int, help="The first size of inputs where the graph leaves it open.")
-@click.option("--name", help="The function's name; by default, that of the file.")
+@click.option("--batch", type=int, help="The first size of inputs where it is unknown.")
+@click.option("--name", help="The function's name; by default, the file's name.")
 def command(
     model: Path,
     architecture: str,
@@ -90,7 +90,9 @@ def command(
 
 
 def _files(artifact: Artifact, base: Path, suffix: str) -> dict[Path, bytes]:
-    """What to write where: a module unless an object is asked for, where there is one."""
+    """Return the files to write: a WebAssembly module if there is one and `suffix` isn't .o, else
+    an object.
+    """
 
     def beside(ending: str) -> Path:
         return base.with_name(base.name + ending)

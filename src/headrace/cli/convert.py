@@ -1,4 +1,4 @@
-"""`headrace convert`: a checkpoint in another format."""
+"""`headrace convert`: convert a checkpoint to another format."""
 
 from __future__ import annotations
 

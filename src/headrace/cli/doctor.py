@@ -1,5 +1,5 @@
-"""`headrace doctor`: what this installation has, what is missing and why. Out: a table, and an
-exit status of 1 if something is wrong that could be put right.
+"""`headrace doctor`: report what this installation has, what is missing and why. Out: a table, and
+exit status 1 if there is a problem that can be fixed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _table(found: list[Finding]) -> Table:
 
 
 def findings() -> Iterator[Finding]:
-    """What there is to say, without measuring."""
+    """Yield the lines that need no measurement."""
     yield Finding("Python", f"{platform.python_version()} on {platform.platform()}")
     packages = ", ".join(f"{p} {_version(p)}" for p in _PACKAGES)
     yield Finding("versions", f"headrace {headrace.HEADRACE_VERSION}, {packages}")
@@ -79,7 +79,7 @@ def _processor() -> Iterator[Finding]:
     yield Finding("memory", f"{memory_limit() / 2**30:.1f} GiB")
     try:
         target = host()
-    except ValueError as error:  # HEADRACE_TARGET asks for what the processor hasn't
+    except ValueError as error:  # HEADRACE_TARGET asks for more than the processor supports
         yield Finding("target", str(error), False)
         return
     asked = settings().target
@@ -104,7 +104,7 @@ def _onednn() -> Finding:
     packaged = sys.platform == "linux" and platform.machine() == "x86_64"
     if reason is None:
         return Finding("oneDNN", f"loaded, uses {library().instructions}", True)
-    chosen = settings().no_onednn or not packaged  # it is no fault to be without
+    chosen = settings().no_onednn or not packaged  # its absence is not a fault
     return Finding("oneDNN", reason, None if chosen else False)
 
 

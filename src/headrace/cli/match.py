@@ -1,5 +1,5 @@
-"""`headrace match`: run two programs and show at which step their losses part. In: two scripts, or
-two recorded runs. Out: a table, curves, an exit status of 1 if they differ.
+"""`headrace match`: run two programs and show the step at which their losses diverge. In: two
+scripts, or two recorded runs. Out: a table, curves, and exit status 1 if they differ.
 """
 
 from __future__ import annotations
@@ -24,26 +24,24 @@ if TYPE_CHECKING:
 __all__ = ["command", "picture", "sparkline"]
 
 _WIDTH = 60  # characters of a curve
-_AROUND = 3  # steps that are shown before and after the first difference
+_AROUND = 3  # steps shown before and after the first difference
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option(
-    "--rtol", default=1e-5, show_default=True, help="How far they may differ, relatively."
-)
-@click.option("--atol", default=0.0, show_default=True, help="And how far absolutely.")
+@click.option("--rtol", default=1e-5, show_default=True, help="The relative tolerance.")
+@click.option("--atol", default=0.0, show_default=True, help="The absolute tolerance.")
 @click.option("--tensor", "tensors", multiple=True, metavar="NAME", help="Follow these tensors.")
-@click.option("--pair", "pairs", multiple=True, metavar="A=B", help="Names that belong together.")
-@click.option("--steps", type=click.IntRange(min=1), help="Stop after so many steps.")
+@click.option("--pair", "pairs", multiple=True, metavar="A=B", help="Names to compare.")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop after this many steps.")
 @click.option("--same-start", is_flag=True, help="Give B the variables that A starts with.")
-@click.option("--checkpoint", metavar="PREFIX", help="Let both start with these variables.")
+@click.option("--checkpoint", metavar="PREFIX", help="Start both with these variables.")
 @click.option("--python-a", metavar="PATH", help="The Python that runs A (TensorFlow's, say).")
 @click.option("--python-b", metavar="PATH", help="The Python that runs B.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw the curves.")
 @click.option(
-    "--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep both runs here."
+    "--keep", type=click.Path(file_okay=False, path_type=Path), help="Save both runs here."
 )
 def command(
     a: str,
@@ -60,11 +58,12 @@ def command(
     svg: Path | None,
     keep: Path | None,
 ) -> None:
-    """Find the step at which two programs part.
+    """Find the step at which two programs diverge.
 
     A and B are scripts ("train.py --rate 0.1"), recorded runs (.jsonl) or directories of
-    event files. All floating scalars that a script fetches from Session.run are compared, by name.
-    A script of TensorFlow 1.15 can be compared with its port: --python-a says where that is.
+    event files. All floating-point scalars that a script fetches from Session.run are compared, by
+    name. A TensorFlow 1.15 script can be compared with its port: --python-a names TensorFlow's
+    Python.
     """
     from headrace.core.errors import OpError
     from headrace.train.matching import compare_runs
@@ -108,7 +107,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _full(name: str) -> str:
-    """A tensor's name; that of an operation stands for its first output."""
+    """Return a tensor's name; an operation's name means its first output."""
     return name if ":" in name else f"{name}:0"
 
 
@@ -116,7 +115,7 @@ def _full(name: str) -> str:
 
 
 def _start(checkpoint: str | None, folder: Path) -> str | None:
-    """A checkpoint's floating tensors where the recorder finds them."""
+    """Write a checkpoint's floating-point tensors where the recorder finds them."""
     if checkpoint is None:
         return None
     import numpy as np
@@ -137,11 +136,11 @@ def _start(checkpoint: str | None, folder: Path) -> str | None:
 
 
 def _run(what: str, out: Path, plan: dict[str, Any], python: str | None) -> str:
-    """Run a script and record it; the path of the recording. What is no script is one already."""
+    """Run a script and return the path of its recording; anything but a script is already one."""
     words = shlex.split(what)
     if not words or not words[0].endswith(".py"):
         if not Path(what).exists():
-            raise click.ClickException(f"{what} is no script, no recorded run and no directory")
+            raise click.ClickException(f"{what} is not a script, a recorded run or a directory")
         return what
     from headrace.session import step_recorder
 
@@ -164,7 +163,7 @@ def _run(what: str, out: Path, plan: dict[str, Any], python: str | None) -> str:
 def _why_nothing(tensors: Sequence[str]) -> str:
     if tensors:
         return f"no Session.run computed what {', '.join(tensors)} needs; are the names right?"
-    return "no Session.run fetched a floating scalar; name a tensor to follow: --tensor loss"
+    return "no Session.run fetched a floating-point scalar; name a tensor: --tensor loss"
 
 
 # -- Showing ---------------------------------------------------------------------------------------
@@ -206,7 +205,7 @@ def _show_first(console: Console, m: Match) -> None:
 
 
 def _meaning(first: int) -> str:
-    """What usually differs, when two programs part there."""
+    """Return the usual causes for two programs to diverge at this step."""
     if first == 0:
         return "the first step differs: parameters at the start, data, or the forward pass"
     if first == 1:
@@ -223,7 +222,9 @@ def _share(m: Match, step: int) -> str:
 
 
 def _logs(m: Match) -> list[float]:
-    """The orders of magnitude of the differences, from 1e-17 (none) to 1 (altogether)."""
+    """Return the differences' orders of magnitude, from 1e-17 (equal) to 1 (completely
+    different).
+    """
     return [math.log10(min(max(m.difference(i), 1e-17), 1.0)) for i in range(m.steps)]
 
 
@@ -231,7 +232,9 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(numbers: Sequence[float], width: int = _WIDTH) -> str:
-    """A curve in a line of text: lowest to highest; what isn't finite is a cross."""
+    """Draw a curve in a line of text, scaled from lowest to highest; non-finite values are
+    crosses.
+    """
     finite = [v for v in numbers if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
@@ -241,7 +244,7 @@ def sparkline(numbers: Sequence[float], width: int = _WIDTH) -> str:
 
 
 def picture(m: Match, a: str, b: str) -> str:
-    """The two curves as a drawing (SVG), with a line where they part, and below how far."""
+    """Draw the two curves (SVG), with a line where they diverge, and the difference below."""
     steps = max(m.steps, 2)
     shown = [v for v in (*m.a, *m.b) if math.isfinite(v)] or [0.0]
     low, high = min(shown), max(shown)

@@ -1,4 +1,4 @@
-"""`headrace params`: the parameters of a model on disk, scope by scope. In: a checkpoint, or a
+"""`headrace params`: list the parameters of a model on disk, scope by scope. In: a checkpoint, or a
 graph, frozen or not. Out: a tree with counts, bytes and shares.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_BAR = 12  # characters of a bar that stands for everything
+_BAR = 12  # characters of a bar for 100 %
 
 
 @click.command()
 @click.argument("model")
 @click.option("--depth", type=click.IntRange(min=1), help="How many levels of scopes to show.")
-@click.option("--trainable", is_flag=True, help="Only what an optimizer would change.")
-@click.option("--match", default="", metavar="REGEX", help="Only names in which this is found.")
+@click.option("--trainable", is_flag=True, help="Only trainable variables.")
+@click.option("--match", default="", metavar="REGEX", help="Only names that match this.")
 def command(model: str, depth: int | None, trainable: bool, match: str) -> None:
     """Count the parameters of MODEL: a checkpoint's prefix or directory, a SavedModel, a meta graph
     (.meta) or a graph (.pb, .pbtxt), whose constants count if it's frozen.
@@ -42,13 +42,13 @@ def command(model: str, depth: int | None, trainable: bool, match: str) -> None:
     if not found.parts:
         raise click.ClickException(f"no parameters found in {model}")
     console, shown = Console(soft_wrap=True), table(found, depth)
-    # As wide as it is, also where that is wider than the terminal: names are not to be cut.
+    # The table may be wider than the terminal: names are never truncated.
     width = Measurement.get(console, console.options.update(width=10_000), shown).maximum
     console.print(shown, width=width)
 
 
 def table(found: Scope, depth: int | None = None) -> Table:
-    """The tree as a table, its last line the sum."""
+    """Return the tree as a table with a total in the last line."""
     result = Table(box=None, pad_edge=False, padding=(0, 1))
     for title in ("scope", "shape", "type"):
         result.add_column(title, no_wrap=True)
@@ -71,7 +71,7 @@ def table(found: Scope, depth: int | None = None) -> Table:
 
 
 def _lines(scope: Scope, depth: int | None, indent: str = "") -> Iterator[tuple[str, Scope]]:
-    """The parts of a scope, with the lines of a tree before their names, down to `depth`."""
+    """Yield the parts of a scope down to `depth`, their names prefixed by tree lines."""
     for part in scope.parts:
         last = part is scope.parts[-1]
         yield f"{indent}{'└─ ' if last else '├─ '}{part.label}", part

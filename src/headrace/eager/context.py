@@ -1,8 +1,8 @@
-"""What all eager graphs of a process share: seeds, random generators, functions at work.
+"""State shared by all eager graphs of a process: seeds, random generators, prepared functions.
 
-State: the seed that tf.set_random_seed gave where operations run as they are made, and what draws
-operations' seeds from it; the generators of random operations. As in TensorFlow, two operations of
-equal type and attributes draw from one generator, so that a function which draws with a seed gets
+State: the seed set by tf.set_random_seed in eager code, and the generator that draws operations'
+seeds from it; the generators of random operations. As in TensorFlow, two operations of
+equal type and attributes draw from one generator, so that a function that draws with a seed gets
 other numbers at its next call.
 """
 
@@ -25,11 +25,11 @@ __all__ = ["CONTEXT", "EAGER", "EagerNodeContext", "EagerResources"]
 EAGER = "_eager_"  # begins the names of the containers of eager graphs
 
 _LARGEST_SEED = 2**31 - 1
-_MOST_GENERATORS = 4096  # with a seed for all, each operation has a generator that no other shares
+_MOST_GENERATORS = 4096  # with a global seed, each operation has its own generator
 
 
 class Context:
-    """The seeds and generators of eager operations, and what runs the functions they call."""
+    """The seeds and generators of eager operations, and the runner of the functions they call."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -49,12 +49,16 @@ class Context:
             self._generators.clear()
 
     def operation_seed(self) -> int:
-        """A seed for a new random operation: the next of a sequence that the common seed starts."""
+        """Return a seed for a new random operation: the next of a sequence that the global seed
+        starts.
+        """
         with self._lock:
             return self._draws.randint(0, _LARGEST_SEED)
 
     def generator(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What operations of this key draw from; the ones used longest ago are forgotten."""
+        """Return the generator for operations of this key; the least recently used ones are
+        dropped.
+        """
         with self._lock:
             if key not in self._generators:
                 self._generators[key] = make()
@@ -65,8 +69,8 @@ class Context:
 
     @cached_property
     def resources(self) -> Resources:
-        """The state of eager operations, and what runs the functions that they call; these are
-        prepared once, like a session's.
+        """The state of eager operations, and the runner of the functions that they call; each is
+        prepared once, as in a session.
         """
         resources = Resources()
         resources.functions = FunctionRuns(Options, resources)
@@ -77,8 +81,8 @@ CONTEXT = Context()
 
 
 class EagerResources(Resources):
-    """The state that the operations of one eager graph see: what eager operations of the process
-    keep, and what the session does that runs them, if one does.
+    """The state that the operations of one eager graph see: that of the process's eager operations,
+    and that of the session that runs them, if there is one.
     """
 
     def __init__(self, session: Resources | None) -> None:
@@ -91,7 +95,7 @@ class EagerResources(Resources):
 
 
 class EagerNodeContext(NodeContext):
-    """What the kernels of eager operations get."""
+    """The context that kernels of eager operations get."""
 
     __slots__ = ()
 
@@ -106,6 +110,6 @@ class EagerNodeContext(NodeContext):
         return self.op.graph.container
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
-        """State that all operations of this type and these attributes share."""
+        """Return the state that all operations of this type and these attributes share."""
         attrs = tuple(sorted((k, repr(v)) for k, v in self.attrs.items()))
         return CONTEXT.generator((kind, self.op.type, attrs), make)

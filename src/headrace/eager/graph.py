@@ -1,12 +1,12 @@
 """EagerGraph: a graph whose operations run while they are built. In: operations, one by one. Out:
-tensors that have their values.
+tensors with values.
 
 Building an operation infers its types and shapes as always; then its kernel runs, as the executor
-would run it. What was built is the tape: a gradient is tf.gradients in the same graph, evaluated as
-it's built. Effects happen in the order of the program.
+would run it. The operations built so far are the tape: a gradient is tf.gradients in the same
+graph, evaluated as it's built. Effects happen in program order.
 
-Tensors of other eager graphs (a function may keep some between its calls) come in as values; those
-of graphs that sessions run are refused. State that operations make lives in the graph's own
+Tensors of other eager graphs (a function may keep some between its calls) enter as values; those of
+graphs that sessions run are refused. State that operations create lives in the graph's own
 resources, and its handles keep it alive.
 """
 
@@ -36,11 +36,11 @@ from headrace.runtime.kernels import bind, failure
 __all__ = ["EagerGraph"]
 
 _numbers = itertools.count()
-_SECONDS_BETWEEN_LOOKS = 0.1  # at the cancellation of the step, while an operation waits
+_SECONDS_BETWEEN_LOOKS = 0.1  # for cancellation, while an operation waits
 
 
 def _read(op: Operation, values: list[Any]) -> list[Any]:
-    """The values with those of variables where the op doesn't ask for references."""
+    """Return the inputs' values; a reference is read where the op doesn't ask for one."""
     if not any(isinstance(v, VariableState) for v in values):
         return values
     wanted = op.definition.schema.references(op._attrs)
@@ -91,7 +91,7 @@ class EagerGraph(Graph):
         return CONTEXT.operation_seed()
 
     def hold(self, value: Any, dtype: DType, like: Tensor | None = None) -> EagerTensor:
-        """A new tensor of this value; what is known of a handle, `like` knows."""
+        """Return a new tensor of this value; a handle's static information comes from `like`."""
         with self._swap("controls", []), self._swap("name", ""):
             name = self.unique_name("value")
             op = super().add_operation(HELD, (), {"T": dtype.base_dtype}, name)
@@ -106,7 +106,9 @@ class EagerGraph(Graph):
         return tensor
 
     def capture(self, tensor: Tensor) -> Tensor:
-        """What stands here for a tensor; ValueError if it has no value."""
+        """Return this graph's tensor for a tensor of another graph; ValueError if it has no
+        value.
+        """
         if tensor.op.graph is self:
             return tensor
         if not isinstance(tensor, EagerTensor):
@@ -132,8 +134,8 @@ class EagerGraph(Graph):
             raise UnimplementedError(
                 None,
                 None,
-                f"{definition.op_type} '{name}' steers what a session runs: where operations run "
-                "as they are made, use tf.cond, tf.while_loop or Python",
+                f"{definition.op_type} '{name}' controls what a session runs: where operations run "
+                "as they are built, use tf.cond, tf.while_loop or Python",
             )
         own = [self.capture(t) for t in inputs]
         controls = [c for c in control_inputs if c.graph is self]
@@ -160,17 +162,17 @@ class EagerGraph(Graph):
             raise failed
 
     def _step(self, outer: StepContext | None) -> StepContext:
-        """What runs for an operation: a step of its own, which the one outside can cancel. What it
-        keeps for itself lives as long as the graph.
+        """Return the step of an operation, which the outer step can cancel. State that it keeps
+        lives as long as the graph.
         """
         step = StepContext(self.resources, None if outer is None else outer.cancellation)
         step.container = self.container
         return step
 
     def forget(self) -> None:
-        """Drop the operations, of which nothing is needed any more. Tensors that somebody holds
+        """Drop all operations once they are no longer needed. Tensors that are still referenced
         keep their values. (Operations and tensors refer to each other: without this, the values
-        would be freed only when Python next looks for such circles.)
+        would be freed only when Python next collects cycles.)
         """
         for op in self._operations:
             for t in op._outputs:
@@ -198,7 +200,9 @@ def _fill(op: Operation, result: Any) -> None:
 
 
 def _wait(pending: Pending) -> Any:
-    """What a kernel has promised. The thread waits; the step that it runs for may be cancelled."""
+    """Wait in this thread for a kernel's pending result; the step that it runs for may be
+    cancelled.
+    """
     over = threading.Event()
     pending.then(lambda _: over.set())
     while not over.wait(_SECONDS_BETWEEN_LOOKS):

@@ -1,10 +1,11 @@
 """tf.py_function: Python functions of tensors as operations, with gradients.
 
-Each call has an eager graph of its own. The last output of an EagerPyFunc, which users don't see,
+Each call has its own eager graph. The last output of an EagerPyFunc, which users don't see,
 is the call itself: a `Call` knows the eager tensors that the function got and returned. The
 gradient is an EagerPyFunc that takes this value and builds tf.gradients in the call's graph; its
-own last output is the same for the next order. So whoever needs a call's graph holds it, in a slot
-of the step or in the list that a loop saves for the loop backwards; once nobody does, it's gone.
+own last output serves the next order in the same way. So the step holds a call's graph as long as
+it is needed, in a slot or in the list that a loop saves for its backward loop; after that it is
+freed.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ def py_function(
 ) -> Any:
     """Return `func(*inp)` as tensors of the dtypes `Tout` (one, or a list), with gradients.
 
-    Within the function operations run as they are made: it gets tensors that have values, and
-    returns tensors or what can become tensors of these dtypes, or None for no results. Gradients
-    flow through the operations that it has used. What it raises ends the step, with its traceback
-    as the cause.
+    Inside the function, operations run as they are built: it gets tensors with values, and returns
+    tensors or values convertible to tensors of these dtypes, or None for no results. Gradients flow
+    through the operations that it used. An exception that it raises ends the step and is the cause
+    of the step's error.
     """
     if not callable(func):
         raise ValueError(f"Expected func to be callable, got func of type {type(func)}")
@@ -65,19 +66,21 @@ def py_function(
 def _add_call(
     function: Callable[..., Any], inp: list[Tensor], types: list[DType], name: str | None = None
 ) -> Operation:
-    """Add an operation that calls `function`; its last output is the Call, unless it's the only."""
+    """Add an operation that calls `function`; its last output is the Call, unless it is the only
+    one.
+    """
     return add_function(eager_py_func, function, inp, types and [*types, dtypes.variant], name)
 
 
 @composed
 def py_function_gradients(op: Operation, grads: Sequence[Any]) -> list[Any]:
-    """The gradients of an EagerPyFunc's inputs: those of them that can have any."""
+    """Return the gradients of an EagerPyFunc's inputs, for those that can have one."""
     xs = [i for i, t in enumerate(op.inputs) if _is_differentiable(t)]
     ys = [i for i, t in enumerate(op.outputs) if _is_differentiable(t)]
     found: list[Any] = [None] * len(op.inputs)
     if xs and ys:
         wanted = [op.inputs[i] for i in xs]
-        # The inputs are there for the gradient of the gradient: it depends on them.
+        # The inputs are passed for the second-order gradient, which depends on them.
         given = [op.outputs[-1], *wanted, *(convert_to_tensor(grads[i]) for i in ys)]
         backward = _add_call(_Backward(xs, ys), given, [t.dtype.base_dtype for t in wanted])
         for i, x, dx in zip(xs, wanted, backward.outputs, strict=False):
@@ -91,7 +94,7 @@ def _is_differentiable(t: Tensor) -> bool:
 
 
 class _Lease:
-    """Holds an eager graph for the calls in it, and empties it when the last one is gone."""
+    """Holds an eager graph for the calls in it, and clears it when the last one is gone."""
 
     def __init__(self, graph: EagerGraph) -> None:
         self.graph = graph
@@ -101,7 +104,7 @@ class _Lease:
 
 
 class _Nothing:
-    """What takes the place of a Call where gradients want a zero: no gradient flows through it."""
+    """Takes the place of a Call where gradients need a zero: no gradient flows through it."""
 
     def zeros(self) -> _Nothing:
         return self
@@ -111,8 +114,8 @@ class _Nothing:
 
 
 class Call:
-    """A call of a Python function: what it got and what it returned, as tensors of its graph; None
-    for an argument that isn't the function's.
+    """A call of a Python function: its arguments and results, as tensors of its graph; None for an
+    argument that isn't the function's.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class Call:
 
     @property
     def results(self) -> list[Any]:
-        """What the operation gives: values, and then this."""
+        """Return the outputs of the operation: the values, then this call."""
         return [*(t.value for t in self.outputs), self] if self.outputs else []
 
     def zeros(self) -> _Nothing:

@@ -1,5 +1,5 @@
-"""EagerTensor: a tensor that has its value. It behaves as its value wherever Python asks for one:
-in conditions, loops, indices, formats, and where NumPy wants an array.
+"""EagerTensor: a tensor with a value. Python and NumPy can use it as its value: in conditions,
+loops, indices, formats, and as an array.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class EagerTensor(Tensor):
     _value: Any = None
 
     def fill(self, value: Any) -> None:
-        """Take the value that the operation's kernel gave."""
+        """Set the value that the operation's kernel returned."""
         self._value = value
         if self.dtype.base_dtype not in _OPAQUE:
             self._shape = TensorShape.of(np.shape(value))
 
     @property
     def value(self) -> Any:
-        """What kernels pass on: an array, a handle, a list."""
+        """The value that kernels pass on: an array, a handle or a list."""
         return self._value
 
     @property
@@ -42,7 +42,7 @@ class EagerTensor(Tensor):
         return np.asarray(self._value, object if self.dtype is dtypes.string else None)
 
     def numpy(self) -> Any:
-        """Return the value as an array of the caller's own; of a scalar, as NumPy's scalar."""
+        """Return a copy of the value as an array, or as a NumPy scalar."""
         held = self.held
         if held is None:
             raise ValueError(f"a tensor of dtype {self.dtype.name} can't become an array")
@@ -89,7 +89,7 @@ class EagerTensor(Tensor):
         return (self[i] for i in range(len(self)))
 
     def __deepcopy__(self, memo: Any) -> EagerTensor:
-        return self  # nobody can change it
+        return self  # it is immutable
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an eager tensor can't be pickled: use its .numpy()")

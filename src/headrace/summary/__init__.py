@@ -1,5 +1,5 @@
-"""Event files, in which TensorBoard looks for summaries. In: Events. Out: files of records, written
-by a thread of their own; and Events back from such files.
+"""Event files, from which TensorBoard reads summaries. In: Events. Out: record files, written by a
+background thread; and Events read back from such files.
 """
 
 from headrace.summary import reader as reader

@@ -1,8 +1,8 @@
 """An event file. In: serialised Events. Out: events.out.tfevents.SECONDS.HOST, a file of records.
 
-Invariants: an existing file is never written to; what couldn't be written stays, and is tried
-again, from the very byte at which the system refused; if somebody removes the file, a new one goes
-on after it.
+Invariants: an existing file is never written to. Bytes that couldn't be written are kept, and
+writing resumes at the exact byte at which the system failed. If the file is removed, writing
+continues in a new file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ __all__ = ["EventFile"]
 _log = logging.getLogger("headrace")
 
 _VERSION = "brain.Event:2"
-_FULL = 1 << 16  # bytes that are kept back at most, until the time to flush has come
+_FULL = 1 << 16  # bytes to buffer at most, until it's time to flush
 
 
 class EventFile:
-    """Records of Events, written by whoever calls; not for several threads at once.
+    """Writes records of Events in the calling thread; not thread-safe.
 
-    State: the open file, None before the first event and after `close`; the bytes that are still to
-    be written.
+    State: the open file, None before the first event and after `close`; the buffered bytes.
     """
 
     def __init__(self, directory: str, suffix: str = "") -> None:
@@ -39,13 +38,13 @@ class EventFile:
         self._pending = bytearray()
 
     def open(self) -> None:
-        """Begin a new file, if none is open."""
+        """Open a new file, if none is open."""
         if self._descriptor is not None:
             return
         os.makedirs(self.directory or os.curdir, exist_ok=True)
         now = time.time()
         seconds = int(now)
-        while True:  # a file of the same second stays what it is: TensorBoard reads both in order
+        while True:  # a file of the same second is not overwritten: TensorBoard reads both in order
             name = f"events.out.tfevents.{seconds:010d}.{platform.node()}{self._suffix}"
             self.path = os.path.join(self.directory, name)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -60,16 +59,16 @@ class EventFile:
         self._pending[:0] = frame(first.SerializeToString())
 
     def append(self, serialized: bytes) -> None:
-        """Take an event; it may be written later."""
+        """Add an event; it may be written later."""
         self._pending += frame(serialized)
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is kept back to be written at once."""
+        """Return whether enough is buffered to be written now."""
         return len(self._pending) >= _FULL
 
     def flush(self) -> None:
-        """Hand everything to the system. OSError if it refuses; what is left is tried again."""
+        """Hand everything to the system. If that raises OSError, the next call retries the rest."""
         if not self._pending:
             return
         if self.is_removed:
@@ -83,7 +82,7 @@ class EventFile:
 
     @property
     def is_removed(self) -> bool:
-        """Whether somebody has removed the file that is open, or put another in its place."""
+        """Return whether the open file was removed or replaced."""
         if self._descriptor is None:
             return False
         try:
@@ -94,11 +93,11 @@ class EventFile:
 
     @property
     def is_written(self) -> bool:
-        """Whether nothing is kept back."""
+        """Return whether nothing is buffered."""
         return not self._pending
 
     def close(self) -> None:
-        """Close the file. What is kept back is forgotten: `flush` comes before."""
+        """Close the file and drop buffered bytes: call `flush` first."""
         self._pending.clear()
         self._drop()
 

@@ -1,12 +1,12 @@
-"""Event files that are written in the background. In: Events. Out: files, one after another.
+"""Write event files in the background. In: Events. Out: files, one after another.
 
-A thread writes, so that a slow disk doesn't hold up the steps of a training program.
+A thread does the writing, so that a slow disk doesn't delay training steps.
 
-Invariants: what was accepted is written once and in order, or an error says that it wasn't. An
-error of the thread is raised by the next call; the call that raises has added nothing, and what
-couldn't be written is tried again. A process that is killed loses at most what wasn't flushed. A
-forked child has a file of its own, and none of its parent's events. A file that somebody removed
-is gone on with in a new one, but not by `close`: nobody finds a directory again that he removed.
+Invariants: accepted events are written once and in order, or an error reports that they weren't.
+The next call raises the thread's error; that call adds nothing, and the failed events are retried.
+A killed process loses only events that weren't flushed. A forked child has its own file, and none
+of its parent's events. If a file is removed, writing continues in a new one, except in `close`,
+which does not recreate a deleted directory.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _log = logging.getLogger("headrace")
 class EventFileWriter:
     """Event files in a directory, written by a thread.
 
-    max_queue: how many events may wait for the thread before `add_event` waits, too; 0: any number.
-    flush_secs: how long events may be kept back, in seconds.
+    max_queue: how many events may wait for the thread before `add_event` blocks; 0: any number.
+    flush_secs: how long events may be buffered, in seconds.
 
     State, under `_lock`: the events that wait (`_queue`), whether the thread is busy with some,
-    and the error that the next call raises. The file is the thread's while that is busy.
+    and the error that the next call raises. The thread owns the file while it is busy.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class EventFileWriter:
         with file_errors(self._logdir):
             os.makedirs(self._logdir or os.curdir, exist_ok=True)
         self._start()
-        if self._suffix:  # as in TensorFlow; without one, the first event makes the file
+        if self._suffix:  # as in TensorFlow; otherwise the first event creates the file
             self._attempt(self._file.open)
         _writers.add(self)
 
     def _start(self) -> None:
-        """Begin with nothing: no events, no file, and no thread before there is work for it."""
+        """Start with no events, no file, and no thread until there is work for it."""
         self._lock = RLock()
         self._changed = threading.Condition(self._lock)
         self._queue: list[bytes] = []
@@ -69,7 +69,7 @@ class EventFileWriter:
         self._error: Exception | None = None
         self._file = EventFile(self._logdir, self._suffix)
         self._thread: threading.Thread | None = None
-        self._flush_at = 0.0  # the first events are to be seen at once
+        self._flush_at = 0.0  # the first events become visible at once
 
     def get_logdir(self) -> str:
         """Return the directory of the files."""
@@ -77,11 +77,11 @@ class EventFileWriter:
 
     @property
     def path(self) -> str | None:
-        """The file that is written, or was last; None if there is none yet."""
+        """The path of the current or last file; None if there is none yet."""
         return self._file.path
 
     def add_event(self, event: Any) -> None:
-        """Let the thread write an event; nothing, after `close`."""
+        """Let the thread write an event; do nothing after `close`."""
         serialized = event.SerializeToString()
         with self._lock:
             if self._closed:
@@ -108,7 +108,7 @@ class EventFileWriter:
             if self._closed:
                 return
             if self._is_removed():
-                _log.warning("%s was removed: what would follow in it is lost", self._file.path)
+                _log.warning("%s was removed: the remaining events are lost", self._file.path)
             else:
                 self._write_everything()
             self._closed = True
@@ -119,12 +119,14 @@ class EventFileWriter:
         self._attempt(self._file.close)
 
     def reopen(self) -> None:
-        """Go on after `close`, with the next event in a new file."""
+        """Continue after `close`, with the next event in a new file."""
         if self._closed:
             self._start()
 
     def after_fork(self) -> None:
-        """Begin anew in a child: the file, the thread and the events are the parent's."""
+        """Start over in a forked child: the file, the thread and the events belong to the
+        parent.
+        """
         closed = self._closed
         with suppress(OSError):
             self._file.close()
@@ -162,12 +164,14 @@ class EventFileWriter:
         while (events := self._take()) is not None:
             try:
                 self._write(events)
-            except Exception as error:  # whatever it is: a thread that dies would be waited for
+            except Exception as error:  # any error: callers would wait forever for a dead thread
                 with self._lock:
                     self._error = error
 
     def _take(self) -> list[bytes] | None:
-        """Wait for events; none when it's time to flush, None when there will be no more."""
+        """Wait for events; return no events when it's time to flush, None when there will be no
+        more.
+        """
         with self._lock:
             self._busy = False
             self._changed.notify_all()
@@ -182,7 +186,7 @@ class EventFileWriter:
             return events
 
     def _patience(self) -> float | None:
-        """How long what is kept back may still be; None if there is nothing."""
+        """Return the seconds until buffered events must be flushed; None if there are none."""
         if self._file.is_written:
             return None
         return max(0.0, self._flush_at - time.monotonic())
@@ -196,7 +200,7 @@ class EventFileWriter:
             self._file.flush()
 
 
-# Those of this process. A thread keeps its writer alive until it's closed.
+# The writers of this process. A thread keeps its writer alive until it's closed.
 _writers: weakref.WeakSet[EventFileWriter] = weakref.WeakSet()
 
 
@@ -207,7 +211,7 @@ def _after_fork() -> None:
 
 @atexit.register
 def _flush_all() -> None:
-    """Write what a program that ends without `close` has left behind."""
+    """Write the events of writers that a program leaves open at its end."""
     for writer in list(_writers):
         try:
             writer.close()

@@ -1,5 +1,5 @@
-"""`tf.summary.FileWriter`. In: summaries, graphs, logs and metadata of a run. Out: Events with the
-time and the step, in the event files of a directory.
+"""`tf.summary.FileWriter`. In: summaries, graphs, logs and run metadata. Out: Events with time and
+step, in the event files of a directory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _log = logging.getLogger("headrace")
 class FileWriter:
     """Writes summaries and other events of a run to a directory, in the background.
 
-    session: in TensorFlow this session would run the operations that write. Nobody can tell from
-    the file, whose name then ends in ".v2", so here the writer itself writes all the same.
+    session: in TensorFlow this session would run the operations that write. The resulting file is
+    the same, except that its name ends in ".v2", so here the writer writes it itself.
 
-    State: the tags whose metadata were written, which need it no more; the tags of runs.
+    State: the tags whose metadata were already written; the tags of runs.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class FileWriter:
         self.close()
 
     def add_summary(self, summary: Any, global_step: Any = None) -> None:
-        """Add a Summary, serialised or not, such as a step returned it for a summary op.
+        """Add a Summary, serialised or not, such as the value of a summary op.
 
-        Metadata of a tag are kept once, with the first value.
+        The metadata of a tag are written once, with its first value.
         """
         parsed = proto.Summary()
         if isinstance(summary, bytes):
@@ -91,7 +91,9 @@ class FileWriter:
         self._add(proto.Event(summary=parsed), global_step)
 
     def add_session_log(self, session_log: Any, global_step: Any = None) -> None:
-        """Add a SessionLog: that a session started, stopped, or saved a checkpoint."""
+        """Add a SessionLog, which records that a session started, stopped, or saved a
+        checkpoint.
+        """
         self._add(proto.Event(session_log=session_log), global_step)
 
     def add_graph(self, graph: Any, global_step: Any = None, graph_def: Any = None) -> None:
@@ -126,7 +128,7 @@ class FileWriter:
         self._add(proto.Event(meta_graph_def=meta_graph_def.SerializeToString()), global_step)
 
     def add_run_metadata(self, run_metadata: Any, tag: str, global_step: Any = None) -> None:
-        """Add what was traced of one Session.run, under a tag that wasn't used before."""
+        """Add the trace of one Session.run under a new tag."""
         if tag in self._run_tags:
             raise ValueError("The provided tag was already used for this event type")
         self._run_tags.add(tag)
@@ -159,7 +161,7 @@ class FileWriter:
         self._closed = True
 
     def reopen(self) -> None:
-        """Go on after `close`, in a new file."""
+        """Continue after `close`, in a new file."""
         self.event_writer.reopen()
         self._closed = False
 
@@ -174,7 +176,7 @@ class FileWriter:
 
 @export("summary.FileWriterCache")
 class FileWriterCache:
-    """One FileWriter for each directory, shared by all who ask here."""
+    """A cache with one shared FileWriter per directory."""
 
     _cache: ClassVar[dict[str, FileWriter]] = {}
     _lock: ClassVar[RLock] = RLock()
@@ -184,12 +186,12 @@ class FileWriterCache:
         """Close all writers, and forget them."""
         with FileWriterCache._lock:
             for logdir, writer in list(FileWriterCache._cache.items()):
-                writer.close()  # one that can't be closed stays, and so do those after it
+                writer.close()  # a writer that can't be closed stays, and so do those after it
                 del FileWriterCache._cache[logdir]
 
     @staticmethod
     def get(logdir: str) -> FileWriter:
-        """Return the writer for a directory; a new one begins with the default graph."""
+        """Return the writer for a directory; a new writer starts with the default graph."""
         with FileWriterCache._lock:
             writer = FileWriterCache._cache.get(logdir)
             if writer is None:

@@ -1,1 +1,3 @@
-"""tf.test: test cases that compare arrays and run graphs, and gradients against differences."""
+"""tf.test: test cases that compare arrays and run graphs, and a check of gradients by
+differences.
+"""

@@ -1,5 +1,5 @@
-"""Assertions on arrays, and on tensors by their values. In: what was found and what was expected,
-in any structure. Out: an AssertionError that shows where they differ.
+"""Assertions on arrays, and on tensors by their values. In: the actual and the expected values, in
+any structure. Out: an AssertionError that shows where they differ.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ else:
 
 __all__ = ["ArrayAssertions"]
 
-_SHOWN = 10  # elements that a message lists
+_SHOWN = 10  # elements listed in a message
 
 
 class ArrayAssertions(Base):
-    """What a test case with a method `evaluate`, for tensors, has beside others' assertions."""
+    """Assertions to mix into a test case that has a method `evaluate` for tensors."""
 
     def evaluate(self, tensors: Any) -> Any:
         """Return the values of tensors."""
@@ -37,7 +37,7 @@ class ArrayAssertions(Base):
         return np.asarray(value)
 
     def assertShapeEqual(self, np_array: Any, tf_tensor: Any, msg: str | None = None) -> None:
-        """An array has the static shape of a tensor."""
+        """Check that an array has the static shape of a tensor."""
         if not isinstance(np_array, np.ndarray | np.generic):
             raise TypeError("np_array must be a Numpy ndarray or Numpy scalar")
         if not isinstance(tf_tensor, Tensor | Variable):
@@ -45,7 +45,7 @@ class ArrayAssertions(Base):
         self.assertAllEqual(np_array.shape, tf_tensor.shape.as_list(), msg=msg)
 
     def assertDTypeEqual(self, target: Any, expected_dtype: Any) -> None:
-        """An array has a type."""
+        """Check that an array has a dtype."""
         found = self._array(target).dtype
         if found != np.dtype(getattr(expected_dtype, "as_numpy_dtype", expected_dtype)):
             self.fail(f"{found!r} != {expected_dtype!r}")
@@ -53,14 +53,14 @@ class ArrayAssertions(Base):
     # -- Close to each other -----------------------------------------------------------------------
 
     def assertNear(self, f1: float, f2: float, err: float, msg: str | None = None) -> None:
-        """Two numbers differ by no more than `err`."""
+        """Check that two numbers differ by no more than `err`."""
         more = "" if msg is None else f" ({msg})"
         self.assertTrue(f1 == f2 or abs(f1 - f2) <= err, f"{f1:f} != {f2:f} +/- {err:f}{more}")
 
     def assertArrayNear(
         self, farray1: Any, farray2: Any, err: float, msg: str | None = None
     ) -> None:
-        """The numbers of two sequences differ by no more than `err`."""
+        """Check that the numbers of two sequences differ by no more than `err`."""
         self.assertEqual(len(farray1), len(farray2), msg)
         for f1, f2 in zip(farray1, farray2, strict=True):
             self.assertNear(float(f1), float(f2), err, msg)
@@ -68,15 +68,15 @@ class ArrayAssertions(Base):
     def assertNDArrayNear(
         self, ndarray1: Any, ndarray2: Any, err: float, msg: str | None = None
     ) -> None:
-        """The norm of the difference of two arrays is less than `err`."""
+        """Check that the norm of the difference of two arrays is less than `err`."""
         norm = np.linalg.norm(self._array(ndarray1) - self._array(ndarray2))
         self.assertTrue(bool(norm < err), f"the norm of the difference is {norm}. {msg or ''}")
 
     def assertAllClose(
         self, a: Any, b: Any, rtol: float = 1e-6, atol: float = 1e-6, msg: str | None = None
     ) -> None:
-        """|a - b| <= atol + rtol * |b|, for all elements of two arrays, or of two structures of
-        arrays: dicts, named tuples, lists of arrays of different shapes.
+        """Check that |a - b| <= atol + rtol * |b| for all elements of two arrays, or of two
+        structures of arrays: dicts, named tuples, lists of arrays of different shapes.
         """
         self._close(a, b, rtol, atol, "", msg)
 
@@ -92,7 +92,7 @@ class ArrayAssertions(Base):
             return
         try:
             arrays = self._array(a), self._array(b)
-        except ValueError:  # a list whose parts make no array
+        except ValueError:  # a list whose elements don't form an array
             arrays = None
         if arrays is not None:
             self._arrays_close(*arrays, rtol, atol, path, msg)
@@ -137,7 +137,7 @@ class ArrayAssertions(Base):
         bfloat16_atol: float = 1e-2,
         msg: str | None = None,
     ) -> None:
-        """assertAllClose with tolerances for the less precise of two arrays' types."""
+        """Call assertAllClose with the tolerances of the less precise of the two dtypes."""
         a, b = self._array(a), self._array(b)
         limits = {
             "float32": (float_rtol, float_atol),
@@ -150,7 +150,7 @@ class ArrayAssertions(Base):
         self.assertAllClose(a, b, rtol=rtol, atol=atol, msg=msg)
 
     def assertNotAllClose(self, a: Any, b: Any, **kwargs: Any) -> None:
-        """assertAllClose fails for these arrays."""
+        """Check that assertAllClose fails for these arrays."""
         try:
             self.assertAllClose(a, b, **kwargs)
         except AssertionError:
@@ -160,7 +160,7 @@ class ArrayAssertions(Base):
     # -- Equal -------------------------------------------------------------------------------------
 
     def assertAllEqual(self, a: Any, b: Any, msg: str | None = None) -> None:
-        """All elements of two arrays are equal; a NaN equals another."""
+        """Check that all elements of two arrays are equal; NaNs equal each other."""
         a, b = self._array(a), self._array(b)
         self._same_shape(a, b, msg)
         a, b = np.atleast_1d(a, b)
@@ -179,7 +179,7 @@ class ArrayAssertions(Base):
         np.testing.assert_array_equal(a, b, err_msg="\n".join(told))
 
     def assertNotAllEqual(self, a: Any, b: Any, msg: str | None = None) -> None:
-        """An element of two arrays differs."""
+        """Check that the arrays differ in some element."""
         try:
             self.assertAllEqual(a, b)
         except AssertionError:
@@ -193,19 +193,19 @@ class ArrayAssertions(Base):
     # -- Ranges and sets ---------------------------------------------------------------------------
 
     def assertAllGreater(self, a: Any, comparison_target: Any) -> None:
-        """All elements are greater."""
+        """Check that all elements are greater."""
         self.assertGreater(self._array(a).min().item(), comparison_target)
 
     def assertAllGreaterEqual(self, a: Any, comparison_target: Any) -> None:
-        """No element is less."""
+        """Check that no element is less."""
         self.assertGreaterEqual(self._array(a).min().item(), comparison_target)
 
     def assertAllLess(self, a: Any, comparison_target: Any) -> None:
-        """All elements are less."""
+        """Check that all elements are less."""
         self.assertLess(self._array(a).max().item(), comparison_target)
 
     def assertAllLessEqual(self, a: Any, comparison_target: Any) -> None:
-        """No element is greater."""
+        """Check that no element is greater."""
         self.assertLessEqual(self._array(a).max().item(), comparison_target)
 
     def assertAllInRange(
@@ -216,7 +216,9 @@ class ArrayAssertions(Base):
         open_lower_bound: bool = False,
         open_upper_bound: bool = False,
     ) -> None:
-        """All elements lie between two bounds, or on them where they aren't open."""
+        """Check that all elements lie between two bounds, which are included unless they are
+        open.
+        """
         found = self._array(target)
         if found.dtype.kind not in "biuf":
             raise AssertionError(
@@ -235,7 +237,7 @@ class ArrayAssertions(Base):
             )
 
     def assertAllInSet(self, target: Any, expected_set: Collection[Any]) -> None:
-        """All elements are in a set."""
+        """Check that all elements are in a set."""
         found = np.unique(self._array(target)).tolist()
         strange = [value for value in found if value not in expected_set]
         if strange:

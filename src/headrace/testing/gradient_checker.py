@@ -1,7 +1,7 @@
-"""Gradients against differences. In: tensors x and y of x. Out: the Jacobian matrix of y, once by
-tf.gradients and once by running y for slightly different x.
+"""Check gradients by finite differences. In: tensors x and y, where y depends on x. Out: the
+Jacobian matrix of y, once from tf.gradients and once from running y for slightly different x.
 
-A complex tensor counts as real numbers, two for each element.
+A complex element counts as two real numbers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def compute_gradient(
     """Return two Jacobian matrices of `y`, a row per element of `x` and a column per element of
     `y`: from its gradient, and from differences; a list of such pairs if `x` is a list.
 
-    x_shape, y_shape: the shapes, or a list of them for a list of `x`. x_init_value: where to
-    differentiate; random numbers by default. delta: how far `x` is moved. init_targets: operations
-    to run before. extra_feed_dict: what else to feed. The default session runs all of it.
+    x_shape, y_shape: the shapes, or a list of them for a list of `x`. x_init_value: the point at
+    which to differentiate; random numbers by default. delta: how far `x` is moved. init_targets:
+    operations to run first. extra_feed_dict: further feeds. The default session runs everything.
     """
     session = default_session()
     if session is None:
@@ -82,7 +82,7 @@ def compute_gradient_error(
     init_targets: Any = None,
     extra_feed_dict: dict[Any, Any] | None = None,
 ) -> float:
-    """Return by how much the Jacobian matrices of `compute_gradient` differ, at most."""
+    """Return the largest difference between the Jacobian matrices of `compute_gradient`."""
     found = compute_gradient(
         x, x_shape, y, y_shape, x_init_value, delta, init_targets, extra_feed_dict
     )
@@ -98,7 +98,7 @@ def _anywhere(tensor: Tensor, shape: Sequence[int]) -> np.ndarray:
 
 
 def _real(array: np.ndarray) -> np.ndarray:
-    """The numbers of an array, in one dimension; parts of complex ones one after the other."""
+    """Flatten an array to real numbers; each complex number becomes its two parts."""
     return _real_view(np.ascontiguousarray(array))
 
 
@@ -128,7 +128,7 @@ def _by_gradient(session: Any, x: Tensor, y: Tensor, y_shape: Any, feeds: Any) -
 
 
 def _real_view(array: np.ndarray) -> np.ndarray:
-    """The same numbers in the same memory."""
+    """Return a flat view of the same memory."""
     flat = array.reshape(-1)
     return flat.view(f"f{flat.itemsize // 2}") if flat.dtype.kind == "c" else flat
 

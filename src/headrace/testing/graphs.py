@@ -1,6 +1,4 @@
-"""Whether two graphs are the same. In: GraphDefs. Out: an AssertionError that says where they
-differ.
-"""
+"""Compare two graphs. In: GraphDefs. Out: an AssertionError that says where they differ."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ def assert_equal_graph_def(
     checkpoint_v2: bool = False,
     hash_table_shared_name: bool = False,
 ) -> None:
-    """Raise AssertionError unless two GraphDefs have the same nodes, in whatever order.
+    """Raise AssertionError unless two GraphDefs have the same nodes, in any order.
 
-    checkpoint_v2: don't compare the names of temporary checkpoints. hash_table_shared_name: nor
-    the shared names of tables.
+    checkpoint_v2: ignore the names of temporary checkpoints. hash_table_shared_name: ignore the
+    shared names of tables.
     """
     found, wanted = ({node.name: node for node in graph.node} for graph in (actual, expected))
     for name in found.keys() - wanted.keys():
@@ -61,7 +59,7 @@ def _compare(found: Any, wanted: Any, checkpoint_v2: bool, shared_names: bool) -
 
 
 def _edges(node: Any) -> tuple[list[str], set[str]]:
-    """Inputs in their order, and control inputs in whatever order."""
+    """Return the inputs in order, and the set of control inputs."""
     data = [name for name in node.input if not name.startswith("^")]
     return data, {name for name in node.input if name.startswith("^")}
 

@@ -1,4 +1,4 @@
-"""What tests ask of the machine that they run on, and how they are run."""
+"""Questions of tests about the machine, and how tests are run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> Any:
 @export("test.get_temp_dir")
 @functools.cache
 def get_temp_dir() -> str:
-    """Return a directory for files of this process's tests, which is removed when it exits."""
+    """Return a directory for this process's test files, which is removed at exit."""
     parent = absltest.get_default_test_tmpdir()
     os.makedirs(parent, exist_ok=True)
     made = tempfile.mkdtemp(dir=parent)
@@ -37,7 +37,9 @@ def get_temp_dir() -> str:
 def is_gpu_available(
     cuda_only: bool = False, min_cuda_compute_capability: tuple[int, int] | None = None
 ) -> bool:
-    """Whether there is a GPU to run operations on, of these properties: Headrace uses none."""
+    """Return whether there is a GPU with these properties: always False, since Headrace uses
+    none.
+    """
     return False
 
 
@@ -49,5 +51,5 @@ def gpu_device_name() -> str:
 
 @export("test.is_built_with_cuda", "test.is_built_with_rocm", "test.is_built_with_gpu_support")
 def is_built_with_gpu_support() -> bool:
-    """Whether operations could run on a GPU: not in Headrace."""
+    """Return whether operations can run on a GPU: always False in Headrace."""
     return False

@@ -1,5 +1,5 @@
-"""tf.test.mock, which is Python's. It stands apart, since loading it takes longer than all else of
-tf.test.
+"""tf.test.mock, which is Python's. It is a separate module, since loading it takes longer than the
+rest of tf.test.
 """
 
 from unittest import mock

@@ -1,4 +1,4 @@
-"""tf.test.TestCase: a test case in which graphs are built and run, and arrays compared.
+"""tf.test.TestCase: a test case that builds and runs graphs and compares arrays.
 
 Each test begins with an empty default graph and known seeds. State: the session that a test shares
 with its parts (`cached_session`), and its threads.
@@ -33,7 +33,7 @@ __all__ = ["TestCase"]
 class TestCase(ArrayAssertions, absltest.TestCase):
     """A test case with sessions, and assertions on arrays, tensors, messages and errors."""
 
-    # Names that Python has dropped since, and tests of TensorFlow 1's time use.
+    # Names that newer Pythons have dropped, but tests from TensorFlow 1's time use.
     assert_ = absltest.TestCase.assertTrue
     assertEquals = absltest.TestCase.assertEqual
     assertNotEquals = absltest.TestCase.assertNotEqual
@@ -51,7 +51,7 @@ class TestCase(ArrayAssertions, absltest.TestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        if self._testMethodName == "test_session":  # Python takes it for one, by its name
+        if self._testMethodName == "test_session":  # unittest takes it for a test
             self.skipTest("Not a test.")
         self._close_cached()
         random.seed(DEFAULT_GRAPH_SEED)
@@ -72,7 +72,7 @@ class TestCase(ArrayAssertions, absltest.TestCase):
             self._cached = None
 
     def get_temp_dir(self) -> str:
-        """Return a directory for the files of this test; it begins empty."""
+        """Return a directory for the files of this test; it starts empty."""
         if self._temporary is None:
             self._temporary = tempfile.mkdtemp(dir=get_temp_dir())
         return self._temporary
@@ -83,7 +83,7 @@ class TestCase(ArrayAssertions, absltest.TestCase):
     def session(
         self, graph: Any = None, config: Any = None, use_gpu: bool = False, force_gpu: bool = False
     ) -> Iterator[Session]:
-        """A new session, which is the default one inside, as its graph is.
+        """Yield a new session; inside the block, it and its graph are the defaults.
 
         Operations made inside are for the CPU, unless `use_gpu` leaves it to the system or
         `force_gpu` asks for a GPU.
@@ -95,7 +95,9 @@ class TestCase(ArrayAssertions, absltest.TestCase):
     def cached_session(
         self, graph: Any = None, config: Any = None, use_gpu: bool = False, force_gpu: bool = False
     ) -> Iterator[Session]:
-        """The session of this test, made by the first call; later ones must ask for the same."""
+        """Yield this test's session, made by the first call; later calls must pass the same
+        arguments.
+        """
         asked = {"graph": graph, "config": config, "use_gpu": use_gpu, "force_gpu": force_gpu}
         if self._cached is None:
             self._cached = Session(graph=graph, config=config), asked
@@ -114,12 +116,14 @@ class TestCase(ArrayAssertions, absltest.TestCase):
     def test_session(
         self, graph: Any = None, config: Any = None, use_gpu: bool = False, force_gpu: bool = False
     ) -> Any:
-        """A session for a graph, or the cached one if none is given: the older name of both."""
+        """Yield a session for a graph, or the cached one if none is given: the older name of
+        both.
+        """
         made = self.cached_session if graph is None else self.session
         return made(graph, config, use_gpu, force_gpu)
 
     def evaluate(self, tensors: Any) -> Any:
-        """Return the values of tensors, in whatever structure, from the default session or else the
+        """Return the values of tensors, in any structure, from the default session or else the
         cached one.
         """
         session = default.default_session()
@@ -136,7 +140,7 @@ class TestCase(ArrayAssertions, absltest.TestCase):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> CheckedThread:
-        """Return a thread whose failure is the test's; it has to be joined."""
+        """Return a thread whose failure fails the test; it must be joined."""
         made = CheckedThread(self.fail, target, args, kwargs)
         self._threads.append(made)
         return made
@@ -147,8 +151,8 @@ class TestCase(ArrayAssertions, absltest.TestCase):
     def assertRaisesWithPredicateMatch(
         self, exception_type: Any, expected_err_re_or_predicate: Any
     ) -> Iterator[None]:
-        """Inside, an error of this type has to be raised that a function accepts, or in whose
-        message a regular expression is found.
+        """Check that the block raises an error of this type that a predicate accepts, or whose
+        message matches a regular expression.
         """
         try:
             yield
@@ -160,13 +164,13 @@ class TestCase(ArrayAssertions, absltest.TestCase):
                 raise AssertionError(f"Exception of type {type(error)}: {error}") from error
 
     def assertRaisesOpError(self, expected_err_re_or_predicate: Any) -> Any:
-        """The same for errors of operations."""
+        """As above, for errors of operations."""
         return self.assertRaisesWithPredicateMatch(OpError, expected_err_re_or_predicate)
 
     def assertProtoEquals(
         self, expected_message_maybe_ascii: Any, message: Any, msg: str | None = None
     ) -> None:
-        """Two messages are equal; the expected one may be text."""
+        """Check that two messages are equal; the expected one may be given as text."""
         from google.protobuf import text_format
 
         expected = expected_message_maybe_ascii
@@ -178,7 +182,7 @@ class TestCase(ArrayAssertions, absltest.TestCase):
         self.assertMultiLineEqual(*shown, msg=msg)
 
     def assertDeviceEqual(self, device1: Any, device2: Any, msg: str | None = None) -> None:
-        """Two names of devices, or devices, mean the same."""
+        """Check that two device names, or devices, are the same."""
         names = [str(DeviceSpec.from_string(str(d)).to_string()) for d in (device1, device2)]
         message = f"Devices {names[0]} and {names[1]} are not equal. {msg or ''}"
         self.assertEqual(*names, msg=message)

@@ -1,4 +1,6 @@
-"""Threads whose failures are a test's. In: a function. Out: a thread that `join` speaks for."""
+"""Threads whose failures fail a test. In: a function. Out: a thread whose `join` raises its
+error.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ __all__ = ["CheckedThread"]
 
 
 class CheckedThread:
-    """A thread of a test: what its function raises, `join` raises as a failure of the test.
+    """A thread of a test: if its function raises an error, `join` raises it as a failure of the
+    test.
 
-    State: whether it was joined, which each has to be; what its function raised.
+    State: whether it was joined, which is required; the error that its function raised.
     """
 
     def __init__(
@@ -36,21 +39,21 @@ class CheckedThread:
             self._error = error
 
     def start(self) -> None:
-        """Let it begin."""
+        """Start the thread."""
         self._thread.start()
 
     def join(self) -> None:
-        """Wait for its end, and fail if its function did."""
+        """Wait for it to end, and fail if its function failed."""
         self.is_joined = True
         self._thread.join()
         if self._error is not None:
             self._fail(f"Error in checkedThread: {self._error}")
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether it is still running."""
         return self._thread.is_alive()
 
     def check_joined(self) -> None:
-        """Fail if nobody has asked how it ended."""
+        """Fail if it was never joined."""
         if not self.is_joined:
             self._fail("A checked thread was not joined.")

@@ -69,9 +69,9 @@ def test_programs_that_fail(programs):
     assert done.exit_code == 1
     assert "ended with status 1" in done.output and "RuntimeError: no data" in done.output
     (programs / "c.py").write_text("import headrace as tf; tf.Session().run(tf.constant(1))")
-    assert "no Session.run fetched a floating scalar" in match(programs / "c.py", "x").output
+    assert "no Session.run fetched a floating-point scalar" in match(programs / "c.py", "x").output
     assert "there is no" in match(programs / "none.py", "x").output
-    assert "is no script, no recorded run" in match(programs / "none", "x").output
+    assert "is not a script, a recorded run" in match(programs / "none", "x").output
     assert "is not A=B" in match("x", "y", "--pair", "a").output
 
 

@@ -227,7 +227,7 @@ def test_a_notebook_that_removes_its_directory_and_clears_the_cache(tmp_path, ca
         shutil.rmtree(tmp_path / "logs")
         tf.summary.FileWriterCache.clear()
         assert not (tmp_path / "logs").exists()
-    assert "was removed: what would follow in it is lost" in caplog.text
+    assert "was removed: the remaining events are lost" in caplog.text
 
 
 def test_a_directory_that_cannot_be_made(tmp_path):

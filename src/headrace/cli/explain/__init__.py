@@ -1,5 +1,6 @@
-"""`headrace explain`: run a program and show what becomes of one of its steps. In: a script. Out:
-the step after each pass, its clusters, what was not compiled and why; with --html, a drawing.
+"""`headrace explain`: run a program and show how one of its steps is optimised and compiled. In: a
+script. Out: the step after each pass, its clusters, what was not compiled and why; with --html, a
+drawing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ __all__ = ["command"]
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--fetch", metavar="NAME", help="Explain the step that fetches or runs this.")
+@click.option("--fetch", metavar="NAME", help="Explain the step that fetches or runs this name.")
 @click.option("--full", is_flag=True, help="Show every line of every form.")
-@click.option("--steps", type=click.IntRange(min=1), help="Stop after so many session runs.")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop after this many session runs.")
 @click.option(
     "--html",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the step on a page of its own.",
+    help="Draw the step on an HTML page.",
 )
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -43,9 +44,9 @@ def command(
 ) -> None:
     """Run SCRIPT and explain a step of its sessions.
 
-    Without --fetch that is the step that took most of the time. The script's own output goes to
-    stderr. Ctrl-C ends it; what was seen until then is explained. ARGUMENTS are the script's, and
-    so is all that follows `--`.
+    Without --fetch that is the step that took the most time. The script's own output goes to
+    stderr. Ctrl-C stops the script; the steps seen until then are explained. ARGUMENTS are passed
+    to the script, and so is everything after `--`.
     """
     before = set(threading.enumerate())
     capture, ending = _run(script, arguments, steps)
@@ -62,7 +63,7 @@ def command(
 
 
 def _show(capture: Capture, fetch: str | None, full: bool, html: Path | None, title: str) -> None:
-    """Explain the step that was asked for."""
+    """Explain the requested step."""
     from headrace.cli.explain.text import explain, steps_table
 
     step = _choose(capture.steps, fetch)
@@ -103,7 +104,7 @@ def _run(script: Path, arguments: Sequence[str], steps: int | None) -> tuple[Cap
 
 
 def _choose(steps: Sequence[Step], fetch: str | None) -> Step:
-    """The step to explain: the one that took longest, of those that give what was asked for."""
+    """Return the step to explain: of those that fetch or run `fetch`, the one that took longest."""
     if not steps:
         raise click.ClickException("no session ran a step")
     found = [s for s in steps if fetch is None or s.gives(fetch)]
@@ -121,7 +122,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _variant(step: Step) -> Variant | None:
-    """The first combination of feed shapes, compiled though it may have run only once."""
+    """Return the first combination of feed shapes, compiled even if it has run only once."""
     variants = [v for v in step.variants.values() if not v.is_loop]
     if not variants:
         return None
@@ -132,7 +133,7 @@ def _variant(step: Step) -> Variant | None:
 
 
 def _tell(ending: Ending) -> None:
-    """Say how the program ended, if that wasn't at its end."""
+    """Say how the program ended, unless it ended normally."""
     if ending.error is not None:
         sys.stdout.flush()
         lines = traceback.format_exception(ending.error)
@@ -142,7 +143,7 @@ def _tell(ending: Ending) -> None:
 
 
 def _leave(status: int, threads: set[threading.Thread]) -> None:
-    """End the command, whatever threads the program has left running."""
+    """End the command even if the program has left threads running."""
     if any(not thread.daemon for thread in threads):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Run a program and keep what becomes of its steps. In: a script and its arguments. Out: a Capture,
-with a record of each step that sessions prepared.
+"""Run a program and record its steps. In: a script and its arguments. Out: a Capture, with a record
+of each step that sessions prepared.
 
-A step is known by its graph and the names of what it fetches, runs and is fed with; sessions that
+A step is identified by its graph and the names of its fetches, targets and feeds; sessions that
 prepare it again add to the same record. Runs are counted in all threads.
 """
 
@@ -26,11 +26,11 @@ __all__ = ["Capture", "Ending", "Step", "Variant", "count_nodes", "run_script"]
 
 _STAGES = {each.name: each.stage for each in PASSES}
 
-Forms = list[tuple[str, Any]]  # the name of each pass, and what it has made
+Forms = list[tuple[str, Any]]  # the name of each pass, and its result
 
 
 def count_nodes(lines: Iterable[str]) -> int:
-    """How many nodes a printed form has, those inside of loops and branches aside."""
+    """Return how many nodes a printed form has, not counting those inside loops and branches."""
     return sum(not line.startswith(("feed ", "fetch ", "run ", " ")) for line in lines)
 
 
@@ -38,8 +38,8 @@ def count_nodes(lines: Iterable[str]) -> int:
 class Variant:
     """A step for one combination of feed shapes, or a loop of one that was compiled while it ran.
 
-    `forms` are those of the optimiser's passes, `interpreted` and `compiled` those that lead to a
-    program from there. `refused`: which nodes were not compiled, and why.
+    `forms` are the results of the optimiser's passes; `interpreted` and `compiled` are the forms
+    from there to a program. `refused`: which nodes were not compiled, and why.
     """
 
     shapes: tuple[str, ...]
@@ -56,7 +56,7 @@ class Variant:
 
 
 class Step:
-    """What is known of one step: a watch of headrace.session.watching."""
+    """The record of one step: a watch of headrace.session.watching."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Step:
         self.seconds = 0.0
         self.prepared: Forms = []
         self.variants: dict[tuple[str, ...], Variant] = {}
-        self.as_is: list[str] = []  # the reasons why it runs as it is, at times
+        self.as_is: list[str] = []  # the reasons why some runs interpret it unoptimised
         self._capture = capture
         self._current = threading.local()
 
     @property
     def names(self) -> list[str]:
-        """What it fetches and runs."""
+        """The names of its fetches and targets."""
         return [*self.fetches, *self.targets]
 
     @property
@@ -89,7 +89,7 @@ class Step:
         return count_nodes(str(self.prepared[-1][1]).splitlines()) if self.prepared else 0
 
     def gives(self, name: str) -> bool:
-        """Whether it fetches a tensor or operation, or runs it."""
+        """Return whether it fetches or runs a tensor or operation."""
         return name in self.names or f"{name}:0" in self.fetches
 
     def passed(self, name: str, form: Any) -> None:
@@ -104,7 +104,7 @@ class Step:
             self._variant(form, name).forms.append((name, form))
         elif stage == "compile":
             variant = self._variant(form)
-            if any(name == known for known, _ in variant.compiled):  # so does another session
+            if any(name == known for known, _ in variant.compiled):  # another session too
                 variant.compiled, variant.refused = [], []
             variant.compiled.append((name, form))
         else:
@@ -112,7 +112,7 @@ class Step:
             (variant.compiled or variant.interpreted).append((name, form))
 
     def _variant(self, flow: Dataflow, begins: str = "") -> Variant:
-        """The variant that a flow belongs to, from now on the one that this thread works on."""
+        """Return the variant that a flow belongs to, and make it this thread's current variant."""
         shapes = tuple(f"{f.value.name} {f.type}" for f in flow.feeds)
         found = self.variants.get(shapes)
         again = found is not None and any(begins == name for name, _ in found.forms)
@@ -139,7 +139,7 @@ class Step:
         self._capture.count()
 
     def complete(self, variant: Variant) -> None:
-        """Compile a variant that hasn't come back often enough to be."""
+        """Compile a variant that hasn't run often enough to be compiled."""
         assert variant.flow is not None
         options = replace(self.options, watch=self.passed, tell=self.told)
         finish(variant.flow, options, compiled=True)
@@ -147,8 +147,8 @@ class Step:
 
 class Capture:
     """The steps of a program, in the order in which they were prepared, and how many runs there
-    were. `most`: after so many the program is stopped. `progress` is called after each. `running`:
-    whether the program's main thread may be interrupted.
+    were. `most`: the number of runs after which the program is stopped. `progress` is called after
+    each run. `running`: whether the program's main thread may be interrupted.
     """
 
     def __init__(self, most: int | None, progress: Callable[[Capture], None]) -> None:
@@ -175,7 +175,7 @@ class Capture:
             return self._known[key]
 
     def count(self) -> None:
-        """A run is over; ends the program if it was the last."""
+        """Count a finished run; end the program if it was the last."""
         with self.lock:
             self.runs += 1
         self._progress(self)
@@ -194,12 +194,12 @@ class Capture:
 
 
 class _Enough(SystemExit):
-    """Ends a program after as many runs as were asked for."""
+    """Ends a program after the requested number of runs."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a program ended: a line about it ("" if it came to its end), whether that is its fault,
+    """How a program ended: a line about it ("" if it ended normally), whether the program failed,
     and the exception that ended it.
     """
 
@@ -209,7 +209,7 @@ class Ending:
 
 
 def run_script(script: Path, arguments: Sequence[str], capture: Capture) -> Ending:
-    """Run a script as Python would, its output on stderr; what it did goes to the capture."""
+    """Run a script as Python would, with its output on stderr; record its steps in the capture."""
     try:
         with _as_main(script, arguments), observed_by(capture), _interruptible(capture):
             runpy.run_path(str(script), run_name="__main__")
@@ -242,7 +242,7 @@ def _runs(count: int) -> str:
 
 @contextlib.contextmanager
 def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """What a script finds: its arguments, and its directory on the path."""
+    """Set up the script's environment: its arguments, and its directory on the path."""
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

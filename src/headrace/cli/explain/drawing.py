@@ -1,7 +1,8 @@
-"""A form as items and edges. In: a Dataflow, or the text of a Program. Out: a Drawing.
+"""Turn a form into items and edges. In: a Dataflow, or the text of a Program. Out: a Drawing.
 
 Items are nodes and boxes: clusters with the groups that became kernels, loops and branches with
-their parts, and, where there are many nodes, name scopes. An item's parent is the box it's in.
+their parts, and, where there are many nodes, name scopes. An item's parent is the box that contains
+it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from headrace.graph.structured import parts_of
 
 __all__ = ["Drawing", "Item", "draw"]
 
-_MANY = 48  # nodes of a flow from which on they are drawn by scopes
-_ALIKE = 6  # variables that are drawn as one box
+_MANY = 48  # from this many nodes on, a flow is drawn by scopes
+_ALIKE = 6  # from this many on, variables are drawn as one box
 _LONGEST = 300  # characters of an attribute
 
 Facts = list[tuple[str, str]]
@@ -54,14 +55,14 @@ class Drawing:
         return len(self.items) - 1
 
     def children(self) -> dict[int, list[int]]:
-        """The items of each box; of -1, those in none."""
+        """The items in each box; -1 stands for no box."""
         found: dict[int, list[int]] = {}
         for number, item in enumerate(self.items):
             found.setdefault(item.parent, []).append(number)
         return found
 
     def chain(self, number: int) -> list[int]:
-        """The boxes around an item, the outermost first, and itself."""
+        """Return the boxes around an item, outermost first, and the item itself."""
         found = []
         while number >= 0:
             found.append(number)
@@ -70,8 +71,8 @@ class Drawing:
 
 
 def draw(form: Any, refused: Mapping[str, str], known: Mapping[str, Node]) -> Drawing:
-    """Draw a form. `refused`: why nodes are not compiled, by name; `known`: nodes by name, of which
-    other forms tell more than a Program's text.
+    """Draw a form. `refused`: why nodes are not compiled, by name; `known`: nodes by name, from
+    other forms, which say more about them than a Program's text.
     """
     drawing = Drawing()
     if isinstance(form, Dataflow):
@@ -94,7 +95,7 @@ def draw(form: Any, refused: Mapping[str, str], known: Mapping[str, Node]) -> Dr
 
 
 class _Flow:
-    """A Dataflow in the making of a drawing. State: the item of each value and of each node."""
+    """Draws a Dataflow. State: the item of each value and of each node."""
 
     def __init__(self, drawing: Drawing, refused: Mapping[str, str]) -> None:
         self._drawing = drawing
@@ -127,7 +128,7 @@ class _Flow:
         self._add_node(node, parent)
 
     def _add_node(self, node: Node, parent: int) -> None:
-        """A node, as a box if it has parts."""
+        """Draw a node, as a box if it has parts."""
         number = self._node(node, parent)
         self._connect(node, number)
         for name, part in parts_of(node).items():
@@ -139,7 +140,7 @@ class _Flow:
         kind = _kind(node)
         if node.name in self._refused and node.constant is None:
             facts.append(("not compiled", self._refused[node.name]))
-            kind = "interpreted" if node.inputs else kind  # what finds variables has no work to do
+            kind = "interpreted" if node.inputs else kind  # a variable's handle takes no work
         number = self._drawing.add(Item(node.name, kind, node.type, facts, parent))
         self._nodes[node] = number
         self._values.update(dict.fromkeys(node.outputs, number))
@@ -187,7 +188,7 @@ class _Flow:
 
 
 def _add_part(drawing: Drawing, number: int, name: str) -> int:
-    """A box for a part of a loop or branch, which becomes a box itself."""
+    """Make a box for a part of a loop or branch, which becomes a box itself."""
     drawing.items[number].is_box, drawing.items[number].kind = True, "loop"
     return drawing.add(Item(name, "part", parent=number, is_box=True))
 
@@ -203,7 +204,7 @@ def _kind(node: Node) -> str:
 
 
 def facts_of(node: Node) -> Facts:
-    """What there is to say about a node."""
+    """Return the facts about a node."""
     facts = [("op", node.type)]
     facts += [(v.name, str(v.type)) for v in node.outputs]
     if node.constant is not None:
@@ -274,7 +275,7 @@ def _draw_program(
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each line with the indented lines below it."""
+    """Yield each line with the indented lines below it."""
     head, inner = None, []
     for line in lines:
         if line.startswith(" "):
@@ -291,7 +292,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _without_unread(drawing: Drawing) -> Drawing:
-    """The drawing without constants that nobody reads: what a cluster has taken into its code."""
+    """Return the drawing without unused constants: clusters have taken them into their code."""
     read = {a for a, _, _ in drawing.edges}
     kept = [
         n for n, i in enumerate(drawing.items) if i.kind != "constant" or i.is_result or n in read
@@ -304,7 +305,9 @@ def _without_unread(drawing: Drawing) -> Drawing:
 
 
 def _move_constants(drawing: Drawing) -> None:
-    """Draw constants in the cluster or group that alone reads them, as its kernels have them."""
+    """Draw a constant inside the cluster or group that is its only reader, as its kernels contain
+    it.
+    """
     readers: dict[int, list[int]] = {}
     for a, b, _ in drawing.edges:
         readers.setdefault(a, []).append(b)
@@ -357,7 +360,7 @@ def _nest(
 
 
 def _bundle(drawing: Drawing) -> None:
-    """Put variables and constants that the same items read into one box, where they are many."""
+    """Put variables and constants that the same items read into one box, if there are many."""
     chains = [drawing.chain(n) for n in range(len(drawing.items))]
     readers: dict[int, set[int]] = {n: set() for n in range(len(drawing.items))}
     reads = {b for _, b, _ in drawing.edges}

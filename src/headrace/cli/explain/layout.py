@@ -1,8 +1,8 @@
-"""Layers of a drawing. In: items and edges between them. Out: layers from top to bottom, with the
-order of the items in each and of the bends of edges that pass through.
+"""Arrange a drawing in layers. In: items and edges between them. Out: layers from top to bottom,
+each with the order of its items and of the bends of edges that pass through it.
 
-The usual way to draw a directed graph (Sugiyama's): break cycles, give each item a layer below all
-that it needs, let long edges pass through bends, then sort each layer by where the neighbours are.
+This is Sugiyama's method: break cycles, give each item a layer below everything it needs, let long
+edges pass through bends, then sort each layer by the positions of the neighbours.
 Edges from one item share their bends.
 """
 
@@ -18,7 +18,7 @@ _SWEEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Bend:
-    """Where edges from an item pass a layer."""
+    """The point where edges from an item cross a layer."""
 
     source: Hashable
     layer: int
@@ -26,8 +26,8 @@ class Bend:
 
 @dataclass
 class Layers:
-    """`rows`: the items and bends of each layer. `links`: pairs of neighbours in layers that follow
-    each other. `routes`: the bends of each edge that has some.
+    """`rows`: the items and bends of each layer. `links`: pairs of neighbours in consecutive
+    layers. `routes`: the bends of each edge that has any.
     """
 
     rows: list[list[Hashable]]
@@ -36,7 +36,7 @@ class Layers:
 
 
 def layered(items: Sequence[Hashable], edges: Iterable[tuple[Hashable, Hashable]]) -> Layers:
-    """Arrange items in layers, so that edges lead down; those that close a cycle lead up."""
+    """Arrange items in layers so that edges point down; edges that close a cycle point up."""
     unique = [(a, b) for a, b in dict.fromkeys(edges) if a != b]
     down = _without_cycles(items, unique)
     rank = _ranks(items, down)
@@ -63,7 +63,7 @@ def layered(items: Sequence[Hashable], edges: Iterable[tuple[Hashable, Hashable]
 def _without_cycles(
     items: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]
 ) -> list[tuple[Hashable, Hashable]]:
-    """The edges that close no cycle; items are looked at in their order."""
+    """Return the edges that close no cycle; items are visited in their order."""
     after: dict[Hashable, list[Hashable]] = {item: [] for item in items}
     for a, b in edges:
         after[a].append(b)
@@ -93,8 +93,8 @@ def _without_cycles(
 def _ranks(
     items: Sequence[Hashable], edges: Sequence[tuple[Hashable, Hashable]]
 ) -> dict[Hashable, int]:
-    """The layer of each item: below all that it needs; what needs nothing stands right above its
-    first use.
+    """Return the layer of each item: below everything it needs; an item that needs nothing is
+    placed right above its first use.
     """
     before: dict[Hashable, int] = dict.fromkeys(items, 0)
     after: dict[Hashable, list[Hashable]] = {item: [] for item in items}
@@ -117,7 +117,7 @@ def _ranks(
 
 
 def _sort(found: Layers) -> None:
-    """Sort each layer by the mean place of the neighbours above, then below, a few times."""
+    """Sort each layer by the mean position of the neighbours above, then below, a few times."""
     above: dict[Hashable, list[Hashable]] = {}
     below: dict[Hashable, list[Hashable]] = {}
     for a, b in found.links:

@@ -1,7 +1,7 @@
-"""The drawing of a step as a page. In: what was captured of it. Out: HTML that needs nothing else.
+"""Render the drawing of a step as a page. In: its captured record. Out: self-contained HTML.
 
-Layers and orders are computed here, positions in the page (page.html), since boxes open and close
-there. Items that several passes have in common are written once.
+Layers and orders are computed here; the page (page.html) computes positions, since boxes open and
+close there. Items shared by several passes are written once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["page"]
 
 
 def page(step: Step, variant: Variant | None, title: str) -> str:
-    """A page that draws a step after each pass."""
+    """Return a page that draws a step after each pass."""
     template = files(__name__.rpartition(".")[0]).joinpath("page.html").read_text()
     data = json.dumps(_data(step, variant), separators=(",", ":"), ensure_ascii=False)
     heading = f"{title}: {', '.join(step.names[:4])}{' …' if len(step.names) > 4 else ''}"
@@ -54,7 +54,7 @@ def _data(step: Step, variant: Variant | None) -> dict[str, Any]:
 
 
 class _Table:
-    """Texts and facts, each of which is written once."""
+    """Texts and facts, each written once."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -96,7 +96,7 @@ def _written(drawing: Drawing, table: _Table) -> dict[str, Any]:
 
 
 def _sibling_edges(drawing: Drawing) -> dict[int, list[tuple[int, int]]]:
-    """The edges between items of the same box, also those that lead between what is in them."""
+    """Return the edges between items of the same box, including edges between their contents."""
     chains = [drawing.chain(number) for number in range(len(drawing.items))]
     found: dict[int, dict[tuple[int, int], None]] = {}
     for a, b, _ in drawing.edges:

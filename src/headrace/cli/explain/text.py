@@ -1,7 +1,7 @@
-"""A step in words. In: what was captured of it. Out: lines of text.
+"""Describe a step as text. In: its captured record. Out: lines of text.
 
-Only `full` shows everything: else a pass shows what it changed, and long parts are cut short, with
-a line that says by how much.
+Only `full` shows everything: otherwise a pass shows what it changed, and long parts are truncated,
+with a line that says how much is missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MORE = "… {} more {}"
 
 
 def amount(count: float) -> str:
-    """A number for people: 1,234, or 12.3 M."""
+    """Format a number: 1,234, or 12.3 M."""
     for unit, size in (("G", 1e9), ("M", 1e6)):
         if count >= size:
             return f"{count / size:.1f} {unit}"
@@ -48,12 +48,12 @@ def amount(count: float) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes."""
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count:,} B"
 
 
 def seconds(time: float) -> str:
-    """A duration for people."""
+    """Format a duration."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if time >= size:
             return f"{time / size:.3g} {unit}"
@@ -68,7 +68,9 @@ def plural(count: int, what: str) -> str:
 
 
 def steps_table(steps: Sequence[Step]) -> Iterator[str]:
-    """All steps, a line each: how often they ran, how long that took, what they give and take."""
+    """List all steps, one per line: how often they ran, how long that took, their fetches and
+    feeds.
+    """
     yield "  runs      time  nodes  fetches and targets  <- feeds"
     for step in steps:
         feeds = f"  <- {', '.join(step.feeds)}" if step.feeds else ""
@@ -77,7 +79,7 @@ def steps_table(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
-    """All that is known of a step, for one combination of feed shapes."""
+    """Describe a step for one combination of feed shapes."""
     yield f"step {_cut(', '.join(step.names))}"
     if variant is None:
         yield from _forms(step.prepared, full)
@@ -107,7 +109,7 @@ def explain(step: Step, variant: Variant | None, full: bool) -> Iterator[str]:
 
 
 def _why_interpreted(step: Step) -> str | None:
-    """The reason why nothing of a step is compiled; None if the compiler has looked at it."""
+    """Return the reason why nothing of a step is compiled; None if the compiler was run on it."""
     if step.options.jit == "off":
         return "the session's configuration or HEADRACE_JIT says so"
     return native.why_not()
@@ -147,7 +149,7 @@ def _forms(forms: Sequence[tuple[str, Any]], full: bool) -> Iterator[str]:
 
 
 def _device(form: Any) -> str:
-    """The device that all of a form is on; "" if it isn't placed yet, or is on several."""
+    """Return the device of all nodes of a form; "" if it isn't placed yet, or is on several."""
     found = {node.device for node in form.nodes} if isinstance(form, Dataflow) else set()
     return found.pop() if len(found) == 1 else ""
 
@@ -159,7 +161,9 @@ def _size(form: Any, lines: Sequence[str]) -> str:
 
 
 def changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], str]:
-    """The lines of a form that another hasn't: "+" new, "~" changed, "-" gone; and their counts."""
+    """Return how a form differs from another: lines marked "+" new, "~" changed, "-" gone; and
+    counts.
+    """
     old, new = _keyed(before), _keyed(after)
     marked = []
     added = changed = 0
@@ -177,7 +181,7 @@ def changes(before: Sequence[str], after: Sequence[str]) -> tuple[list[str], str
 
 
 def _keyed(lines: Sequence[str]) -> dict[Any, str]:
-    """Lines by what they are about: the first value or the node, inside of which others."""
+    """Index lines by the value or node they describe, prefixed by the nodes that contain them."""
     found: dict[Any, str] = {}
     around: list[tuple[int, str]] = []
     for line in lines:
@@ -197,7 +201,7 @@ def _keyed(lines: Sequence[str]) -> dict[Any, str]:
 
 
 def _some(lines: Sequence[str], full: bool, most: int, what: str) -> Iterator[str]:
-    """The lines, or the first of many, and how many there are besides."""
+    """Yield the lines, or the first of many and the number of the rest."""
     shown = lines if full or len(lines) <= most + 1 else lines[:most]
     for line in shown:
         yield f"  {line if full else _cut(line)}"
@@ -214,7 +218,7 @@ def _cut(text: str) -> str:
 
 
 def cluster_nodes(flow: Dataflow) -> list[tuple[Node, Compiled]]:
-    """The compiled clusters of a flow, also those inside of loops and branches."""
+    """Yield the compiled clusters of a flow, including those inside loops and branches."""
     found = []
     for node in flow.nodes:
         if isinstance(node.definition.kernel, Compiled):
@@ -247,7 +251,7 @@ def _cluster(node: Node, compiled: Compiled, full: bool) -> Iterator[str]:
 
 def _section(section: Section, full: bool) -> Iterator[str]:
     group = section.group
-    title = "results brought to where they are wanted" if group is None else str(group)
+    title = "results copied to their destinations" if group is None else str(group)
     yield f"  {title if full else _cut(title)}"
     work = 0.0 if group is None else flops_of(group)
     for report in section.calls:
@@ -262,13 +266,13 @@ def _section(section: Section, full: bool) -> Iterator[str]:
 
 
 def flops_of(group: Group) -> float:
-    """An estimate of a group's floating-point operations."""
+    """Estimate a group's floating-point operations."""
     nodes = (*group.before, *group.nodes)
     return flops(Dataflow(nodes, (), (), ())) + pointwise_flops(nodes)
 
 
 def show_choice(choice: Choice) -> str:
-    """What was offered, how long it took, and what was chosen."""
+    """Show the candidates, how long each took, and the chosen one."""
     offered = []
     for name, text in _told_apart(choice.kernels).items():
         time = f" {seconds(choice.seconds[name])}" if name in choice.seconds else ""
@@ -277,7 +281,7 @@ def show_choice(choice: Choice) -> str:
 
 
 def _told_apart(kernels: Any) -> dict[str, str]:
-    """Names for ways to do the same work: what tells their kernels apart."""
+    """Return names for alternative kernels, made of the fields in which they differ."""
     named = {name: " + ".join(type(k).__name__ for k in ks) for name, ks in kernels.items()}
     texts = list(named.values())
     return {
@@ -287,7 +291,7 @@ def _told_apart(kernels: Any) -> dict[str, str]:
 
 
 def _differing(name: str, kernels: Any, named: dict[str, str]) -> str:
-    """The fields in which kernels differ from others of the same types."""
+    """Return the fields in which kernels differ from others of the same types."""
     same = [kernels[n] for n, text in named.items() if text == named[name]]
     told = []
     for i, kernel in enumerate(kernels[name]):
