@@ -1,4 +1,4 @@
-"""Training: threads that feed queues, and what trains on them."""
+"""Training: optimizers, savers, monitored sessions, and threads that feed queues."""
 
 from headrace.train import accumulation as accumulation
 from headrace.train import adam as adam

@@ -1,7 +1,8 @@
 """Gradient accumulation: one update per several micro-batches, for batches that don't fit at once.
 
-In: an optimizer, and how many gradients make an update. Out: an optimizer whose operation adds the
-gradients of one micro-batch up; every so many runs it hands their mean to the wrapped optimizer.
+In: an optimizer, and how many gradients make an update. Out: an optimizer whose operation adds up
+the gradients of the micro-batches and, after that many runs, hands their mean to the wrapped
+optimizer.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ __all__ = ["AccumulatingOptimizer"]
 
 @export("contrib.opt.AccumulatingOptimizer")
 class AccumulatingOptimizer(Optimizer):
-    """Let `optimizer` make one step for the mean of `steps` gradients; `global_step` counts those.
+    """Let `optimizer` take one step with the mean of `steps` gradients; `global_step` counts these
+    steps.
 
-    Sums are kept in slots of the variables' shapes, so the wrapped optimizer sees whole gradients,
-    also where those of the micro-batches are of some rows.
+    Sums are kept in slots of the variables' shapes, so the wrapped optimizer sees dense gradients
+    even where the micro-batches have sparse ones.
     """
 
     def __init__(
@@ -55,14 +57,14 @@ class AccumulatingOptimizer(Optimizer):
         global_step: Any = None,
         name: str | None = None,
     ) -> Operation:
-        """Return an operation that adds up gradients and, every so many runs, applies them."""
+        """Return an operation that adds up gradients and applies their mean every `steps` runs."""
         pairs = [(g, v) for g, v in grads_and_vars if g is not None]
         if not pairs:
             raise ValueError("No gradients provided for any variable.")
         graph = get_default_graph()
         variables = [v for _, v in pairs]
         with graph.control_dependencies(None):
-            # Here, not in the branch below: what a branch makes exists only there.
+            # Created here, not in the branch below: a branch's variables exist only inside it.
             self._optimizer._create_slots(variables)
             self._create_slots(variables)
         count = self._get_non_slot_variable("micro_step")

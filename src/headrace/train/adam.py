@@ -1,7 +1,7 @@
 """Adam: running means of gradients and of their squares, corrected for their start at zero.
 
 The corrections are powers of the decay rates, kept in two variables that all updates share. Rows
-that no gradient comes for still move: their means fade as everyone else's.
+without a gradient still move: their means decay like all others.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["AdamOptimizer"]
 
 @export("train.AdamOptimizer")
 class AdamOptimizer(Optimizer):
-    """Follow running means of gradients (slot "m"), divided by the root of those of their squares
-    ("v").
+    """Step along the running mean of gradients (slot "m"), divided by the square root of the
+    running mean of their squares ("v").
     """
 
     _use_nesterov = False
@@ -54,7 +54,7 @@ class AdamOptimizer(Optimizer):
         return first, self._get_non_slot_variable("beta2_power")
 
     def _create_slots(self, var_list: list[Any]) -> None:
-        # The first by name: whatever order gradients come in, the graph is the same.
+        # The first by name, so that the graph doesn't depend on the order of the gradients.
         first = min(var_list, key=lambda v: v.name)
         self._create_non_slot_variable(
             self._call_if_callable(self._beta1), "beta1_power", colocate_with=first
@@ -111,7 +111,7 @@ class AdamOptimizer(Optimizer):
     def _step_rows(
         self, grad: Tensor, var: Any, indices: Tensor, add: Callable[..., Any]
     ) -> Operation:
-        """Let all of the means fade, add the rows' gradients, then move the whole variable.
+        """Decay all of the means, add the rows' gradients, then update the whole variable.
 
         `add(slot, indices, rows)` returns the slot's value with the rows added.
         """
@@ -125,7 +125,7 @@ class AdamOptimizer(Optimizer):
         return group(moved, m, v)
 
     def _scalars(self, var: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The corrected learning rate, beta1, beta2 and epsilon, in the type of a variable."""
+        """Return the corrected learning rate, beta1, beta2 and epsilon, in a variable's dtype."""
         dtype = var.dtype.base_dtype
         beta1_power, beta2_power = (b.cast(p, dtype) for p in self._get_beta_accumulators())
         lr, beta1, beta2, epsilon = (
@@ -136,7 +136,7 @@ class AdamOptimizer(Optimizer):
     def _faded(
         self, slot: Any, beta: Tensor, indices: Tensor, rows: Tensor, add: Callable[..., Any]
     ) -> Any:
-        """A slot's value after all of it has faded by `beta` and `rows` were added."""
+        """Return a slot's value after it was decayed by `beta` and `rows` were added."""
         faded = b.assign(slot, slot * beta, use_locking=self._use_locking)
         with get_default_graph().control_dependencies([faded.op]):
             return add(slot, indices, rows)

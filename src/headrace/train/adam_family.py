@@ -1,7 +1,7 @@
 """Adam's relatives, from tf.contrib.opt: AdaMax, Nadam, LazyAdam, and decoupled weight decay for
 any optimizer.
 
-For gradients of rows, AdaMax and LazyAdam change these rows of the variable and its slots alone.
+For a sparse gradient, AdaMax and LazyAdam change only its rows of the variable and its slots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 @export("contrib.opt.AdaMaxOptimizer")
 class AdaMaxOptimizer(AdamOptimizer):
-    """Adam, scaled by the largest gradients, which fade, instead of their squares' running mean."""
+    """Adam scaled by a decaying maximum of the gradients instead of the mean of their squares."""
 
     def __init__(
         self,
@@ -56,7 +56,9 @@ class AdaMaxOptimizer(AdamOptimizer):
             self._zeros_slot(var, "v", self._name)
 
     def _numbers(self, var: Any) -> list[Tensor]:
-        """beta1's power, the learning rate, beta1, beta2 and epsilon, in the variable's type."""
+        """Return beta1's power, the learning rate, beta1, beta2 and epsilon, in the variable's
+        dtype.
+        """
         given = (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
         power = self._get_non_slot_variable("beta1_power")
         return [b.cast(x, var.dtype.base_dtype) for x in (power, *given)]
@@ -86,7 +88,7 @@ class AdaMaxOptimizer(AdamOptimizer):
 
 @export("contrib.opt.NadamOptimizer")
 class NadamOptimizer(AdamOptimizer):
-    """Adam with Nesterov's momentum: the newest gradient counts once more."""
+    """Adam with Nesterov momentum: the newest gradient counts once more."""
 
     _use_nesterov = True
 
@@ -107,8 +109,8 @@ class NadamOptimizer(AdamOptimizer):
 
 @export("contrib.opt.LazyAdamOptimizer")
 class LazyAdamOptimizer(AdamOptimizer):
-    """Adam whose means of a row fade only when a gradient comes for it: faster on large tables, of
-    which a step touches little.
+    """Adam whose means of a row decay only when the row gets a gradient: faster on large tables, of
+    which a step touches few rows.
     """
 
     def _step_rows(
@@ -136,8 +138,9 @@ def _write_rows(optimizer: Optimizer, indices: Tensor, *changes: tuple[Any, Tens
 
 @export("contrib.opt.DecoupledWeightDecayExtension")
 class DecoupledWeightDecayExtension(Optimizer):
-    """Put before an optimizer's class, this shrinks variables by `weight_decay` at every step,
-    apart from the gradients: adaptive rates don't scale it, as they do a penalty in the loss.
+    """A mixin that goes before an optimizer's class and shrinks variables by `weight_decay` at
+    every step, separately from the gradients: adaptive rates don't scale it, as they scale a
+    penalty in the loss.
 
     `decay_var_list` names the variables to shrink: all that are trained, by default.
     """
@@ -185,7 +188,7 @@ class DecoupledWeightDecayExtension(Optimizer):
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def _decay(self, var: Any, indices: Tensor | None = None) -> list[Operation]:
-        """Shrink a variable, or rows of it; what the update has to wait for."""
+        """Shrink a variable, or rows of it; return the operations that the update must wait for."""
         if self._decayed is not None and var not in self._decayed:
             return []
         share = b.cast(self._call_if_callable(self._weight_decay), var.dtype.base_dtype)

@@ -1,8 +1,8 @@
-"""Work beside the program. In: a function. Out: its effect, later; its error, at the next call.
+"""Run work in the background. In: a function. Out: its effect, later; its error, at the next call.
 
-State: the thread of the last work, and the error that it ended with. At most one work at a time is
-under way; the interpreter doesn't exit before it is done. The thread gives way to others: where
-every core is at work, one that is kept waiting for a moment keeps all waiting that meet it.
+State: the thread of the last job, and the error that it ended with. At most one job runs at a time;
+the interpreter doesn't exit before it is done. The thread has low priority: if every core is busy,
+delaying one compute thread for a moment delays all threads that synchronise with it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Callable
 
 __all__ = ["Background"]
 
-_NICENESS = 10  # a tenth of a core's time where another thread wants it all
+_NICENESS = 10  # a tenth of a core if another thread wants all of it
 
 
 class Background:
-    """Runs one function at a time in a thread of its own."""
+    """Runs one function at a time in a background thread."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def start(self, work: Callable[[], None]) -> None:
-        """Start `work`, once the work before it is done."""
+        """Start `work` once the previous work is done."""
         self.wait()
         self._thread = threading.Thread(target=self._run, args=(work,), name="headrace-saver")
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the work under way; raise the error that it ended with."""
+        """Wait for the running work; raise the error that it ended with."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -43,11 +43,11 @@ class Background:
         try:
             _give_way()
             work()
-        except BaseException as error:  # for whoever waits
+        except BaseException as error:  # for `wait` to raise
             self._error = error
 
 
 def _give_way() -> None:
-    """Lower the priority of this thread, where the system has priorities of threads."""
+    """Lower the priority of this thread, where the system has per-thread priorities."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -1,4 +1,6 @@
-"""Loops for training and evaluation: steps until a supervisor stops, checkpoints as they come."""
+"""Loops for training and evaluation: run steps until a supervisor stops, wait for new
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def basic_train_loop(
     master: str = "",
 ) -> None:
     """Call `train_step_fn(session, *args, **kwargs)` until the supervisor stops. After an
-    AbortedError there is a new session, from the last checkpoint.
+    AbortedError, a new session continues from the last checkpoint.
     """
     args = args or []
     kwargs = kwargs or {}
@@ -38,7 +40,7 @@ def basic_train_loop(
             should_retry = True
 
 
-_GLANCE = 1.0  # seconds between two looks at a directory
+_GLANCE = 1.0  # seconds between two checks of a directory
 
 
 @export("train.checkpoints_iterator")
@@ -51,7 +53,7 @@ def checkpoints_iterator(
     """Yield the latest checkpoint of a directory whenever there is a new one.
 
     min_interval_secs: the least time between two of them. timeout: how long to wait for a new one;
-    then `timeout_fn()` decides whether to end, by default it's the end.
+    after that, iteration ends unless `timeout_fn()` is given and returns False.
     """
     seen = None
     while True:
@@ -70,7 +72,7 @@ def checkpoints_iterator(
 
 
 def _new_checkpoint(directory: str, seen: str | None, timeout: float | None) -> str | None:
-    """The latest checkpoint if it isn't `seen`; None if there's no new one in time."""
+    """Return the latest checkpoint if it isn't `seen`; None if there's no new one in time."""
     log.info("Waiting for new checkpoint at %s", directory)
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
     while True:

@@ -1,7 +1,8 @@
-"""What goes into the queue of a batch. In: tensors as a program gives them, in lists or in
-dictionaries. Out: lists of tensors that fit together, sparse ones as numbers; and back.
+"""The inputs of a batching queue. In: tensors as a program passes them, in lists or dictionaries.
+Out: matching lists of tensors, with handles for sparse ones; and back.
 
-A sparse tensor goes through the queue as a number, for which `ops.sparse_maps` keeps it.
+A sparse tensor goes through the queue as an integer handle, under which `ops.sparse_maps` stores
+it.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ __all__ = [
 
 
 def as_list(tensors: Any) -> list[Any]:
-    """The tensors of a list, or of a dictionary by sorted name."""
+    """Return the tensors of a list, or of a dictionary sorted by name."""
     return [tensors[k] for k in sorted(tensors)] if isinstance(tensors, dict) else list(tensors)
 
 
 def like(original: Any, found: Any) -> Any:
-    """What a dequeue gave, as a dictionary if that is what went in."""
+    """Return dequeued tensors, as a dictionary if the inputs were one."""
     if not isinstance(original, dict):
         return found
     found = found if isinstance(found, list) else [found]
@@ -96,7 +97,9 @@ def checked_keep(keep_input: Any, enqueue_many: bool) -> Tensor:
 
 
 def example_shapes(lists: list[list[Tensor]], shapes: Any, enqueue_many: bool) -> list[TensorShape]:
-    """The shapes of one example: those that were given, or what all lists have in common."""
+    """Return the shapes of one example: the given ones, or the most specific ones that fit all
+    lists.
+    """
     if shapes is not None:
         return [TensorShape(s) for s in shapes]
     return [_common_shape([_row_shape(t, enqueue_many) for t in same]) for same in zip(*lists)]
@@ -118,7 +121,7 @@ def _common_shape(shapes: list[TensorShape]) -> TensorShape:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A component that is sparse: which op keeps its tensors, their dtype and rank."""
+    """A sparse component: the op that stores its tensors, their dtype and rank."""
 
     op: Any
     dtype: Any
@@ -128,7 +131,9 @@ class _Kept:
 def keep_sparse(
     tensors: list[Any], enqueue_many: bool, keep: Tensor, like: list[_Kept | None] | None = None
 ) -> tuple[list[Tensor], list[_Kept | None]]:
-    """The tensors with numbers in place of sparse ones, and what is needed to get these back."""
+    """Return the tensors with handles in place of sparse ones, and the data needed to restore
+    these.
+    """
     dense: list[Tensor] = []
     kept: list[_Kept | None] = []
     for i, tensor in enumerate(tensors):
@@ -138,7 +143,7 @@ def keep_sparse(
             continue
         same = like[i] if like is not None else None
         numbers, op = _numbered(tensor, enqueue_many, keep, same)
-        # Numbers of a vector must not look like rows when batches of them are made.
+        # A vector of handles must not be taken for rows when it is batched.
         dense.append(b.expand_dims(numbers, [-1]))
         rank = tensor.shape.ndims
         if rank is not None and enqueue_many:
@@ -150,7 +155,9 @@ def keep_sparse(
 def _numbered(
     tensor: SparseTensor, enqueue_many: bool, keep: Tensor, same: _Kept | None
 ) -> tuple[Tensor, Any]:
-    """The number under which a sparse tensor is kept (or those of its rows), and by which op."""
+    """Return the handle of a stored sparse tensor (or those of its rows), and the op that stores
+    it.
+    """
     build = b.add_many_sparse_to_tensors_map if enqueue_many else b.add_sparse_to_tensors_map
     shared = same.op.name if same is not None else ""
 
@@ -158,7 +165,7 @@ def _numbered(
         return build(tensor.indices, tensor.values, tensor.dense_shape, "", shared)
 
     if keep.shape.ndims == 1:
-        # Rows that won't be enqueued must not be kept, or nobody would ever take them.
+        # Rows that won't be enqueued must not be stored, since nothing would ever remove them.
         tensor = _sparse_rows(tensor, keep)
         numbers = add()
         count = b.shape(keep, out_type=dtypes.int64)
@@ -182,11 +189,11 @@ def _numbered(
 
 
 def _sparse_rows(tensor: SparseTensor, keep: Tensor) -> SparseTensor:
-    """The rows of a sparse tensor that are to be kept, numbered anew."""
+    """Return the rows of a sparse tensor to keep, renumbered."""
     chosen = b.cast(keep, dtypes.int64)
     rows = tensor.indices[:, 0]
     mask = b.gather(keep, rows)
-    mask.set_shape([None])  # a sparse tensor of unknown shape has a vector of rows, too
+    mask.set_shape([None])  # a sparse tensor of unknown shape also has a vector of rows
     places = b.gather(b.cumsum(chosen) - 1, b.boolean_mask(rows, mask))
     inner = b.boolean_mask(tensor.indices, mask)[:, 1:]
     indices = b.concat([b.expand_dims(places, 1), inner], 1)
@@ -195,14 +202,14 @@ def _sparse_rows(tensor: SparseTensor, keep: Tensor) -> SparseTensor:
 
 
 def restore_sparse(dequeued: Any, kept: list[_Kept | None]) -> Any:
-    """What a dequeue gave, with sparse tensors for their numbers."""
+    """Return dequeued tensors, with sparse tensors in place of their handles."""
     if not any(kept):
         return dequeued
     tensors = dequeued if isinstance(dequeued, list) else [dequeued]
     found = [
         t if k is None else _taken(b.squeeze(t, [1]), k) for t, k in zip(tensors, kept, strict=True)
     ]
-    # Numbers that were dequeued must be taken, whatever of the batch is used.
+    # Dequeued handles must be redeemed even if that part of the batch isn't used.
     takes = [t.op for t in found if isinstance(t, SparseTensor)]
     found = [t if isinstance(t, SparseTensor) else with_dependencies(takes, t) for t in found]
     return found if isinstance(dequeued, list) else found[0]

@@ -52,7 +52,7 @@ def summarize_fraction(name: str, size: Any, capacity: int) -> None:
 
 
 def _enqueue_op(queue: QueueBase, tensors: list[Tensor], enqueue_many: bool, keep: Tensor) -> Any:
-    """An operation that enqueues what is to be kept."""
+    """Return an operation that enqueues the examples to keep."""
     enqueue = queue.enqueue_many if enqueue_many else queue.enqueue
     if keep.shape.ndims == 1:
         which = b.cast(keep, dtypes.int32)
@@ -130,7 +130,7 @@ def _shuffled(capacity: int, least: int, seed: int | None, shared_name: str | No
     return make, summarize
 
 
-# Batches come as the examples do: in a list, in a dictionary, or alone.
+# Batches have the form of the examples: a list, a dictionary, or a single tensor.
 Tensors = TypeVar("Tensors")
 
 # -- For programs ----------------------------------------------------------------------------------
@@ -150,10 +150,10 @@ def batch(
     name: str | None = None,
 ) -> Tensors:
     """Return batches of `batch_size` examples, which a queue collects from `tensors` (a list or a
-    dictionary), with a new first dimension; with `enqueue_many` each step gives several examples.
+    dictionary), with a new first dimension; with `enqueue_many`, `tensors` hold several examples.
 
-    dynamic_pad: examples may differ in size, and are filled up with zeros to the largest of a
-    batch. allow_smaller_final_batch: the last batch may have fewer examples.
+    dynamic_pad: examples may differ in size, and are padded with zeros to the largest of a batch.
+    allow_smaller_final_batch: the last batch may have fewer examples.
     """
     return maybe_batch(
         tensors,

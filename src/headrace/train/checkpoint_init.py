@@ -1,5 +1,5 @@
-"""Variables that start from a checkpoint. In: which name in the checkpoint is for which variable.
-Out: initializers that restore.
+"""Initialize variables from a checkpoint. In: a map from names in the checkpoint to variables. Out:
+initializers that restore them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOMES = (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES, GraphKeys.MODEL
 def init_from_checkpoint(
     ckpt_dir_or_file: str | os.PathLike[str], assignment_map: Mapping[str, Any]
 ) -> None:
-    """Let the initializers of variables restore them from a checkpoint.
+    """Replace the initializers of variables so that they restore from a checkpoint.
 
     assignment_map: from names in the checkpoint to variables (also partitioned ones, or lists of
     their parts) or their names; a scope, `{"old/": "new/"}`, stands for all variables in it, "/"
@@ -38,7 +38,7 @@ def init_from_checkpoint(
     """
     prefix = checkpoint_in(ckpt_dir_or_file)
     shapes = load_checkpoint(prefix).get_variable_to_shape_map()
-    # Sorted: what a name in the graph gets must not depend on the order in the dict.
+    # Sorted: the names of the graph's nodes must not depend on the order in the dict.
     for saved, target in sorted(assignment_map.items(), key=lambda pair: pair[0]):
         for name, parts in _assignments(saved, target, shapes, prefix):
             _check_shape(name, parts, shapes[name])
@@ -49,7 +49,7 @@ def init_from_checkpoint(
 def _assignments(
     saved: str, target: Any, shapes: Mapping[str, Any], prefix: str
 ) -> Iterator[tuple[str, Parts]]:
-    """Which name is for which variable, of one entry of the map."""
+    """Return the names and their variables for one entry of the map."""
     if isinstance(target, str):
         known = _variables_by_name()
         if target not in known:
@@ -78,7 +78,7 @@ def _scope_assignments(
             "Should be 'scope/': 'other_scope/'."
         )
     inside = {n: parts for n, parts in known.items() if not scope or n.startswith(f"{scope}/")}
-    if not inside:  # TensorFlow says nothing at all
+    if not inside:  # TensorFlow is silent here
         scopes = {f"{name.rpartition('/')[0]}/" for name in known if "/" in name}
         near = _near(target, scopes, "in the graph")
         log.warning("There is no variable in the scope %r%s", target, near)

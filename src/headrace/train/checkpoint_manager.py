@@ -1,5 +1,5 @@
-"""tf.train.CheckpointManager: the last checkpoints of a Checkpoint. In: saves. Out: a directory
-with as many as are to be kept, and the state file that names them.
+"""tf.train.CheckpointManager: keep the last checkpoints of a Checkpoint. In: saves. Out: a
+directory with the checkpoints to keep, and the state file that names them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NEVER = 1e6  # hours
 class CheckpointManager:
     """Keeps the last `max_to_keep` checkpoints in a directory, all if None.
 
-    keep_checkpoint_every_n_hours: of those that would be removed, keep one per so many hours.
-    checkpoint_name: how their names begin. Those that a manager left in the directory count; others
-    are neither listed nor removed.
+    keep_checkpoint_every_n_hours: of those that would be removed, keep one every n hours.
+    checkpoint_name: the prefix of their names. Checkpoints that an earlier manager left in the
+    directory count; others are neither listed nor removed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class CheckpointManager:
         self._latest: str | None = None
         state = get_checkpoint_state(self._directory)
         if state is not None:
-            # Only a manager notes the times: without them the paths are someone else's.
+            # Only a manager records the times: without them, the paths are not a manager's.
             times = state.all_model_checkpoint_timestamps
             entries = zip(state.all_model_checkpoint_paths, times, strict=False)
             self._kept.last = [(path, made) for path, made in entries if has_checkpoint(path)]
@@ -69,8 +69,8 @@ class CheckpointManager:
         return [path for path, _ in self._kept.last]
 
     def save(self, checkpoint_number: Any = None) -> str:
-        """Save a checkpoint, remove what is not to be kept any longer, and return its prefix. It
-        ends with `checkpoint_number`, a number or a tensor, or with how many saves there were.
+        """Save a checkpoint, remove those no longer to be kept, and return its prefix. The prefix
+        ends with `checkpoint_number`, a number or a tensor, or else with the number of saves.
         """
         session = session_for(None)
         count = self._checkpoint.count_save(session)

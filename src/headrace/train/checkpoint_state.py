@@ -1,8 +1,8 @@
-"""Which checkpoints a directory has. In: prefixes of checkpoints. Out: the state file, and what it
-says; what belongs to a checkpoint, when it was made, and its removal.
+"""The checkpoints of a directory. In: prefixes of checkpoints. Out: the state file and its
+contents; the files of a checkpoint, their times, and their removal.
 
 The state file, `checkpoint` by default, names the latest checkpoint and those before it that are
-kept. It is replaced in one step, after the checkpoint that it names is whole.
+kept. It is replaced atomically, after the checkpoint that it names is complete.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def generate_checkpoint_state_proto(
     last_preserved_timestamp: float | None = None,
 ) -> proto.CheckpointState:
     """Return the CheckpointState that names a latest checkpoint and all that are kept; where
-    `save_dir` is a relative path, relative paths are written as seen from there.
+    `save_dir` is a relative path, paths are written relative to it.
     """
     paths = list(all_model_checkpoint_paths or [])
     if model_checkpoint_path not in paths:
@@ -104,7 +104,7 @@ def write_state(
     last_preserved: float | None = None,
     relative: bool = False,
 ) -> None:
-    """Write the state file; with `relative`, all paths in it are as seen from the directory."""
+    """Write the state file; with `relative`, all paths in it are relative to the directory."""
     from google.protobuf import text_format
 
     if relative:
@@ -126,8 +126,8 @@ def write_state(
 def get_checkpoint_state(
     checkpoint_dir: str | os.PathLike[str], latest_filename: str | None = None
 ) -> proto.CheckpointState | None:
-    """Return the CheckpointState of a directory, with its paths made to start there; None if there
-    is none that can be read.
+    """Return the CheckpointState of a directory, with relative paths joined to the directory; None
+    if there is no readable one.
     """
     from google.protobuf import text_format
 
@@ -211,7 +211,8 @@ def remove_checkpoint(
     checkpoint_format_version: int = _V2,
     meta_graph_suffix: str = "meta",
 ) -> None:
-    """Remove the files of a checkpoint. What makes it one goes first: nothing can find half of it.
+    """Remove the files of a checkpoint, the index first, so that readers never find a partial
+    checkpoint.
 
     checkpoint_format_version: a SaverDef.CheckpointFormatVersion.
     """
@@ -224,8 +225,8 @@ def remove_checkpoint(
 
 
 class Kept:
-    """The checkpoints that a saver keeps. State: (prefix, time) of the last ones, those that are to
-    be removed, and after which time the next one is kept for good.
+    """The checkpoints that a saver keeps. State: (prefix, time) of the last ones, those to be
+    removed, and the time after which the next one is kept permanently.
     """
 
     def __init__(self, max_to_keep: int, every_n_hours: float) -> None:
@@ -236,7 +237,7 @@ class Kept:
         self._to_remove: list[tuple[str, float]] = []
 
     def record(self, path: str) -> None:
-        """Add the newest; the oldest may have to go."""
+        """Add the newest; mark the oldest for removal if there are too many."""
         if not self.max_to_keep:
             return
         self.last = [entry for entry in self.last if entry[0] != path]
@@ -246,13 +247,13 @@ class Kept:
             self._to_remove.append(self.last.pop(0))
 
     def remove_old(self, version: int, meta_graph_suffix: str) -> None:
-        """Remove what isn't to be kept any longer, but for one in every n hours."""
+        """Remove the checkpoints no longer kept, except one every n hours."""
         for path, made in self._to_remove:
             if made > self._next_kept:
                 self._next_kept += self._interval
                 continue
             try:
                 remove_checkpoint(path, version, meta_graph_suffix)
-            except OSError as error:  # what was saved is saved: training goes on
+            except OSError as error:  # the checkpoint is saved: training continues
                 _log.warning("an old checkpoint stays: %s", error)
         self._to_remove = []

@@ -1,5 +1,5 @@
-"""Variables as tf.contrib.framework and tf.contrib.slim have them: made with a device, found by
-scope and suffix, and given the values of a checkpoint.
+"""Variables of tf.contrib.framework and tf.contrib.slim: create them on a device, find them by
+scope and suffix, and restore them from a checkpoint.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def variable(
     aggregation: VariableAggregation = VariableAggregation.NONE,
 ) -> Variable:
     """Return the variable `name` of the current scope, as get_variable does, on a device if one is
-    given. `collections` are all that it joins; GLOBAL_VARIABLES if None.
+    given. collections: all collections that it joins; GLOBAL_VARIABLES if None.
     """
     joined = list(collections) if collections is not None else [GraphKeys.GLOBAL_VARIABLES]
     with get_default_graph().device(device or ""):
@@ -158,7 +158,7 @@ def global_variable(
 
 @_published("add_model_variable")
 def add_model_variable(var: Any) -> None:
-    """Let a variable join MODEL_VARIABLES, if it hasn't."""
+    """Add a variable to MODEL_VARIABLES, unless it's already there."""
     kept = get_default_graph().get_collection_ref(GraphKeys.MODEL_VARIABLES)
     if all(var is not known for known in kept):
         kept.append(var)
@@ -184,19 +184,19 @@ def get_variables(
 
 @_published("get_model_variables")
 def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return such variables of MODEL_VARIABLES."""
+    """Return the variables of MODEL_VARIABLES with this scope and suffix."""
     return get_variables(scope, suffix, GraphKeys.MODEL_VARIABLES)
 
 
 @_published("get_local_variables")
 def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return such variables of LOCAL_VARIABLES."""
+    """Return the variables of LOCAL_VARIABLES with this scope and suffix."""
     return get_variables(scope, suffix, GraphKeys.LOCAL_VARIABLES)
 
 
 @_published("get_trainable_variables")
 def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
-    """Return such variables of TRAINABLE_VARIABLES."""
+    """Return the variables of TRAINABLE_VARIABLES with this scope and suffix."""
     return get_variables(scope, suffix, GraphKeys.TRAINABLE_VARIABLES)
 
 
@@ -208,13 +208,13 @@ def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
 
 @_published("get_variables_by_name")
 def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
-    """Return the variables called so within their scopes."""
+    """Return the variables of this name within their scopes."""
     return get_variables(scope=scope, suffix=f"/{given_name}:|^{given_name}:")
 
 
 @_published("get_unique_variable")
 def get_unique_variable(var_op_name: str) -> Variable:
-    """Return the variable of a name, with all its scopes; ValueError if there isn't one."""
+    """Return the variable with this full name; ValueError if there isn't exactly one."""
     found = [v for v in get_variables(scope=var_op_name) if v.op.name == var_op_name]
     if not found:
         raise ValueError(f"Couldn't find variable {var_op_name}")
@@ -246,9 +246,9 @@ def filter_variables(
     exclude_patterns: Iterable[str] | None = None,
     reg_search: bool = True,
 ) -> list[Any]:
-    """Return those variables in whose names one of `include_patterns` is found, all if there are
-    none, and none of `exclude_patterns`. The patterns are regular expressions; without
-    `reg_search`, they have to fit from the beginning.
+    """Return the variables whose names match one of `include_patterns` (all if there are none) and
+    none of `exclude_patterns`. The patterns are regular expressions; without `reg_search`, they
+    must match from the start of the name.
     """
     fits = re.search if reg_search else re.match
     included, excluded = list(include_patterns or [""]), list(exclude_patterns or ())
@@ -269,7 +269,7 @@ def get_variable_full_name(var: Any) -> str:
 
 @export("contrib.framework.get_name_scope")
 def get_name_scope() -> str:
-    """Return the name of the current name scope, empty outside of all."""
+    """Return the current name scope, or an empty string outside any scope."""
     return get_default_graph().get_name_scope()
 
 
@@ -278,7 +278,9 @@ def get_name_scope() -> str:
 
 @_published("assign_from_values")
 def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Operation, dict[Any, Any]]:
-    """Return an operation that gives variables, by their names, values; and what to feed it."""
+    """Return an operation that assigns values to variables, given by name, and the feeds it
+    needs.
+    """
     feeds: dict[Any, Any] = {}
     assigned = [
         _assigned(name, get_unique_variable(name), np.asarray(value), feeds)
@@ -289,7 +291,7 @@ def assign_from_values(var_names_to_values: Mapping[str, Any]) -> tuple[Operatio
 
 @_published("assign_from_values_fn")
 def assign_from_values_fn(var_names_to_values: Mapping[str, Any]) -> Callable[[Any], None]:
-    """Return a function of a session that gives variables, by their names, values."""
+    """Return a function of a session that assigns values to variables, given by name."""
     operation, feeds = assign_from_values(var_names_to_values)
 
     def assign(session: Any) -> None:
@@ -311,7 +313,9 @@ def _assigned(name: str, var: Any, value: np.ndarray, feeds: dict[Any, Any]) -> 
 
 
 def _named(var_list: Any) -> dict[str, list[Any]]:
-    """Variables by the names that they have in a checkpoint; parts of one together."""
+    """Return variables by their names in a checkpoint; the parts of a partitioned one are
+    grouped.
+    """
     found: dict[str, list[Any]] = {}
     pairs = (
         var_list.items()
@@ -328,11 +332,10 @@ def _named(var_list: Any) -> dict[str, list[Any]]:
 def assign_from_checkpoint(
     model_path: str | os.PathLike[str], var_list: Any, ignore_missing_vars: bool = False
 ) -> tuple[Operation, dict[Any, Any]]:
-    """Return an operation that gives variables the values that they have in a checkpoint, and what
-    to feed it.
+    """Return an operation that restores variables from a checkpoint, and the feeds it needs.
 
     var_list: variables, or a dict of them by the names in the checkpoint. ignore_missing_vars:
-    leave out what the checkpoint lacks, with a warning, where that would else be a ValueError.
+    skip variables that the checkpoint lacks, with a warning instead of a ValueError.
     """
     reader = CheckpointReader(checkpoint_in(model_path))
     feeds: dict[Any, Any] = {}
@@ -367,8 +370,8 @@ def assign_from_checkpoint_fn(
     nothing to restore.
 
     var_list: variables, or a dict of them by the names in the checkpoint. ignore_missing_vars:
-    leave out what the checkpoint lacks. reshape_variables: restore to the variables' shapes,
-    whatever the shapes in the checkpoint.
+    skip variables that the checkpoint lacks. reshape_variables: reshape the checkpoint's values to
+    the variables' shapes.
     """
     prefix = checkpoint_in(model_path)
     if ignore_missing_vars:

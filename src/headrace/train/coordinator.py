@@ -1,8 +1,8 @@
-"""Coordinator: threads that end together. In: requests to stop, errors. Out: a stop for all, and
-the first error, where the threads are joined.
+"""Coordinator: stop threads together. In: requests to stop, errors. Out: a stop of all threads, and
+the first error, raised where they are joined.
 
-State, behind one lock: the first error that was reported, the registered threads, whether they were
-joined; and an event, set once someone has asked to stop.
+State, under one lock: the first reported error, the registered threads, whether they were joined;
+and an event, set once a stop is requested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Coordinator", "LooperThread"]
 
 _log = logging.getLogger("headrace")
 
-_GLANCE = 0.05  # seconds between looks at threads, whose end gives no signal
+_GLANCE = 0.05  # seconds between checks of threads, whose end gives no signal
 
 
 @export("train.Coordinator")
@@ -33,7 +33,7 @@ class Coordinator:
     A thread asks `should_stop()` regularly, and calls `request_stop(error)` when it fails; the main
     thread calls `join(threads)`, which raises the first error that was reported.
 
-    clean_stop_exception_types: errors that mean an orderly end and are not raised; by default
+    clean_stop_exception_types: errors that mean a clean end and are not raised; by default
     OutOfRangeError, the end of the input.
     """
 
@@ -50,17 +50,18 @@ class Coordinator:
 
     @property
     def error(self) -> BaseException | None:
-        """The first error that was reported, None if the stop is an orderly one."""
+        """The first reported error, None if the stop is clean."""
         return self._error
 
     @property
     def joined(self) -> bool:
-        """Whether `join` has ended since the threads were started."""
+        """Whether `join` has returned since the threads were started."""
         return self._joined
 
     def request_stop(self, ex: Any = None) -> None:
-        """Ask all threads to stop. `ex` is an error for `join` to raise, or what sys.exc_info()
-        gives; only the first one counts. After `join` it's raised here, since nobody else would.
+        """Ask all threads to stop. `ex` is an error for `join` to raise, or the result of
+        sys.exc_info(); only the first one counts. After `join` it's raised here, since no later
+        `join` would.
         """
         error = ex[1] if isinstance(ex, tuple) else ex
         if isinstance(error, self._clean):
@@ -77,30 +78,30 @@ class Coordinator:
             raise error
 
     def clear_stop(self) -> None:
-        """Forget stop and error, so that threads can be started anew."""
+        """Clear the stop and the error, so that threads can be started again."""
         with self._lock:
             self._joined = False
             self._error = None
             self._stop.clear()
 
     def should_stop(self) -> bool:
-        """Whether someone has asked to stop."""
+        """Return whether a stop was requested."""
         return self._stop.is_set()
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """Report what the with-block raises, and go on after it."""
+        """Report an error that the with-block raises, and continue after the block."""
         try:
             yield
         except BaseException:
             self.request_stop(sys.exc_info())
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Wait until someone asks to stop, for at most `timeout` seconds; returns whether so."""
+        """Wait until a stop is requested, for at most `timeout` seconds; return whether it was."""
         return self._stop.wait(timeout)
 
     def register_thread(self, thread: threading.Thread) -> None:
-        """Let `join` wait for a thread without being told so."""
+        """Register a thread for `join` to wait for."""
         with self._lock:
             self._threads.add(thread)
 
@@ -110,9 +111,9 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Wait for the threads (and the registered ones) to end; raise the first error that was
-        reported. After a stop they have `stop_grace_period_secs` seconds: for those that still run
-        a RuntimeError is raised, unless `ignore_live_threads`.
+        """Wait for the threads (and the registered ones) to end; raise the first reported error.
+        After a stop they have `stop_grace_period_secs` seconds: if some still run then, raise
+        RuntimeError, unless `ignore_live_threads`.
         """
         with self._lock:
             waited = list(self._threads | set(threads or ()))
@@ -136,7 +137,7 @@ class Coordinator:
             _log.info(message)
 
     def raise_requested_exception(self) -> None:
-        """Raise the error that was reported, if one was."""
+        """Raise the reported error, if there is one."""
         with self._lock:
             error = self._error
         if error is not None:
@@ -149,7 +150,7 @@ def _alive(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
 
 @export("train.LooperThread")
 class LooperThread(threading.Thread):
-    """Calls a function again and again until its coordinator stops; errors stop the coordinator.
+    """Calls a function repeatedly until its coordinator stops; errors stop the coordinator.
 
     timer_interval_secs: seconds from one call to the next, None for no pause. Without `target`,
     `run_loop` is called: override it.
@@ -184,7 +185,7 @@ class LooperThread(threading.Thread):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> LooperThread:
-        """Start a thread that calls `target(*args, **kwargs)` again and again."""
+        """Start a thread that calls `target(*args, **kwargs)` repeatedly."""
         looper = LooperThread(coord, timer_interval_secs, target, args, kwargs)
         looper.start()
         return looper
@@ -209,6 +210,6 @@ class LooperThread(threading.Thread):
         """Called after the last call."""
 
     def run_loop(self) -> None:
-        """Called at each turn."""
+        """Called in each iteration."""
         if self._call is not None:
             self._call(*self._call_args, **self._call_kwargs)

@@ -1,10 +1,9 @@
-"""Optimizers outside of the graph, such as SciPy's L-BFGS-B. In: a loss, variables, constraints
-and bounds. Out: `minimize`, which runs as many steps of a session as the algorithm asks for and
-writes the variables once, at the end.
+"""Optimizers outside the graph, such as SciPy's L-BFGS-B. In: a loss, variables, constraints
+and bounds. Out: `minimize`, which runs as many session steps as the algorithm needs and writes the
+variables once, at the end.
 
 To the algorithm, all variables are one vector. Each evaluation feeds pieces of it in place of
-variables that are references; variables behind handles are written, and get back their values if
-the algorithm fails.
+variables that are references; resource variables are written, and restored if the algorithm fails.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ Bounds = list[tuple[float, float]]
 
 
 def _nothing(*_: Any) -> None:
-    """The callback of those who gave none."""
+    """The default callback, which does nothing."""
 
 
 @export("contrib.opt.ExternalOptimizerInterface")
 class ExternalOptimizerInterface:
-    """Minimizes a loss by an algorithm that works on vectors; a subclass's `_minimize` is that.
+    """Minimizes a loss with an algorithm on vectors, which a subclass implements in `_minimize`.
 
     loss             a scalar tensor
     var_list         the variables, all trainable ones by default
@@ -75,7 +74,9 @@ class ExternalOptimizerInterface:
         self._var_updates = [var.assign(b.reshape(x, shape)).op for var, x, shape in pairs]
 
     def _gradient(self, value: Tensor) -> Tensor:
-        """The gradient by all variables, as one vector; zeros where there's none."""
+        """Return the gradient with respect to all variables, as one vector; zeros where there's
+        none.
+        """
         found = gradients(value, self._vars)
         pairs = zip(found, self._vars, strict=True)
         return _pack([b.zeros_like(v) if g is None else convert_to_tensor(g) for g, v in pairs])
@@ -102,11 +103,10 @@ class ExternalOptimizerInterface:
         loss_callback: Callable[..., Any] | None = None,
         **run_kwargs: Any,
     ) -> None:
-        """Minimize the loss and write the variables. Nothing is written if that fails.
+        """Minimize the loss and write the variables. If that fails, they are unchanged.
 
-        session          where the variables live, the default session by default
-        feed_dict        fed to every evaluation
-        fetches          computed whenever the loss is, and given to loss_callback
+        session the session of the variables, the default session by default feed_dict fed to every
+        evaluation fetches computed with every evaluation of the loss, and passed to loss_callback
         step_callback    called with the vector of all variables after each step
         loss_callback    called with the values of `fetches` after each evaluation of the loss
         **run_kwargs     for the `session.run` that writes the variables
@@ -139,7 +139,7 @@ class ExternalOptimizerInterface:
         session.run(self._var_updates, feed_dict=dict(values), **run_kwargs)
 
     def _pieces(self, packed: np.ndarray) -> list[np.ndarray]:
-        """Each variable's part of the vector."""
+        """Return each variable's part of the vector."""
         sizes = [int(np.prod(shape)) for shape in self._shapes]
         parts = np.split(packed, np.cumsum(sizes)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
@@ -156,10 +156,10 @@ class ExternalOptimizerInterface:
         step_callback: Callable[[np.ndarray], Any],
         optimizer_kwargs: dict[str, Any],
     ) -> np.ndarray:
-        """Return the vector at which the loss is least.
+        """Return the vector that minimizes the loss.
 
-        Functions take a vector; loss_grad_func returns the loss and its gradient, the others a
-        constraint's value, or its gradient.
+        The functions take a vector; loss_grad_func returns the loss and its gradient, the others
+        return a constraint's value or its gradient.
         """
         raise NotImplementedError(
             "To use ExternalOptimizerInterface, subclass from it and implement the _minimize() "
@@ -168,7 +168,7 @@ class ExternalOptimizerInterface:
 
 
 class _Evaluation:
-    """Values of tensors for other values of the variables than they have, in one session."""
+    """Evaluates tensors in one session for trial values of the variables."""
 
     def __init__(
         self, interface: ExternalOptimizerInterface, session: Any, feed_dict: dict[Any, Any]
@@ -196,7 +196,7 @@ class _Evaluation:
         return evaluate
 
     def write_handles(self, packed: np.ndarray) -> list[np.ndarray]:
-        """Write the variables behind handles, whose reads can't all be fed; returns all pieces."""
+        """Write the resource variables, whose reads can't all be fed; return all pieces."""
         interface = self._interface
         pieces = interface._pieces(packed)
         all_of = zip(
@@ -239,11 +239,11 @@ class ScipyOptimizerInterface(ExternalOptimizerInterface):
     ) -> np.ndarray:
         def loss_and_gradient(packed: np.ndarray) -> tuple[float, np.ndarray]:
             loss, gradient = loss_grad_func(packed)
-            return float(loss), np.asarray(gradient, "float64")  # its Fortran heirs want doubles
+            return float(loss), np.asarray(gradient, "float64")  # its routines expect float64
 
         automatic = {
             "jac": True,
-            # By position: SciPy gives more than the vector to a parameter of some name.
+            # By position: SciPy inspects parameter names and may pass more than the vector.
             "callback": lambda packed: step_callback(packed),
             "constraints": [
                 *_constraints("eq", equality_funcs, equality_grad_funcs),

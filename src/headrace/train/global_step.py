@@ -28,12 +28,12 @@ __all__ = [
     "read_global_step",
 ]
 
-_READ = "global_step_read_op_cache"  # the collection of the one tensor that hooks fetch
+_READ = "global_step_read_op_cache"  # the collection with the single tensor that hooks fetch
 
 
 @export("train.global_step")
 def global_step(sess: Any, global_step_tensor: Any) -> int:
-    """Return the value of the global step in a session, which has one element."""
+    """Return the value of the global step, a single element, in a session."""
     found = np.asarray(sess.run(global_step_tensor))
     if found.size != 1:
         raise TypeError("only size-1 arrays can be converted to Python scalars")
@@ -46,7 +46,7 @@ def global_step(sess: Any, global_step_tensor: Any) -> int:
 def get_global_step(graph: Graph | None = None) -> Any:
     """Return the global step of a graph, the default one by default, or None.
 
-    It's what is in the collection GLOBAL_STEP, or else the tensor "global_step:0".
+    It is the item of the collection GLOBAL_STEP, or else the tensor "global_step:0".
     """
     graph = graph or get_default_graph()
     collected = graph.get_collection(GraphKeys.GLOBAL_STEP)
@@ -92,7 +92,7 @@ def create_global_step(graph: Graph | None = None) -> Variable:
     "contrib.slim.get_or_create_global_step",
 )
 def get_or_create_global_step(graph: Graph | None = None) -> Variable:
-    """Return the global step of a graph, made if there is none."""
+    """Return the global step of a graph; create it if there is none."""
     graph = graph or get_default_graph()
     found = get_global_step(graph)
     return create_global_step(graph) if found is None else found
@@ -104,7 +104,7 @@ def get_or_create_global_step(graph: Graph | None = None) -> Variable:
     "contrib.slim.assert_global_step",
 )
 def assert_global_step(global_step_tensor: Any) -> None:
-    """Raise TypeError unless this can be a global step: a variable or tensor, one integer."""
+    """Raise TypeError unless this can be a global step: a variable or tensor of one integer."""
     if not isinstance(global_step_tensor, Variable | Tensor):
         raise TypeError(
             'Existing "global_step" must be a Variable or Tensor: '
@@ -119,8 +119,9 @@ def assert_global_step(global_step_tensor: Any) -> None:
 
 
 def read_global_step(user: str) -> Tensor:
-    """Return the tensor that all hooks fetch to know the global step, made if there is none. It can
-    be fetched before the variable has a value. RuntimeError, for `user`, without a global step.
+    """Return the tensor that all hooks fetch to read the global step; create it if there is none.
+    It can be fetched before the variable has a value. Without a global step, raise a RuntimeError
+    that names `user`.
     """
     graph = get_default_graph()
     made = graph.get_collection(_READ)

@@ -1,4 +1,4 @@
-"""tf.contrib.training.HParams: named hyperparameters with types. In: values, and texts such as
+"""tf.contrib.training.HParams: named hyperparameters with types. In: values, and strings such as
 "rate=0.1,sizes=[3,4]" that change them. Out: attributes.
 """
 
@@ -29,9 +29,9 @@ _TRUTHS = {"true": True, "True": True, "1": True, "false": False, "False": False
 def parse_values(
     values: str, type_map: Mapping[str, type], ignore_unknown: bool = False
 ) -> dict[str, Any]:
-    """Return what a text assigns to names, separated by commas, as the types that `type_map` has
-    for them: `name=value`, `name=[value,value]`, or `name[index]=value`, which gives a dict from
-    index to value. Names without a type are a ValueError, or left out if `ignore_unknown`.
+    """Parse comma-separated assignments to a dict from names to values of the types in `type_map`:
+    `name=value`, `name=[value,value]`, or `name[index]=value`, which gives a dict from index to
+    value. Names without a type raise ValueError, or are skipped if `ignore_unknown`.
     """
     found: dict[str, Any] = {}
     position = 0
@@ -77,8 +77,8 @@ def _assign(found: dict[str, Any], match: re.Match[str], kind: type, values: str
 
 
 def _cast(name: str, kind: Any, value: Any) -> Any:
-    """A value as the type that a hyperparameter has: only numbers are converted, and none loses
-    anything.
+    """Convert a value to a hyperparameter's type: only numbers are converted, and only without
+    loss.
     """
     if kind is type(None):
         return value
@@ -98,9 +98,9 @@ def _cast(name: str, kind: Any, value: Any) -> Any:
 class HParams:
     """Hyperparameters: `HParams(rate=0.1, sizes=[3, 4])` has attributes `rate` and `sizes`.
 
-    The type of each is that of its first value: numbers, texts, truth values, or lists of one of
-    these. hparam_def: None; what TensorFlow has there, a HParamDef, isn't read. model_structure:
-    anything that a program keeps with them.
+    The type of each is that of its first value: numbers, strings, bools, or lists of one of these.
+    hparam_def: None; TensorFlow's HParamDef isn't supported. model_structure: any object that a
+    program stores with them.
 
     State: `_hparam_types`, (type, whether it's a list) by name; the values are attributes.
     """
@@ -146,12 +146,12 @@ class HParams:
             del self._hparam_types[name]
 
     def parse(self, values: str) -> HParams:
-        """Change hyperparameters as a text says, see `parse_values`; return these."""
+        """Change hyperparameters by a string, see `parse_values`; return self."""
         types = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, types))
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-        """Change hyperparameters as a dict says; return these."""
+        """Change hyperparameters by a dict; return self."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
@@ -161,7 +161,7 @@ class HParams:
         return self.override_from_dict(values_map)
 
     def parse_json(self, values_json: str) -> HParams:
-        """Change hyperparameters as a JSON object says; return these."""
+        """Change hyperparameters by a JSON object; return self."""
         return self.override_from_dict(json.loads(values_json))
 
     def to_json(
@@ -179,7 +179,7 @@ class HParams:
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value, or `default`, which has to be of its type, if there is none."""
+        """Return a value, or `default` if there is none; `default` must have the value's type."""
         if key not in self._hparam_types:
             return default
         if default is not None:
@@ -199,11 +199,11 @@ class HParams:
             raise ValueError(f"{message}. {error}") from None
 
     def get_model_structure(self) -> Any:
-        """Return what a program keeps with the hyperparameters."""
+        """Return the object stored with the hyperparameters."""
         return self._model_structure
 
     def set_model_structure(self, model_structure: Any) -> None:
-        """Keep something with the hyperparameters."""
+        """Store an object with the hyperparameters."""
         self._model_structure = model_structure
 
     def __contains__(self, key: str) -> bool:

@@ -32,9 +32,9 @@ def import_meta_graph(
     unbound_inputs_col_name: str | None = UNBOUND,
     restore_collections_predicate: Callable[[str], bool] | None = None,
 ) -> Saver | None:
-    """Add the nodes and collections of a MetaGraphDef (or of such a file) to the default graph.
+    """Add the nodes and collections of a MetaGraphDef (a message or a file) to the default graph.
 
-    Names get `import_scope` as their prefix, inside the name scope that is open. Returns a Saver
+    Names get `import_scope` as their prefix, inside the current name scope. Returns a Saver
     for the imported graph, or None if it has nothing to save.
     """
     meta_graph = _read(meta_graph_or_file)

@@ -1,5 +1,5 @@
-"""Input producers: queues that are filled with the rows of a tensor, again and again. In: a tensor.
-Out: a queue, and a runner for it in the graph's collection.
+"""Input producers: queues that are filled repeatedly with the rows of a tensor. In: a tensor. Out:
+a queue, and its runner in the graph's collection.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def match_filenames_once(pattern: Any, name: str | None = None) -> Variable:
 
 @export("train.limit_epochs")
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:
-    """Return `tensor`, for `num_epochs` steps; then OutOfRangeError. None is for ever.
+    """Return `tensor` for `num_epochs` steps, then raise OutOfRangeError; None: no limit.
 
     It counts in a local variable: run tf.local_variables_initializer() first.
     """
@@ -81,7 +81,8 @@ def input_producer(
     cancel_op: Any = None,
 ) -> FIFOQueue:
     """Return a queue of the rows of `input_tensor`, in another random order each time if
-    `shuffle`, `num_epochs` times or for ever. `summary_name` names a summary of how full it is.
+    `shuffle`, `num_epochs` times, or for ever if None. summary_name: the name of a summary of how
+    full it is.
     """
     with name_scope(name, "input_producer", [input_tensor]):
         tensor = convert_to_tensor(input_tensor, name="input_tensor")
@@ -164,7 +165,7 @@ def slice_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> list[Tensor]:
-    """Return one row of each tensor, the same of all, another one at each step."""
+    """Return one row of each tensor in a list, the same row of all, another one at each step."""
     with name_scope(name, "input_producer", list(tensor_list)):
         tensors = convert_n_to_tensor(tensor_list)
         if not tensors:

@@ -195,7 +195,7 @@ def test_deadlines():
 
 
 def test_primitives_of_control_flow_are_refused():
-    with pytest.raises(tf.errors.UnimplementedError, match=r"steers .* use tf\.cond"):
+    with pytest.raises(tf.errors.UnimplementedError, match=r"controls .* use tf\.cond"):
         called(lambda x: tf.raw_ops.Switch(data=x, pred=True)[0], 1.0)
 
 

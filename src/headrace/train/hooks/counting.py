@@ -21,7 +21,7 @@ __all__ = ["StepCounterHook"]
 
 @export("train.StepCounterHook", "estimator.StepCounterHook")
 class StepCounterHook(SessionRunHook):
-    """Tells the steps per second every `every_n_steps` steps or `every_n_secs` seconds.
+    """Reports the steps per second every `every_n_steps` steps or `every_n_secs` seconds.
 
     summary_writer, or output_dir for the writer of a directory: where the summary goes.
     """
@@ -38,7 +38,7 @@ class StepCounterHook(SessionRunHook):
         self._timer = SecondOrStepTimer(every_secs=every_n_secs, every_steps=every_n_steps)
         self._summary_writer = summary_writer
         self._output_dir = output_dir
-        self._previous: int | None = None  # the step that the last run gave
+        self._previous: int | None = None  # the step after the last run
 
     def begin(self) -> None:
         if self._summary_writer is None and self._output_dir:
@@ -47,7 +47,7 @@ class StepCounterHook(SessionRunHook):
         self._tag = f"{get_global_step().op.name}/sec"
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        self._previous = None  # a restored step may be one that was seen before
+        self._previous = None  # after a restore, the step may be one seen before
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs(self._global_step_tensor)

@@ -1,4 +1,4 @@
-"""What hooks are given to look at: tensors, or names of them, of the graph that is being built."""
+"""The graph elements that hooks fetch, given as tensors or names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["graph_element"]
 
 
 def graph_element(item: Any) -> Any:
-    """The element of the default graph that a hook is to fetch: the item itself, or by its name.
+    """Return the element of the default graph that a hook fetches: the item itself, or the one of
+    that name.
 
     A name without ":0" means the only output of an operation.
     """

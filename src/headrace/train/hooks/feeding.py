@@ -1,4 +1,4 @@
-"""Hooks for what is fed to each run, and for what is run last."""
+"""Hooks that feed each run, and that run operations at the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FeedFnHook", "FinalOpsHook"]
 
 @export("train.FeedFnHook", "estimator.FeedFnHook")
 class FeedFnHook(SessionRunHook):
-    """Feeds each run what `feed_fn()` returns."""
+    """Feeds the result of `feed_fn()` to each run."""
 
     def __init__(self, feed_fn: Callable[[], dict[Any, Any]]) -> None:
         self.feed_fn = feed_fn
@@ -25,7 +25,7 @@ class FeedFnHook(SessionRunHook):
 
 @export("train.FinalOpsHook", "estimator.FinalOpsHook")
 class FinalOpsHook(SessionRunHook):
-    """Runs something at the end of training; its values are then `final_ops_values`."""
+    """Runs operations at the end of training and stores their values in `final_ops_values`."""
 
     def __init__(self, final_ops: Any, final_ops_feed_dict: dict[Any, Any] | None = None) -> None:
         self._final_ops = final_ops

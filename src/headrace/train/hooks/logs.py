@@ -28,8 +28,8 @@ class LoggingTensorHook(SessionRunHook):
     """Logs the values of tensors every `every_n_iter` runs or `every_n_secs` seconds, and after the
     last run if `at_end`.
 
-    tensors: tensors or names of them in a list, or in a dict by what they are called in the log.
-    formatter: turns the dict of values into the line.
+    tensors: tensors or their names in a list, or in a dict by the labels to log. formatter: turns
+    the dict of values into the line.
     """
 
     def __init__(

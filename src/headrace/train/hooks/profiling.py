@@ -1,5 +1,5 @@
-"""The hook that profiles. In: how often. Out: `timeline-<step>.json` files for chrome://tracing,
-and metadata of runs in the events.
+"""The hook that profiles runs. In: how often. Out: `timeline-<step>.json` files for
+chrome://tracing, and metadata of runs in the events.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ProfilerHook(SessionRunHook):
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         if self._next_step is not None and not self._due:
-            # At most: the step that was fetched may be that before or that after this run.
+            # An upper bound: the fetched step may be the one before or after this run.
             self._next_step = run_values.results + 2
             return
         step = run_context.session.run(self._global_step_tensor)

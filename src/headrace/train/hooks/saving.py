@@ -1,5 +1,5 @@
 """The hook that saves checkpoints. In: a directory, and how often. Out: checkpoints at the first
-step, every so often, and at the end; the graph beside them and in the events.
+step, at that interval, and at the end; the graph beside them and in the events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["CheckpointSaverHook", "CheckpointSaverListener"]
 
 @export("train.CheckpointSaverListener", "estimator.CheckpointSaverListener")
 class CheckpointSaverListener:
-    """Is told when a CheckpointSaverHook saves; override what is of interest."""
+    """Is notified when a CheckpointSaverHook saves; override the methods of interest."""
 
     def begin(self) -> None:
         """Called once, while the graph may still change."""
@@ -40,7 +40,7 @@ class CheckpointSaverListener:
         """Called before each save."""
 
     def after_save(self, session: Any, global_step_value: int) -> Any:
-        """Called after each save; training stops if it returns something true."""
+        """Called after each save; training stops if it returns a true value."""
 
     def end(self, session: Any, global_step_value: int) -> None:
         """Called at the end of training, after the last save."""
@@ -50,8 +50,8 @@ class CheckpointSaverListener:
 class CheckpointSaverHook(SessionRunHook):
     """Saves every `save_secs` seconds or `save_steps` steps to `checkpoint_dir`.
 
-    saver, or scaffold for its saver; without both, the one in the collection SAVERS.
-    checkpoint_basename: how checkpoints' names begin.
+    saver, or scaffold for its saver; by default, the one in the collection SAVERS.
+    checkpoint_basename: the prefix of checkpoint names.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CheckpointSaverHook(SessionRunHook):
         self._summary_writer.add_meta_graph(
             meta_graph.export_meta_graph(graph=graph, graph_def=graph_def, saver_def=saver_def)
         )
-        # A checkpoint from the very beginning: the first failure can't come too early.
+        # Save at the very beginning, so that even an early failure can be recovered from.
         self._save(session, step)
         self._timer.update_last_triggered_step(step)
 
@@ -98,7 +98,7 @@ class CheckpointSaverHook(SessionRunHook):
         return SessionRunArgs(self._global_step_tensor)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        # The step that was fetched may be that before or that after the training operation.
+        # The fetched step may be the one before or after the training operation.
         if not self._timer.should_trigger_for_step(run_values.results + 1):
             return
         step = run_context.session.run(self._global_step_tensor)
@@ -112,12 +112,12 @@ class CheckpointSaverHook(SessionRunHook):
         if last != self._timer.last_triggered_step():
             self._save(session, last)
         if isinstance(saver := self._get_saver(), Saver):
-            saver.wait()  # for what an asynchronous one still writes
+            saver.wait()  # for an asynchronous save that is still being written
         for listener in self._listeners:
             listener.end(session, last)
 
     def _save(self, session: Any, step: int) -> bool:
-        """Save, and let the listeners know; returns whether one of them wants to stop."""
+        """Save, and notify the listeners; return whether one of them wants to stop."""
         log.info("Saving checkpoints for %d into %s.", step, self._save_path)
         for listener in self._listeners:
             listener.before_save(session, step)

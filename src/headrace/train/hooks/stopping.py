@@ -1,6 +1,4 @@
-"""Hooks that decide whether and when training goes on: up to a step, unless the loss is NaN, from a
-step on.
-"""
+"""Hooks that start or stop training: stop at a step, stop if the loss is NaN, start at a step."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from headrace.train.session_run_hook import (
 
 __all__ = ["GlobalStepWaiterHook", "NanLossDuringTrainingError", "NanTensorHook", "StopAtStepHook"]
 
-_GLANCE = 0.5  # seconds between two looks at the global step
+_GLANCE = 0.5  # seconds between two reads of the global step
 _FAR = 1000  # steps between two messages while waiting
 
 
@@ -41,14 +39,14 @@ class StopAtStepHook(SessionRunHook):
         self._global_step_tensor = read_global_step("StopAtStepHook")
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        if self._last_step is None:  # not so after a recovery: the end stays where it was
+        if self._last_step is None:  # not after a recovery: the last step stays the same
             self._last_step = session.run(self._global_step_tensor) + self._num_steps
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs(self._global_step_tensor)
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        # The step that was fetched may be that before or that after the training operation.
+        # The fetched step may be the one before or after the training operation.
         if run_values.results + 1 < self._last_step:
             return
         if run_context.session.run(self._global_step_tensor) >= self._last_step:
@@ -57,7 +55,7 @@ class StopAtStepHook(SessionRunHook):
 
 @export("train.NanLossDuringTrainingError", "estimator.NanLossDuringTrainingError")
 class NanLossDuringTrainingError(RuntimeError):
-    """The loss is not a number any more."""
+    """The loss became NaN."""
 
     def __str__(self) -> str:
         return (
@@ -68,8 +66,8 @@ class NanLossDuringTrainingError(RuntimeError):
 
 @export("train.NanTensorHook", "estimator.NanTensorHook")
 class NanTensorHook(SessionRunHook):
-    """Looks at a loss after each step: if it's NaN, raises NanLossDuringTrainingError, or only
-    stops if `fail_on_nan_loss` is false.
+    """Checks a loss after each step: if it's NaN, raises NanLossDuringTrainingError, or just stops
+    if `fail_on_nan_loss` is false.
     """
 
     def __init__(self, loss_tensor: Any, fail_on_nan_loss: bool = True) -> None:
@@ -92,7 +90,9 @@ class NanTensorHook(SessionRunHook):
 
 @export("train.GlobalStepWaiterHook", "estimator.GlobalStepWaiterHook")
 class GlobalStepWaiterHook(SessionRunHook):
-    """Lets the first run wait until the global step, which others advance, is `wait_until_step`."""
+    """Delays the first run until the global step, advanced by other workers, is
+    `wait_until_step`.
+    """
 
     def __init__(self, wait_until_step: int) -> None:
         self._wait_until_step = wait_until_step

@@ -62,7 +62,7 @@ class SummarySaverHook(SessionRunHook):
         if writer is None:
             return
         if not self._due:
-            # At most: the step that was fetched may be that before or that after this run.
+            # An upper bound: the fetched step may be the one before or after this run.
             self._next_step = run_values.results + 2
             return
         step = run_context.session.run(self._global_step_tensor)

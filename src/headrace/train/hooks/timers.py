@@ -1,6 +1,6 @@
-"""When a hook acts: every so many seconds, or every so many steps.
+"""Timers for hooks, which trigger every n seconds or every n steps.
 
-State: the step and the time of the last action. Before the first one it's always time.
+State: the step and the time of the last action. Before the first one, a timer always triggers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["NeverTimer", "SecondOrStepTimer", "Timer"]
 
 
 class Timer:
-    """What all timers have."""
+    """The base class of timers."""
 
     def __init__(self) -> None:
         self.reset()
@@ -24,11 +24,11 @@ class Timer:
         self._last_time = 0.0
 
     def should_trigger_for_step(self, step: int) -> bool:
-        """Whether it's time to act at a step."""
+        """Return whether to act at a step."""
         raise NotImplementedError
 
     def update_last_triggered_step(self, step: int) -> tuple[float | None, int | None]:
-        """Note an action at a step; returns the seconds and steps since the last one, or Nones."""
+        """Record an action at a step; return the seconds and steps since the last one, or Nones."""
         now = time.monotonic()
         if self._last_step is None:
             elapsed = None, None
