@@ -44,7 +44,7 @@ class AccumulatingOptimizer(Optimizer):
         self._steps = steps
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return what the wrapped optimizer's compute_gradients returns."""
+        """Return the result of the wrapped optimizer's compute_gradients."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def variables(self) -> list[Any]:

@@ -105,8 +105,9 @@ class ExternalOptimizerInterface:
     ) -> None:
         """Minimize the loss and write the variables. If that fails, they are unchanged.
 
-        session the session of the variables, the default session by default feed_dict fed to every
-        evaluation fetches computed with every evaluation of the loss, and passed to loss_callback
+        session          the session of the variables, the default session by default
+        feed_dict        fed to every evaluation
+        fetches          computed with every evaluation of the loss, and passed to loss_callback
         step_callback    called with the vector of all variables after each step
         loss_callback    called with the values of `fetches` after each evaluation of the loss
         **run_kwargs     for the `session.run` that writes the variables

@@ -1,5 +1,5 @@
-"""Optimizers for large batches: each variable's step is as long as its own norm says (LARS, You et
-al. 2017; LAMB, You et al. 2020), so that no layer runs ahead of the others.
+"""Optimizers for large batches: each variable's step is scaled by its norm (LARS, You et al. 2017;
+LAMB, You et al. 2020), so that no layer moves much faster than the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ __all__ = ["LAMBOptimizer", "LARSOptimizer"]
 
 
 def _ratio(weights: Tensor, step: Tensor, ratio: Tensor) -> Tensor:
-    """`ratio` of two norms; 1 where one of them is zero, so that such a variable still moves."""
+    """Return the `ratio` of two norms; 1 where one of them is zero, so that the variable still
+    moves.
+    """
     return b.where(b.greater(weights, 0.0), b.where(b.greater(step, 0.0), ratio, 1.0), 1.0)
 
 
@@ -30,9 +32,9 @@ class LARSOptimizer(Optimizer):
     """Momentum whose learning rate, per variable, is scaled by eeta * |var| / (|grad| +
     weight_decay * |var| + epsilon), with weight_decay * var added to the gradient.
 
-    skip_list    parts of names: variables whose name has one get the plain rate and no decay, as
-                 is usual for biases and what normalises
-    Gradients of rows are followed with plain momentum, as TensorFlow 1.15 does.
+    skip_list    substrings of names: variables whose name contains one get the plain rate and no
+                 decay, as is usual for biases and normalisation parameters
+    Sparse gradients are applied with plain momentum, as in TensorFlow 1.15.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class LARSOptimizer(Optimizer):
     def _step(self, apply: Callable[..., Any], target: Any, slot: Any, grad: Tensor, var: Any):
         rate, pull = self.compute_lr(grad, var)
         dtype = var.dtype.base_dtype
-        # The rate goes into what is accumulated: it changes from step to step.
+        # The rate is part of the accumulated value, since it changes from step to step.
         return apply(
             target,
             slot,
@@ -129,13 +131,13 @@ class LARSOptimizer(Optimizer):
 
 @export("contrib.opt.LAMBOptimizer")
 class LAMBOptimizer(AdamOptimizer):
-    """Adam's step, corrected for its start, plus `weight_decay_rate` * var; per variable, this is
-    brought to the variable's norm, then scaled by the learning rate.
+    """Adam's bias-corrected step plus `weight_decay_rate` * var; per variable, it is rescaled to
+    the variable's norm, then multiplied by the learning rate.
 
     exclude_from_weight_decay       patterns (of `re.search`) of names of variables without decay
-    exclude_from_layer_adaptation   and of variables whose step isn't scaled; those of
+    exclude_from_layer_adaptation   patterns of variables whose step isn't rescaled;
                                     exclude_from_weight_decay by default
-    Headrace's own: TensorFlow 1.15 has none. A gradient of rows is followed as the whole gradient
+    Headrace's own: TensorFlow 1.15 has none. A sparse gradient is applied as the dense gradient
     would be, since norms are of whole variables.
     """
 
@@ -185,7 +187,7 @@ class LAMBOptimizer(AdamOptimizer):
         return group(self._move(var, m, v), m, v)
 
     def _move(self, var: Any, m: Tensor, v: Tensor) -> Operation:
-        """Change a variable, of which the new running means are m and v."""
+        """Update a variable from its new running means m and v."""
         dtype = var.dtype.base_dtype
         powers = (b.cast(power, dtype) for power in self._get_beta_accumulators())
         m, v = (mean / (1 - power) for mean, power in zip((m, v), powers, strict=True))

@@ -1,9 +1,9 @@
 """Loss scaling, for training in 16 bits: small gradients would become zero, so the loss is
-multiplied before they are taken, and they are divided afterwards.
+multiplied by a scale before they are computed, and they are divided by it afterwards.
 
-In: an optimizer and a LossScale. Out: an optimizer that scales, and that leaves steps out whose
-gradients aren't finite. State of a dynamic scale: the scale itself, and how many steps were good
-since it last changed.
+In: an optimizer and a LossScale. Out: an optimizer that scales, and that skips steps whose
+gradients aren't finite. State of a dynamic scale: the scale, and the number of good steps since it
+last changed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "MixedPrecisionLos
 
 @export("train.experimental.LossScale")
 class LossScale:
-    """What losses are multiplied with: call it for a tensor."""
+    """The factor of the loss: call it to get a tensor."""
 
     def __call__(self) -> Tensor:
         raise NotImplementedError
 
     def update(self, grads: Iterable[Any]) -> tuple[Any, Any]:
-        """Return what changes the scale after a step, and whether to use these gradients."""
+        """Return an operation that changes the scale after a step, and whether to use these
+        gradients.
+        """
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -42,7 +44,7 @@ class LossScale:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> LossScale:
-        """Make a LossScale from what get_config returned."""
+        """Make a LossScale from the result of get_config."""
         return cls(**config)
 
     def _variables(self) -> list[Any]:
@@ -51,7 +53,7 @@ class LossScale:
 
 @export("train.experimental.FixedLossScale")
 class FixedLossScale(LossScale):
-    """A scale that stays; all gradients are used."""
+    """A constant scale; all gradients are used."""
 
     def __init__(self, loss_scale_value: float) -> None:
         if not isinstance(loss_scale_value, int | float):
@@ -113,7 +115,7 @@ class DynamicLossScale(LossScale):
         return self._scale.value()
 
     def update(self, grads: Iterable[Any]) -> tuple[Any, Any]:
-        """Return what changes the scale, and whether all of the gradients are finite."""
+        """Return an operation that changes the scale, and whether all gradients are finite."""
         checks = [b.reduce_all(b.is_finite(_values(g))) for g in grads if g is not None]
         if not checks:
             raise ValueError("no gradients are given, so nothing says how the loss scale did")
@@ -121,7 +123,7 @@ class DynamicLossScale(LossScale):
         scale, good = self._scale.read_value(), self._good_steps.read_value()
         grown = scale * self._multiplier
         due = b.greater_equal(good + 1, self._increment_period)
-        # A scale that overflows would never be good again.
+        # After an overflow, no step would ever be good again.
         larger = b.where(b.logical_and(due, b.is_finite(grown)), grown, scale)
         smaller = b.maximum(scale / self._multiplier, 1.0)
         count = b.where(due, b.zeros_like(good), good + 1)
@@ -150,8 +152,8 @@ def _values(gradient: Any) -> Tensor:
 @export("train.experimental.MixedPrecisionLossScaleOptimizer")
 class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
     """An optimizer that scales the loss by `loss_scale` (a LossScale, a number, or "dynamic")
-    before it takes gradients, and unscales them. With a dynamic scale, a step whose gradients are
-    infinite or undefined changes nothing but the scale.
+    before it computes gradients, and unscales them. With a dynamic scale, a step whose gradients
+    are infinite or NaN changes only the scale.
     """
 
     def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
@@ -169,7 +171,7 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Any, Any]]:
-        """Return the gradients of the loss, computed by way of the scaled loss."""
+        """Return the gradients of the loss, computed from the scaled loss."""
         loss = loss() if callable(loss) else loss
         scaled = loss * b.cast(self._loss_scale(), loss.dtype)
         pairs = self._optimizer.compute_gradients(
@@ -198,7 +200,7 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
             return group(self._optimizer.apply_gradients(pairs, global_step, name), changed)
         graph = get_default_graph()
         with graph.control_dependencies(None):
-            # Here, not in the branch below: what a branch makes exists only there.
+            # Created here, not in the branch below: a branch's variables exist only inside it.
             self._optimizer._create_slots([v for g, v in pairs if g is not None])
 
         def apply() -> Tensor:

@@ -1,10 +1,10 @@
-"""How large numbers are: summaries of parameters, gradients, activations and updates. In: tensors.
-Out: for each a curve of its norm, its mean and largest magnitude and the share of its zeros, and a
+"""Summaries of the magnitudes of parameters, gradients, activations and updates. In: tensors. Out:
+for each, curves of its norm, its mean and largest magnitude and its fraction of zeros, and a
 histogram.
 
-One of the white paper's tips for finding what is wrong with a model: look at the magnitudes. Layers
-whose gradients vanish or explode, units that are dead, and learning rates that are off (updates far
-from a thousandth of the parameters) show in TensorBoard side by side.
+The white paper advises to look at magnitudes when debugging a model. TensorBoard then shows, side
+by side, vanishing or exploding gradients, dead units, and wrong learning rates (updates far from a
+thousandth of the parameters).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def summarize_magnitudes(
 ) -> list[Tensor]:
     """Add summaries of magnitudes, and return them.
 
-    grads_and_vars: as `Optimizer.compute_gradients` gives them: the gradients as gradient/NAME, the
-    variables as parameter/NAME. activations: tensors, as activation/NAME. variables: further
-    variables. histograms: whether there are histograms too, which fail for numbers that aren't
-    finite. collections: of the summaries, SUMMARIES by default.
+    grads_and_vars: the result of `Optimizer.compute_gradients`; the gradients become gradient/NAME,
+    the variables parameter/NAME. activations: tensors, which become activation/NAME. variables:
+    further variables. histograms: whether to add histograms, which fail for non-finite numbers.
+    collections: those that the summaries join, SUMMARIES by default.
     """
     pairs = [(g, v) for g, v in grads_and_vars]
     made = []
@@ -67,14 +67,14 @@ def apply_and_summarize(
 
     For each variable: update/NAME, the difference between its values after and before, and
     update/NAME/ratio, the norm of this over that of the variable before (0 if that is 0). As a rule
-    of thumb, a ratio near 0.001 is right. Whoever runs the summary runs the update; so it is in
-    no collection, for `tf.summary.merge_all` is also run to evaluate.
+    of thumb, a ratio near 0.001 is right. Running the summary runs the update. Therefore it is in
+    no collection: `tf.summary.merge_all` is also run for evaluation.
     """
     pairs = [(g, v) for g, v in grads_and_vars]
     variables = [v for g, v in pairs if g is not None]
     graph = get_default_graph()
     with name_scope(None, "before"):
-        # Products: the identity of a reference is an alias, and would be what the variable is then.
+        # Products make copies: an identity of a reference is an alias and would show the new value.
         before = [b.multiply(v.read_value(), 1) for v in variables]
     with graph.control_dependencies(before):
         train = optimizer.apply_gradients(pairs, global_step=global_step, name=name)
@@ -91,7 +91,9 @@ def apply_and_summarize(
 
 
 def _plain(values: Any) -> Tensor:
-    """The numbers as float32; magnitudes of complex ones; of slices those that are there."""
+    """Return the numbers as float32: magnitudes of complex numbers, only the present rows of
+    slices.
+    """
     tensor = convert_to_tensor(values.values if isinstance(values, IndexedSlices) else values)
     if tensor.dtype.is_complex:
         tensor = b.abs(tensor)

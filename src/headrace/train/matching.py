@@ -1,12 +1,13 @@
-"""Matching two runs, step by step. In: the numbers of two programs. Out: where they part.
+"""Match two runs step by step. In: the numbers of two programs. Out: the step at which they
+diverge.
 
-What the white paper tells of porting a network: begin with both programs at the same parameters,
-and compare their losses step by step; the first step at which they differ says what kind of mistake
-it is. At step 0 it's the forward pass, at step 1 gradients or the optimizer, later state: averages,
-schedules, data.
+The white paper recommends this for porting a network: start both programs from the same parameters
+and compare their losses step by step. The first step at which they differ shows the kind of
+mistake: at step 0 the forward pass, at step 1 gradients or the optimizer, later state such as
+averages, schedules or data.
 
-A run is a mapping from names to sequences of numbers; or the path of one: what `headrace match`
-recorded (.jsonl), an event file, or a directory with event files, of whose scalars it consists.
+A run is a mapping from names to sequences of numbers; or the path of one: a recording of `headrace
+match` (.jsonl), an event file, or a directory of event files, whose scalars are used.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Series = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Two series of numbers, one of each run. `first`: the index at which they part, None if never;
-    beyond the end of the shorter one, nothing is compared.
+    """Two series of numbers, one of each run. `first`: the index at which they diverge, None if
+    never; the comparison ends with the shorter one.
     """
 
     name_a: str
@@ -43,7 +44,7 @@ class Match:
 
     @property
     def steps(self) -> int:
-        """How many steps could be compared."""
+        """The number of compared steps."""
         return min(len(self.a), len(self.b))
 
     @property
@@ -51,7 +52,7 @@ class Match:
         return self.name_a if self.name_a == self.name_b else f"{self.name_a} | {self.name_b}"
 
     def difference(self, step: int) -> float:
-        """The relative difference at a step: 0 for equal numbers, also for two NaN."""
+        """Return the relative difference at a step: 0 for equal numbers and for two NaNs."""
         return _relative(self.a[step], self.b[step])
 
     def __str__(self) -> str:
@@ -72,10 +73,10 @@ def compare_runs(
     atol: float = 0.0,
     pairs: Mapping[str, str] | None = None,
 ) -> list[Match]:
-    """Return how the series of two runs match, those that part first at the front.
+    """Return how the series of two runs match, sorted by the step at which they diverge.
 
     They agree at a step if |a - b| <= atol + rtol * max(|a|, |b|), or both are NaN. pairs: names of
-    `a` to names of `b`; by default equal names, or all there is if both have just one.
+    `a` to names of `b`; by default equal names, or the only series of each if both have just one.
     """
     run_a, run_b = read_run(a), read_run(b)
     found = [
@@ -152,7 +153,7 @@ def _of_lines(path: Path) -> dict[str, list[float]]:
 
 
 def _of_events(files: Sequence[Path]) -> dict[str, list[float]]:
-    """Scalars by tag, in the order of their steps; of a step that was taken again, the last."""
+    """Return scalars by tag, in the order of their steps; for a repeated step, the last one."""
     found: dict[str, dict[int, float]] = {}
     for file in files:
         for event in summary_iterator(file):

@@ -1,7 +1,7 @@
 """Mixed precision in one call. In: an optimizer. Out: one that scales the loss, in a graph whose
-products and convolutions compute in 16 bits.
+matrix products and convolutions compute in 16 bits.
 
-The graph itself stays as it is: the pipeline puts the casts in when it prepares a step
+The graph itself doesn't change: the pipeline inserts the casts when it prepares a step
 (`optimize.mixed_precision`), gradients included.
 """
 
@@ -21,8 +21,7 @@ __all__ = ["disable_mixed_precision_graph_rewrite", "enable_mixed_precision_grap
 def enable_mixed_precision_graph_rewrite(
     opt: Optimizer, loss_scale: Any = "dynamic"
 ) -> MixedPrecisionLossScaleOptimizer:
-    """Let the default graph compute in mixed precision, and return `opt` with loss scaling around
-    it.
+    """Make the default graph compute in mixed precision, and return `opt` wrapped in loss scaling.
 
     loss_scale    "dynamic", a number, or a tf.train.experimental.LossScale
 
@@ -30,15 +29,16 @@ def enable_mixed_precision_graph_rewrite(
         optimizer = tf.train.experimental.enable_mixed_precision_graph_rewrite(optimizer)
         train = optimizer.minimize(loss)
 
-    Matrix products and convolutions, and what lies between them, then take and give bfloat16, with
-    sums in float32. Variables, slots, checkpoints, feeds and fetches stay float32, as do softmaxes,
-    reductions and losses. The 16 bits are bfloat16, not the float16 that TensorFlow uses on its
-    GPUs: processors that can multiply 16-bit floats take those, and they have float32's range.
-    Gradients thus hardly vanish, and scaling the loss does little harm or good; float16 would need
-    it and be no faster.
+    Matrix products, convolutions and the operations between them then take and return bfloat16,
+    with sums in float32. Variables, slots, checkpoints, feeds and fetches stay float32, as do
+    softmaxes, reductions and losses. The 16 bits are bfloat16, not the float16 that TensorFlow uses
+    on its
+    GPUs: processors that multiply 16-bit floats support bfloat16, and it has float32's range. So
+    gradients hardly vanish, and loss scaling makes little difference; float16 would need it and be
+    no faster.
 
-    What is set is the graph's: of its steps, those that were run before keep their precision. A
-    ConfigProto's graph_options.rewrite_options.auto_mixed_precision decides for one session alone.
+    The setting belongs to the graph: steps that ran before keep their precision. A ConfigProto's
+    graph_options.rewrite_options.auto_mixed_precision decides for a single session.
     A step that isn't specialised for its shapes runs in float32.
     """
     if isinstance(opt, MixedPrecisionLossScaleOptimizer):

@@ -1,7 +1,7 @@
-"""MonitoredSession: a session for training. In: how to make sessions, and hooks. Out: runs that
-hooks extend, that survive losses, and that end in good order.
+"""MonitoredSession: a session for training. In: a session creator, and hooks. Out: runs that hooks
+extend, that survive lost sessions, and that end cleanly.
 
-The graph is final from the making of a monitored session to its close. A with-block around it ends
+The graph is finalized while a monitored session exists. A with-block around it ends
 quietly on OutOfRangeError and StopIteration: the end of the input.
 """
 
@@ -29,7 +29,7 @@ _ENDS = (OutOfRangeError, StopIteration)
 
 
 class StepContext:
-    """What a function given to `run_step_fn` may use: `session`, below all hooks, and
+    """The argument of a function passed to `run_step_fn`: `session`, which bypasses all hooks, and
     `run_with_hooks`.
     """
 
@@ -42,7 +42,7 @@ class StepContext:
         return self._session
 
     def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
-        """Do what `MonitoredSession.run` does."""
+        """As `MonitoredSession.run`."""
         return self._run_with_hooks_fn(*args, **kwargs)
 
     def request_stop(self) -> None:
@@ -51,8 +51,8 @@ class StepContext:
 
 
 class _CoordinatedCreator:
-    """Makes a session with running threads, and hooks that know of it. State: the session and the
-    coordinator that are in use.
+    """Makes a session, starts its threads and informs the hooks. State: the current session and
+    coordinator.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class _CoordinatedCreator:
 
     def create_session(self) -> CoordinatedSession:
         self.tf_sess = session = self._creator.create_session()
-        # The end of the input, too, is for the main thread to see.
+        # The main thread must also see the end of the input.
         self.coord = coord = Coordinator(clean_stop_exception_types=[])
         try:
             if get_default_graph().get_collection(GraphKeys.QUEUE_RUNNERS):
                 start_queue_runners(sess=session, coord=coord)
             for hook in self._hooks:
                 hook.after_create_session(session, coord)
-        except BaseException:  # nobody will close this one
+        except BaseException:  # nothing else would close it
             coord.request_stop()
             session.close()
             raise
@@ -81,7 +81,7 @@ class _CoordinatedCreator:
 
 
 class _MonitoredSession:
-    """What monitored sessions share; see MonitoredSession."""
+    """The base class of monitored sessions; see MonitoredSession."""
 
     StepContext = StepContext
     starts_queue_runners = True
@@ -124,8 +124,8 @@ class _MonitoredSession:
         )
 
     def run_step_fn(self, step_fn: Callable[..., Any]) -> Any:
-        """Return what `step_fn(step_context)` returns; it may run several steps, with hooks or
-        without. After a loss it is called again from its start.
+        """Return the result of `step_fn(step_context)`, which may run several steps, with hooks or
+        without. If the session is lost, it is called again from the start.
         """
         if not callable(step_fn):
             raise TypeError(f"step_fn must be callable, but got {step_fn!r}")
@@ -141,11 +141,11 @@ class _MonitoredSession:
         )
 
     def should_stop(self) -> bool:
-        """Whether the training loop should end."""
+        """Return whether the training loop should end."""
         return self._sess is None or self._sess.should_stop()
 
     def close(self) -> None:
-        """Let the hooks end, stop the threads, and close the session."""
+        """Call the hooks' `end`, stop the threads, and close the session."""
         self._close()
 
     def __enter__(self) -> Any:
@@ -196,12 +196,13 @@ def _argument_names(function: Callable[..., Any]) -> list[str]:
 
 @export("train.MonitoredSession")
 class MonitoredSession(_MonitoredSession):
-    """A session with hooks that makes itself anew after a loss (AbortedError, UnavailableError)
-    and goes on from the last checkpoint.
+    """A session with hooks that is recreated when it is lost (AbortedError, UnavailableError) and
+    continues from the last checkpoint.
 
-    At the making: `begin` of each hook, the scaffold's and so the graph's completion, a session,
-    its values, its queue runners, `after_create_session` of each hook. At the close: `end` of each
-    hook, unless there was an error, the end of the threads, the end of the session.
+    Creation calls `begin` of each hook, finalizes the scaffold and the graph, makes a session,
+    restores or initialises its variables, starts its queue runners, and calls
+    `after_create_session` of each hook. Closing calls `end` of each hook, unless there was an
+    error, then stops the threads and closes the session.
 
     session_creator: a ChiefSessionCreator by default. stop_grace_period_secs: how long threads may
     take to end.
@@ -218,7 +219,7 @@ class MonitoredSession(_MonitoredSession):
 
 @export("train.SingularMonitoredSession")
 class SingularMonitoredSession(_MonitoredSession):
-    """A session with hooks that raises every error, and gives away the session inside."""
+    """A session with hooks that raises every error, and gives access to the session inside."""
 
     def __init__(
         self,

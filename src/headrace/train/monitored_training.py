@@ -1,5 +1,6 @@
-"""MonitoredTrainingSession: a monitored session with the hooks that most training needs. In: where
-checkpoints and summaries go, and how often. Out: a MonitoredSession, for the chief or a worker.
+"""MonitoredTrainingSession: a monitored session with the hooks that most training needs. In: the
+directories and intervals of checkpoints and summaries. Out: a MonitoredSession, for the chief or a
+worker.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SUMMARY_STEPS = 100
 def _frequency(
     steps: Any, secs: Any, default_steps: int | None, default_secs: float | None
 ) -> tuple[int | None, float | None]:
-    """How often: defaults if neither is given, else those that are given."""
+    """Return the intervals: the defaults if neither is given, else the given ones."""
     if steps is USE_DEFAULT and secs is USE_DEFAULT:
         return default_steps, default_secs
     return (None if steps is USE_DEFAULT else steps), (None if secs is USE_DEFAULT else secs)
@@ -52,14 +53,14 @@ def MonitoredTrainingSession(
     save_checkpoint_steps: int | None = USE_DEFAULT,
     summary_dir: str | None = None,
 ) -> MonitoredSession:
-    """Return a MonitoredSession that restores, saves, counts and summarises by itself.
+    """Return a MonitoredSession that restores, saves, counts steps and writes summaries.
 
-    is_chief                 whether to initialise and save, or to wait for someone who does
+    is_chief                 whether to initialise and save, or to wait for the chief
     checkpoint_dir           where to restore from and to save to; None: neither
     chief_only_hooks         hooks that a worker doesn't have
     save_checkpoint_secs, save_checkpoint_steps  every 600 seconds by default
     save_summaries_secs, save_summaries_steps    every 100 steps by default
-    log_step_count_steps     how often to tell the steps per second
+    log_step_count_steps     how often to log the steps per second
     max_wait_secs            how long a worker waits for the chief
     summary_dir              where summaries go, `checkpoint_dir` by default
 

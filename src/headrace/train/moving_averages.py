@@ -1,7 +1,7 @@
-"""Moving averages of variables and tensors: shadow variables that follow them, often better at
-inference than the last values of a training run.
+"""Moving averages of variables and tensors: shadow variables that follow them, which are often
+better for inference than the final values of training.
 
-The average is a slot of what it follows: `<name>/ExponentialMovingAverage`.
+The average is a slot of the variable that it follows: `<name>/ExponentialMovingAverage`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLOATS = (dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.float64)
 
 @export("train.ExponentialMovingAverage")
 class ExponentialMovingAverage:
-    """Averages in which old values fade by `decay` per update.
+    """Averages in which old values decay by `decay` per update.
 
     num_updates  a counter: with it, the decay is at most (1 + n) / (10 + n), to start faster
     zero_debias  whether averages of tensors, which start as zeros, are corrected for that
@@ -58,7 +58,7 @@ class ExponentialMovingAverage:
 
     def apply(self, var_list: Any = None) -> Operation:
         """Return an operation that updates the averages of variables and tensors, all trainable
-        variables by default. The averages are made here.
+        variables by default. This call creates the averages.
         """
         followed = trainable_variables() if var_list is None else list(var_list)
         for var in followed:
@@ -92,14 +92,14 @@ class ExponentialMovingAverage:
         return self._averages.get(var)
 
     def average_name(self, var: Any) -> str:
-        """Return the name of the average of `var`, as it is or as it would be."""
+        """Return the name of the average of `var`, whether or not it exists."""
         if var in self._averages:
             return self._averages[var].op.name
         return get_default_graph().unique_name(f"{var.op.name}/{self._name}", mark_as_used=False)
 
     def variables_to_restore(self, moving_avg_variables: Any = None) -> dict[str, Any]:
-        """Return what a Saver is to restore for inference: the averages' names for the variables
-        that have one, else the variables' own.
+        """Return a dict for a Saver that restores for inference: a variable with an average under
+        the average's name, any other under its own.
         """
         if moving_avg_variables is None:
             moving_avg_variables = trainable_variables() + moving_average_variables()

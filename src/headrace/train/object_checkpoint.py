@@ -1,8 +1,8 @@
-"""tf.train.Checkpoint: checkpoints by objects. In: objects that hold variables. Out: a checkpoint,
-TensorFlow's, that also says how the objects hang together; and back.
+"""tf.train.Checkpoint: object-based checkpoints. In: objects that hold variables. Out: a TensorFlow
+checkpoint that also describes how the objects are connected; and back.
 
-What a checkpoint means for a program is decided when it's used, not when `restore` is called: so
-variables and slots that are made in between are restored too.
+A checkpoint is matched to a program when its values are used, not when `restore` is called: so
+variables and slots made in between are restored too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Checkpoint", "session_for"]
 
 
 def session_for(session: Any) -> Any:
-    """The session that is given, or the default one."""
+    """Return the given session, or the default one."""
     found = session or default_session()
     if found is None:
         raise ValueError(
@@ -50,7 +50,7 @@ def session_for(session: Any) -> Any:
 
 
 class _Description(SaveableObject):
-    """The message about the objects, which is saved as a string beside the variables."""
+    """The message that describes the objects, saved as a string beside the variables."""
 
     def __init__(self) -> None:
         with get_default_graph().device("/device:CPU:0"):
@@ -68,8 +68,8 @@ class Checkpoint(Holder):
     """Saves and restores the variables and tables that are reached from its attributes: these,
     layers, optimizers with their slots, other Checkpoints, and lists and dicts of all of them.
 
-    The arguments become attributes. State: the nodes that save, made anew when there are other
-    variables; `save_counter`, the variable that counts the saves, and what adds one to it.
+    The arguments become attributes. State: the nodes that save, rebuilt when the variables change;
+    `save_counter`, the variable that counts the saves, and the operation that increments it.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -91,7 +91,7 @@ class Checkpoint(Holder):
 
     @property
     def save_counter(self) -> Any:
-        """The variable that counts how often `save` was called; it's made when it's needed."""
+        """The variable that counts calls of `save`; it's created on first use."""
         if self._save_counter is None:
             graph = get_default_graph()
             with graph.control_dependencies(None), graph.device("/device:CPU:0"):
@@ -103,7 +103,7 @@ class Checkpoint(Holder):
     # -- Saving ------------------------------------------------------------------------------------
 
     def write(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
-        """Save to `file_prefix` as it is, without counting; return the prefix."""
+        """Save to exactly `file_prefix`, without counting; return the prefix."""
         session = session_for(session)
         with session.graph.as_default():
             reached = reach(self)
@@ -126,8 +126,8 @@ class Checkpoint(Holder):
         return self._savers[key]
 
     def save(self, file_prefix: str | os.PathLike[str], session: Any = None) -> str:
-        """Count this save, save to `file_prefix`-count, and name that the latest checkpoint of its
-        directory; return its prefix.
+        """Count this save, save to `file_prefix`-count, and record it as the latest checkpoint of
+        its directory; return its prefix.
         """
         session = session_for(session)
         count = self.count_save(session)
@@ -136,7 +136,7 @@ class Checkpoint(Holder):
         return path
 
     def count_save(self, session: Any) -> int:
-        """Add one to `save_counter`, which starts at zero; return what it is now."""
+        """Increment `save_counter`, which starts at zero; return the new value."""
         is_new = self._save_counter is None
         with session.graph.as_default():
             counter = self.save_counter
@@ -149,9 +149,9 @@ class Checkpoint(Holder):
     # -- Restoring ---------------------------------------------------------------------------------
 
     def restore(self, save_path: str | os.PathLike[str] | None) -> Any:
-        """Return a status whose `run_restore_ops`, or `initialize_or_restore`, gives the variables
-        the values of a checkpoint, and whose assertions say whether all fits. None for the path
-        is no checkpoint: then they can only be initialized.
+        """Return a status whose `run_restore_ops` or `initialize_or_restore` restores the
+        variables, and whose assertions check that the checkpoint matches. If the path is None,
+        there is no checkpoint: the variables can only be initialized.
 
         A checkpoint of tf.train.Saver is restored by the variables' names.
         """
@@ -165,8 +165,8 @@ class Checkpoint(Holder):
 
 
 class _Plan(NamedTuple):
-    """What a checkpoint means for a program as it is now: variables by key, variables that it has
-    nothing for, and what in it is for nobody.
+    """How a checkpoint matches the current program: variables by key, variables without a value in
+    it, and values in it without a variable.
     """
 
     variables: dict[str, Any]
@@ -175,17 +175,17 @@ class _Plan(NamedTuple):
 
 
 def _initializers(stored: Iterable[Any]) -> list[Any]:
-    """What initializes variables; tables that change begin empty."""
+    """Return the initializers of variables; mutable tables start empty."""
     return [v.initializer for v in stored if isinstance(v, Variable)]
 
 
 def _keys(name: str, stored: Any) -> list[str]:
-    """Under which names a saver by names stores a variable or a table."""
+    """Return the names under which a name-based saver stores a variable or a table."""
     return [name] if isinstance(stored, Variable) else [f"{name}-keys", f"{name}-values"]
 
 
 class InitializationOnlyStatus:
-    """What `restore(None)` returns: nothing to restore, but variables to initialize."""
+    """The result of `restore(None)`: nothing to restore, but variables to initialize."""
 
     def __init__(self, root: Checkpoint) -> None:
         self._root = root
@@ -216,9 +216,9 @@ class InitializationOnlyStatus:
 
 
 class CheckpointLoadStatus:
-    """What `restore` returns: the checkpoint, and what it means for the program as it is now.
+    """The result of `restore`: the checkpoint, and how it matches the current program.
 
-    State: the nodes that restore, made anew when there are other variables.
+    State: the nodes that restore, rebuilt when the variables change.
     """
 
     def __init__(self, root: Checkpoint, prefix: str, counter: Any) -> None:
@@ -292,16 +292,16 @@ class CheckpointLoadStatus:
         return self
 
     def expect_partial(self) -> CheckpointLoadStatus:
-        """Return this status: what doesn't match is never warned of."""
+        """Return this status: mismatches are never warned about."""
         return self
 
     def run_restore_ops(self, session: Any = None) -> None:
-        """Give the variables, as far as they are in the checkpoint, its values."""
+        """Restore the variables that are in the checkpoint."""
         session = session_for(session)
         with session.graph.as_default():
             variables = self._plan().variables
             if all(v is not self._counter for v in variables.values()):
-                session.run(self._counter.initializer)  # of a checkpoint that wasn't counted
+                session.run(self._counter.initializer)  # for a checkpoint that wasn't counted
             key = session.graph, *variables, *map(id, variables.values())
             if variables and key not in self._savers:
                 self._savers = {key: Saver(variables, name="restore_objects")}
@@ -309,7 +309,7 @@ class CheckpointLoadStatus:
             self._savers[key].restore(session, self._prefix)
 
     def initialize_or_restore(self, session: Any = None) -> None:
-        """The same, and initialize all other variables that the Checkpoint reaches."""
+        """Restore, and initialize all other variables that the Checkpoint reaches."""
         session = session_for(session)
         with session.graph.as_default():
             session.run(_initializers(self._plan().unbound))

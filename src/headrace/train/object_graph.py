@@ -1,9 +1,9 @@
-"""Objects that hold variables, as a graph. In: an object. Out: all that it reaches, by the names of
-attributes; the message that describes them in a checkpoint; and which objects a checkpoint's
-message means.
+"""The graph of objects that hold variables. In: an object. Out: everything it reaches, by attribute
+names; the message that describes it in a checkpoint; and the objects that a checkpoint's message
+refers to.
 
-Checkpoints by objects find a variable by the way that leads to it (`model/layers/0/kernel`), not by
-its own name: so a program may rename it, or make it later.
+Object-based checkpoints find a variable by the path that leads to it (`model/layers/0/kernel`), not
+by its own name: so a program may rename it, or create it later.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ _TABLE = "table"
 
 
 class Holder:
-    """An object whose attributes are followed: those that hold variables, in whatever way."""
+    """An object whose attributes are followed because they may hold variables."""
 
     def _children(self) -> dict[str, Any]:
         return {name: v for name, v in vars(self).items() if name[0] != "_" and holds(v)}
 
 
 def is_trackable(value: Any) -> bool:
-    """Whether an object may be one that a checkpoint is made of."""
+    """Return whether an object can be part of a checkpoint."""
     return isinstance(value, Holder | Variable | Optimizer | Layer | LookupInterface)
 
 
 def is_stored(value: Any) -> bool:
-    """Whether a checkpoint has a value for an object: for variables, and tables that change."""
+    """Return whether a checkpoint stores a value for an object: a variable or a mutable table."""
     return isinstance(value, Variable | ChangeableTable)
 
 
 def stored_name(value: Any) -> str:
-    """The name under which savers by names store an object."""
+    """Return the name under which name-based savers store an object."""
     return value.op.name if isinstance(value, Variable) else value.name
 
 
 def holds(value: Any) -> bool:
-    """Whether variables may be found in a value."""
+    """Return whether a value may hold variables."""
     return is_trackable(value) or isinstance(value, list | tuple | dict)
 
 
 def children(value: Any) -> dict[str, Any]:
-    """What is reached from an object in one step, by name."""
+    """Return the objects reached from an object in one step, by name."""
     if isinstance(value, Holder):
         return value._children()
     if isinstance(value, Optimizer):
@@ -82,8 +82,8 @@ def _escaped(name: str) -> str:
 
 
 class Reached(NamedTuple):
-    """What an object reaches: the objects, nearest first; the variables and tables to save by their
-    keys in the checkpoint; and the message that says how all this hangs together.
+    """The objects that an object reaches, nearest first; the variables and tables to save, by their
+    keys in the checkpoint; and the message that describes how they are connected.
     """
 
     objects: list[Any]
@@ -144,7 +144,7 @@ def _slots(optimizer: Any, objects: list[Any]) -> Iterator[tuple[str, Any, Any]]
 
 
 def matched(root: Any, message: Any) -> dict[int, Any]:
-    """Which object each node of a message means, as far as they are there."""
+    """Return the object that each node of a message refers to, where it exists."""
     found = {0: root}
     waiting = [0]
     for number in waiting:  # which grows

@@ -1,5 +1,5 @@
-"""What a checkpoint by objects (tf.train.Checkpoint's) says about them. In: a checkpoint's prefix.
-Out: the message that it holds, and the keys of variables by their names.
+"""The description of objects in an object-based checkpoint (tf.train.Checkpoint). In: a
+checkpoint's prefix. Out: the message that it holds, and the keys of variables by their names.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the key of the message
 
 
 def object_graph(reader: CheckpointReader) -> Any:
-    """The message about a checkpoint's objects, None if it has none."""
+    """Return the message that describes a checkpoint's objects, None if it has none."""
     if not reader.has_tensor(OBJECT_GRAPH):
         return None
     return proto.TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
 
 
 def keys_by_name(prefix: str) -> dict[str, str]:
-    """The keys in a checkpoint, by the names that the variables had in the graph that it was saved
-    from; empty if it isn't one by objects.
+    """Return the keys in a checkpoint by the variables' names in the saved graph; empty if it isn't
+    object-based.
     """
     message = object_graph(CheckpointReader(prefix))
     nodes = () if message is None else message.nodes

@@ -1,5 +1,5 @@
 """tf.contrib.layers.optimize_loss: from a loss to a training step in one call. In: a loss, an
-optimizer and what to do with the gradients. Out: the loss as a tensor whose computation trains.
+optimizer and transformations of the gradients. Out: the loss as a tensor whose evaluation trains.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ def optimize_loss(
     colocate_gradients_with_ops: bool = False,
     increment_global_step: bool = True,
 ) -> Tensor:
-    """Return the loss; who computes it makes a training step.
+    """Return the loss as a tensor; evaluating it runs a training step.
 
-    global_step      the counter, the graph's if None
+    global_step      the step counter, the graph's global step if None
     learning_rate    a number (kept in a variable), a scalar tensor, or None if the optimizer has it
     optimizer        a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an optimizer, or
                      a function of the learning rate, or of nothing, that returns one
-    gradient_noise_scale       how large a normal noise to add to gradients
+    gradient_noise_scale       the standard deviation of normal noise to add to gradients
     gradient_multipliers       factors, by variables or their names
-    clip_gradients   the most that the gradients' global norm may be, or a function of (gradient,
-                     variable) pairs
+    clip_gradients   the largest global norm of the gradients, or a function of (gradient, variable)
+                     pairs
     learning_rate_decay_fn     a function of the rate and the step
-    update_ops       what runs before the loss counts, the graph's UPDATE_OPS by default
-    variables        what to train, all trainable variables by default
+    update_ops       operations to run before the loss, the graph's UPDATE_OPS by default
+    variables        the variables to train, all trainable ones by default
     summaries        of learning_rate, loss, gradients, gradient_norm, global_gradient_norm
     """
     loss = convert_to_tensor(loss)
@@ -172,7 +172,7 @@ def _optimizer(given: Any, rate: Any) -> Optimizer:
 def _changed(
     pairs: list[tuple[Any, Any]], noise: float | None, multipliers: Mapping[Any, Any] | None
 ) -> list[tuple[Any, Any]]:
-    """Gradients with noise, times their factors."""
+    """Return the gradients with noise, times their factors."""
     found = []
     for gradient, variable in pairs:
         if gradient is not None and noise is not None:

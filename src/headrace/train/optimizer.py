@@ -4,15 +4,13 @@ the variables so that the loss gets smaller.
 An optimizer is plain graph code (OSDI'16 §4.1). A subclass says how one variable is updated, for
 each kind of variable and of gradient:
 
-    _create_slots(var_list)                           make what is kept between steps
-    _prepare()                                        make tensors of the hyperparameters
-    _apply_dense(grad, var)                           update, through a reference
-    _resource_apply_dense(grad, var)                  update, through a handle
-    _apply_sparse(grad, var)                          update the rows of IndexedSlices
+    _create_slots(var_list) make the variables kept between steps _prepare() make tensors of the
+    hyperparameters _apply_dense(grad, var) update, through a reference _resource_apply_dense(grad,
+    var) update, through a handle _apply_sparse(grad, var) update the rows of IndexedSlices
     _resource_apply_sparse(values, var, indices)      the same, through a handle
-    _finish(update_ops, name_scope)                   what comes after all updates
+    _finish(update_ops, name_scope) run after all updates
 
-State: `_slots[slot name][variable]` and `_non_slots[name, graph]`, variables both.
+State: `_slots[slot name][variable]` and `_non_slots[name, graph]`, both holding variables.
 """
 
 from __future__ import annotations
@@ -44,8 +42,9 @@ __all__ = ["Optimizer"]
 class Optimizer:
     """Base class of optimizers: `minimize`, or `compute_gradients` and `apply_gradients`.
 
-    gate_gradients says what may run at the same time: GATE_NONE, everything; GATE_OP, a gradient is
-    used when all gradients of its operation are there; GATE_GRAPH, when all gradients are there.
+    gate_gradients says what may run concurrently: GATE_NONE, everything; GATE_OP, a gradient is
+    used once all gradients of its operation are computed; GATE_GRAPH, once all gradients are
+    computed.
     """
 
     GATE_NONE = 0
@@ -61,7 +60,7 @@ class Optimizer:
         self._non_slots: dict[tuple[str, Graph], Any] = {}
 
     def get_name(self) -> str:
-        """Return the name that operations and slots of this optimizer have."""
+        """Return the name of this optimizer's operations and slots."""
         return self._name
 
     def minimize(
@@ -75,7 +74,7 @@ class Optimizer:
         name: str | None = None,
         grad_loss: Any = None,
     ) -> Operation:
-        """Return an operation that makes one step toward a smaller `loss`, and counts it in
+        """Return an operation that takes one step toward a smaller `loss`, and counts it in
         `global_step`. See compute_gradients and apply_gradients for the arguments.
         """
         pairs = self.compute_gradients(
@@ -182,7 +181,7 @@ class Optimizer:
             return b.assign_add(global_step, 1, name=scope).op
 
     def _update(self, gradient: Any, variable: Any) -> Any:
-        """Update one variable, by what suits its kind and the gradient's."""
+        """Update one variable with the method for its kind and the gradient's."""
         if not isinstance(variable, Variable):
             raise NotImplementedError(f"Trying to update a Tensor {variable}")
         by_handle = isinstance(variable, ResourceVariable)
@@ -208,7 +207,7 @@ class Optimizer:
         return self._slots.get(name, {}).get(_key(var))
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of all slots that there are."""
+        """Return the names of all slots."""
         return sorted(self._slots)
 
     def variables(self) -> list[Any]:
@@ -218,11 +217,11 @@ class Optimizer:
         return sorted((v for v in own if v.op.graph is graph), key=lambda v: v.name)
 
     def _slot_dict(self, slot_name: str) -> dict[Any, Any]:
-        """The slots of one name, by variable."""
+        """Return the slots of one name, by variable."""
         return self._slots.setdefault(slot_name, {})
 
     def _get_or_make_slot(self, var: Any, val: Any, slot_name: str, op_name: str) -> Any:
-        """The slot of `var`, made with the initial value `val` if need be."""
+        """Return the slot of `var`; create it with the initial value `val` if needed."""
         slots = self._slot_dict(slot_name)
         if _key(var) not in slots:
             slots[_key(var)] = create_slot(var, val, op_name)
@@ -231,21 +230,23 @@ class Optimizer:
     def _get_or_make_slot_with_initializer(
         self, var: Any, initializer: Any, shape: Any, dtype: Any, slot_name: str, op_name: str
     ) -> Any:
-        """The slot of `var`, made with an initializer if need be."""
+        """Return the slot of `var`; create it with an initializer if needed."""
         slots = self._slot_dict(slot_name)
         if _key(var) not in slots:
             slots[_key(var)] = create_slot_with_initializer(var, initializer, shape, dtype, op_name)
         return slots[_key(var)]
 
     def _zeros_slot(self, var: Any, slot_name: str, op_name: str) -> Any:
-        """The slot of `var`, made of zeros if need be."""
+        """Return the slot of `var`; create it with zeros if needed."""
         slots = self._slot_dict(slot_name)
         if _key(var) not in slots:
             slots[_key(var)] = create_zeros_slot(var, op_name)
         return slots[_key(var)]
 
     def _create_non_slot_variable(self, initial_value: Any, name: str, colocate_with: Any) -> Any:
-        """The variable `name` of this optimizer, made beside `colocate_with` if need be."""
+        """Return the variable `name` of this optimizer; create it beside `colocate_with` if
+        needed.
+        """
         graph = colocate_with.op.graph
         found = self._non_slots.get((name, graph))
         if found is None:
@@ -260,11 +261,11 @@ class Optimizer:
         return found
 
     def _get_non_slot_variable(self, name: str, graph: Graph | None = None) -> Any:
-        """The variable `name` of this optimizer, or None."""
+        """Return the variable `name` of this optimizer, or None."""
         return self._non_slots.get((name, graph or get_default_graph()))
 
     def _non_slot_variables(self) -> list[Any]:
-        """The optimizer's variables that are nobody's slots."""
+        """Return the optimizer's variables that are not slots."""
         return list(self._non_slots.values())
 
     # -- For subclasses ----------------------------------------------------------------------------
@@ -283,10 +284,10 @@ class Optimizer:
                 )
 
     def _create_slots(self, var_list: list[Any]) -> None:
-        """Make the slots of variables; an optimizer without any has nothing to do."""
+        """Make the slots of variables; by default there are none."""
 
     def _prepare(self) -> None:
-        """Make what all updates share; called in the scope of the optimizer's name."""
+        """Make the tensors that all updates share; called in the optimizer's name scope."""
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
         raise NotImplementedError
@@ -301,28 +302,28 @@ class Optimizer:
         raise NotImplementedError
 
     def _apply_sparse_duplicate_indices(self, grad: IndexedSlices, var: Any) -> Any:
-        """Update rows that may come several times: their gradients are added up first."""
+        """Update rows that may occur several times: their gradients are added up first."""
         values, indices = summed_rows(grad.values, grad.indices)
         return self._apply_sparse(IndexedSlices(values, indices, grad.dense_shape), var)
 
     def _resource_apply_sparse_duplicate_indices(
         self, grad: Tensor, var: Any, indices: Tensor
     ) -> Any:
-        """The same for a resource variable."""
+        """As above, for a resource variable."""
         return self._resource_apply_sparse(*_with_var(summed_rows(grad, indices), var))
 
     def _finish(self, update_ops: list[Any], name_scope: str) -> Operation:
-        """Return what runs when all updates have."""
+        """Return an operation that runs after all updates."""
         return group(*update_ops, name=name_scope)
 
     @staticmethod
     def _call_if_callable(param: Any) -> Any:
-        """A hyperparameter, or what the function that stands for it returns."""
+        """Return a hyperparameter; if it is a function, its result."""
         return param() if callable(param) else param
 
 
 def summed_rows(values: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Each of `indices` once, in order of appearance, with the sum of its rows."""
+    """Return each of `indices` once, in order of appearance, with the sum of its rows."""
     unique, positions = b.unique(indices)
     return b.unsorted_segment_sum(values, positions, b.shape(unique)[0]), unique
 

@@ -1,4 +1,4 @@
-"""What optimizers around another have in common: all that they don't change is the other's."""
+"""The base class of optimizers that wrap another one and delegate to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OptimizerWrapper(Optimizer):
         self._optimizer = optimizer
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return what the wrapped optimizer's compute_gradients returns."""
+        """Return the result of the wrapped optimizer's compute_gradients."""
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def get_slot(self, var: Any, name: str) -> Any:

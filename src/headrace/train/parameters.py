@@ -1,8 +1,8 @@
-"""How many parameters a model has, scope by scope. In: variables, a graph, a GraphDef, a checkpoint
-or a file of these. Out: a tree of scopes with counts and bytes.
+"""Count a model's parameters, scope by scope. In: variables, a graph, a GraphDef, a checkpoint or a
+file of these. Out: a tree of scopes with counts and bytes.
 
-The first of the white paper's tips for porting a model: compare the number of parameters, layer by
-layer, before anything else; a wrong layer shows here at once.
+This is the white paper's first advice for porting a model: compare the number of parameters, layer
+by layer, before anything else; a wrong layer shows at once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.variables.variable import Variable
 
 __all__ = ["Parameter", "Scope", "count_parameters"]
 
-# Names in files, which may hold ops that nobody here defines; so names are what is compared.
+# Files may hold ops that Headrace doesn't define, so op names are compared.
 _VARIABLES = REFERENCE_VARIABLES | RESOURCE_VARIABLES
 _CONSTANT = "Const"
 
@@ -45,7 +45,7 @@ class Parameter:
 
     @property
     def count(self) -> int:
-        """The number of elements; 0 if that isn't known."""
+        """The number of elements; 0 if unknown."""
         if self.sizes is None or None in self.sizes:
             return 0
         return math.prod(s for s in self.sizes if s is not None)
@@ -67,7 +67,7 @@ class Scope:
     size: int
 
     def walk(self, depth: int | None = None) -> Iterator[tuple[int, Scope]]:
-        """All scopes with how deep they are, each before its parts, down to `depth`."""
+        """Yield all scopes and their depths, each before its parts, down to `depth`."""
         yield 0, self
         if depth is None or depth > 0:
             for part in self.parts:
@@ -102,8 +102,8 @@ def count_parameters(source: Any = None, trainable: bool = False, match: str = "
     if it's frozen, its floating constants), a MetaGraphDef, or the path of a checkpoint, of a
     directory with checkpoints, of a SavedModel, of a MetaGraphDef (.meta) or of a GraphDef (.pb,
     .pbtxt).
-    trainable: only what an optimizer would change; where nobody knows, ValueError. match: only
-    names in which this regular expression is found.
+    trainable: only trainable variables; ValueError if `source` doesn't tell which are. match: only
+    names that contain a match of this regular expression.
     """
     found = _parameters(source, trainable)
     pattern = re.compile(match)
@@ -111,7 +111,7 @@ def count_parameters(source: Any = None, trainable: bool = False, match: str = "
 
 
 def _tree(label: str, prefix: str, parameters: list[Parameter]) -> Scope:
-    """The scope of these parameters, whose names begin with `prefix`."""
+    """Return the scope of these parameters, whose names begin with `prefix`."""
     groups: dict[str, list[Parameter]] = {}
     for parameter in parameters:
         groups.setdefault(parameter.name[len(prefix) :].partition("/")[0], []).append(parameter)
@@ -120,7 +120,7 @@ def _tree(label: str, prefix: str, parameters: list[Parameter]) -> Scope:
         exact = [p for p in inside if p.name == prefix + name]
         deeper = [p for p in inside if p.name != prefix + name]
         parts += [Scope(name, (), p, p.count, p.size) for p in exact]
-        if deeper:  # a scope beside a variable of its name: that of its slots
+        if deeper:  # a scope with the name of a variable: that of its slots
             inner = f"{name}/" if exact else name
             parts.append(_joined(_tree(inner, f"{prefix}{name}/", deeper)))
     count, size = sum(p.count for p in parts), sum(p.size for p in parts)
@@ -128,7 +128,7 @@ def _tree(label: str, prefix: str, parameters: list[Parameter]) -> Scope:
 
 
 def _joined(scope: Scope) -> Scope:
-    """The scope; one that holds a single thing, as that thing."""
+    """Return the scope, or its only part if it has just one."""
     if len(scope.parts) != 1:
         return scope
     (only,) = scope.parts

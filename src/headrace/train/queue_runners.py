@@ -33,7 +33,7 @@ _log = logging.getLogger("headrace")
 
 @export("train.QueueRunner", "train.queue_runner.QueueRunner")
 class QueueRunner:
-    """The enqueue operations of a queue, for threads that run them again and again.
+    """The enqueue operations of a queue, for threads that run them repeatedly.
 
     close_op, cancel_op: close the queue at the end of the input, and when a coordinator stops.
     queue_closed_exception_types: errors that mean the end of the input. queue_runner_def: a saved
@@ -103,7 +103,7 @@ class QueueRunner:
 
     @property
     def exceptions_raised(self) -> list[BaseException]:
-        """What threads without a coordinator have raised since threads were last created."""
+        """The errors of threads without a coordinator since threads were last created."""
         return self._errors
 
     @property
@@ -159,7 +159,7 @@ class QueueRunner:
                         enqueue()
                 except self._closed_types as error:
                     finished = True
-                    if error.__cause__ is not None:  # the queue that it reads from was cut off
+                    if error.__cause__ is not None:  # the queue that it reads from was cancelled
                         self._blame(sess, error.__cause__)
                     if self._ended(sess):
                         _quietly(sess, self._close_op)
@@ -177,11 +177,11 @@ class QueueRunner:
                 self._ended(sess)
 
     def _enqueuer(self, sess: BaseSession, enqueue_op: Any) -> Callable[[], Any]:
-        """What a thread calls again and again."""
+        """Return the function that a thread calls repeatedly."""
         return sess.make_callable(enqueue_op)
 
     def _ended(self, sess: BaseSession) -> bool:
-        """Count a thread's end; returns whether it was the last one."""
+        """Count a thread's end; return whether it was the last one."""
         with self._lock:
             self._running[sess] -= 1
             return not self._running[sess]
@@ -193,7 +193,7 @@ class QueueRunner:
         _quietly(sess, cancel_op)
 
     def _blame(self, sess: BaseSession, error: BaseException) -> None:
-        """Let the queue tell whoever reads from it why no more elements come: the first reason."""
+        """Make the queue report to its readers why no more elements come: the first error."""
         try:
             state = sess._resources.find(sess.run(self._queue.queue_ref))
         except Exception as lost:  # the session was closed: there are no readers
@@ -224,7 +224,7 @@ class QueueRunner:
 
     @staticmethod
     def from_proto(queue_runner_def: Any, import_scope: str | None = None) -> QueueRunner:
-        """The runner that was saved as `queue_runner_def`."""
+        """Restore the runner that was saved as `queue_runner_def`."""
         return QueueRunner(queue_runner_def=queue_runner_def, import_scope=import_scope)
 
     def _restore(self, message: Any, import_scope: str | None) -> None:
@@ -234,7 +234,7 @@ class QueueRunner:
             return graph.as_graph_element(f"{import_scope}/{name}" if import_scope else name)
 
         handle = find(message.queue_name).outputs[0]
-        # What elements are made of isn't saved; a runner doesn't need it.
+        # The elements' types aren't saved; a runner doesn't need them.
         self._queue = QueueBase([], [], None, handle)
         self._enqueue_ops = [find(name) for name in message.enqueue_op_name]
         self._close_op = find(message.close_op_name)
@@ -244,7 +244,7 @@ class QueueRunner:
 
 
 def _quietly(sess: BaseSession, op: Operation) -> None:
-    """Close a queue; that it can't be done any more is no error."""
+    """Close a queue; ignore the error if that is no longer possible."""
     try:
         sess.run(op)
     except Exception as error:
@@ -265,9 +265,9 @@ def start_queue_runners(
     start: bool = True,
     collection: str = GraphKeys.QUEUE_RUNNERS,
 ) -> list[threading.Thread]:
-    """Start the threads of all runners of the session's graph; returns them.
+    """Start the threads of all runners of the session's graph; return them.
 
-    A monitored session has started them itself, so that there are none left to start.
+    A monitored session has already started them, so there are none left to start.
     """
     if sess is None:
         sess = default.default_session()

@@ -30,7 +30,7 @@ __all__ = ["load_safetensors", "save_safetensors"]
 
 
 class _Values(Checkpoint):
-    """Variables' values, as if they had been saved."""
+    """The values of variables, presented as a checkpoint."""
 
     def __init__(self, specs: list[Any], values: list[Any]) -> None:
         self.stored = {}
@@ -62,8 +62,8 @@ def save_safetensors(
 ) -> None:
     """Write the values of variables to a safetensors file (not TensorFlow's).
 
-    var_list: variables in a list, or a dict by the names to store them under; None: all that the
-    graph has. metadata: texts to put into the file's header.
+    var_list: variables in a list, or a dict by the names to store them under; None: all of the
+    graph's. metadata: strings to put into the file's header.
     """
     specs = [spec for saveable in saveables_of(_chosen(sess, var_list)) for spec in saveable.specs]
     values = _Values(specs, sess.run([spec.tensor for spec in specs]))
@@ -74,8 +74,8 @@ def save_safetensors(
 def load_safetensors(
     sess: BaseSession, path: str | os.PathLike[str], var_list: Any = None
 ) -> dict[str, str]:
-    """Give variables the values of a safetensors file (not TensorFlow's); returns the texts in its
-    header. NotFoundError, where names are missing, says which, and which others there are.
+    """Restore variables from a safetensors file (not TensorFlow's); return the strings in its
+    header. If names are missing, the NotFoundError lists them and the names that are there.
 
     var_list: as for `save_safetensors`.
     """
@@ -94,7 +94,7 @@ def _chosen(sess: BaseSession, var_list: Any) -> Any:
 
 
 def _targets(chosen: Any) -> Iterator[tuple[str, Any]]:
-    """Names, and the variables that they are for; a partitioned one's parts are such each."""
+    """Return variables by name; each part of a partitioned variable counts separately."""
     pairs = chosen.items() if isinstance(chosen, Mapping) else ((None, v) for v in chosen)
     for name, item in pairs:
         for variable in item if isinstance(item, PartitionedVariable) else [item]:

@@ -1,8 +1,9 @@
-"""What savers store. In: variables, in a list or by name. Out: saveable objects, sorted by name.
+"""The objects that savers store. In: variables, in a list or by name. Out: saveable objects, sorted
+by name.
 
-A saveable has a `name`, an `op` that it stands for, `specs` (tensors to store, each with its own
-name and slice) and `restore(tensors, shapes)`, which gives it back what was stored. Tables make
-their own; here are those of variables.
+A saveable has a `name`, the `op` that it represents, `specs` (tensors to store, each with its own
+name and slice) and `restore(tensors, shapes)`, which restores the stored tensors. Tables define
+their own saveables; those of variables are here.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ __all__ = ["SaveSpec", "SaveableObject", "by_name", "name_and_value", "on_cpu", 
 
 
 def on_cpu(device: str) -> str:
-    """The CPU of the machine that a device is in."""
+    """Return the CPU of the machine that a device belongs to."""
     spec = DeviceSpec.from_string(device)
     return spec.replace(device_type="CPU", device_index=0).to_string()
 
 
 class SaveSpec:
-    """A tensor to store (or a function that makes it), under which name, as which slice."""
+    """A tensor to store (or a function that makes it), with its name and slice."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class SaveSpec:
 
 
 class SaveableObject:
-    """Something that is stored as one or several tensors; subclasses say how it's restored."""
+    """An object stored as one or several tensors; subclasses say how it's restored."""
 
     def __init__(self, op: Any, specs: Iterable[Any], name: str) -> None:
         self.op = op
@@ -63,12 +64,14 @@ class SaveableObject:
         self.name = name
 
     def restore(self, restored_tensors: Any, restored_shapes: Any) -> Operation:
-        """Return the operation that gives it what was stored; shapes, if not None, come first."""
+        """Return the operation that restores it; the tensors are reshaped first if shapes are
+        given.
+        """
         raise NotImplementedError(f"{type(self).__name__} doesn't say how it is restored")
 
 
 class _Reference(SaveableObject):
-    """A variable behind a reference."""
+    """A reference variable."""
 
     def __init__(self, reference: Tensor, value: Tensor, slice_spec: str, name: str) -> None:
         dtype = reference.dtype.base_dtype
@@ -83,7 +86,7 @@ class _Reference(SaveableObject):
 
 
 class _Resource(SaveableObject):
-    """A variable behind a handle."""
+    """A resource variable."""
 
     def __init__(
         self, handle: Tensor, shape: TensorShape, value: Any, dtype: DType, spec: str, name: str
@@ -105,8 +108,8 @@ class _Resource(SaveableObject):
 
 
 def saveables_of(items: Mapping[str, Any] | Iterable[Any]) -> list[Any]:
-    """The saveables of variables: in a dict, by the names to store them under, or in a list, by
-    their own names.
+    """Return the saveables of variables: in a dict, by the names to store them under, or in a list,
+    by their own names.
     """
     named = dict(items) if isinstance(items, Mapping) else by_name(items)
     found: list[Any] = []
@@ -130,7 +133,9 @@ def _checked_name(name: Any) -> str:
 
 
 def by_name(items: Any) -> dict[str, Any]:
-    """Variables by the names that they are stored under; parts of one, in a list."""
+    """Return variables by the names that they are stored under; a partitioned one as a list of
+    parts.
+    """
     if isinstance(items, str) or not isinstance(items, Iterable):
         raise TypeError(f"Variables to save should be passed in a dict or a list: {items}")
     found: dict[str, Any] = {}
@@ -149,7 +154,7 @@ def by_name(items: Any) -> dict[str, Any]:
 
 
 def name_and_value(item: Any) -> tuple[str, Any]:
-    """The name that a variable is stored under, and the variable, or a list of its parts."""
+    """Return the name that a variable is stored under, and the variable, or a list of its parts."""
     if _is_saveable(item):
         return item.name, item
     if isinstance(item, LookupInterface):
@@ -187,7 +192,7 @@ def _saveables(name: str, value: Any) -> list[Any]:
 
 
 def _of_part(variable: Any, name: str) -> SaveableObject:
-    """One of the variables that a partitioned one consists of."""
+    """A part of a partitioned variable."""
     if not isinstance(variable, Variable):
         raise ValueError(f"Slices must all be Variables: {variable}")
     info = variable._get_save_slice_info()
@@ -208,7 +213,7 @@ def _check_same_whole(parts: Iterable[Any]) -> None:
 
 
 def _reader(variable: ResourceVariable) -> Callable[[], Tensor]:
-    """Reads a variable where it lives, for storing on that machine's CPU."""
+    """Reads a variable on its own device, for storing on that machine's CPU."""
 
     def read() -> Tensor:
         graph = variable.graph
@@ -229,7 +234,7 @@ def _is_reference(item: Any) -> bool:
 
 
 def static_or_dynamic_shape(spec: Any) -> Any:
-    """The shape that a restored tensor is to get, for savers that reshape."""
+    """Return the shape to give a restored tensor, for savers that reshape."""
     tensor = spec.tensor
     shape = as_shape(tensor.shape)
     return shape if shape.is_fully_defined() else b.shape(tensor)

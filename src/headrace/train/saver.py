@@ -1,11 +1,11 @@
 """tf.train.Saver. In: variables, a session, a prefix. Out: a checkpoint; and back.
 
-A saver is nodes in the graph (made by saver_builder, named by a SaverDef) and, in Python, the list
-of the checkpoints that it has made. A save is, in this order: the checkpoint, whole or not at all;
-the state file that names it; the removal of old checkpoints; the graph beside it.
+A saver consists of nodes in the graph (made by saver_builder, named by a SaverDef) and, in Python,
+the list of checkpoints that it has made. A save writes the checkpoint atomically, updates the state
+file that names it, removes old checkpoints and writes the graph beside it, in this order.
 
-An asynchronous saver only takes the values in the caller's thread, in one step, and does the rest
-in another. Taking the values copies them, at the speed of memory, to where it put them last time.
+An asynchronous saver only copies the values in the caller's thread, in one step, and does the rest
+in another. The copy runs at memory speed and reuses the buffers of the previous save.
 """
 
 from __future__ import annotations
@@ -70,27 +70,27 @@ class Saver:
     """Saves variables to checkpoints, and restores them.
 
     var_list          variables (or other saveable objects) in a list, or a dict by the names to
-                      store them under; None: all that the graph has
-    reshape           restore to the variables' shapes, whatever the shapes in the checkpoint
+                      store them under; None: all of the graph's
+    reshape           reshape the checkpoint's values to the variables' shapes
     sharded           one data file per device
     max_to_keep       how many checkpoints to keep, 0 or None for all
-    keep_checkpoint_every_n_hours  of those that would be removed, keep one per so many hours
+    keep_checkpoint_every_n_hours  of those that would be removed, keep one every n hours
     name              the scope of the nodes, "save" by default
     restore_sequentially  restore one variable after the other
-    saver_def         use the nodes that this names instead of making nodes
-    builder           what makes the nodes, a BulkSaverBuilder by default
+    saver_def         use the nodes that this names instead of making new ones
+    builder           the object that makes the nodes, a BulkSaverBuilder by default
     defer_build       make no nodes before `build`
     allow_empty       whether there may be nothing to save
     write_version     SaverDef.V2, or SaverDef.V1 for the older format
     pad_step_number   write the step with eight digits
-    save_relative_paths  let the state file have paths relative to itself
-    filename          the prefix where none is fed
-    asynchronous      (not TensorFlow's) let `save` return when the values are taken; `wait` waits
-                      for the files, as does the next save. For one V2 file.
-    exact_resume      (not TensorFlow's) keep the session's other state too, beside the checkpoint:
-                      random generators, samplers, queues, local variables. A restarted program
-                      that restores it goes on as if it had never stopped, bit for bit (see
-                      `session.resuming`). For V2.
+    save_relative_paths  write paths relative to the state file
+    filename          the prefix to use when none is fed
+    asynchronous      (not TensorFlow's) let `save` return once the values are copied; `wait` waits
+                      for the files, as does the next save. Only for one V2 file.
+    exact_resume      (not TensorFlow's) also save the session's other state, beside the checkpoint:
+                      random generators, samplers, queues, local variables. A restarted program that
+                      restores it continues as if it had never stopped, bit for bit (see
+                      `session.resuming`). Only for V2.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Saver:
             self.build()
 
     def build(self) -> None:
-        """Make the nodes, unless a SaverDef named them."""
+        """Make the nodes, unless a SaverDef names existing ones."""
         if self._is_built:
             return
         self._is_built = True
@@ -245,8 +245,8 @@ class Saver:
         latest_filename: str,
         suffix: str | None,
     ) -> None:
-        """After a checkpoint is whole: what belongs beside it, the state file, then the removal of
-        old ones.
+        """Finish a save once its checkpoint is complete: write the files beside it and the state
+        file, then remove old checkpoints.
         """
         if session_state is not None:
             write_session_file(prefix, session_state)
@@ -280,7 +280,7 @@ class Saver:
             self._account(prefix, prefix, session_state, latest_filename, suffix)
 
         background.start(write)
-        snapshot.copy()  # while the other thread is at work on what is copied
+        snapshot.copy()  # while the other thread uses the copies
 
     def wait(self) -> None:
         """Wait until the last asynchronous save is on the disk; raise the error if it failed."""
@@ -301,18 +301,18 @@ class Saver:
 
     def _write_state(self, directory: str, path: str, latest_filename: str) -> None:
         paths = self.last_checkpoints
-        if os.path.isabs(directory):  # what is relative there would be taken as seen from it
+        if os.path.isabs(directory):  # the state file needs absolute paths then
             paths = [os.path.abspath(p) for p in paths]
         write_state(directory, path, paths, latest_filename, relative=self._relative)
 
     # -- Restoring ---------------------------------------------------------------------------------
 
     def restore(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
-        """Give the variables in `sess` the values of the checkpoint at `save_path`.
+        """Restore the variables in `sess` from the checkpoint at `save_path`.
 
-        NotFoundError, where the checkpoint lacks names, says which, and which others it has;
-        InvalidArgumentError which variable has another shape or type there. NotFoundError too if
-        there is no such directory, ValueError if there is no checkpoint in it.
+        Raises NotFoundError if the checkpoint lacks names, listing them and the names it has;
+        InvalidArgumentError, naming the variable, if a shape or type differs; NotFoundError if the
+        directory doesn't exist; ValueError if there is no checkpoint in it.
         """
         if self._is_empty:
             return
@@ -334,8 +334,8 @@ class Saver:
             self._resume(sess, prefix)
 
     def _restore_by_objects(self, sess: BaseSession, prefix: str) -> bool:
-        """Restore from a checkpoint of tf.train.Checkpoint, by the names that variables had when it
-        was saved; False if it isn't one, or lacks some of them.
+        """Restore from a checkpoint of tf.train.Checkpoint, by the variables' names when it was
+        saved; return False if it isn't one, or lacks some of them.
         """
         keys = keys_by_name(prefix)
         named = self._var_list or {}
@@ -349,16 +349,17 @@ class Saver:
         return True
 
     def resume(self, sess: BaseSession, save_path: str | os.PathLike[str]) -> None:
-        """Give `sess` the state that `exact_resume` keeps beside the variables, if there is any.
+        """Restore in `sess` the state that `exact_resume` saved beside the variables, if there is
+        any.
 
-        `restore` does it. It's to be done again where local variables are initialised afterwards:
-        the epochs of an input producer are counted in one.
+        `restore` does this. Repeat it if local variables are initialised afterwards: one of them
+        counts the epochs of an input producer.
         """
         with suppress(NotFoundError):
             resume_state(sess, read_session_file(os.fspath(save_path)))
 
     def _resume(self, sess: BaseSession, prefix: str) -> None:
-        """Resume, and say why training may not go on bit for bit."""
+        """Resume, and warn if training may not continue bit for bit."""
         try:
             state = read_session_file(prefix)
         except NotFoundError as error:
@@ -375,7 +376,7 @@ class Saver:
 
     @property
     def exact_resume(self) -> bool:
-        """Whether the state of the session is kept beside the variables."""
+        """Whether the session's state is saved beside the variables."""
         return self._exact
 
     # -- The checkpoints so far --------------------------------------------------------------------
@@ -386,13 +387,13 @@ class Saver:
         return [path for path, _ in self._kept.last]
 
     def set_last_checkpoints(self, last_checkpoints: Sequence[str]) -> None:
-        """Take over the checkpoints of another saver, as if they were as old as time."""
+        """Take over the checkpoints of another saver, as if they were very old."""
         self.set_last_checkpoints_with_time([(path, float("nan")) for path in last_checkpoints])
 
     def set_last_checkpoints_with_time(
         self, last_checkpoints_with_time: Sequence[tuple[str, float]]
     ) -> None:
-        """Take over the checkpoints of another saver, with the seconds when they were made."""
+        """Take over the checkpoints of another saver, given with their times in seconds."""
         if not isinstance(last_checkpoints_with_time, list | tuple):
             raise TypeError(f"expected a list of checkpoints, got {last_checkpoints_with_time!r}")
         self._kept.last = list(last_checkpoints_with_time)
@@ -411,7 +412,7 @@ class Saver:
         return self.saver_def
 
     def to_proto(self, export_scope: str | None = None) -> Any:
-        """Return the SaverDef, or None if the saver's nodes lie outside of `export_scope`."""
+        """Return the SaverDef, or None if the saver's nodes lie outside `export_scope`."""
         if export_scope is None or self.saver_def is None:
             return self.saver_def
         found = proto.SaverDef()
@@ -461,7 +462,9 @@ class Saver:
 
 
 def _not_restored(error: OpError, prefix: str) -> OpError:
-    """The error of a restore, in TensorFlow's words, with the checkpoint and what was wrong."""
+    """Return the error of a failed restore, in TensorFlow's words, with the checkpoint and the
+    cause.
+    """
     kind = NotFoundError if isinstance(error, NotFoundError) else InvalidArgumentError
     message = (
         f"Restoring from checkpoint failed. This is most likely due to {_LIKELY[kind]}. Please "
@@ -482,7 +485,9 @@ def _all_saveables(scope: str | None = None) -> list[Any]:
 
 
 def imported_saver(saver_def: Any, import_scope: str | None) -> Saver | None:
-    """The saver of an imported graph: its own, or a new one, or None if there's nothing to save."""
+    """Return the saver of an imported graph: its own, or a new one, or None if there's nothing to
+    save.
+    """
     if saver_def is not None:
         return Saver.from_proto(saver_def, import_scope)
     return Saver() if _all_saveables(import_scope) else None

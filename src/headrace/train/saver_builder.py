@@ -1,7 +1,7 @@
 """The nodes of a saver. In: saveables. Out: nodes that store and restore them, and their SaverDef.
 
-The nodes have TensorFlow's names: `save/Const` is fed with the prefix, `save/control_dependency`
-fetched to save, `save/restore_all` run to restore.
+The nodes have TensorFlow's names: feed the prefix to `save/Const`, fetch `save/control_dependency`
+to save, run `save/restore_all` to restore.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ V1, V2 = 1, 2
 class BulkSaverBuilder:
     """Makes savers that read all tensors in one operation per machine.
 
-    restore_sequentially: one operation per variable instead, each after the one before it is done:
-    slower, and at most one variable is in memory twice.
+    restore_sequentially: use one operation per variable instead, one after the other: slower, but
+    at most one variable is in memory twice.
     """
 
     def __init__(self, write_version: int = V2) -> None:

@@ -1,7 +1,7 @@
-"""Scaffold: the pieces of a graph that training needs besides the model. In: those that the user
-has. Out: all of them, with defaults made at `finalize`, and the graph closed to further operations.
+"""Scaffold: the pieces of a graph that training needs besides the model. In: the pieces that the
+user provides. Out: all of them, with defaults made by `finalize`, which also finalizes the graph.
 
-A default is looked for in a collection of the graph before it is made, and is put there if made.
+A default is looked up in a collection of the graph; if it isn't there, it is made and added.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _PIECES = (
 
 @export("train.Scaffold")
 class Scaffold:
-    """What makes a model trainable; every part has a default.
+    """The operations and objects that make a model trainable; each has a default.
 
-    init_op                  gives the global variables values where no checkpoint does
-    init_feed_dict           what to feed to it
-    init_fn                  called as `init_fn(scaffold, session)` after it
-    ready_op                 gives the names of variables that have no value
-    ready_for_local_init_op  the same, of the global variables
-    local_init_op            run in each new session: local variables and tables
+    init_op                  initialises the global variables if there is no checkpoint
+    init_feed_dict           the feeds of init_op
+    init_fn                  called as `init_fn(scaffold, session)` after init_op
+    ready_op                 returns the names of uninitialised variables
+    ready_for_local_init_op  the same, for the global variables
+    local_init_op            run in each new session: initialises local variables and tables
     summary_op               all summaries, as one string
     saver                    saves and restores the global variables
-    copy_from_scaffold       where to take parts from that are None here
+    copy_from_scaffold       a scaffold that provides the parts that are None here
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Scaffold:
 
     @property
     def init_fn(self) -> Callable[[Any], Any] | None:
-        """A function of the session; the user's knows the scaffold too."""
+        """Return a function of the session; the user's function also gets the scaffold."""
         given = self._user_init_fn
         return None if given is None else lambda session: given(self, session)
 
@@ -116,7 +116,7 @@ class Scaffold:
         return self._saver
 
     def finalize(self) -> Scaffold:
-        """Make what is missing, and close the graph; a second call makes nothing."""
+        """Make the missing parts, and finalize the graph; a second call does nothing."""
         defaults: list[tuple[str, str, Callable[[], Any]]] = [
             ("init_op", GraphKeys.INIT_OP, _default_init_op),
             ("ready_op", GraphKeys.READY_OP, _default_ready_op),
@@ -142,8 +142,9 @@ class Scaffold:
     def get_or_default(
         arg_name: str, collection_key: str, default_constructor: Callable[[], Any]
     ) -> Any:
-        """Return the one item of a collection; if there's none, make it and put it there (None
-        is not). RuntimeError if there are several: `arg_name` of the constructor should choose.
+        """Return the only item of a collection; if there's none, make it and add it (unless it is
+        None). RuntimeError if there are several: the constructor's argument `arg_name` should
+        choose.
         """
         graph = get_default_graph()
         found = graph.get_collection(collection_key)
@@ -167,7 +168,7 @@ class Scaffold:
 
 
 def _default_init_op() -> Operation:
-    # The second one stands where TensorFlow initialises shared resources; graphs have equal names.
+    # The second NoOp stands for TensorFlow's shared-resource initializer, so that names agree.
     return group(global_variables_initializer(), no_op(name="init"))
 
 
@@ -181,13 +182,15 @@ def _default_ready_for_local_init_op() -> Tensor:
 
 
 def _uninitialized_resources() -> Tensor:
-    """The names of resources that were not made: none, as those that we have are made when used."""
+    """Return the names of uninitialised resources: none, since ours are made on first use."""
     with name_scope("report_uninitialized_resources"), get_default_graph().device("/cpu:0"):
         return constant([], string)
 
 
 def saver_or_default() -> Saver:
-    """The saver in the collection SAVERS, made if there is none; RuntimeError if there are more."""
+    """Return the saver in the collection SAVERS; make it if there is none. RuntimeError if there
+    are several.
+    """
     graph = get_default_graph()
     savers = graph.get_collection(GraphKeys.SAVERS)
     if len(savers) > 1:

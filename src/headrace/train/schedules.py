@@ -1,7 +1,7 @@
 """Learning-rate schedules. In: the global step. Out: a scalar tensor, the rate at that step.
 
-Each is a few operations on the step as a float; what isn't a tensor becomes a constant of the
-rate's type.
+Each is a few operations on the step as a float; arguments that aren't tensors become constants of
+the rate's dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rate(learning_rate: Any) -> Tensor:
 
 
 def _periods(step: Any, steps: Tensor, staircase: bool) -> Tensor:
-    """How many times `steps` have passed; with `staircase`, whole times."""
+    """Return the global step divided by `steps`; with `staircase`, rounded down."""
     passed = b.cast(_present(step), steps.dtype) / steps
     return b.floor(passed) if staircase else passed
 
@@ -111,9 +111,10 @@ def polynomial_decay(
     cycle: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """Go from learning_rate to end_learning_rate in `decay_steps` steps, by (1 - part) ** power.
+    """Decay from learning_rate to end_learning_rate in `decay_steps` steps, as (1 - fraction) **
+    power.
 
-    Then stay there, or, with `cycle`, start over from the value at twice, thrice, ... the steps.
+    Then stay there, or, with `cycle`, stretch the decay to the next multiple of `decay_steps`.
     """
     given = [learning_rate, global_step, decay_steps, end_learning_rate, power]
     with name_scope(name, "PolynomialDecay", given) as scope:
@@ -137,8 +138,8 @@ def polynomial_decay(
 def piecewise_constant(
     x: Any, boundaries: Sequence[Any], values: Sequence[Any], name: str | None = None
 ) -> Tensor:
-    """Return values[0] where x <= boundaries[0], values[1] where x <= boundaries[1], and so on;
-    beyond all boundaries the last value.
+    """Return values[0] if x <= boundaries[0], else values[1] if x <= boundaries[1], and so on; the
+    last value beyond all boundaries.
     """
     if len(boundaries) != len(values) - 1:
         raise ValueError("The length of boundaries should be 1 less than the length of values")
@@ -162,7 +163,7 @@ def piecewise_constant(
 
 
 def _comparable(boundary: Tensor, x: Tensor) -> Tensor:
-    """A boundary that can be compared with x."""
+    """Convert a boundary so that it can be compared with x."""
     found, wanted = boundary.dtype.base_dtype, x.dtype.base_dtype
     if found is int32 and wanted is int64:
         return b.cast(boundary, int64)
@@ -182,7 +183,7 @@ def cosine_decay(
     alpha: float = 0.0,
     name: str | None = None,
 ) -> Tensor:
-    """Go from learning_rate to alpha * learning_rate in `decay_steps`, along half a cosine."""
+    """Decay from learning_rate to alpha * learning_rate in `decay_steps`, along half a cosine."""
     with name_scope(name, "CosineDecay", [learning_rate, global_step]):
         rate = _rate(learning_rate)
         steps = b.cast(decay_steps, rate.dtype)
@@ -202,8 +203,8 @@ def cosine_decay_restarts(
     alpha: Any = 0.0,
     name: str | None = None,
 ) -> Tensor:
-    """Follow half a cosine from learning_rate to alpha * learning_rate, again and again: each takes
-    t_mul times as many steps as the one before and starts m_mul times as high.
+    """Decay along half a cosine from learning_rate to alpha * learning_rate, repeatedly: each
+    period takes t_mul times as many steps as the previous one and starts m_mul times as high.
     """
     with name_scope(name, "SGDRDecay", [learning_rate, global_step]) as scope:
         rate = _rate(learning_rate)
@@ -306,7 +307,7 @@ def linear_warmup(
     start: Any = 0.0,
     name: str | None = None,
 ) -> Tensor:
-    """Begin with start * learning_rate and reach learning_rate in `warmup_steps`, on a line.
+    """Increase the rate linearly from start * learning_rate to learning_rate in `warmup_steps`.
 
     learning_rate    a number; a tensor, such as a schedule's; or a function of the steps since the
                      end of the warm-up (0 during it) that returns either

@@ -1,7 +1,7 @@
 """Session creators: how a monitored session gets a session, at first and after each failure.
 
-The chief's gives variables values, from a checkpoint or by initialising; a worker's waits for them.
-Both finalize their Scaffold, and with it the graph.
+The chief's creator restores variables from a checkpoint or initialises them; a worker's waits for
+that. Both finalize their Scaffold, and with it the graph.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class SessionCreator(metaclass=ABCMeta):
 
     @abstractmethod
     def create_session(self) -> Any:
-        """Return a new tf.Session, or something like it, whose model is ready."""
+        """Return a new session, a tf.Session or a wrapper, whose model is ready."""
 
 
 class _ScaffoldedCreator(SessionCreator):
-    """What the creators share. State: the manager, made with the first session."""
+    """The base class of creators. State: the manager, made with the first session."""
 
     def __init__(self, scaffold: Scaffold | None, master: str, config: Any) -> None:
         self._scaffold = scaffold or Scaffold()
@@ -36,7 +36,7 @@ class _ScaffoldedCreator(SessionCreator):
         self._manager: SessionManager | None = None
 
     def _finalized(self) -> SessionManager:
-        """The manager, with all that the scaffold has to say."""
+        """Return the manager, configured from the scaffold."""
         self._scaffold.finalize()
         if self._manager is None:
             self._manager = SessionManager(
@@ -83,7 +83,7 @@ class ChiefSessionCreator(_ScaffoldedCreator):
 
 @export("train.WorkerSessionCreator")
 class WorkerSessionCreator(_ScaffoldedCreator):
-    """Waits until the chief's session has given the variables values, at most `max_wait_secs`."""
+    """Waits until the chief has initialised the variables, for at most `max_wait_secs`."""
 
     def __init__(
         self,

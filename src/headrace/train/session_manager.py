@@ -1,8 +1,8 @@
-"""SessionManager: sessions whose variables have values. In: a graph, and how to tell whether its
-model is ready. Out: a session, restored from a checkpoint, initialised, or initialised by another.
+"""SessionManager: sessions with initialised variables. In: a graph, and a check whether its model
+is ready. Out: a session, restored from a checkpoint, initialised, or initialised by another task.
 
-The chief prepares: it restores the latest checkpoint or else initialises. Others wait, by asking
-again and again in fresh sessions, until the chief's variables can be seen and have values.
+The chief restores the latest checkpoint or else initialises. Other tasks poll with fresh sessions
+until they can see the chief's variables and these have values.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ["SessionManager"]
 
 @export("train.SessionManager")
 class SessionManager:
-    """Makes sessions for a graph, and sees to it that its variables have values.
+    """Makes sessions for a graph, and ensures that its variables have values.
 
-    local_init_op            run in each new session once `ready_for_local_init_op` says so
-    ready_op                 gives the names of the variables that have no values yet; None: the
-                             model is always ready
+    local_init_op            run in each new session once `ready_for_local_init_op` reports no
+                             variables
+    ready_op                 returns the names of uninitialised variables; None: the model is always
+                             ready
     ready_for_local_init_op  the same, for the variables that `local_init_op` needs
-    recovery_wait_secs       seconds between two looks at what isn't there yet
+    recovery_wait_secs       seconds between two checks for a checkpoint or a ready model
     local_init_run_options   the RunOptions of `local_init_op`
     """
 
@@ -74,7 +75,7 @@ class SessionManager:
         """Return a session that is ready: restored from the latest checkpoint, or if there is none,
         initialised by `init_op` (with `init_feed_dict`) and `init_fn`, a function of the session.
 
-        RuntimeError if variables are still without values after that.
+        RuntimeError if some variables still have no values after that.
         """
         session, restored = self._restored_session(
             master,
@@ -149,7 +150,7 @@ class SessionManager:
     def wait_for_session(
         self, master: str, config: Any = None, max_wait_secs: float | None = float("Inf")
     ) -> Session:
-        """Return a session once another one, such as the chief's, has given the variables values;
+        """Return a session once another one, such as the chief's, has initialised the variables;
         DeadlineExceededError if that takes longer than `max_wait_secs`.
         """
         limit = float("Inf") if max_wait_secs is None else max_wait_secs
@@ -186,7 +187,7 @@ class SessionManager:
         max_wait_secs: float,
         config: Any,
     ) -> tuple[Session, str | None]:
-        """A new session, and the checkpoint that was found and restored, or None."""
+        """Return a new session, and the checkpoint that was found and restored, or None."""
         session = Session(master, graph=self._graph, config=config)
         if directory and filename:
             raise ValueError(
@@ -195,7 +196,7 @@ class SessionManager:
         if not saver or not (directory or filename):
             return session, None
         if isinstance(saver, Saver):
-            saver.wait()  # what it's writing is the latest checkpoint
+            saver.wait()  # it may still be writing the latest checkpoint
         if filename:
             saver.restore(session, filename)
             return session, filename
@@ -208,7 +209,7 @@ class SessionManager:
         return session, state.model_checkpoint_path
 
     def _state(self, directory: str, max_wait_secs: float) -> Any:
-        """The checkpoint state of a directory, for which some time may be waited, or None."""
+        """Return the checkpoint state of a directory, or None; may wait some time for it."""
         waited = 0.0
         state = get_checkpoint_state(directory)
         while state is None and waited < max_wait_secs:
@@ -221,7 +222,7 @@ class SessionManager:
     # -- Is it ready? ------------------------------------------------------------------------------
 
     def _run_local_init(self, session: Session) -> str | None:
-        """Run `local_init_op` if the model is ready for it; else say what is missing."""
+        """Run `local_init_op` if the model is ready for it; otherwise report what is missing."""
         if self._local_init_op is None:
             return None
         missing = _missing(self._ready_for_local_init_op, session, "Model not ready for local init")
@@ -236,9 +237,9 @@ class SessionManager:
 
 
 def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
-    """What keeps a model from being ready, None if it is ready.
+    """Return the reason why a model isn't ready, None if it is ready.
 
-    A ready_op gives names, or fails (older ones, made of `assert_variables_initialized`).
+    A ready_op returns names, or fails (older ones, made by `assert_variables_initialized`).
     """
     if ready_op is None:
         return None
@@ -255,15 +256,13 @@ def _missing(ready_op: Any, session: Session, complaint: str) -> str | None:
 
 
 def _resume(session: Session, saver: Any, restored: str | None) -> None:
-    """Give local variables, which were initialised after the restoring, what they had, if that was
-    saved.
-    """
+    """Restore the saved values of local variables, which were initialised after the restore."""
     if restored is not None and isinstance(saver, Saver) and saver.exact_resume:
         saver.resume(session, restored)
 
 
 def _name(op: Any) -> Any:
-    """An operation's name; lists of operations and None as they are."""
+    """Return an operation's name; lists of operations and None unchanged."""
     return getattr(op, "name", op)
 
 

@@ -1,5 +1,5 @@
-"""SessionRunHook: what watches, extends and ends the runs of a monitored session. In: calls before
-and after each run. Out: more fetches and feeds, and requests to stop.
+"""SessionRunHook: observes, extends and ends the runs of a monitored session. In: calls before and
+after each run. Out: more fetches and feeds, and requests to stop.
 
 The order of calls: `begin` once, before the graph is finalized; `after_create_session` for each
 session (again after a recovery); `before_run` and `after_run` around each run; `end` once, unless
@@ -17,7 +17,7 @@ __all__ = ["SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunV
 
 @export("train.SessionRunArgs", "estimator.SessionRunArgs")
 class SessionRunArgs(NamedTuple):
-    """What a run is to fetch and feed, and its RunOptions."""
+    """The additional fetches and feeds of a run, and its RunOptions."""
 
     fetches: Any
     feed_dict: Any = None
@@ -26,7 +26,9 @@ class SessionRunArgs(NamedTuple):
 
 @export("train.SessionRunValues", "estimator.SessionRunValues")
 class SessionRunValues(NamedTuple):
-    """What a run gave to a hook: the values of its fetches, and the run's options and metadata."""
+    """The results of a run for a hook: the values of its fetches, and the run's options and
+    metadata.
+    """
 
     results: Any
     options: Any
@@ -37,7 +39,7 @@ class SessionRunValues(NamedTuple):
 class SessionRunContext:
     """A run that is about to happen or has happened.
 
-    original_args: the fetches and feeds of whoever called `run`. session: the tf.Session below the
+    original_args: the fetches and feeds of the caller of `run`. session: the tf.Session inside the
     monitored one. stop_requested: whether some hook wants this run to be the last one.
     """
 
@@ -65,21 +67,23 @@ class SessionRunContext:
 
 @export("train.SessionRunHook", "estimator.SessionRunHook")
 class SessionRunHook:
-    """Override what is of interest; by default nothing happens."""
+    """Override the methods of interest; by default they do nothing."""
 
     def begin(self) -> None:
-        """Called once before a session is made: the last time when the graph may change."""
+        """Called once before a session is made: the last chance to change the graph."""
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Called when a session was made, its variables have values and queues are being filled.
-        The graph is finalized; `coord` coordinates the session's threads.
+        """Called after a session is made, its variables are initialised and its queues are being
+        filled. The graph is finalized; `coord` coordinates the session's threads.
         """
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Called before each run; returns what the run should fetch and feed besides, or None."""
+        """Called before each run; returns SessionRunArgs with additional fetches and feeds, or
+        None.
+        """
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Called after each run that didn't fail, with the values of what `before_run` wanted."""
+        """Called after each successful run, with the values that `before_run` asked for."""
 
     def end(self, session: Any) -> None:
         """Called at the end of training, with the session still open; not after an error other

@@ -1,5 +1,5 @@
-"""Optimizers of tf.contrib.opt that step further where the gradient's sign and that of its running
-mean agree (Neural Optimizer Search, Bello et al. 2017).
+"""Optimizers of tf.contrib.opt that take larger steps where the signs of the gradient and its
+running mean agree (Neural Optimizer Search, Bello et al. 2017).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ __all__ = ["AddSignOptimizer", "PowerSignOptimizer"]
 
 
 class _SignOptimizer(StepOptimizer):
-    """What both share: the slot "m", and the agreement's decay as a function of the global step."""
+    """The base class of both: the slot "m", and the agreement's decay as a function of the global
+    step.
+    """
 
     _slot_arguments = (("m", "m"),)
 
@@ -41,7 +43,7 @@ class _SignOptimizer(StepOptimizer):
         global_step: Any = None,
         name: str | None = None,
     ) -> Operation:
-        """Return an operation that updates variables; a decay of the sign is of `global_step`."""
+        """Return an operation that updates variables; the sign's decay depends on `global_step`."""
         self._global_step = global_step
         return super().apply_gradients(grads_and_vars, global_step, name)
 
@@ -61,7 +63,7 @@ class _SignOptimizer(StepOptimizer):
         return self._step_rows(grad, var, indices)
 
     def _step_rows(self, grad: Tensor, var: Any, indices: Tensor) -> Operation:
-        """All of the mean fades; the variable changes in the rows that have a gradient."""
+        """Decay the whole mean; update the variable in the rows that have a gradient."""
         numbers = self._operands(var)
         slot, beta = self.get_slot(var, "m"), numbers["beta"]
         locking = self._use_locking
@@ -79,8 +81,8 @@ class _SignOptimizer(StepOptimizer):
 
 @export("contrib.opt.AddSignOptimizer")
 class AddSignOptimizer(_SignOptimizer):
-    """Follow (alpha + sign_decay * agreement) * grad: the agreement of a gradient's sign and that
-    of its running mean, which fades by `beta`, is 1, 0 or -1.
+    """Step along (alpha + sign_decay * agreement) * grad. The agreement, the product of the signs
+    of the gradient and of its running mean, which decays by `beta`, is 1, 0 or -1.
 
     sign_decay_fn    the factor of the agreement as a function of the global step; 1 by default
     """
@@ -111,7 +113,7 @@ class AddSignOptimizer(_SignOptimizer):
 
 @export("contrib.opt.PowerSignOptimizer")
 class PowerSignOptimizer(_SignOptimizer):
-    """Follow base ** (sign_decay * agreement) * grad; see AddSignOptimizer."""
+    """Step along base ** (sign_decay * agreement) * grad; see AddSignOptimizer."""
 
     _step = "power_sign"
     _numbers = (

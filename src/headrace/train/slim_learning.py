@@ -1,5 +1,5 @@
-"""Training as tf.contrib.slim.learning (and tf.contrib.training) does it. In: a loss and an
-optimizer. Out: a tensor, the loss, whose computation trains; and a loop that computes it.
+"""Training as in tf.contrib.slim.learning and tf.contrib.training. In: a loss and an optimizer.
+Out: the loss as a tensor whose evaluation trains; and a loop that evaluates it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["create_train_op", "train", "train_step"]
 
 Pairs = list[tuple[Any, Any]]
 
-_DEFAULT: Any = 0  # as TensorFlow's: the graph's global step, or what a Supervisor makes
+_DEFAULT: Any = 0  # as in TensorFlow: the graph's global step, or the Supervisor's default
 
 
 # -- Gradients -------------------------------------------------------------------------------------
@@ -116,13 +116,14 @@ def create_train_op(
     colocate_gradients_with_ops: bool = False,
     check_numerics: bool = True,
 ) -> Tensor:
-    """Return the loss; who computes it makes a training step.
+    """Return the loss as a tensor; evaluating it runs a training step.
 
-    global_step         the counter; the graph's, which is made if missing, by default; None: none
-    update_ops          what runs before the loss counts; the graph's UPDATE_OPS by default
+    global_step         the step counter; by default the graph's, which is made if missing; None:
+                        don't count
+    update_ops          operations to run before the loss; the graph's UPDATE_OPS by default
     variables_to_train  all trainable variables by default
-    transform_grads_fn  a function of (gradient, variable) pairs that returns such
-    check_numerics      whether a loss that is infinite or no number is an error
+    transform_grads_fn  a function from (gradient, variable) pairs to such pairs
+    check_numerics      whether an infinite or NaN loss is an error
     """
     graph = get_default_graph()
     step = get_or_create_global_step() if global_step is _DEFAULT else global_step
@@ -177,8 +178,8 @@ def create_slim_train_op(
     gradient_multipliers: Mapping[Any, Any] | None = None,
     check_numerics: bool = True,
 ) -> Tensor:
-    """Return what contrib.training's create_train_op returns, after gradients were multiplied by
-    `gradient_multipliers`, by variables or their names, and clipped to `clip_gradient_norm`.
+    """As contrib.training's create_train_op, but multiply gradients by `gradient_multipliers`,
+    given by variables or their names, and clip them to `clip_gradient_norm`.
     """
 
     def transform(pairs: Pairs) -> Pairs:
@@ -212,10 +213,10 @@ def create_slim_train_op(
 def train_step(
     sess: Any, train_op: Any, global_step: Any, train_step_kwargs: Mapping[str, Any]
 ) -> tuple[Any, bool]:
-    """Make a step; returns the loss and whether to stop.
+    """Run a step; return the loss and whether to stop.
 
-    train_step_kwargs: tensors `should_stop`, `should_log` and `should_trace`, as far as there are,
-    and `logdir`, where traces are written.
+    train_step_kwargs: optional tensors `should_stop`, `should_log` and `should_trace`, and
+    `logdir`, where traces are written.
     """
     start = time.time()
     options = metadata = None
@@ -272,13 +273,13 @@ def train(
     trace_every_n_steps: int | None = None,
     ignore_live_threads: bool = False,
 ) -> Any:
-    """Train until train_step_fn says to stop, with a Supervisor; returns the last loss.
+    """Train with a Supervisor until train_step_fn asks to stop; return the last loss.
 
-    train_op             what create_train_op returns
+    train_op             the result of create_train_op
     logdir               where checkpoints and summaries go; None: nowhere
     train_step_fn        as train_step; it gets train_step_kwargs, tensors that say when to stop
                          (after number_of_steps), to log and to trace by default
-    startup_delay_steps  for which step of the chief another worker waits
+    startup_delay_steps  the chief's step that other workers wait for before they start
     session_wrapper      a function of the session that returns the one to use
     The rest is for the Supervisor.
     """
@@ -351,7 +352,7 @@ def train(
                             log.info("Stopping Training.")
                             supervisor.request_stop()
                             break
-                try:  # a save of the services that is on its way must not come after the last one
+                try:  # a save that the services have begun must not finish after the last one
                     supervisor.stop(
                         threads, close_summary_writer=False, ignore_live_threads=ignore_live_threads
                     )
@@ -373,7 +374,7 @@ def train(
 def _step_tensors(
     step: Any, last: int | None, log_every: int | None, trace_every: int | None, logdir: str | None
 ) -> dict[str, Any]:
-    """What train_step asks at each step."""
+    """Return the tensors that train_step evaluates at each step."""
     found: dict[str, Any] = {}
     with name_scope("train_step"):
         found["should_stop"] = constant(False) if last is None else b.greater_equal(step, last)

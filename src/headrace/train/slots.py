@@ -1,7 +1,8 @@
 """Slots: variables that belong to another one, such as an optimizer's running means. In: the
 primary variable. Out: a variable `<primary>/<name>`, of the same kind, placed with it.
 
-A slot of a part of a partitioned variable is the same part of a partitioned slot: saved as such.
+A slot of a part of a partitioned variable is the same part of a partitioned slot, and is saved as
+such.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def create_slot_with_initializer(
     name: str,
     colocate_with_primary: bool = True,
 ) -> Any:
-    """Return a new slot of `primary` that `initializer` gives its value. If its shape isn't fully
-    known, it is that of the primary's initial value.
+    """Return a new slot of `primary`, initialised by `initializer`. If its shape isn't fully known,
+    it has the shape of the primary's initial value.
     """
     if callable(initializer) and not shape.is_fully_defined():
         value = initializer(b.shape(_initialized(primary)), dtype=dtype)
@@ -69,7 +70,7 @@ def _make(
     known_shape: Any,
 ) -> Any:
     graph = get_default_graph()
-    # A partitioner of the scope was for the primary: the slot of a part is not cut again.
+    # The scope's partitioner was for the primary: the slot of a part is not partitioned again.
     with variable_scope(None, f"{primary.op.name}/{name}"):
         get_variable_scope().set_partitioner(None)
         with graph.colocate_with(primary.op) if colocate else nullcontext():

@@ -2,7 +2,7 @@
 references and handles, whole gradients and rows. The ops' formulas are in `ops/training_ops`,
 `ops/proximal_training_ops`.
 
-A class says which op (`_step`), which slot is which of its arguments, and which hyperparameter.
+A class names the op (`_step`) and maps its arguments to slots and hyperparameters.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _Pairs = tuple[tuple[str, str], ...]
 class StepOptimizer(Optimizer):
     """An optimizer with one op per update.
 
-    State: `_settings`, hyperparameters by name, numbers, tensors or functions that return one; and
-    `_tensors`, what `_prepare` made of them.
+    State: `_settings`, hyperparameters by name: numbers, tensors or functions that return one; and
+    `_tensors`, which `_prepare` makes from them.
     """
 
-    _step: str  # the op's name without "apply_" and what comes before it
+    _step: str  # the op's name without "apply_" and its prefix
     _slot_arguments: _Pairs = ()  # of the op: argument and slot
     _numbers: _Pairs = ()  # of the op: argument and hyperparameter
     _gradient_argument = "grad"  # of the op for whole gradients
@@ -61,7 +61,7 @@ class StepOptimizer(Optimizer):
         }
 
     def _operands(self, var: Any) -> dict[str, Any]:
-        """The op's scalars, in the type of the variable."""
+        """Return the op's scalars, in the variable's dtype."""
         dtype = var.dtype.base_dtype
         return {a: b.cast(self._tensors[name], dtype) for a, name in self._numbers}
 
@@ -122,8 +122,8 @@ class GradientDescentOptimizer(StepOptimizer):
 
 @export("train.MomentumOptimizer")
 class MomentumOptimizer(StepOptimizer):
-    """Follow the gradients' sum, in which old ones fade by `momentum`; with `use_nesterov`, as if
-    the next step had been made already.
+    """Step along a sum of gradients in which old ones decay by `momentum`; with `use_nesterov`, as
+    if the next step had already been taken.
     """
 
     _step = "momentum"
@@ -152,7 +152,7 @@ class MomentumOptimizer(StepOptimizer):
 
 @export("train.AdagradOptimizer")
 class AdagradOptimizer(StepOptimizer):
-    """Divide gradients by the root of the sum of their squares so far."""
+    """Divide gradients by the square root of the sum of their squares so far."""
 
     _step = "adagrad"
     _slot_arguments = (("accum", "accumulator"),)
@@ -180,8 +180,8 @@ class AdagradOptimizer(StepOptimizer):
 
 @export("train.AdagradDAOptimizer")
 class AdagradDAOptimizer(StepOptimizer):
-    """Dual averaging: the variable follows from the sums of all gradients and of their squares, and
-    from how many there were. Made for sparse models: `l1` gives exact zeros.
+    """Dual averaging: the variable is computed from the sums of all gradients and of their squares,
+    and from their number. Meant for sparse models: `l1` gives exact zeros.
     """
 
     _step = "adagrad_da"
@@ -238,7 +238,7 @@ class AdagradDAOptimizer(StepOptimizer):
 
 @export("train.AdadeltaOptimizer")
 class AdadeltaOptimizer(StepOptimizer):
-    """Scale gradients by the ratio of what steps and what gradients were of late."""
+    """Scale gradients by the ratio of the recent magnitudes of steps and of gradients."""
 
     _step = "adadelta"
     _slot_arguments = (("accum", "accum"), ("accum_update", "accum_update"))
@@ -262,8 +262,8 @@ class AdadeltaOptimizer(StepOptimizer):
 
 @export("train.RMSPropOptimizer")
 class RMSPropOptimizer(StepOptimizer):
-    """Divide gradients by the root of their squares' running mean, or, `centered`, by their running
-    deviation.
+    """Divide gradients by the square root of the running mean of their squares, or, if `centered`,
+    by their running standard deviation.
     """
 
     _numbers = (
@@ -310,8 +310,8 @@ class RMSPropOptimizer(StepOptimizer):
 class FtrlOptimizer(StepOptimizer):
     """Follow the regularized leader: for sparse models with very many features.
 
-    l2_shrinkage_regularization_strength penalises magnitudes in the loss's gradient, so that it
-    acts on weights whose gradients are zero otherwise.
+    l2_shrinkage_regularization_strength adds a penalty of magnitudes to the loss's gradient, so
+    that it also acts on weights whose gradients are zero.
     """
 
     _slot_arguments = (("accum", "accum"), ("linear", "linear"))
@@ -379,7 +379,7 @@ class FtrlOptimizer(StepOptimizer):
 
 @export("train.ProximalAdagradOptimizer")
 class ProximalAdagradOptimizer(StepOptimizer):
-    """Adagrad, with penalties that pull weights to zero, and to exactly zero."""
+    """Adagrad, with L2 and L1 penalties, which pull weights to zero, the latter to exactly zero."""
 
     _step = "proximal_adagrad"
     _slot_arguments = (("accum", "accumulator"),)
@@ -418,7 +418,9 @@ class ProximalAdagradOptimizer(StepOptimizer):
 
 @export("train.ProximalGradientDescentOptimizer")
 class ProximalGradientDescentOptimizer(StepOptimizer):
-    """Gradient descent, with penalties that pull weights to zero, and to exactly zero."""
+    """Gradient descent, with L2 and L1 penalties, which pull weights to zero, the latter to exactly
+    zero.
+    """
 
     _step = "proximal_gradient_descent"
     _numbers = (

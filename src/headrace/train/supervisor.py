@@ -1,8 +1,8 @@
 """Supervisor: the older way to train. In: a graph, a directory. Out: a managed session, and threads
-that save, summarise and count beside the training loop.
+that save, summarise and count steps in the background.
 
-What isn't given is looked for in the graph's collections, and made and put there if it's missing;
-then the graph is final. Only the chief's supervisor has a directory to write to.
+Arguments that aren't given are looked up in the graph's collections; missing ones are made and
+added. Then the graph is finalized. Only the chief's supervisor has a directory to write to.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ __all__ = ["Supervisor"]
 class Supervisor:
     """Trains with a directory: restores or initialises, starts queues and services, and stops them.
 
-    USE_DEFAULT stands for what the graph's collections have; None for: don't.
+    USE_DEFAULT stands for the item in the graph's collections; None disables it.
 
     ready_op, ready_for_local_init_op, init_op, init_feed_dict, local_init_op, summary_op, saver,
     init_fn (a function of the session): see Scaffold
-    is_chief             whether to initialise and save, or to wait for someone who does
+    is_chief             whether to initialise and save, or to wait for the chief
     logdir               where checkpoints and summaries go
     global_step          the step, for names of checkpoints and summaries
     save_summaries_secs, save_model_secs  how often; 0: never
-    recovery_wait_secs   how long to wait between two looks whether the model is ready
+    recovery_wait_secs   seconds between two checks whether the model is ready
     stop_grace_secs      how long threads may take to end
-    checkpoint_basename  how checkpoints' names begin
-    session_manager, summary_writer  instead of those that are made by default
+    checkpoint_basename  the prefix of checkpoint names
+    session_manager, summary_writer  used instead of the default ones
     """
 
     USE_DEFAULT: Any = 0
@@ -138,7 +138,7 @@ class Supervisor:
         self._summary_writer: Any = summary_writer if self._is_chief else None
 
     def _check_devices(self) -> None:
-        """Variables that others initialise must have a place that others know, too."""
+        """Variables that another task initialises must be on a device that it can reach."""
         for op in self._graph.get_operations():
             if op.type in REFERENCE_VARIABLES and not op.device:
                 raise ValueError(
@@ -212,8 +212,8 @@ class Supervisor:
         start_standard_services: bool = True,
         close_summary_writer: bool = True,
     ) -> Iterator[Any]:
-        """Yield a ready session, with its queues and services running; then stop them. Errors of
-        the with-block stop them too, and are raised, but for OutOfRangeError.
+        """Yield a ready session, with its queues and services running; stop them afterwards. Errors
+        of the with-block also stop them, and are raised, except OutOfRangeError.
         """
         session = None
         try:
@@ -238,7 +238,7 @@ class Supervisor:
         max_wait_secs: float = 7200,
         start_standard_services: bool = True,
     ) -> Any:
-        """Return a ready session: as the chief by restoring or initialising, else by waiting."""
+        """Return a ready session: the chief restores or initialises it, other tasks wait for it."""
         self._coord.clear_stop()
         if self._summary_writer is not None:
             self._summary_writer.reopen()
@@ -282,7 +282,7 @@ class Supervisor:
             self._graph_added_to_summary = True
 
     def start_standard_services(self, sess: Any) -> list[threading.Thread] | None:
-        """Start the threads that save, summarise and count; returns them."""
+        """Start the threads that save, summarise and count steps; return them."""
         if not self._is_chief:
             raise RuntimeError(
                 "Only chief supervisor can start standard services. Because only chief supervisors "
@@ -312,7 +312,7 @@ class Supervisor:
     def start_queue_runners(
         self, sess: Any, queue_runners: Sequence[Any] | None = None
     ) -> list[threading.Thread]:
-        """Start the threads of queue runners, those of the graph by default; returns them."""
+        """Start the threads of queue runners, those of the graph by default; return them."""
         runners = queue_runners
         if runners is None:
             runners = self._graph.get_collection(GraphKeys.QUEUE_RUNNERS)
@@ -329,7 +329,9 @@ class Supervisor:
         args: Any = None,
         kwargs: Any = None,
     ) -> LooperThread:
-        """Start a thread that calls `target(*args, **kwargs)` every so many seconds; returns it."""
+        """Start a thread that calls `target(*args, **kwargs)` at an interval in seconds; return
+        it.
+        """
         looper = LooperThread(self._coord, timer_interval_secs, target, args, kwargs)
         looper.start()
         self._started_threads.append(looper)
@@ -343,8 +345,8 @@ class Supervisor:
         close_summary_writer: bool = True,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Stop the threads, those that this supervisor has started by default, wait for them, and
-        raise what one of them has failed with.
+        """Stop the threads (by default, those that this supervisor started), wait for them, and
+        raise the error that one of them failed with.
         """
         self._coord.request_stop()
         try:
@@ -365,15 +367,17 @@ class Supervisor:
         self._coord.request_stop(ex=ex)
 
     def should_stop(self) -> bool:
-        """Whether someone has asked to stop."""
+        """Return whether a stop was requested."""
         return self._coord.should_stop()
 
     def stop_on_exception(self) -> AbstractContextManager[None]:
-        """A with-block whose errors stop the threads; see Coordinator.stop_on_exception."""
+        """Return a context manager whose errors stop the threads; see
+        Coordinator.stop_on_exception.
+        """
         return self._coord.stop_on_exception()
 
     def wait_for_stop(self) -> None:
-        """Wait until someone asks to stop."""
+        """Wait until a stop is requested."""
         self._coord.wait_for_stop()
 
     # -- Services ----------------------------------------------------------------------------------
@@ -408,7 +412,7 @@ class Supervisor:
             )
             self._log_status(done, global_step_value(sess, self._global_step))
 
-    # Names of before TensorFlow's style was settled.
+    # Names from before TensorFlow's style was settled.
     PrepareSession = prepare_or_wait_for_session
     StartQueueRunners = start_queue_runners
     StartStandardServices = start_standard_services
@@ -422,7 +426,7 @@ class Supervisor:
 
 
 class _StepCounter:
-    """Tells how many steps per second were made since it was last asked."""
+    """Logs the steps per second since the last call."""
 
     def __init__(self, supervisor: Supervisor, sess: Any, step: Any) -> None:
         self._supervisor = supervisor
@@ -444,7 +448,7 @@ class _StepCounter:
 
 
 def _choose(given: Any, key: str, make: Callable[[], Any]) -> Any:
-    """What was given, or the first item of a collection, or what `make` makes for it."""
+    """Return the given value, or the first item of a collection, or the result of `make`."""
     if given is not Supervisor.USE_DEFAULT:
         return given
     graph = get_default_graph()
@@ -462,7 +466,7 @@ def _default_local_init_op() -> Operation:
 
 
 def _default_global_step() -> Any:
-    """The variable or tensor "global_step:0", if it is of integers, of whatever shape."""
+    """Return the variable or tensor "global_step:0" if it has an integer dtype, of any shape."""
     try:
         found: Any = get_default_graph().get_tensor_by_name("global_step:0")
     except KeyError:

@@ -1,11 +1,11 @@
-"""Sessions around sessions, of which a monitored session is made. From the inside out:
+"""The nested sessions that make up a monitored session. From the inside out:
 
     tf.Session
     HookedSession       calls the hooks before and after each run
-    CoordinatedSession  raises here what the threads of the session have failed with
-    RecoverableSession  after a loss (AbortedError, UnavailableError) makes all of that anew
+    CoordinatedSession  raises the errors of the session's threads here
+    RecoverableSession  when it is lost (AbortedError, UnavailableError), recreates all of these
 
-`should_stop` of each asks itself, and then the one inside.
+`should_stop` of each checks itself, then the session inside.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from headrace.train.session_run_hook import (
 
 __all__ = ["CoordinatedSession", "HookedSession", "RecoverableSession", "WrappedSession"]
 
-# What is lost with these can be had again from a checkpoint; other errors would come back.
+# After these, training can continue from a checkpoint; other errors would recur.
 _LOSSES = (errors.AbortedError, errors.UnavailableError)
 
 
 class WrappedSession:
-    """Passes everything on to the session inside, which is None once it's closed."""
+    """Forwards everything to the session inside, which is None once it's closed."""
 
     def __init__(self, sess: Any) -> None:
         self._sess: Any = sess
@@ -43,7 +43,7 @@ class WrappedSession:
         return self._sess.sess_str
 
     def should_stop(self) -> bool:
-        """Whether there should be no further run."""
+        """Return whether there should be no further run."""
         if self._check_stop():
             return True
         if self._sess is None:
@@ -51,11 +51,11 @@ class WrappedSession:
         return isinstance(self._sess, WrappedSession) and self._sess.should_stop()
 
     def _check_stop(self) -> bool:
-        """Whether this session, for itself, wants no further run."""
+        """Return whether this session itself wants no further run."""
         return False
 
     def close(self) -> None:
-        """Close the session inside; that it is lost already is no error."""
+        """Close the session inside; ignore the error if it's already lost."""
         if self._sess is not None:
             try:
                 self._sess.close()
@@ -72,12 +72,12 @@ class WrappedSession:
         return self._sess.run(*args, **kwargs)
 
     def run_step_fn(self, call: Callable[[Callable[..., Any]], Any]) -> Any:
-        """Call a function with the `run` that lets hooks see what it runs."""
+        """Call a function with a `run` that calls the hooks."""
         return call(self.run)
 
 
 class HookedSession(WrappedSession):
-    """Lets hooks add to each run, see what it gave, and stop after it."""
+    """Lets hooks extend each run, see its results, and request a stop."""
 
     def __init__(self, sess: Any, hooks: Sequence[SessionRunHook]) -> None:
         super().__init__(sess)
@@ -101,7 +101,7 @@ class HookedSession(WrappedSession):
         run_metadata = run_metadata or proto.RunMetadata()
         wanted = _Wanted(fetches)
         feed_dict = self._ask_hooks(context, wanted, feed_dict, options)
-        # Options that ask for nothing would only take the step off its fast path.
+        # Empty options would only keep the step from its fast path.
         if options.ByteSize():
             got = self._sess.run(wanted.fetches, feed_dict, options, run_metadata)
         else:
@@ -115,7 +115,7 @@ class HookedSession(WrappedSession):
     def _ask_hooks(
         self, context: SessionRunContext, wanted: _Wanted, feed_dict: Any, options: Any
     ) -> Any:
-        """Add what the hooks want to `wanted` and `options`; returns all that is to be fed."""
+        """Add the hooks' requests to `wanted` and `options`; return all feeds."""
         fed: dict[Any, Any] = {}
         for hook in self._hooks:
             request = hook.before_run(context)
@@ -137,8 +137,8 @@ class HookedSession(WrappedSession):
 
 
 class _Wanted:
-    """The fetches of the caller and of hooks as one list, in which the caller's own list is spread
-    out: of flat lists a session keeps the plan.
+    """Return the fetches of the caller and of hooks as one flat list: a session caches the plans of
+    flat lists.
     """
 
     def __init__(self, fetches: Any) -> None:
@@ -174,7 +174,7 @@ def _copied(options: Any) -> Any:
 
 
 def _merge_options(options: Any, more: Any) -> None:
-    """Ask for whatever either of two RunOptions asks for."""
+    """Merge two RunOptions."""
     for field in ("trace_level", "timeout_in_ms", "inter_op_thread_pool"):
         setattr(options, field, max(getattr(options, field), getattr(more, field)))
     for field in ("output_partition_graphs", "report_tensor_allocations_upon_oom"):
@@ -184,7 +184,7 @@ def _merge_options(options: Any, more: Any) -> None:
 
 
 class CoordinatedSession(WrappedSession):
-    """Stops with a coordinator, and raises what its threads have failed with."""
+    """Stops with a coordinator, and raises the errors of its threads."""
 
     def __init__(self, sess: Any, coord: Coordinator, stop_grace_period_secs: float) -> None:
         super().__init__(sess)
@@ -196,14 +196,14 @@ class CoordinatedSession(WrappedSession):
         return self._coord.should_stop()
 
     def close(self) -> None:
-        """Stop and join the threads, then close; what a thread failed with is raised."""
+        """Stop and join the threads, then close; raise a thread's error."""
         self._coord.request_stop()
         try:
             self._coord.join(stop_grace_period_secs=self._grace, ignore_live_threads=True)
         finally:
             try:
                 super().close()
-            except Exception as error:  # what `join` raises is what matters
+            except Exception as error:  # the error from `join` matters more
                 log.debug("Ignored exception: %s", error)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -212,7 +212,7 @@ class CoordinatedSession(WrappedSession):
         except _LOSSES:
             raise
         except Exception:
-            # A queue that a lost thread left behind fails too: then the loss is what happened.
+            # A queue whose thread lost its session fails too: then the loss is the real cause.
             self._raise_loss()
             raise
 
@@ -226,13 +226,13 @@ class CoordinatedSession(WrappedSession):
 
 
 class Creator(Protocol):
-    """What makes the session inside of a RecoverableSession."""
+    """Makes the session inside a RecoverableSession."""
 
     def create_session(self) -> WrappedSession: ...
 
 
 class RecoverableSession(WrappedSession):
-    """Makes its session anew when it's lost, and runs again what failed."""
+    """Recreates its session when it's lost, and repeats the failed run."""
 
     def __init__(self, creator: Creator) -> None:
         self._creator = creator
@@ -256,7 +256,7 @@ class RecoverableSession(WrappedSession):
             self._lose("while considering whether the session is complete", error)
             self._sess = self._create()
             return False
-        except Exception:  # it will be raised when the session is closed
+        except Exception:  # closing the session will raise it
             return True
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -266,7 +266,7 @@ class RecoverableSession(WrappedSession):
         return self._persist(lambda session: session.run_step_fn(call))
 
     def _persist(self, work: Callable[[WrappedSession], Any]) -> Any:
-        """Do some work in a session, in a new one if that is lost meanwhile."""
+        """Call a function with a session, again with a new one if it is lost meanwhile."""
         while True:
             try:
                 if self._sess is None:

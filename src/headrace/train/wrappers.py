@@ -1,5 +1,5 @@
-"""Optimizers around others, from tf.contrib.opt: averages of the variables beside the step, and
-norms that variables may not exceed after it.
+"""Optimizers of tf.contrib.opt that wrap another one: one keeps averages of the variables, one
+clips the variables' norms after each step.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ __all__ = [
 
 @export("contrib.opt.MovingAverageOptimizer")
 class MovingAverageOptimizer(OptimizerWrapper):
-    """An optimizer that also keeps moving averages of what it trains, and savers that store the
-    averages under the variables' names: who restores such a checkpoint gets the averages.
+    """An optimizer that also keeps moving averages of the variables that it trains, and makes
+    savers that store the averages under the variables' names: restoring such a checkpoint gives the
+    averages.
 
-    sequential_update    whether averages wait for the step, or may see the values before it
+    sequential_update    whether averages are updated after the step, or may see the values before
+                         it
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         global_step: Any = None,
         name: str | None = None,
     ) -> Operation:
-        """Return an operation that makes the wrapped optimizer's step and updates averages."""
+        """Return an operation that takes the wrapped optimizer's step and updates averages."""
         pairs = list(grads_and_vars)
         step = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
         self._averaged = [v for g, v in pairs if g is not None]
@@ -69,7 +71,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any
     ) -> Saver:
         """Return a Saver of `var_list` (all global variables by default), in which a variable and
-        its average have changed names. `kwargs` are Saver's.
+        its average have swapped names. `kwargs` are passed to Saver.
         """
         if not self._averaged:
             raise RuntimeError(
@@ -96,12 +98,12 @@ def _stored_name(var: Any) -> str:
 
 @export("contrib.opt.VariableClippingOptimizer")
 class VariableClippingOptimizer(OptimizerWrapper):
-    """An optimizer after whose steps norms of variables are at most `max_norm`.
+    """An optimizer that clips the norms of variables to `max_norm` after each step.
 
     vars_to_clip_dims    variables, each with the axes over which its norms are taken
     colocate_clip_ops_with_vars    whether the clipping runs where the variable is
 
-    After a gradient of rows, only these rows are looked at, unless the norms go over axis 0.
+    After a sparse gradient, only its rows are clipped, unless the norms are taken over axis 0.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         global_step: Any = None,
         name: str | None = None,
     ) -> Operation:
-        """Return an operation that makes the wrapped optimizer's step, then clips."""
+        """Return an operation that takes the wrapped optimizer's step, then clips."""
         pairs = list(grads_and_vars)
         with name_scope(name, self._name) as scope:
             step = self._optimizer.apply_gradients(pairs, global_step=global_step)

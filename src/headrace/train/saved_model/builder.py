@@ -1,5 +1,5 @@
-"""Writing SavedModels. In: graphs, and one session's variables. Out: a directory that holds both,
-with the files that the graphs read, so that it can be served elsewhere.
+"""Write SavedModels. In: graphs, and one session's variables. Out: a directory that holds both, and
+the files that the graphs read, so that it can be served elsewhere.
 
     saved_model.pb   MetaGraphDefs, each with tags and signatures
     variables/       a checkpoint
@@ -66,10 +66,10 @@ class SavedModelBuilder:
         strip_default_attrs: bool = False,
         saver: Saver | None = None,
     ) -> None:
-        """Add the default graph, and the values that its variables have in a session.
+        """Add the default graph, and the values of its variables in a session.
 
-        assets_collection: constants that are names of files, which are copied. main_op (formerly
-        legacy_init_op): what a loader runs after restoring.
+        assets_collection: constants that name files, which are copied. main_op (formerly
+        legacy_init_op): the operation that a loader runs after restoring.
         """
         if self._has_variables:
             raise AssertionError(
@@ -99,7 +99,7 @@ class SavedModelBuilder:
         strip_default_attrs: bool = False,
         saver: Saver | None = None,
     ) -> None:
-        """Add the default graph, for which the variables that were saved before do as well."""
+        """Add the default graph, which shares the variables that were saved before."""
         if not self._has_variables:
             raise AssertionError(
                 "Graph state including variables and assets has not been saved yet. Please invoke "
@@ -140,8 +140,8 @@ class SavedModelBuilder:
         self._saved.meta_graphs.append(meta_graph)
 
     def _add_assets(self, meta_graph: Any, tensors: list[Tensor]) -> None:
-        """Copy files, and note which constants name them: in the MetaGraphDef's own field, and in
-        the collection where readers of the first days look.
+        """Copy files, and record which constants name them: in the MetaGraphDef's field, and in the
+        collection that early readers use.
         """
         copied: dict[str, str] = {}
         for tensor in tensors:
@@ -175,7 +175,7 @@ def _asset_path(tensor: Any) -> str:
 
 
 def _asset_name(source: str, copied: Mapping[str, str]) -> str:
-    """The base name, unless another file has it."""
+    """Return the base name, made unique if another file has it."""
     base = os.path.basename(source)
     known = copied.get(base)
     if known is None or known == source or filecmp.cmp(source, known, shallow=False):
@@ -228,7 +228,7 @@ def simple_save(
     outputs: Mapping[str, Any],
     legacy_init_op: Operation | None = None,
 ) -> None:
-    """Write a SavedModel for serving that takes `inputs` and gives `outputs`, dicts of tensors."""
+    """Write a SavedModel for serving that maps `inputs` to `outputs`, dicts of tensors."""
     signature = signatures.predict_signature_def(inputs, outputs)
     builder = SavedModelBuilder(export_dir)
     builder.add_meta_graph_and_variables(

@@ -1,4 +1,4 @@
-"""Reading SavedModels. In: a directory, and the tags of one of its graphs. Out: that graph in a
+"""Read SavedModels. In: a directory, and the tags of one of its graphs. Out: that graph in a
 session, with its variables restored.
 """
 
@@ -27,7 +27,7 @@ Path = str | bytes | os.PathLike[str]
     "saved_model.loader.maybe_saved_model_directory",
 )
 def maybe_saved_model_directory(export_dir: Path) -> bool:
-    """Whether a directory holds a SavedModel."""
+    """Return whether a directory holds a SavedModel."""
     export_dir = os.fsdecode(export_dir)
     files = (names.SAVED_MODEL_FILENAME_PB, names.SAVED_MODEL_FILENAME_PBTXT)
     return any(os.path.exists(os.path.join(export_dir, file)) for file in files)
@@ -57,7 +57,7 @@ def load(
     """Add a graph of a SavedModel to a session's graph, restore its variables in the session and
     run its init op; returns its MetaGraphDef.
 
-    tags: all tags of the graph, no more and no less. saver_kwargs: for tf.train.import_meta_graph.
+    tags: exactly the tags of the graph. saver_kwargs: for tf.train.import_meta_graph.
     """
     export_dir = os.fsdecode(export_dir)  # an Estimator's export returns bytes
     meta_graph = _with_tags(parse_saved_model(export_dir), set(tags))
@@ -86,7 +86,9 @@ def _with_tags(saved: Any, tags: set[str]) -> Any:
 
 
 def _init_op(meta_graph: Any, scope: str | None) -> Any:
-    """What has to run after restoring, wherever a builder has put it."""
+    """Return the operation to run after restoring, from any of the places where builders store
+    it.
+    """
     graph = get_default_graph()
     if names.INIT_OP_SIGNATURE_KEY in meta_graph.signature_def:
         signature = meta_graph.signature_def[names.INIT_OP_SIGNATURE_KEY]
@@ -108,7 +110,7 @@ def _init_op(meta_graph: Any, scope: str | None) -> Any:
 
 
 def _asset_feeds(meta_graph: Any, export_dir: str, scope: str | None) -> dict[str, str]:
-    """The constants that name files, and where these are now."""
+    """Return the constants that name files, and the files' current paths."""
     assets = list(meta_graph.asset_file_def)
     if not assets and names.ASSETS_KEY in meta_graph.collection_def:
         listed = meta_graph.collection_def[names.ASSETS_KEY].any_list.value

@@ -1,5 +1,5 @@
-"""The names that SavedModels are made of: files, tags, collections, signatures. They are
-TensorFlow's, letter for letter.
+"""The names used in SavedModels: files, tags, collections, signatures. They are exactly
+TensorFlow's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signatures: what a SavedModel takes and gives, by names that outlive its graph's."""
+"""Signatures: a SavedModel's inputs and outputs, under names independent of its graph."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def build_signature_def(
 def predict_signature_def(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> proto.SignatureDef:
-    """Return the signature of a function of any tensors."""
+    """Return the signature of a function from any tensors to any tensors."""
     if not inputs:
         raise ValueError("Prediction inputs cannot be None or empty.")
     if not outputs:
@@ -106,7 +106,7 @@ def predict_signature_def(
 
 
 def _info(what: str, tensor: Any, dtype: Any) -> Any:
-    """The TensorInfo of a tensor that has to have a dtype."""
+    """Return the TensorInfo of a tensor that must have a given dtype."""
     kind = "string" if dtype is dtypes.string else "float"
     if not isinstance(tensor, Tensor) or tensor.dtype.base_dtype is not dtype:
         raise ValueError(f"{what} must be a {kind} Tensor.")
@@ -155,7 +155,7 @@ def classification_signature_def(examples: Any, classes: Any, scores: Any) -> pr
 
 @export("saved_model.is_valid_signature", "saved_model.signature_def_utils.is_valid_signature")
 def is_valid_signature(signature_def: Any) -> bool:
-    """Whether a SignatureDef can be served: as prediction, classification or regression."""
+    """Return whether a SignatureDef can be served: as prediction, classification or regression."""
     if signature_def is None or not signature_def.outputs:
         return False
     kinds = {key: info.dtype for key, info in signature_def.outputs.items()}
