@@ -1,6 +1,5 @@
-"""Layers: functions of tensors that own their variables. `base` is what all of them are;
-`recurrent` has the cells and the loops that run them over time; `losses` and `metrics` say how good
-the outcome is.
+"""Layers: functions of tensors that own their variables. `base` is their base class; `recurrent`
+has the cells and the loops that run them over time; `losses` and `metrics` measure the results.
 """
 
 from headrace.layers import arg_scope as arg_scope

@@ -17,7 +17,7 @@ def _linear(x: Any) -> Any:
 
 
 def _hard_sigmoid(x: Any) -> Any:
-    """A sigmoid of three straight lines."""
+    """Return a piecewise linear sigmoid of three segments."""
     return b.clip_by_value(0.2 * x + 0.5, 0.0, 1.0)
 
 
@@ -38,7 +38,7 @@ _BY_NAME: dict[str, str | Activation] = {
 
 
 def get_activation(identifier: Any) -> Activation:
-    """Return the function of a name, a function itself, or, for None, the identity."""
+    """Return the function of this name; a function unchanged; for None, the identity."""
     if identifier is None:
         return _linear
     if isinstance(identifier, str):

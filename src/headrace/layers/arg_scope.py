@@ -3,8 +3,8 @@
     with arg_scope([conv2d, fully_connected], activation_fn=tf.nn.relu):
         net = conv2d(images, 64, 3)
 
-A scope is a dict, from a function's key to its default arguments; scopes nest, the inner one wins.
-State: the scope of the block that is open, per thread.
+A scope is a dict from a function's key to its default arguments; scopes nest, and the inner one
+wins. State: the current scope of each thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _open: ContextVar[Scope | None] = ContextVar("arg_scope", default=None)
 
 @export("contrib.framework.add_arg_scope", "contrib.slim.add_arg_scope")
 def add_arg_scope(func: Function) -> Function:
-    """Return the function with default arguments from the scopes that it's called in."""
+    """Return the function with default arguments taken from the current scope."""
     described: Any = func
     key = f"{func.__module__}.{described.__qualname__}"
 
@@ -44,8 +44,8 @@ def add_arg_scope(func: Function) -> Function:
 def arg_scope(
     list_ops_or_scope: Sequence[Callable[..., Any]] | Scope, **kwargs: Any
 ) -> Iterator[Scope]:
-    """Open a scope: functions with the defaults `kwargs`, beside those of the scope around, or a
-    scope that another arg_scope gave. Gives the scope.
+    """Open a scope in which the functions have the defaults `kwargs`, in addition to the outer
+    scope's defaults; or reopen a scope that another arg_scope yielded. Yields the scope.
     """
     if isinstance(list_ops_or_scope, Mapping):
         if kwargs:
@@ -69,7 +69,7 @@ def arg_scope(
 
 @export("contrib.framework.current_arg_scope", "contrib.slim.current_arg_scope")
 def current_arg_scope() -> Scope:
-    """Return the scope that is open; empty if there's none."""
+    """Return the current scope; empty if there's none."""
     return _open.get() or {}
 
 
@@ -81,7 +81,7 @@ def has_arg_scope(func: Any) -> bool:
 
 @export("contrib.framework.arg_scoped_arguments", "contrib.slim.arg_scoped_arguments")
 def arg_scoped_arguments(func: Any) -> tuple[str, ...]:
-    """Return the names of the arguments of a function that a scope can give."""
+    """Return the names of a function's arguments that a scope can set."""
     _key(func)
     code = func.__wrapped__.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

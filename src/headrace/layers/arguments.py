@@ -1,7 +1,7 @@
-"""What the constructors of layers take, in the form that layers keep; and layers as functions.
+"""Normalise the arguments of layers' constructors; and turn layers into functions.
 
 `sizes` makes one entry per spatial dimension, `padding_name` and `channels_order` check names,
-`data_format_name` says an order of axes as the ops call it.
+`data_format_name` returns the ops' name for an order of axes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = [
     "sizes",
 ]
 
-ZEROS, ONES = Zeros(), Ones()  # the initializers that biases, scales and averages have by default
+ZEROS, ONES = Zeros(), Ones()  # the default initializers of biases, scales and averages
 
 
 def sizes(value: Any, count: int, name: str) -> tuple[int, ...]:
-    """`count` integers from one, or from as many."""
+    """Return `count` integers, given one integer or that many."""
     given = (value,) * count if isinstance(value, int) else value
     message = f"The `{name}` argument must be a tuple of {count} integers. Received: {value}"
     try:
@@ -43,7 +43,7 @@ def sizes(value: Any, count: int, name: str) -> tuple[int, ...]:
 
 
 def padding_name(value: Any, causal: bool = False) -> str:
-    """'valid', 'same' or, where that makes sense, 'causal', in lower case."""
+    """Return 'valid', 'same' or, where allowed, 'causal', in lower case."""
     name = value.lower() if isinstance(value, str) else value
     if name not in ("valid", "same", "causal"):
         raise ValueError(
@@ -56,7 +56,7 @@ def padding_name(value: Any, causal: bool = False) -> str:
 
 
 def channels_order(value: Any) -> str:
-    """'channels_first' or 'channels_last', which is also what None means."""
+    """Return 'channels_first' or 'channels_last', the default."""
     name = "channels_last" if value is None else str(value).lower()
     if name not in ("channels_first", "channels_last"):
         raise ValueError(
@@ -67,13 +67,13 @@ def channels_order(value: Any) -> str:
 
 
 def data_format_name(order: str, spatial: int) -> str:
-    """NHWC, NCW and the like."""
+    """Return a name such as NHWC or NCW."""
     space = "DHW"[-spatial:]
     return f"NC{space}" if order == "channels_first" else f"N{space}C"
 
 
 def known_channels(input_shape: Any, order: str) -> int:
-    """The number of channels of a layer's input, which its weights depend on."""
+    """Return the number of channels of a layer's input, which must be known."""
     found = input_shape.as_list()[1 if order == "channels_first" else -1]
     if found is None:
         raise ValueError("The channel dimension of the inputs should be defined. Found `None`.")
@@ -83,8 +83,8 @@ def known_channels(input_shape: Any, order: str) -> int:
 def as_function(layer: Any, name: str, reuse: bool = True) -> Callable[..., Any]:
     """Return the function that makes a layer and calls it: `dense(inputs, ...)` for Dense.
 
-    It takes the inputs, the layer's arguments and, with `reuse`, whether variables must exist.
-    `name` is also the variables' scope.
+    It takes the inputs, the layer's arguments and `reuse`: whether the variables must already
+    exist. `name` is also the variables' scope.
     """
     keep = inspect.Parameter.POSITIONAL_OR_KEYWORD
     own = [p for p in inspect.signature(layer).parameters.values() if p.kind is keep]

@@ -1,4 +1,4 @@
-"""Layer: a function of tensors with variables of its own, made when it is first called.
+"""Layer: a function of tensors that owns its variables, which the first call creates.
 
 A layer's variables are those of a variable scope: `scope=` of the first call, or the layer's base
 name, made unique (`dense`, `dense_1`). Later calls open that scope again with reuse, so that they
@@ -39,12 +39,12 @@ class Layer:
     """The base of all layers.
 
     trainable: whether new variables are trained. name: also the base of the variables' scope; the
-    class's name in snake case if not given. dtype: of the variables; the first input's if not
-    given. activity_regularizer: a function of an output that returns a loss. _scope and _reuse: the
+    class's name in snake case by default. dtype: of the variables; the first input's by default.
+    activity_regularizer: a function of an output that returns a loss. _scope and _reuse: the
     variable scope to use, and whether its variables must exist.
 
-    State: `built`, set when `build` has made the variables; the weights, losses and updates that
-    were added; `_scope`, the variable scope, known after the first call.
+    State: `built`, set once `build` has made the variables; the weights, losses and updates that
+    were added; `_scope`, the variable scope, set by the first call.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Layer:
 
     @property
     def dtype(self) -> str | None:
-        """The name of the variables' dtype; None before it's known."""
+        """The name of the variables' dtype; None if not known yet."""
         return self._dtype
 
     @property
@@ -111,15 +111,15 @@ class Layer:
                 self._scope = captured
 
     def _opened(self) -> variable_scope:
-        """The layer's variable scope, to be entered without a new name scope."""
+        """Return the layer's variable scope, to be entered without a new name scope."""
         reuse = True if self.built else self._reuse
         return variable_scope(self._scope, reuse=reuse, auxiliary_name_scope=False)
 
     # -- Calling -----------------------------------------------------------------------------------
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables; subclasses do, with add_weight. `input_shape` has the structure of
-        the inputs.
+        """Make the variables; subclasses override it and use add_weight. `input_shape` has the
+        structure of the inputs.
         """
         self.built = True
 
@@ -150,7 +150,7 @@ class Layer:
         return outputs
 
     def _collect_updates(self, graph: Any) -> None:
-        """Make the layer's updates known to whoever builds the training step."""
+        """Add the layer's updates to the collection UPDATE_OPS, for the training step."""
         kept = graph.get_collection_ref(GraphKeys.UPDATE_OPS)
         kept += [update for update in self.updates if all(update is not known for known in kept)]
 
@@ -195,10 +195,11 @@ class Layer:
         aggregation: VariableAggregation = VariableAggregation.NONE,
         partitioner: Any = None,
     ) -> Any:
-        """Return a variable of the layer's scope, made or, where the scope says so, shared.
+        """Return a variable of the layer's scope: a new one or, if the scope reuses variables, a
+        shared one.
 
-        Its regularizer's loss, if it's new, becomes one of the layer's and of the graph's
-        regularization losses.
+        If it's new, its regularizer's loss joins the layer's losses and the graph's regularization
+        losses.
         """
         if synchronization == VariableSynchronization.ON_READ:
             if trainable:
@@ -315,9 +316,9 @@ class Layer:
             get_default_graph().add_to_collection(GraphKeys.REGULARIZATION_LOSSES, value)
 
     def add_update(self, updates: Any, inputs: Any = None) -> None:
-        """Add operations that are to run with each training step, as moving averages do.
+        """Add operations that must run with each training step, such as updates of moving averages.
 
-        Whether they depend on the inputs follows from the graph and the call that is running;
+        Whether they depend on the inputs follows from the graph and the current call;
         `inputs` is an older way to say so and, as in TensorFlow 1.15, has no effect.
         """
         del inputs
@@ -325,7 +326,7 @@ class Layer:
         for update in nest.flatten(updates):
             if callable(update):
                 update = update()
-            update = getattr(update, "op", update)  # of a variable or tensor, what changes it
+            update = getattr(update, "op", update)  # a variable's or tensor's op
             self._updates.append((update, bool(_reached([update], sources or []))))
 
     @property
@@ -361,7 +362,7 @@ class Layer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Return a layer made from what get_config returned."""
+        """Return a layer made from the result of get_config."""
         return cls(**config)
 
 
@@ -372,7 +373,7 @@ def _snake_case(name: str) -> str:
 
 
 def _unique_name(base: str) -> str:
-    """`base_1`, `base_2`, and so on, for the layers of the default graph."""
+    """Return a unique name among the layers of the default graph: `base_1`, `base_2`, and so on."""
     kept = get_default_graph().get_collection_ref(_NAMES)
     if not kept:
         kept.append({})
@@ -399,7 +400,9 @@ def _relevant(added: list[tuple[Any, bool]], inputs: Any) -> list[Any]:
 
 
 def _reached(targets: list[Any], sources: Iterable[Any]) -> list[Any]:
-    """Those of `targets` (tensors, operations, variables) that depend on one of `sources`."""
+    """Return those of `targets` (tensors, operations, variables) that depend on one of
+    `sources`.
+    """
     starts = {op for x in sources if (op := _operation_of(x)) is not None}
     return [target for target in targets if _depends(_operation_of(target), starts)]
 

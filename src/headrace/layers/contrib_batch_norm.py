@@ -1,9 +1,9 @@
-"""tf.contrib.layers.batch_norm. In: inputs, and where the updates of the moving averages shall go.
-Out: the inputs, normalized per channel.
+"""tf.contrib.layers.batch_norm. In: inputs, and the collection for the updates of the moving
+averages. Out: the inputs, normalized per channel.
 
-Where the updates go to UPDATE_OPS and all examples count alike, it's the layer of tf.layers. Else,
-and for matrices, the variables are made here, `beta` before `gamma`, as TensorFlow 1.15 does: their
-order is also that of an optimizer's slots.
+If the updates go to UPDATE_OPS and all examples have equal weight, it uses the layer of tf.layers.
+Otherwise, and for matrices, the variables are made here, `beta` before `gamma`, as in TensorFlow
+1.15: their order is also that of an optimizer's slots.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def batch_norm(
     adjustment: Callable[[Any], Any] | None = None,
 ) -> Tensor:
     """Return the inputs, normalized per channel by the moments of the batch or, if not in training,
-    by their moving averages, which fade by `decay`.
+    by their moving averages, which decay by `decay`.
 
     center, scale         whether there are `beta` and `gamma`
     updates_collections   where the updates of the averages go; None: they run with the outputs
     param_initializers, param_regularizers   by the variables' names
-    batch_weights         how much each example counts for the moments
-    fused                 whether to use the one op for it; None: where it can be
-    zero_debias_moving_mean   whether the mean's average is corrected for having started as zero
+    batch_weights         the weight of each example in the moments
+    fused                 whether to use the fused op; None: where possible
+    zero_debias_moving_mean   whether to correct the mean's average for starting at zero
     """
     order = channels_order(data_format)
     started = dict(param_initializers or {})
@@ -122,7 +122,7 @@ def batch_norm(
             parameters = _Parameters.made(
                 [channels], center, scale, started, penalties, trainable, variables_collections
             )
-            opened.set_custom_getter(outer_getter)  # what averages need is not the model's
+            opened.set_custom_getter(outer_getter)  # averages aren't model variables
             averages = _Averages(parameters, decay, zero_debias_moving_mean, updates_collections)
             if one_op:
                 outputs = _by_one_op(inputs, averages, data_format, epsilon, is_training)
@@ -184,7 +184,7 @@ class _Averages:
     collections: Any
 
     def moved(self, mean: Any, variance: Any) -> tuple[Any, Any]:
-        """The averages, moved towards the moments of a batch."""
+        """Return operations that move the averages towards a batch's moments."""
         p = self.parameters
         return (
             assign_moving_average(p.moving_mean, mean, self.decay, self.zero_debias),
@@ -205,7 +205,7 @@ class _Averages:
 def _by_one_op(
     inputs: Any, averages: _Averages, data_format: str, epsilon: float, is_training: Any
 ) -> Any:
-    """FusedBatchNorm, of a matrix as of images with one pixel each."""
+    """Use FusedBatchNorm, treating a matrix as images of one pixel."""
     p = averages.parameters
     flat = inputs.shape.ndims == 2
     shape = p.moving_mean.shape.as_list()
@@ -247,7 +247,7 @@ def _by_moments(
     is_training: Any,
     batch_weights: Any,
 ) -> Any:
-    """Batch normalization in single steps, of inputs of any rank."""
+    """Compute batch normalization in separate operations, for inputs of any rank."""
     p = averages.parameters
     rank = inputs.shape.ndims
     first = order == "channels_first" and rank > 2

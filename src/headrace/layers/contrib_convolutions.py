@@ -1,5 +1,5 @@
-"""Convolutions of tf.contrib.layers (and tf.contrib.slim): of sequences, images and volumes, their
-transposes, and separable ones. What they have in common with other layers is in contrib_layers.
+"""Convolutions of tf.contrib.layers (and tf.contrib.slim): of sequences, images and volumes,
+transposed and separable ones. The code shared with other layers is in contrib_layers.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _publish(attribute: str, *names: str) -> None:
 
 
 def _named(function: Function, name: str) -> Function:
-    """A function of a factory under a name of its own, which arg_scope knows it by."""
+    """Give a factory's function its own name, which arg_scope uses as its key."""
     described: Any = function
     described.__name__ = described.__qualname__ = name
     return add_arg_scope(function)
 
 
-# These two leave it to type checkers to see which signature the function that they return has.
+# These two have no return annotation, so that type checkers infer the signature.
 def _convolution(name: str, spatial: int | None):
     def convolution(
         inputs: Any,
@@ -71,7 +71,7 @@ def _convolution(name: str, spatial: int | None):
         scope: Any = None,
     ) -> Tensor:
         """Return the convolution of sequences, images or volumes, by the rank of the inputs; `rate`
-        is by how much the filter's taps are apart.
+        is the dilation.
         """
         with scope_of(scope, "Conv", inputs, reuse) as opened:
             inputs = convert_to_tensor(inputs)
@@ -136,7 +136,7 @@ def _transpose(name: str, kind: Callable[..., Layer], default_scope: str, defaul
         trainable: bool = True,
         scope: Any = None,
     ) -> Tensor:
-        """Return the transposed convolution of images or volumes, which `stride` makes larger."""
+        """Return the transposed convolution of images or volumes, enlarged by `stride`."""
         order = channels_order(data_format, len(default_format) - 2)
         with scope_of(scope, default_scope, inputs, reuse) as opened:
             layer = kind(

@@ -1,9 +1,9 @@
-"""Layers of tf.contrib.layers (and tf.contrib.slim) that compute with weights: functions which make
-variables `<scope>/weights` and `<scope>/biases`, and take what to do next as arguments: a
-normalizer in place of the bias, then an activation, ReLU by default.
+"""Layers of tf.contrib.layers (and tf.contrib.slim) that compute with weights: functions that make
+variables `<scope>/weights` and `<scope>/biases`, and take the following steps as arguments: a
+normalizer instead of the bias, then an activation, ReLU by default.
 
-They are the layers of tf.layers under other names. Variables are also in MODEL_VARIABLES, and in
-`variables_collections`: names, or a dict of such by the variable's. Results go to
+They are the layers of tf.layers under other names. Variables also join MODEL_VARIABLES and
+`variables_collections`: collection names, or a dict of them by variable name. Results join
 `outputs_collections`. All of them take defaults from an arg_scope.
 """
 
@@ -43,7 +43,7 @@ _NAMES = {
 
 
 def scope_of(scope: Any, default: str, inputs: Any, reuse: Any) -> variable_scope:
-    """A variable scope whose variables have the names of this room."""
+    """Open a variable scope that gives variables tf.contrib.layers' names."""
     return variable_scope(scope, default, [inputs], reuse=reuse, custom_getter=_model_variable)
 
 
@@ -56,7 +56,7 @@ def _model_variable(getter: Callable[..., Any], name: str, *args: Any, **kwargs:
 
 
 def collect_variables(variables: Iterable[Any], collections: Any) -> None:
-    """Add variables to the collections that are for each."""
+    """Add variables to their collections."""
     for variable in variables:
         name = variable.op.name.rpartition("/")[2]
         kind = "weights" if name.endswith("_weights") else name  # of separable convolutions
@@ -65,7 +65,9 @@ def collect_variables(variables: Iterable[Any], collections: Any) -> None:
 
 
 def channels_order(data_format: str | None, spatial: int = 2) -> str:
-    """What tf.layers call a data format: of images, or of sequences (1) or volumes (3)."""
+    """Return the name that tf.layers uses for a data format: of images, sequences (1) or volumes
+    (3).
+    """
     sizes = {1: "W", 2: "HW", 3: "DHW"}[spatial]
     orders = {
         None: "channels_last",
@@ -87,7 +89,7 @@ def applied(
     outputs_collections: Any,
     alias: str,
 ) -> Any:
-    """A layer's outputs, normalized and activated."""
+    """Return a layer's outputs, normalized and activated."""
     outputs = layer.apply(inputs)
     collect_variables(layer.variables, variables_collections)
     after = normalizer_fn, normalizer_params, activation_fn
@@ -102,7 +104,7 @@ def finished(
     outputs_collections: Any,
     alias: str,
 ) -> Any:
-    """Outputs, normalized and activated, under a name in their collections."""
+    """Return outputs, normalized and activated; add them to their collections under a name."""
     if normalizer_fn is not None:
         outputs = normalizer_fn(outputs, **(normalizer_params or {}))
     if activation_fn is not None:

@@ -17,7 +17,7 @@ __all__ = ["softmax_cross_entropy"]
 
 
 def _spread(weights: Any, rank: int | None) -> Tensor:
-    """Weights with dimensions of 1 for those that they leave out."""
+    """Return weights with dimensions of size 1 appended for the missing ones."""
     weights = convert_to_tensor(weights)
     found = weights.shape.ndims
     if not found or rank is None:
@@ -62,8 +62,8 @@ def mean_pairwise_squared_error(
     predictions: Any, labels: Any = None, weights: Any = 1.0, scope: str | None = None
 ) -> Tensor:
     """Return, for each example, the mean of the squared differences between a pair's difference in
-    predictions and in labels: over all pairs, those of an element with itself as well, whereas
-    tf.losses leaves these out.
+    predictions and in labels: over all pairs, including those of an element with itself, which
+    tf.losses excludes.
     """
     with name_scope(scope, "mean_pairwise_squared_error", [predictions, _given(labels)]):
         predictions = b.cast(predictions, float32)
@@ -113,7 +113,7 @@ def cosine_distance(
 
 @export("contrib.losses.hinge_loss", "contrib.slim.losses.hinge_loss")
 def hinge_loss(logits: Any, labels: Any = None, scope: str | None = None) -> Tensor:
-    """Return the hinge loss of each element, which no collection gets; labels are 0 or 1."""
+    """Return the hinge loss of each element, added to no collection; labels are 0 or 1."""
     with name_scope(scope, "hinge_loss", [logits, _given(labels)]):
         logits = convert_to_tensor(logits)
         signs = 2 * b.cast(labels, logits.dtype) - 1
@@ -158,5 +158,5 @@ def sparse_softmax_cross_entropy(
 
 @export("contrib.losses.compute_weighted_loss", "contrib.slim.losses.compute_weighted_loss")
 def compute_weighted_loss(losses: Any, weights: Any = 1.0, scope: str | None = None) -> Tensor:
-    """Return the mean of losses, weighed, of those whose weights aren't zero."""
+    """Return the weighted mean of the losses whose weights aren't zero."""
     return kept.compute_weighted_loss(losses, _spread(weights, _rank(losses)), scope)

@@ -1,4 +1,4 @@
-"""Normalizers of tf.contrib.layers (and tf.contrib.slim) whose moments are of an example each:
+"""Normalizers of tf.contrib.layers (and tf.contrib.slim) with moments per example:
 layer_norm, instance_norm, group_norm and unit_norm, as layers, and as the `normalizer_fn` of
 others.
 """
@@ -42,7 +42,8 @@ def layer_norm(
     scope: Any = None,
 ) -> Tensor:
     """Return the inputs, normalized per example by the moments over the axes from begin_norm_axis
-    on, then scaled and moved by `gamma` and `beta`, whose axes are those from begin_params_axis on.
+    on, then scaled by `gamma` and shifted by `beta`, whose axes are those from begin_params_axis
+    on.
     """
     with scope_of(scope, "LayerNorm", inputs, reuse) as opened:
         inputs = convert_to_tensor(inputs)
@@ -90,7 +91,7 @@ def instance_norm(
     data_format: str = "NHWC",
     scope: Any = None,
 ) -> Tensor:
-    """Return the inputs, each example's channels normalized by their own moments."""
+    """Return the inputs with each channel of each example normalized by its own moments."""
     order = channels_order(data_format)
     with scope_of(scope, "InstanceNorm", inputs, reuse) as opened:
         inputs = convert_to_tensor(inputs)
@@ -138,7 +139,7 @@ def group_norm(
     scope: Any = None,
     mean_close_to_zero: bool = False,
 ) -> Tensor:
-    """Return the inputs, each example's groups of channels normalized by their own moments.
+    """Return the inputs with each channel group of each example normalized by its own moments.
 
     reduction_axes       the axes of the moments beside the channels in a group
     mean_close_to_zero   whether the variance may be computed as the difference of two means
@@ -166,7 +167,7 @@ def group_norm(
         shape = b.shape(inputs)
         sizes = [shape[i] if size is None else size for i, size in enumerate(sizes)]
     parted = [*sizes[:axis], groups, channels // groups, *sizes[axis + 1 :]]
-    # Axes behind the channels' have moved by one: the channels are two axes now.
+    # Axes after the channels' have moved by one: the channels are now two axes.
     over = [a + 1 if a > axis else a for a in reduced] + [axis + 1]
     spread = [1] * len(parted)
     spread[axis : axis + 2] = [groups, channels // groups]
@@ -197,7 +198,7 @@ def group_norm(
 @export("contrib.layers.unit_norm", "contrib.slim.unit_norm")
 @add_arg_scope
 def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Tensor:
-    """Return the inputs over their Euclidean lengths along the axis `dim`."""
+    """Return the inputs divided by their Euclidean norms along the axis `dim`."""
     with variable_scope(scope, "UnitNorm", [inputs]):
         inputs = convert_to_tensor(inputs)
         rank = inputs.shape.ndims
@@ -228,7 +229,7 @@ def _centered_and_scaled(
     trainable: bool,
     collections: Any,
 ) -> dict[str, Any]:
-    """The variables `beta` and `gamma`, those that are wanted."""
+    """Return those of the variables `beta` and `gamma` that are wanted."""
     started = dict(initializers or {})
     found = {}
     for name, default, wanted in (("beta", Zeros(), center), ("gamma", Ones(), scale)):

@@ -85,7 +85,7 @@ def _pool(
 @export("contrib.layers.flatten", "contrib.slim.flatten")
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Tensor:
-    """Return the inputs with all axes but the first as one."""
+    """Return the inputs with all axes but the first merged into one."""
     with name_scope(scope, "Flatten", [inputs]) as opened:
         inputs = convert_to_tensor(inputs)
         return collect_named_outputs(outputs_collections, opened, Flatten().apply(inputs))
@@ -102,8 +102,8 @@ def dropout(
     scope: Any = None,
     seed: int | None = None,
 ) -> Tensor:
-    """Return the inputs, in training with zeros in place of some and the rest divided by
-    `keep_prob`, the share that stays.
+    """Return the inputs; in training, set random elements to zero and divide the rest by
+    `keep_prob`, the probability of keeping an element.
     """
     with variable_scope(scope, "Dropout", [inputs]) as opened:
         layer = Dropout(
@@ -134,7 +134,7 @@ def one_hot_encoding(
 def repeat(
     inputs: Any, repetitions: int, layer: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Tensor:
-    """Apply a layer so many times, in scopes <scope>/<scope>_1 and on."""
+    """Apply a layer `repetitions` times, in scopes <scope>/<scope>_1 and so on."""
     scope = kwargs.pop("scope", None)
     with variable_scope(scope, "Repeat", [inputs]):
         name = scope or _name_of(layer)
@@ -161,7 +161,7 @@ def stack(
 
 
 def _name_of(layer: Any) -> str:
-    """The name of a function, or of what a partial one is of."""
+    """Return the name of a function, or of a partial's function."""
     return getattr(layer, "__name__", None) or _name_of(layer.func)
 
 

@@ -1,4 +1,4 @@
-"""Layers that convolve the other way, from a convolution's output to its input: Conv2DTranspose,
+"""Transposed convolutions, which map a convolution's output to its input: Conv2DTranspose,
 Conv3DTranspose, and their functions. Their kernels are [*window, filters, channels].
 """
 
@@ -15,7 +15,9 @@ __all__ = ["Conv2DTranspose", "Conv3DTranspose", "conv2d_transpose", "conv3d_tra
 
 
 class TransposedConvolution(Convolution):
-    """The gradient of a convolution, used forwards: `strides` is by how much space grows."""
+    """The gradient of a convolution, used in the forward pass: `strides` enlarges the spatial
+    sizes.
+    """
 
     def __init__(
         self,
@@ -89,11 +91,11 @@ class TransposedConvolution(Convolution):
         build = b.conv3d_transpose
         if self.spatial == 2:
             build = b.conv2d_transpose
-            shape[0]  # an operation that nobody needs, but TensorFlow's names count it
+            shape[0]  # an unused operation, but it affects TensorFlow's names
         return build(x, self.kernel, shape, strides, self.padding.upper(), data_format=order)
 
     def _grown(self, size: Any, window: int, stride: int) -> Any:
-        """A size of space (a number or a tensor) of the output."""
+        """Return a spatial size (a number or a tensor) of the output."""
         size = size * stride
         return size + max(window - stride, 0) if self.padding == "valid" else size
 
@@ -101,7 +103,7 @@ class TransposedConvolution(Convolution):
         return None if size is None else self._grown(size, window, stride)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments; initializers and the like as they are."""
+        """Return the arguments; initializers and similar objects unchanged."""
         config = super().get_config()
         del config["dilation_rate"]
         return config

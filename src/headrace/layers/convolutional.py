@@ -26,7 +26,7 @@ __all__ = ["Conv1D", "Conv2D", "Conv3D", "Convolution", "conv1d", "conv2d", "con
 
 
 class Convolution(Layer):
-    """What layers that convolve have in common: the window, the kernel, the bias, the activation.
+    """The base class of convolutional layers: the window, the kernel, the bias, the activation.
 
     `spatial`, which subclasses set, is the number of spatial dimensions.
     """
@@ -83,7 +83,7 @@ class Convolution(Layer):
         self.built = True
 
     def _fix_channels(self, input_shape: Any) -> int:
-        """The input's channels, which are the same in all calls from now on."""
+        """Return the number of input channels, which all later calls must have."""
         channels = known_channels(input_shape, self.data_format)
         axis = 1 if self.data_format == "channels_first" else -1
         self.input_spec = InputSpec(ndim=self.spatial + 2, axes={axis: channels})
@@ -136,7 +136,7 @@ class Convolution(Layer):
         return build(x, self.kernel, strides, padding, data_format=order)
 
     def _padded_before(self, inputs: Any) -> Any:
-        """Sequences with zeros before their start, so that no output sees what comes after it."""
+        """Pad sequences with zeros at the start, so that no output depends on later elements."""
         before = [self.dilation_rate[0] * (self.kernel_size[0] - 1), 0]
         first = self.data_format == "channels_first"
         return b.pad(inputs, [[0, 0], [0, 0], before] if first else [[0, 0], before, [0, 0]])
@@ -154,7 +154,9 @@ class Convolution(Layer):
     # -- Configuration -----------------------------------------------------------------------------
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the output's shape: `filters` channels, and what the window leaves of space."""
+        """Return the output's shape: `filters` channels, and the spatial sizes after the
+        convolution.
+        """
         dims = as_shape(input_shape).with_rank(self.spatial + 2)
         first = self.data_format == "channels_first"
         space = dims[2:] if first else dims[1:-1]
@@ -169,7 +171,7 @@ class Convolution(Layer):
         return (size - reach + stride - 1) // stride
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments; initializers and the like as they are."""
+        """Return the arguments; initializers and similar objects unchanged."""
         return super().get_config() | self._arguments(
             "filters",
             "kernel_size",

@@ -1,4 +1,4 @@
-"""Layers without space: Dense, Dropout and Flatten, and their functions."""
+"""Layers without spatial dimensions: Dense, Dropout and Flatten, and their functions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["Dense", "Dropout", "Flatten", "dense", "dropout", "flatten"]
 class Dense(Layer):
     """activation(inputs kernel + bias), over the last axis of the inputs.
 
-    units: the size of the output's last axis. Regularizers make losses of the graph, constraints
-    are for optimizers to apply.
+    units: the size of the output's last axis. Regularizers add losses to the graph; optimizers
+    apply constraints.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Dense(Layer):
         return as_shape(input_shape).with_rank_at_least(2)[:-1].concatenate(self.units)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments; initializers and the like as they are."""
+        """Return the arguments; initializers and similar objects unchanged."""
         return super().get_config() | self._arguments(
             "units",
             "activation",
@@ -125,7 +125,7 @@ dense = export("layers.dense")(as_function(Dense, "dense"))
 class Dropout(Layer):
     """In training, drop elements with probability `rate` and scale the rest by 1 / (1 - rate).
 
-    Elements along axes that are 1 in noise_shape are dropped together; None in it is the input's
+    Elements along axes of size 1 in noise_shape are dropped together; None there means the input's
     size.
     """
 
@@ -143,7 +143,9 @@ class Dropout(Layer):
         self.seed = seed
 
     def call(self, inputs: Any, training: Any = False) -> Any:
-        """Return inputs dropped if `training` (a bool or a tensor) is true, else as they are."""
+        """Return inputs with elements dropped if `training` (a bool or a tensor) is true, else
+        unchanged.
+        """
 
         def dropped() -> Any:
             noise_shape = self._noise_shape(inputs)
@@ -183,7 +185,9 @@ def dropout(
 
 @export("layers.Flatten")
 class Flatten(Layer):
-    """All axes but the first as one. Channels that are first are made last before."""
+    """Merge all axes but the first into one. Channels that come first are moved last before
+    that.
+    """
 
     def __init__(self, data_format: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -212,5 +216,5 @@ class Flatten(Layer):
 
 @export("layers.flatten")
 def flatten(inputs: Any, name: str | None = None, data_format: str = "channels_last") -> Tensor:
-    """Return inputs with all axes but the first as one."""
+    """Return inputs with all axes but the first merged into one."""
     return Flatten(data_format, name=name)(inputs)

@@ -1,7 +1,7 @@
 """Linear-chain conditional random fields: tf.contrib.crf. In: scores of tags [batch, time, tags],
-scores of going from tag to tag, and lengths. Out: likelihoods of taggings, and the best one.
+transition scores between tags, and lengths. Out: likelihoods of tag sequences, and the best one.
 
-The recursions over time are recurrent networks: the forward algorithm and Viterbi's are cells.
+The recursions over time are recurrent networks: the forward and the Viterbi algorithm are cells.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NEVER = float("-inf")
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> Tensor:
-    """Return the score of the tags [batch, time]: of each tag, and of each step from tag to tag."""
+    """Return the score of the tags [batch, time]: the sum of tag scores and transition scores."""
     return crf_unary_score(tag_indices, sequence_lengths, inputs) + crf_binary_score(
         tag_indices, sequence_lengths, transition_params
     )
@@ -39,7 +39,7 @@ def crf_sequence_score(
 
 @export("contrib.crf.crf_unary_score")
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Tensor:
-    """Return the sum of the scores of the tags [batch, time], each on its own."""
+    """Return the sum of the scores of the tags [batch, time], without transitions."""
     inputs, tags = convert_to_tensor(inputs), convert_to_tensor(tag_indices)
     chosen = b.one_hot(tags, b.shape(inputs)[2], dtype=inputs.dtype)
     scores = b.reduce_sum(inputs * chosen, axis=2)
@@ -49,7 +49,7 @@ def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> Ten
 
 @export("contrib.crf.crf_binary_score")
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> Tensor:
-    """Return the sum of the scores of the steps from tag to tag."""
+    """Return the sum of the scores of the transitions between tags."""
     tags, transitions = convert_to_tensor(tag_indices), convert_to_tensor(transition_params)
     tags = b.cast(tags, int32)
     pairs = tags[:, :-1] * b.shape(transitions)[0] + tags[:, 1:]
@@ -63,8 +63,8 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 def crf_multitag_sequence_score(
     inputs: Any, tag_bitmap: Any, sequence_lengths: Any, transition_params: Any
 ) -> Tensor:
-    """Return the log of the sum of the exponentials of the scores of all taggings whose tags are
-    True in a bitmap [batch, time, tags].
+    """Return the log-sum-exp of the scores of all tag sequences whose tags are True in a bitmap
+    [batch, time, tags].
     """
     inputs = convert_to_tensor(inputs)
     never = b.fill(b.shape(inputs), convert_to_tensor(_NEVER, dtype=inputs.dtype))
@@ -76,7 +76,7 @@ def crf_multitag_sequence_score(
 
 @export("contrib.crf.crf_log_norm")
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Tensor:
-    """Return the log of the sum of the exponentials of the scores of all taggings."""
+    """Return the log-sum-exp of the scores of all tag sequences."""
     inputs, lengths = convert_to_tensor(inputs), convert_to_tensor(sequence_lengths)
     _, alphas = dynamic_rnn(
         CrfForwardRnnCell(transition_params),
@@ -106,7 +106,7 @@ def crf_log_likelihood(
 
 @export("contrib.crf.CrfForwardRnnCell")
 class CrfForwardRnnCell(RNNCell):
-    """A step of the forward algorithm: the state is the log of the sums over all taggings so far,
+    """A step of the forward algorithm: the state is the log-sum-exp over all tag sequences so far,
     by their last tag.
     """
 
@@ -137,7 +137,7 @@ class CrfForwardRnnCell(RNNCell):
 def crf_decode(
     potentials: Any, transition_params: Any, sequence_length: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return the best tags [batch, time], zeros behind a sequence's end, and their scores."""
+    """Return the best tags [batch, time], zeros after a sequence's end, and their scores."""
     potentials, lengths = convert_to_tensor(potentials), convert_to_tensor(sequence_length)
     transitions = convert_to_tensor(transition_params)
     steps = b.maximum(lengths - 1, 0)
@@ -156,7 +156,7 @@ def crf_decode(
         initial_state=last,
         dtype=int32,
     )
-    # From the last tag to the first, then turned around.
+    # From the last tag to the first, then reversed.
     tags = b.concat([last, b.squeeze(backwards, [2])], axis=1)
     tags = b.reverse_sequence(tags, b.maximum(lengths, 1), seq_axis=1)
     return tags, b.reduce_max(scores, axis=1)
@@ -164,8 +164,8 @@ def crf_decode(
 
 @export("contrib.crf.CrfDecodeForwardRnnCell")
 class CrfDecodeForwardRnnCell(RNNCell):
-    """A step of Viterbi's algorithm: the state is the score of the best tagging so far, by its last
-    tag; the output is the tag before that.
+    """A step of the Viterbi algorithm: the state is the score of the best tag sequence so far, by
+    its last tag; the output is the tag before that.
     """
 
     def __init__(self, transition_params: Any) -> None:
@@ -190,7 +190,7 @@ class CrfDecodeForwardRnnCell(RNNCell):
 
 @export("contrib.crf.CrfDecodeBackwardRnnCell")
 class CrfDecodeBackwardRnnCell(RNNCell):
-    """A step back: from a tag to the one before it, by what the forward steps have kept."""
+    """A backward step: from a tag to the one before it, using the outputs of the forward steps."""
 
     def __init__(self, num_tags: int | None) -> None:
         super().__init__()

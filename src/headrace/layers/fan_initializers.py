@@ -1,6 +1,6 @@
-"""Initializers of tf.contrib.layers: random numbers whose variance is by how many inputs, outputs,
-or both on average, a weight's matrix has. As tf.variance_scaling_initializer, with other defaults,
-and a truncated normal distribution corrected by 1.3 instead of its exact variance.
+"""Initializers of tf.contrib.layers: random numbers whose variance depends on the number of inputs,
+of outputs, or the mean of both, of a weight matrix. As tf.variance_scaling_initializer, with other
+defaults, and a truncated normal distribution corrected by 1.3 instead of its exact variance.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def fan_variance_scaling(
     dtype: Any = float32,
 ) -> Callable[..., Tensor]:
     """Return an initializer with variance factor / n, n being a weight's inputs ("FAN_IN"), outputs
-    ("FAN_OUT"), or their mean ("FAN_AVG"): a truncated normal distribution or, `uniform`, a uniform
-    one.
+    ("FAN_OUT"), or their mean ("FAN_AVG"): a truncated normal distribution or, if `uniform`, a
+    uniform one.
     """
     _check_floating(dtype)
     if mode not in _MODES:

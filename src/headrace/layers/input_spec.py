@@ -1,4 +1,4 @@
-"""What a layer says about its inputs: rank, dtype and sizes, checked before it is called."""
+"""A layer's requirements for its inputs: rank, dtype and sizes, checked before each call."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["InputSpec", "check_inputs"]
 
 @export("layers.InputSpec")
 class InputSpec:
-    """The rank (exact, least, most), dtype, shape and sizes of some axes of one input.
+    """The rank (exact, least or most), dtype, shape and sizes of some axes of one input.
 
-    What is None isn't checked; a size of None in `shape` or `axes` fits any.
+    A field that is None isn't checked; a size of None in `shape` or `axes` matches any.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class InputSpec:
 
 
 def check_inputs(specs: Any, inputs: Any, layer: str) -> None:
-    """Raise ValueError if `inputs` aren't what `specs` (an InputSpec or a nest) ask for."""
+    """Raise ValueError if `inputs` don't match `specs` (an InputSpec or a nest)."""
     if not specs:
         return
     specs, inputs = nest.flatten(specs), nest.flatten(inputs)

@@ -1,7 +1,7 @@
-"""tf.losses: how far predictions are from labels, weighed, reduced to a number, and collected.
+"""tf.losses: the distance of predictions from labels, weighted, reduced to a number, and collected.
 
-Each function adds its loss to a collection (LOSSES unless told otherwise); get_total_loss is the
-sum of those and of the regularization losses.
+Each function adds its loss to a collection (LOSSES by default); get_total_loss is the sum of these
+and of the regularization losses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ __all__ = ["Reduction", "add_loss", "compute_weighted_loss", "get_losses", "get_
 
 @export("losses.Reduction")
 class Reduction:
-    """How the losses of a batch become one: not at all, or their weighted sum, as it is or divided
-    by the sum of weights, the number of losses, or the number of those whose weight isn't 0.
+    """How to reduce the losses of a batch: not at all, or to their weighted sum, unscaled or
+    divided by the sum of weights, the number of losses, or the number of those whose weight isn't
+    0.
     """
 
     NONE = "none"
@@ -62,14 +63,14 @@ _BY_NONZERO = Reduction.SUM_BY_NONZERO_WEIGHTS
 
 @export("losses.add_loss", "contrib.losses.add_loss", "contrib.slim.losses.add_loss")
 def add_loss(loss: Any, loss_collection: str | None = GraphKeys.LOSSES) -> None:
-    """Add a loss to a collection, if there's one."""
+    """Add a loss to a collection, if one is given."""
     if loss_collection:
         get_default_graph().add_to_collection(loss_collection, loss)
 
 
 @export("losses.get_losses", "contrib.losses.get_losses", "contrib.slim.losses.get_losses")
 def get_losses(scope: str | None = None, loss_collection: str = GraphKeys.LOSSES) -> list[Any]:
-    """Return the losses of a collection, of those made in `scope` if it's given."""
+    """Return the losses of a collection; with `scope`, only those made in it."""
     return get_default_graph().get_collection(loss_collection, scope)
 
 
@@ -79,7 +80,7 @@ def get_losses(scope: str | None = None, loss_collection: str = GraphKeys.LOSSES
     "contrib.slim.losses.get_regularization_losses",
 )
 def get_regularization_losses(scope: str | None = None) -> list[Any]:
-    """Return the regularization losses, of those made in `scope` if it's given."""
+    """Return the regularization losses; with `scope`, only those made in it."""
     return get_default_graph().get_collection(GraphKeys.REGULARIZATION_LOSSES, scope)
 
 
@@ -100,7 +101,7 @@ def get_total_loss(
     name: str = "total_loss",
     scope: str | None = None,
 ) -> Tensor:
-    """Return the sum of all collected losses and, unless told otherwise, regularization losses."""
+    """Return the sum of all collected losses and, by default, regularization losses."""
     losses = get_losses(scope)
     if add_regularization_losses:
         losses = losses + get_regularization_losses(scope)
@@ -153,7 +154,7 @@ def _ratio(total: Tensor, count: Tensor) -> Tensor:
 
 
 def count_present(losses: Tensor, weights: Any, per_batch: bool = False) -> Tensor:
-    """How many losses have a weight that isn't 0: in all, or for each example."""
+    """Return how many losses have a nonzero weight: in total, or for each example."""
     with name_scope(None, "num_present", (losses, weights)) as scope:
         weights = b.cast(weights, dtypes.float32)
         present = b.where(b.equal(weights, 0.0), b.zeros_like(weights), b.ones_like(weights))
@@ -165,7 +166,7 @@ def count_present(losses: Tensor, weights: Any, per_batch: bool = False) -> Tens
 
 
 def _pair(labels: Any, predictions: Any, labels_name: str, predictions_name: str) -> Any:
-    """Labels and predictions as float32 tensors of one shape."""
+    """Return labels and predictions as float32 tensors of one shape."""
     if labels is None:
         raise ValueError(f"{labels_name} must not be None.")
     if predictions is None:
@@ -221,12 +222,12 @@ def huber_loss(
     loss_collection: str | None = GraphKeys.LOSSES,
     reduction: str = _BY_NONZERO,
 ) -> Tensor:
-    """Return half the square of the difference up to `delta`, and linear growth from there on."""
+    """Return half the square of the difference up to `delta`, growing linearly beyond it."""
     with name_scope(scope, "huber_loss", (predictions, labels, weights)) as scope:
         labels, predictions = _pair(labels, predictions, "labels", "predictions")
         error = b.abs(b.subtract(predictions, labels))
         quadratic = b.minimum(error, delta)
-        # Not what is beyond delta directly: this has the right gradient at 0 and at delta.
+        # Not the part beyond delta directly: this form has the right gradient at 0 and at delta.
         linear = b.subtract(error, quadratic)
         half = convert_to_tensor(0.5, quadratic.dtype)
         losses = b.add(
@@ -245,7 +246,7 @@ def log_loss(
     loss_collection: str | None = GraphKeys.LOSSES,
     reduction: str = _BY_NONZERO,
 ) -> Tensor:
-    """Return the cross entropy of probabilities, with `epsilon` against the logarithm of 0."""
+    """Return the cross entropy of probabilities; `epsilon` avoids the logarithm of 0."""
     with name_scope(scope, "log_loss", (predictions, labels, weights)) as scope:
         labels, predictions = _pair(labels, predictions, "labels", "predictions")
         hit = -b.multiply(labels, b.log(predictions + epsilon))
@@ -282,7 +283,7 @@ def cosine_distance(
     reduction: str = _BY_NONZERO,
     dim: int | None = None,
 ) -> Tensor:
-    """Return 1 - labels . predictions, for vectors along `axis` that have length 1 already."""
+    """Return 1 - labels . predictions, for unit vectors along `axis`."""
     axis = renamed_argument("axis", axis, "dim", dim)
     if axis is None:
         raise ValueError("You must specify 'axis'.")
@@ -312,7 +313,7 @@ def mean_pairwise_squared_error(
             axes = b.range(1, b.rank(error))
             squares = b.reduce_sum(b.square(error), axis=axes, keepdims=True)
             present = count_present(error, weights, per_batch=True)
-            # The pairs' sum from the sum of squares and the square of the sum.
+            # The sum over pairs follows from the sum of squares and the square of the sum.
             own = 2.0 * b.div_no_nan(squares, b.maximum(present - 1, 0), name="value")
             total = b.square(b.reduce_sum(error, axis=axes, keepdims=True))
             pairs = b.maximum(b.multiply(present, present - 1), 0)
@@ -408,7 +409,7 @@ def sparse_softmax_cross_entropy(
 
 
 def _without_last_one(labels: Any, logits: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Labels and weights without a last dimension of size 1 that they have too many."""
+    """Return labels and weights without a superfluous last dimension of size 1."""
     labels, logits = b.remove_squeezable_dimensions(labels, logits, expected_rank_diff=1)
     weights = convert_to_tensor(weights)
     rank, wanted = weights.shape.ndims, labels.shape.ndims
@@ -429,8 +430,8 @@ def _without_last_one(labels: Any, logits: Any, weights: Any) -> tuple[Any, Any,
 def compute_average_loss(
     per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None
 ) -> Tensor:
-    """Return the sum of the examples' losses, weighed, over `global_batch_size`: by default, how
-    many there are.
+    """Return the weighted sum of the examples' losses divided by `global_batch_size`, by default
+    their number.
     """
     losses = convert_to_tensor(per_example_loss)
     if losses.shape.ndims == 0:
@@ -451,7 +452,7 @@ def compute_average_loss(
 
 @export("nn.scale_regularization_loss")
 def scale_regularization_loss(regularization_loss: Any) -> Tensor:
-    """Return the sum of regularization losses, a tensor or a list of them, for one of as many
-    replicas as there are: here, one.
+    """Return the sum of regularization losses, a tensor or a list, divided by the number of
+    replicas, which is one here.
     """
     return b.reduce_sum(convert_to_tensor(regularization_loss))

@@ -1,4 +1,4 @@
-"""tf.contrib.slim.model_analyzer: how many elements and bytes variables and operations have."""
+"""tf.contrib.slim.model_analyzer: the number of elements and bytes of variables and operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _sizes(var: Any) -> list[int | None]:
 
 @export("contrib.slim.model_analyzer.analyze_vars")
 def analyze_vars(variables: Iterable[Any], print_info: bool = False) -> tuple[int, int]:
-    """Return how many elements and bytes variables have in all; print them if asked to."""
+    """Return the total number of elements and bytes of variables; print them if `print_info`."""
     total_size = total_bytes = 0
     lines = ["---------", "Variables: name (type shape) [size]", "---------"]
     for var in variables:
@@ -40,8 +40,8 @@ def analyze_vars(variables: Iterable[Any], print_info: bool = False) -> tuple[in
 
 @export("contrib.slim.model_analyzer.analyze_ops")
 def analyze_ops(graph: Any, print_info: bool = False) -> int:
-    """Return how many elements the outputs of a graph's operations have in all, as far as is known;
-    print them if asked to.
+    """Return the total number of elements of the outputs of a graph's operations, as far as they
+    are known; print them if `print_info`.
     """
     total = 0
     lines = ["---------", "Operations: name -> (type shapes) [size]", "---------"]

@@ -1,4 +1,4 @@
-"""Outputs of layers by name: what tf.contrib.slim.utils offers to build models with.
+"""Outputs of layers by name, and the other helpers of tf.contrib.slim.utils.
 
 A layer that puts its outputs into collections also gives them its scope's name as an alias; such a
 collection becomes a dictionary from aliases to tensors, the `end_points` of a network.
@@ -52,7 +52,7 @@ def gather_tensors_aliases(tensors: Any) -> list[str]:
 
 @export("contrib.slim.utils.convert_collection_to_dict")
 def convert_collection_to_dict(collection: str, clear_collection: bool = False) -> dict[str, Any]:
-    """Return the tensors of a collection by their aliases, and empty it if asked to."""
+    """Return the tensors of a collection by their aliases; with `clear_collection`, empty it."""
     graph = get_default_graph()
     tensors = graph.get_collection(collection)
     if clear_collection:
@@ -62,7 +62,7 @@ def convert_collection_to_dict(collection: str, clear_collection: bool = False) 
 
 @export("contrib.slim.utils.get_variable_collections")
 def variable_collections(collections: Any, name: str) -> Any:
-    """Return the collections of a variable: all, or those that a dict has for its name."""
+    """Return the collections of a variable: all of them, or a dict's entry for its name."""
     return collections.get(name) if isinstance(collections, Mapping) else collections
 
 
@@ -89,13 +89,13 @@ def constant_value(value_or_tensor_or_var: Any, dtype: Any = None) -> Any:
 
 @export("contrib.slim.utils.smart_cond")
 def either(pred: Any, fn1: Callable[[], Any], fn2: Callable[[], Any], name: Any = None) -> Any:
-    """Return what fn1 returns if `pred`, else what fn2 does; one branch only if that's known."""
+    """Return fn1() if `pred`, else fn2(); only one branch is built if `pred` is known."""
     return smart_cond(pred, fn1, fn2, name=name)
 
 
 @export("contrib.slim.utils.static_cond")
 def static_cond(pred: Any, fn1: Callable[[], Any], fn2: Callable[[], Any]) -> Any:
-    """Return what fn1 returns if `pred`, a bool, else what fn2 does."""
+    """Return fn1() if `pred`, a bool, else fn2()."""
     if not callable(fn1):
         raise TypeError("fn1 must be callable.")
     if not callable(fn2):
@@ -129,7 +129,7 @@ def _dimension(shape: TensorShape, axis: int, min_rank: int) -> int:
 
 @export("contrib.slim.utils.two_element_tuple")
 def two_element_tuple(int_or_tuple: Any) -> tuple[int, int]:
-    """Return two ints: the two of a list, or one twice."""
+    """Return two ints: those of a list, or a single int twice."""
     if isinstance(int_or_tuple, list | tuple):
         if len(int_or_tuple) != 2:
             raise ValueError(f"Must be a list with 2 elements: {int_or_tuple}")
@@ -143,7 +143,7 @@ def two_element_tuple(int_or_tuple: Any) -> tuple[int, int]:
 
 @export("contrib.slim.utils.n_positive_integers")
 def n_positive_integers(n: int, value: Any) -> tuple[int, ...]:
-    """Return n positive ints: those of a list, or one n times."""
+    """Return n positive ints: those of a list, or a single int n times."""
     if n <= 0 or int(n) != n:
         raise ValueError(f"n must be a positive integer: {n}")
     values = (int(value),) * n if isinstance(value, int) else tuple(int(v) for v in value)

@@ -2,8 +2,8 @@
 a function.
 
 In training, inputs are normalised by the moments of their batch, and operations that move the
-moving averages towards these join the collection UPDATE_OPS: whoever builds the training step has
-to run them. Else, inputs are normalised by the moving averages.
+moving averages towards them join the collection UPDATE_OPS: the training step must run these.
+Otherwise, inputs are normalised by the moving averages.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _CLIPPING = ("rmax", "rmin", "dmax")
 class BatchNormalization(Layer):
     """gamma (x - mean) / sqrt(variance + epsilon) + beta, per index of `axis`.
 
-    axis: one or more axes that keep moments of their own, as channels do. momentum: of the moving
-    averages. fused: whether to use one operation for images with one axis of channels; None, where
-    it can be. renorm: correct the moments of a batch towards moving ones, within renorm_clipping
-    ('rmin', 'rmax', 'dmax'). adjustment: a function of the input's shape that returns a scale and
-    an offset for training. virtual_batch_size: how many examples of a batch share their moments;
-    None, all do. The moving averages are of the moments of these parts.
+    axis: one or more axes with separate moments per index, such as channels. momentum: of the
+    moving averages. fused: whether to use the fused operation, for images with one axis of
+    channels; None: where possible. renorm: correct the moments of a batch towards moving ones,
+    within renorm_clipping ('rmin', 'rmax', 'dmax'). adjustment: a function of the input's shape
+    that returns a scale and an offset for training. virtual_batch_size: how many examples of a
+    batch share their moments; None: all. The moving averages follow the moments of these parts.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BatchNormalization(Layer):
             raise ValueError(
                 f"renorm_clipping {renorm_clipping} contains keys not in {list(_CLIPPING)}"
             )
-        self.axis: Any = axis if isinstance(axis, int) else list(axis)  # built, a list from 0
+        self.axis: Any = axis if isinstance(axis, int) else list(axis)  # once built, a list
         self.momentum = momentum
         self.epsilon = epsilon
         self.center = center
@@ -115,11 +115,11 @@ class BatchNormalization(Layer):
             and self.adjustment is None
             and self.virtual_batch_size is None
         )
-        # Several axes keep their places, so that the parameters can be broadcast.
+        # Several axes keep their positions, so that the parameters can be broadcast.
         one = len(self.axis) == 1 and self.virtual_batch_size is None
         shape = [sizes[self.axis[0]]] if one else [sizes.get(i, 1) for i in range(rank)]
         if self.virtual_batch_size is not None:
-            shape.insert(1, 1)  # for the parts, which `call` makes an axis of their own
+            shape.insert(1, 1)  # for the parts, for which `call` adds an axis
             self.axis = [axis + 1 for axis in self.axis]
         dtype = as_dtype(self.dtype or "float32")
         self._parameter_dtype = as_dtype("float32") if dtype.size < 4 else dtype
@@ -148,7 +148,9 @@ class BatchNormalization(Layer):
         )
 
     def _average(self, name: str, shape: list[int], initializer: Any) -> Any:
-        """A moving average: whole, also where a scope partitions its variables."""
+        """Make a moving average, which is never partitioned, even if the scope has a
+        partitioner.
+        """
         dtype, scope = self._parameter_dtype, self._scope
         assert scope is not None, "the layer was called, so it has a scope"
         partitioner = scope.partitioner
@@ -205,7 +207,7 @@ class BatchNormalization(Layer):
         return outputs
 
     def _aligned(self, value: Any, inputs: Any) -> Any:
-        """A parameter in a shape that broadcasts, where it isn't the last axis's anyway."""
+        """Reshape a parameter so that it broadcasts, unless its axis is the last one."""
         rank = inputs.shape.ndims
         if value is None or len(value.shape.as_list()) == rank or self.axis == [rank - 1]:
             return value
@@ -221,7 +223,7 @@ class BatchNormalization(Layer):
         return _composed(scale, offset, gamma, beta)
 
     def _trained(self, inputs: Any, training: Any, gamma: Any, beta: Any) -> tuple[Any, ...]:
-        """Moments and parameters for training, or for what `training` says; adds the updates."""
+        """Return moments and parameters according to `training`, and add the updates."""
         reduced = [i for i in range(inputs.shape.ndims) if i not in self.axis]
         parted = self.virtual_batch_size is not None
         if parted:
@@ -263,13 +265,13 @@ class BatchNormalization(Layer):
         return smart_cond(training, moved, lambda: average)
 
     def _renormed(self, mean: Any, variance: Any, training: Any) -> tuple[Any, Any, Any, Any]:
-        """The correction (r, d) of a batch's moments, and the moments once it is made."""
+        """Return the correction (r, d) of a batch's moments, and the moments to average."""
         deviation = b.sqrt(variance + self.epsilon)
         floor = b.sqrt(b.constant(self.epsilon, deviation.dtype, name="Sqrt_1/x"))
         moving = b.maximum(self.renorm_stddev, floor)
         r = deviation / moving
         d = (mean - self.renorm_mean) / moving
-        with control_dependencies([r, d]):  # before the averages that they are of move
+        with control_dependencies([r, d]):  # before the averages that they depend on change
             mean, deviation = b.identity(mean), b.identity(deviation)
         r, d = self._clipped(r, d)
         r = smart_cond(training, lambda: r, lambda: b.ones_like(r))
@@ -320,7 +322,7 @@ class BatchNormalization(Layer):
             return b.fused_batch_norm(inputs, gamma, beta, **averages, is_training=False, **options)
 
         outputs, mean, variance = smart_cond(training, by_batch, by_averages)
-        # A momentum of 1 leaves an average what it is.
+        # A momentum of 1 leaves an average unchanged.
         momentum = smart_cond(
             smart_constant_value(training) is not None or training,
             lambda: convert_to_tensor(self.momentum),
@@ -338,7 +340,7 @@ class BatchNormalization(Layer):
         return as_shape(input_shape)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments; initializers and the like as they are."""
+        """Return the arguments; initializers and similar objects unchanged."""
         return super().get_config() | self._arguments(
             "axis",
             "momentum",
@@ -363,7 +365,7 @@ class BatchNormalization(Layer):
 
 
 def _axes(axis: int | list[int], rank: int) -> list[int]:
-    """Axes counted from the start."""
+    """Return axes as non-negative numbers."""
     axes = [axis] if isinstance(axis, int) else axis
     found = [a + rank if a < 0 else a for a in axes]
     for given, a in zip(axes, found, strict=True):
@@ -379,7 +381,7 @@ def _either(training: Any, batch: Any, average: Any) -> Any:
 
 
 def _composed(scale: Any, offset: Any, gamma: Any, beta: Any) -> tuple[Any, Any]:
-    """Scale and offset, followed by gamma and beta, as one scale and one offset."""
+    """Merge scale and offset, followed by gamma and beta, into one scale and one offset."""
     if gamma is not None:
         scale, offset = scale * gamma, offset * gamma
     if beta is not None:
@@ -425,8 +427,8 @@ def batch_normalization(
     virtual_batch_size: int | None = None,
     adjustment: Callable[[Any], tuple[Any, Any]] | None = None,
 ) -> Tensor:
-    """Return inputs normalised as BatchNormalization does. In training, run the operations of the
-    collection UPDATE_OPS with each step.
+    """Return inputs normalised as BatchNormalization does. In training, each step must run the
+    operations of the collection UPDATE_OPS.
     """
     layer = BatchNormalization(
         axis,

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Pooling(Layer):
-    """One number for each window. `spatial` and `maximum` are what the subclasses differ in."""
+    """Reduces each window to one number. Subclasses set `spatial` and `maximum`."""
 
     spatial: int
     maximum: bool
@@ -56,7 +56,7 @@ class Pooling(Layer):
     def call(self, inputs: Any) -> Any:
         """Return the largest element, or the mean, of each window."""
         first = self.data_format == "channels_first"
-        if self.spatial == 1:  # the second dimension of space is the one after time
+        if self.spatial == 1:  # the second spatial dimension follows time
             axis = 3 if first else 2
             image = b.expand_dims(inputs, axis)
             return b.squeeze(self._pooled(image, (*self.pool_size, 1), (*self.strides, 1)), [axis])
@@ -81,7 +81,7 @@ class Pooling(Layer):
         return b.max_pool if self.maximum else b.avg_pool
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Return the shape that is left of one."""
+        """Return the output's shape for an input shape."""
         dims = as_shape(input_shape).with_rank(self.spatial + 2)
         first = self.data_format == "channels_first"
         space = (dims[2:] if first else dims[1:-1]).as_list()

@@ -1,9 +1,9 @@
-"""Regularizers: functions of a variable that return a loss, small where the variable is. In:
-strengths. Out: what get_variable and layers take as `regularizer`; they collect the losses under
+"""Regularizers: functions from a variable to a loss that penalises large values. In: strengths.
+Out: functions that get_variable and layers take as `regularizer`; they collect the losses under
 GraphKeys.REGULARIZATION_LOSSES, and `tf.losses.get_regularization_loss` adds them up.
 
-Two families, as programs use both: tf.contrib.layers, whose L2 is half of the sum of squares, and
-tf.keras.regularizers, whose L2 is the sum.
+There are two families, as programs use both: tf.contrib.layers, whose L2 is half the sum of
+squares, and tf.keras.regularizers, whose L2 is the sum.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _check_scale(scale: Any, name: str, end: str = "") -> None:
 
 
 def _is_off(scale: Any) -> bool:
-    """Whether a regularizer does nothing, of which the log says so."""
+    """Return whether a regularizer does nothing; if so, log it."""
     if not isinstance(scale, numbers.Real) or scale != 0.0:
         return False
     logging.getLogger("headrace").info("Scale of 0 disables regularizer.")
@@ -55,7 +55,7 @@ def _is_off(scale: Any) -> bool:
 
 
 def _no_penalty(weights: Any) -> None:
-    """What a regularizer of strength zero returns for any weights."""
+    """The function of a regularizer of strength zero, which returns None."""
 
 
 def _scaled(scale: Any, measure: Callable[[Any], Tensor], scope: Any, default: str) -> Penalty:
@@ -70,7 +70,9 @@ def _scaled(scale: Any, measure: Callable[[Any], Tensor], scope: Any, default: s
 
 @export("contrib.layers.l1_regularizer", "contrib.slim.l1_regularizer")
 def l1_regularizer(scale: Any, scope: Any = None) -> Penalty:
-    """Return a function that computes scale * sum(|weights|); of None, if the scale is 0.0."""
+    """Return a function that computes scale * sum(|weights|); it returns None if the scale is
+    0.0.
+    """
     _check_scale(scale, "scale")
     if _is_off(scale):
         return _no_penalty
@@ -79,7 +81,9 @@ def l1_regularizer(scale: Any, scope: Any = None) -> Penalty:
 
 @export("contrib.layers.l2_regularizer", "contrib.slim.l2_regularizer")
 def l2_regularizer(scale: Any, scope: Any = None) -> Penalty:
-    """Return a function that computes scale * sum(weights**2) / 2; None, if the scale is 0.0."""
+    """Return a function that computes scale * sum(weights**2) / 2; it returns None if the scale is
+    0.0.
+    """
     _check_scale(scale, "scale", ".")
     if _is_off(scale):
         return _no_penalty
@@ -104,7 +108,7 @@ def l1_l2_regularizer(scale_l1: Any = 1.0, scale_l2: Any = 1.0, scope: Any = Non
 def sum_regularizer(
     regularizer_list: Iterable[Penalty | None], scope: Any = None
 ) -> Penalty | None:
-    """Return a function that adds up several penalties; None, if all of them are None."""
+    """Return a function that adds up several penalties; it returns None if all of them are None."""
     given = [penalty for penalty in regularizer_list if penalty is not None]
     return _summed(given, scope or "sum_regularizer") if given else None
 
@@ -122,8 +126,8 @@ def _summed(penalties: list[Penalty], scope: Any) -> Penalty:
 def apply_regularization(
     regularizer: Penalty | None, weights_list: Iterable[Any] | None = None
 ) -> Tensor:
-    """Return the sum of the penalties of `weights_list` (what GraphKeys.WEIGHTS holds, by default),
-    which also becomes one of the graph's regularization losses.
+    """Return the sum of the penalties of `weights_list` (by default, the collection
+    GraphKeys.WEIGHTS), and add it to the graph's regularization losses.
     """
     graph = get_default_graph()
     weights = graph.get_collection(GraphKeys.WEIGHTS) if weights_list is None else weights_list
@@ -157,7 +161,7 @@ class Regularizer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Regularizer:
-        """Make a regularizer from what get_config returned."""
+        """Make a regularizer from the result of get_config."""
         return cls(**config)
 
 
@@ -214,7 +218,7 @@ def serialize(regularizer: Any) -> dict[str, Any]:
 
 @export("keras.regularizers.deserialize")
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the regularizer that a name, or what `serialize` returned, stands for."""
+    """Return the regularizer for a name or a result of `serialize`."""
     is_name = isinstance(config, str)
     name = config if is_name else config["class_name"]
     made = {**_KNOWN, **(custom_objects or {})}.get(name)

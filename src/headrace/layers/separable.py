@@ -1,5 +1,5 @@
-"""Layers that convolve each channel on its own and then mix channels: SeparableConv1D,
-SeparableConv2D, and their functions.
+"""Separable convolutions, which convolve each channel separately and then mix channels:
+SeparableConv1D, SeparableConv2D, and their functions.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class SeparableConvolution(Convolution):
         return b.bias_add(outputs, self.bias, data_format=order)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments; initializers and the like as they are."""
+        """Return the arguments; initializers and similar objects unchanged."""
         config = super().get_config()
         kept = {
             k: v for k, v in config.items() if not k.startswith("kernel_") or k == "kernel_size"

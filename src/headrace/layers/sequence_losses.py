@@ -1,5 +1,5 @@
-"""The cross entropy of sequences: tf.contrib.seq2seq.sequence_loss of tensors, and those of
-tf.contrib.legacy_seq2seq of lists with a tensor per time step.
+"""The cross entropy of sequences: tf.contrib.seq2seq.sequence_loss for tensors, and those of
+tf.contrib.legacy_seq2seq for lists with a tensor per time step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.ops.define import b
 
 __all__ = ["sequence_loss", "sequence_loss_by_example"]
 
-_TINY = 1e-12  # for sums of weights that are zero
+_TINY = 1e-12  # against division by a zero sum of weights
 
 
 @export("contrib.seq2seq.sequence_loss")
@@ -29,11 +29,11 @@ def sequence_loss(
     softmax_loss_function: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the weighed cross entropy of logits [batch, time, classes] and targets [batch, time].
+    """Return the weighted cross entropy of logits [batch, time, classes] and targets [batch, time].
 
-    average_across_*, sum_over_*: over which of time and batch the losses are averaged, by their
-    weights, or summed, by how many weights aren't zero. softmax_loss_function: of `labels` and
-    `logits`, instead of the sparse cross entropy.
+    average_across_*, sum_over_*: whether to average over time and batch, dividing by the sum of the
+    weights, or to sum, dividing by the number of nonzero weights. softmax_loss_function: a function
+    of `labels` and `logits` to use instead of the sparse cross entropy.
     """
     logits, targets, weights = (convert_to_tensor(x) for x in (logits, targets, weights))
     for what, tensor, rank, form in (
@@ -88,9 +88,10 @@ def sequence_loss_by_example(
     softmax_loss_function: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Return the weighed cross entropy of each example, over lists with an element per time step.
+    """Return the weighted cross entropy of each example, over lists with an element per time step.
 
-    softmax_loss_function: of `labels` and `logits`, instead of the sparse cross entropy.
+    softmax_loss_function: a function of `labels` and `logits` to use instead of the sparse cross
+    entropy.
     """
     if len(targets) != len(logits) or len(weights) != len(logits):
         raise ValueError(
@@ -98,7 +99,8 @@ def sequence_loss_by_example(
             f"{len(logits)}, {len(weights)}, {len(targets)}."
         )
     with name_scope(name, "sequence_loss_by_example", [*logits, *targets, *weights]):
-        # A number, as callers of old releases give the number of classes here, is no function.
+        # Callers written for old releases pass the number of classes here; a number is not a
+        # function.
         function = softmax_loss_function if callable(softmax_loss_function) else None
         losses = []
         for logit, target, weight in zip(logits, targets, weights, strict=True):

@@ -1,5 +1,5 @@
-"""Weights of values, as losses and metrics take them: a scalar, or a tensor of the values' rank
-whose sizes are the values' or 1. Shapes that are known are checked now, others in the step.
+"""The weights of losses and metrics: a scalar, or a tensor of the values' rank whose sizes are the
+values' or 1. Known shapes are checked now, others when the step runs.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def may_end_in_one(shape: TensorShape) -> bool:
 
 @composed
 def assert_broadcastable(weights: Any, values: Any) -> Any:
-    """Return an operation that fails a step if weights don't fit values; raise ValueError if it's
-    known already that they don't.
+    """Return an operation that fails a step if weights don't fit values; raise ValueError if that
+    is already known.
     """
     with name_scope(None, "assert_broadcastable", (weights, values)) as scope:
         with name_scope(None, "weights", (weights,)) as inner:
@@ -52,7 +52,7 @@ def assert_broadcastable(weights: Any, values: Any) -> Any:
 
 
 def _known_to_fit(weights: Tensor, values: Tensor) -> str | None:
-    """What was checked of the shapes, if they are known; None if they aren't."""
+    """Return the check that passed, if the shapes are known; None if they aren't."""
     rank, expected = weights.shape.ndims, values.shape.ndims
     if rank == 0:
         return "scalar"
@@ -75,7 +75,7 @@ def _known_to_fit(weights: Tensor, values: Tensor) -> str | None:
 
 
 def _sizes_fit(weights: Tensor, weights_rank: Tensor, values: Tensor, values_rank: Tensor) -> Any:
-    """Whether shapes have one rank, and the weights' sizes are 1 or the values'."""
+    """Return whether the ranks agree, and the weights' sizes are 1 or the values'."""
     with name_scope(None, "has_valid_nonscalar_shape") as scope:
         same_rank = b.equal(values_rank, weights_rank, name="is_same_rank")
         return b.cond(
@@ -84,7 +84,7 @@ def _sizes_fit(weights: Tensor, weights_rank: Tensor, values: Tensor, values_ran
 
 
 def _each_size_fits(weights: Tensor, values: Tensor) -> Tensor:
-    """Whether none of the weights' sizes is missing from the sizes that are allowed there."""
+    """Return whether each of the weights' sizes is among the sizes allowed there."""
     with name_scope(None, "has_invalid_dims") as scope:
         columns = b.expand_dims(values, -1)
         allowed = b.concat((columns, b.ones_like(columns)), axis=1)
@@ -95,7 +95,7 @@ def _each_size_fits(weights: Tensor, values: Tensor) -> Tensor:
 
 @composed
 def broadcast_weights(weights: Any, values: Any) -> Tensor:
-    """Return weights in the values' shape."""
+    """Return weights broadcast to the values' shape."""
     with name_scope(None, "broadcast_weights", (weights, values)) as scope:
         values = convert_to_tensor(values, name="values")
         weights = convert_to_tensor(weights, dtype=values.dtype.base_dtype, name="weights")

@@ -30,8 +30,9 @@ def mean_iou(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean over classes of true positives / (true positives + false ones and missed
-    ones); classes that never came aren't counted. The second result is the confusion matrix.
+    """Return the mean over classes of true positives / (true positives + false positives + false
+    negatives); classes that never occurred aren't counted. The second result is the confusion
+    matrix.
     """
     with variable_scope(name, "mean_iou", (predictions, labels, weights)):
         predictions, labels = b.cast(predictions, dtypes.int64), b.cast(labels, dtypes.int64)
@@ -70,8 +71,8 @@ def mean_per_class_accuracy(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean over classes of how often their examples are predicted right; it's 0 for
-    classes that never came. The second result has the accuracy of each class.
+    """Return the mean over classes of the fraction of their examples that is predicted right; it's
+    0 for classes that never occurred. The second result has the accuracy of each class.
     """
     with variable_scope(name, "mean_accuracy", (predictions, labels, weights)):
         labels = b.cast(labels, dtypes.int64)

@@ -1,4 +1,4 @@
-"""Metrics of yes and no: true and false, positives and negatives, precision and recall."""
+"""Binary metrics: true and false positives and negatives, precision and recall."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _counted(
     updates_in: Any,
     name: str | None,
 ) -> Metric:
-    """How many examples have a label and a prediction, weighed."""
+    """Return the weighted number of examples with a given label and prediction."""
     with variable_scope(name, scope, (predictions, labels, weights)):
         predictions, labels, weights = aligned(
             b.cast(predictions, dtypes.bool), b.cast(labels, dtypes.bool), weights
@@ -59,7 +59,7 @@ def true_positives(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are true, and their labels too."""
+    """Return how many predictions are true and have a true label."""
     collections = metrics_collections, updates_collections
     return _counted("true_positives", True, True, labels, predictions, weights, *collections, name)
 
@@ -73,7 +73,7 @@ def true_negatives(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are false, and their labels too."""
+    """Return how many predictions are false and have a false label."""
     collections = metrics_collections, updates_collections
     return _counted(
         "true_negatives", False, False, labels, predictions, weights, *collections, name
@@ -89,7 +89,7 @@ def false_positives(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are true, but their labels aren't."""
+    """Return how many predictions are true but have a false label."""
     collections = metrics_collections, updates_collections
     return _counted(
         "false_positives", False, True, labels, predictions, weights, *collections, name
@@ -105,7 +105,7 @@ def false_negatives(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are false, but their labels aren't."""
+    """Return how many predictions are false but have a true label."""
     collections = metrics_collections, updates_collections
     return _counted(
         "false_negatives", True, False, labels, predictions, weights, *collections, name
@@ -113,7 +113,7 @@ def false_negatives(
 
 
 def _share(hits: Any, misses: Any, name: str) -> Any:
-    """hits / (hits + misses), and 0 if there's neither."""
+    """Return hits / (hits + misses), and 0 if there's neither."""
     return b.where(b.greater(hits + misses, 0), b.div(hits, hits + misses), 0, name=name)
 
 
@@ -127,7 +127,7 @@ def _hits_and(
     updates_in: Any,
     name: str | None,
 ) -> Metric:
-    """The share of true positives in them and the `misses`."""
+    """Return true positives / (true positives + `misses`)."""
     with variable_scope(name, scope, (predictions, labels, weights)):
         predictions, labels, weights = aligned(
             b.cast(predictions, dtypes.bool), b.cast(labels, dtypes.bool), weights
@@ -147,7 +147,7 @@ def precision(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the share of predictions that are true whose labels are."""
+    """Return the fraction of true predictions whose labels are true."""
     collections = metrics_collections, updates_collections
     return _hits_and("precision", false_positives, labels, predictions, weights, *collections, name)
 
@@ -161,6 +161,6 @@ def recall(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the share of labels that are true whose predictions are."""
+    """Return the fraction of true labels whose predictions are true."""
     collections = metrics_collections, updates_collections
     return _hits_and("recall", false_negatives, labels, predictions, weights, *collections, name)

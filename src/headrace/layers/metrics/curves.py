@@ -1,6 +1,6 @@
-"""Metrics of yes and no at many thresholds: counts, precision, recall, areas under curves.
+"""Binary metrics at many thresholds: counts, precision, recall, areas under curves.
 
-Predictions are probabilities. A prediction says yes at a threshold that it is above.
+Predictions are probabilities. A prediction is positive at every threshold that it exceeds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def _at_thresholds(
     weights: Any,
     kinds: Sequence[str] = _KINDS,
 ) -> tuple[Counts, Counts]:
-    """The counts of each kind, one per threshold, and the operations that add a batch to them."""
+    """Return the counts of each kind, one per threshold, and the operations that add a batch to
+    them.
+    """
     low = b.assert_greater_equal(
         predictions, b.cast(0.0, predictions.dtype), message="predictions must be in [0, 1]"
     )
@@ -88,7 +90,7 @@ def true_positives_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are above each threshold whose labels are true."""
+    """Return, for each threshold, how many predictions above it have a true label."""
     given = labels, predictions, thresholds, weights, metrics_collections, updates_collections
     return _counted("true_positives", *given, name)
 
@@ -103,7 +105,7 @@ def true_negatives_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions aren't above each threshold whose labels are false."""
+    """Return, for each threshold, how many predictions not above it have a false label."""
     given = labels, predictions, thresholds, weights, metrics_collections, updates_collections
     return _counted("true_negatives", *given, name)
 
@@ -118,7 +120,7 @@ def false_positives_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions are above each threshold whose labels are false."""
+    """Return, for each threshold, how many predictions above it have a false label."""
     given = labels, predictions, thresholds, weights, metrics_collections, updates_collections
     return _counted("false_positives", *given, name)
 
@@ -133,7 +135,7 @@ def false_negatives_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return how many predictions aren't above each threshold whose labels are true."""
+    """Return, for each threshold, how many predictions not above it have a true label."""
     given = labels, predictions, thresholds, weights, metrics_collections, updates_collections
     return _counted("false_negatives", *given, name)
 
@@ -168,7 +170,7 @@ def precision_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return, for each threshold, the share of predictions above it whose labels are true."""
+    """Return, for each threshold, the fraction of predictions above it whose labels are true."""
 
     def compute(c: Counts, name: str) -> Tensor:
         hits, misses = c["true_positives"], c["false_positives"]
@@ -189,7 +191,7 @@ def recall_at_thresholds(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return, for each threshold, the share of true labels whose predictions are above it."""
+    """Return, for each threshold, the fraction of true labels whose predictions are above it."""
 
     def compute(c: Counts, name: str) -> Tensor:
         hits, misses = c["true_positives"], c["false_negatives"]
@@ -201,7 +203,7 @@ def recall_at_thresholds(
 
 
 def _spread(count: int) -> list[float]:
-    """Thresholds at equal distances, from just below 0 to just above 1."""
+    """Return equally spaced thresholds from just below 0 to just above 1."""
     inner = [(i + 1) / (count - 1) for i in range(count - 2)]
     return [-_EPSILON, *inner, 1.0 + _EPSILON]
 
@@ -217,8 +219,8 @@ def sensitivity_at_specificity(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the share of true labels that is found at the threshold whose specificity (share of
-    false labels that are left out) is nearest to `specificity`.
+    """Return the sensitivity (the fraction of true labels predicted positive) at the threshold
+    whose specificity (the fraction of false labels predicted negative) is nearest to `specificity`.
     """
     _check_share(specificity, "specificity")
 
@@ -245,8 +247,9 @@ def specificity_at_sensitivity(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the share of false labels that is left out at the highest of the thresholds whose
-    sensitivity (share of true labels that are found) is nearest to `sensitivity`.
+    """Return the specificity (the fraction of false labels predicted negative) at the highest of
+    the thresholds whose sensitivity (the fraction of true labels predicted positive) is nearest to
+    `sensitivity`.
     """
     _check_share(sensitivity, "sensitivity")
 
@@ -322,7 +325,7 @@ _SUMMATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _points(c: Counts, curve: str, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """The curve's points, from low to high thresholds."""
+    """Return the curve's points, from low to high thresholds."""
     tp, fn, tn, fp = (c[kind] for kind in _KINDS)
     recall = b.div(tp + epsilon, tp + fn + epsilon)
     if curve == "ROC":
@@ -331,8 +334,8 @@ def _points(c: Counts, curve: str, epsilon: float = 1e-6) -> tuple[Tensor, Tenso
 
 
 def _interpolated(c: Counts, name: str) -> Tensor:
-    """The area under precision over recall, where true and all positives grow in proportion from
-    one threshold to the next.
+    """Return the area under precision over recall, if true and all positives grow in proportion
+    from one threshold to the next.
     """
     tp, fn, fp = c["true_positives"], c["false_negatives"], c["false_positives"]
     positives = tp + fp

@@ -23,7 +23,7 @@ def mean(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean of all values, weighed."""
+    """Return the weighted mean of all values."""
     with variable_scope(name, "mean", (values, weights)):
         values = b.cast(values, float32)
         total, count = metric_variable([], name="total"), metric_variable([], name="count")
@@ -45,7 +45,7 @@ def mean_tensor(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean of each element of `values` over batches; their shape has to be known."""
+    """Return the mean of each element of `values` over batches; their shape must be known."""
     with variable_scope(name, "mean", (values, weights)):
         values = b.cast(values, float32)
         total = metric_variable(values.shape, name="total_tensor")
@@ -62,7 +62,7 @@ def mean_tensor(
 def _mean(
     total: Any, count: Any, values: Any, number: Any, summed: bool, values_in: Any, updates_in: Any
 ) -> Metric:
-    """The quotient of two variables, to which `values` and their `number` are added."""
+    """Return the quotient of two variables, to which `values` and their `number` are added."""
     update_total = b.assign_add(total, b.reduce_sum(values) if summed else values)
     with control_dependencies([values]):
         update_count = b.assign_add(count, number)
@@ -185,7 +185,7 @@ def mean_cosine_distance(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean of 1 - labels . predictions, for vectors of length 1 along `dim`."""
+    """Return the mean of 1 - labels . predictions, for unit vectors along `dim`."""
     predictions, labels, weights = aligned(predictions, labels, weights)
     products = b.multiply(predictions, labels)
     products = b.reduce_sum(products, axis=[dim], keepdims=True)

@@ -1,10 +1,10 @@
-"""Metrics of the k best predictions: precision, recall, and average precision, which also asks how
-high the right ones stand.
+"""Metrics of the k best predictions: precision, recall, and average precision, which also takes the
+ranks of the right ones into account.
 
 Labels are a set of classes per example: a tensor or SparseTensor [..., labels], or [...] for one
 label each. Predictions are numbers [..., classes], of which the k largest count; the metrics "at
-top k" get classes instead, [..., k]. Sums are float64; where nothing could be found, the result is
-not a number.
+top k" get classes instead, [..., k]. Sums are float64; where there is nothing to find, the result
+is NaN.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def precision_at_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return which part of the k largest predictions are of labels; of one class, if `class_id`
-    says which.
+    """Return the fraction of the k largest predictions that are labels; for one class only, if
+    `class_id` is given.
     """
     with variable_scope(name, _named("precision", k, class_id), (predictions, labels, weights)):
         found = _largest(predictions, k)
@@ -65,7 +65,7 @@ def precision_at_top_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """As precision_at_k, of the classes `predictions_idx`; `k` is for names alone."""
+    """As precision_at_k, for the classes `predictions_idx`; `k` is used only in names."""
     inputs = (predictions_idx, labels, weights)
     with variable_scope(name, _named("precision", k, class_id), inputs):
         value, update = _ratio("false_positive", labels, predictions_idx, k, class_id, weights)
@@ -83,8 +83,8 @@ def recall_at_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return which part of the labels are among the k largest predictions; of one class, if
-    `class_id` says which.
+    """Return the fraction of the labels that are among the k largest predictions; for one class
+    only, if `class_id` is given.
     """
     with variable_scope(name, _named("recall", k, class_id), (predictions, labels, weights)):
         found = _largest(predictions, k)
@@ -103,7 +103,7 @@ def recall_at_top_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """As recall_at_k, of the classes `predictions_idx`; `k` is for names alone."""
+    """As recall_at_k, for the classes `predictions_idx`; `k` is used only in names."""
     with variable_scope(name, _named("recall", k, class_id), (predictions_idx, labels, weights)):
         value, update = _ratio("false_negative", labels, predictions_idx, k, class_id, weights)
         return collect(value, update, metrics_collections, updates_collections)
@@ -119,7 +119,7 @@ def average_precision_at_k(
     updates_collections: Any = None,
     name: str | None = None,
 ) -> Metric:
-    """Return the mean, over examples, of the mean of the precisions at 1, 2, ... k, of those places
+    """Return the mean over examples of the mean of the precisions at those of the ranks 1, 2, ... k
     that hold a label.
     """
     if k < 1:
@@ -152,7 +152,7 @@ def _named(name: str, k: int | None, class_id: int | None = None) -> str:
 
 
 def _here() -> str:
-    """The open name scope, as a name: TensorFlow calls a result like its metric."""
+    """Return the current name scope as a name: TensorFlow names a result after its metric."""
     return f"{get_default_graph().get_name_scope()}/"
 
 
@@ -161,7 +161,7 @@ def _largest(predictions: Any, k: int) -> Tensor:
 
 
 def _sets(labels: Any, found: Tensor) -> Any:
-    """Labels, with a dimension of one label if they have none."""
+    """Return labels, with a last dimension of size 1 if they have none."""
     labels = convert_to_tensor_or_sparse_tensor(labels)
     labels = b.cast(labels, int64)
     rank, wanted = labels.shape.ndims, found.shape.ndims
@@ -181,7 +181,7 @@ def _sets(labels: Any, found: Tensor) -> Any:
 
 
 def _of_class(sets: Any, class_id: int) -> SparseTensor:
-    """What sets have of one class."""
+    """Return the elements of sets that are of one class."""
     if isinstance(sets, SparseTensor):
         return b.sparse_retain(sets, b.equal(sets.values, class_id))
     only = b.fill(b.concat([b.shape(sets)[:-1], [1]], 0), b.cast(class_id, sets.dtype))
@@ -191,7 +191,7 @@ def _of_class(sets: Any, class_id: int) -> SparseTensor:
 def _ratio(
     missed: str, labels: Any, found: Any, k: int | None, class_id: int | None, weights: Any
 ) -> tuple[Tensor, Tensor]:
-    """True positives over these and what was `missed`: the ratio of all batches, and its update."""
+    """Return true positives / (true positives + `missed`) over all batches, and its update."""
     found = b.cast(convert_to_tensor(found), int64)
     labels = _sets(labels, found)
     if class_id is not None:
@@ -205,7 +205,7 @@ def _ratio(
 def _counted(
     kind: str, labels: Any, found: Any, k: int | None, class_id: int | None, weights: Any
 ) -> tuple[Any, Tensor]:
-    """A variable that counts, and its update."""
+    """Return a counter variable, and its update."""
     with name_scope(None, _named(kind, k, class_id)) as scope:
         number = b.cast(set_size(_CHOSEN[kind](found, labels)), float64)
         if weights is not None:
@@ -226,7 +226,9 @@ _CHOSEN = {
 
 
 def _known_classes(labels: Any, classes: Tensor) -> Any:
-    """Labels, where -1, which no prediction is, replaces what isn't a class."""
+    """Return labels in which -1, which no prediction equals, replaces values that aren't
+    classes.
+    """
     if isinstance(labels, SparseTensor):
         known = _known_classes(labels.values, classes)
         return SparseTensor(labels.indices, known, labels.dense_shape)
@@ -239,7 +241,7 @@ def _known_classes(labels: Any, classes: Tensor) -> Any:
 
 
 def _average_precision(labels: Any, top: Tensor, k: int) -> Tensor:
-    """Of each example."""
+    """Return the average precision of each example."""
     relevant = b.cast(set_size(_hits(labels, top, k)), float64)
     count = b.cumsum(b.ones_like(relevant), axis=-1)
     precision = b.cumsum(relevant, axis=-1) / count * relevant
@@ -248,7 +250,7 @@ def _average_precision(labels: Any, top: Tensor, k: int) -> Tensor:
 
 
 def _hits(labels: Any, top: Tensor, k: int) -> SparseTensor:
-    """For each place of each example, the set of its class if that's a label."""
+    """Return, for each rank of each example, the set of its class if that's a label."""
     each = b.expand_dims(top, -1)
     if not isinstance(labels, SparseTensor):
         labels = b.expand_dims(labels, -2)

@@ -1,7 +1,7 @@
-"""What metrics have in common: variables that count, inputs of one shape, and their results.
+"""The common parts of metrics: counter variables, inputs of one shape, and results.
 
-A metric is a pair: a value, from what has been counted so far, and an operation that counts a batch
-and returns the value after it. Its variables are local, and in METRIC_VARIABLES.
+A metric is a pair: a value, computed from the counts so far, and an operation that counts a batch
+and returns the new value. Its variables are local, and in METRIC_VARIABLES.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def collect(value: Any, update: Any, metrics_collections: Any, updates_collectio
 
 
 def aligned(predictions: Any, labels: Any, weights: Any) -> tuple[Tensor, Any, Any]:
-    """Predictions, labels and weights (both may be None) of one rank: a last dimension of size 1 is
-    taken away where there's one too many, and given to weights that have one too few.
+    """Return predictions, labels and weights (both may be None) with equal rank: a superfluous last
+    dimension of size 1 is removed, and a missing one is added to weights.
     """
     predictions = convert_to_tensor(predictions)
     if labels is not None:
@@ -69,7 +69,7 @@ def aligned(predictions: Any, labels: Any, weights: Any) -> tuple[Tensor, Any, A
 
 
 def _aligned_in_step(weights: Tensor, wanted: Tensor) -> Tensor:
-    """Weights of unknown rank, or for values of unknown rank."""
+    """Handle weights of unknown rank, or for values of unknown rank."""
     rank = b.rank(weights)
     extra = rank - wanted
 

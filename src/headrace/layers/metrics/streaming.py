@@ -28,7 +28,7 @@ def _publish(name: str, metric: Callable[..., Metric]) -> Callable[..., Metric]:
 
 
 def _swapped(name: str, metric: Callable[..., Metric]) -> Callable[..., Metric]:
-    """A metric under another name, which takes the predictions before the labels."""
+    """Return a metric under another name, which takes the predictions before the labels."""
 
     @functools.wraps(metric)
     def streaming(predictions: Any, labels: Any, *args: Any, **kwargs: Any) -> Metric:
@@ -158,8 +158,8 @@ def streaming_covariance(
 ) -> Metric:
     """Return the unbiased covariance of predictions and labels; weights count as repetitions.
 
-    Batches are merged by their means and co-moments (Bennett et al., 2009), which loses nothing
-    where the means are large.
+    Batches are merged by their means and co-moments (Bennett et al., 2009), which keeps precision
+    when the means are large.
     """
     with variable_scope(name, "covariance", (predictions, labels, weights)):
         predictions, labels, weights = aligned(predictions, labels, weights)
@@ -231,7 +231,9 @@ def streaming_pearson_correlation(
 def batch_accuracy(
     predictions: Any, labels: Any, weights: Any = None, name: str | None = None
 ) -> Tensor:
-    """Return how often predictions equal labels in this batch; both of one type, no floats."""
+    """Return how often predictions equal labels in this batch; both must have the same non-floating
+    dtype.
+    """
     for what, given in (("Labels", labels), ("Predictions", predictions)):
         if not (given.dtype.is_integer or given.dtype.name in ("bool", "string")):
             raise ValueError(
@@ -247,7 +249,7 @@ def batch_accuracy(
         if weights is None:
             return b.reduce_mean(correct)
         weights = b.cast(weights, float32)
-        # A weight that lacks the last dimensions counts for all elements in them.
+        # A weight without the last dimensions applies to all elements along them.
         return b.truediv(
             b.reduce_sum(correct * weights), b.reduce_sum(weights * b.ones_like(correct))
         )

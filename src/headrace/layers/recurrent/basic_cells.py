@@ -70,11 +70,11 @@ class BasicRNNCell(_UnitsCell):
 
 @export("nn.rnn_cell.GRUCell", "contrib.rnn.GRUCell")
 class GRUCell(_UnitsCell):
-    """The gated recurrent unit (Cho et al., 2014): a reset gate r decides what of the state the
-    candidate c sees, an update gate u how much of the state stays.
+    """The gated recurrent unit (Cho et al., 2014): a reset gate r decides which part of the state
+    the candidate c sees, an update gate u how much of the state is kept.
 
-    kernel_initializer and bias_initializer are of both kernels and of both biases; the gates' bias
-    is 1 and the candidate's 0 if not given.
+    kernel_initializer and bias_initializer apply to both kernels and both biases; by default, the
+    gates' bias is 1 and the candidate's 0.
     """
 
     def __init__(

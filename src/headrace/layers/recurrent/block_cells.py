@@ -21,7 +21,7 @@ _NOT_CLIPPED = -1.0
 
 
 class _LstmWeights:
-    """The variables of an LSTM in one op: named as LSTMCell's, so that checkpoints fit both."""
+    """The variables of a fused LSTM, named as LSTMCell's, so that checkpoints fit both."""
 
     def __init__(self, layer: Layer, depth: int, units: int, use_peephole: bool) -> None:
         self._units = units
@@ -32,13 +32,13 @@ class _LstmWeights:
             self._peepholes = [layer.add_variable(f"w_{gate}_diag", [units]) for gate in "ifo"]
 
     def peepholes(self, dtype: Any) -> list[Any]:
-        """The weights of the input, forget and output gates' peepholes, or zeros."""
+        """Return the peephole weights of the input, forget and output gates, or zeros."""
         return self._peepholes or [b.zeros([self._units], dtype)] * 3
 
 
 @export("contrib.rnn.LSTMBlockCell")
 class LSTMBlockCell(LayerRNNCell):
-    """LSTMCell as one op; its gates lie in the order input, new memory, forget, output."""
+    """LSTMCell as one op; the order of its gates is input, new memory, forget, output."""
 
     def __init__(
         self,
@@ -184,7 +184,9 @@ class LSTMBlockFusedCell(Layer):
         dtype: Any = None,
         sequence_length: Any = None,
     ) -> Any:
-        """Return (outputs, last state); past a row's length outputs are zeros, its state stays."""
+        """Return (outputs, last state); past a row's length, outputs are zeros and its state is
+        kept.
+        """
         steps, batch, _ = inputs.shape.as_list()
         steps = b.shape(inputs)[0] if steps is None else steps
         batch = b.shape(inputs)[1] if batch is None else batch
@@ -233,6 +235,6 @@ class LSTMBlockFusedCell(Layer):
 
 
 def _at_lengths(states: Any, lengths: Any, batch: Any) -> Any:
-    """Of states [1 + time, batch, units], for each row the one after its last step."""
+    """Select from states [1 + time, batch, units], for each row, the one after its last step."""
     rows = b.range(0, batch)
     return b.gather_nd(states, b.stack([b.cast(lengths, dtypes.int32), rows], axis=1))

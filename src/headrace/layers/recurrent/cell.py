@@ -1,7 +1,7 @@
 """RNNCell: one step of time. In: an input [batch, ...] and a state. Out: an output and a new state.
 
 States may be nests of tensors; `state_size` and `output_size` are nests of their sizes without the
-batch's. A cell's variables are made by its first call, in the variable scope that is open then.
+batch dimension. A cell's first call makes its variables, in the current variable scope.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class RNNCell(Layer):
             return super().__call__(inputs, state)
 
     def _note_variable(self, getter: Any, *args: Any, **kwargs: Any) -> Any:
-        """A custom getter: the variables that tf.get_variable makes for `call` are the cell's."""
+        """A custom getter that adds the variables that `call` gets from tf.get_variable to the
+        cell.
+        """
         variable = getter(*args, **kwargs)
         parts = list(variable) if isinstance(variable, PartitionedVariable) else [variable]
         trained = get_default_graph().get_collection(GraphKeys.TRAINABLE_VARIABLES)
@@ -77,7 +79,7 @@ class RNNCell(Layer):
     def get_initial_state(
         self, inputs: Any = None, batch_size: Any = None, dtype: Any = None
     ) -> Any:
-        """Return a state of zeros, for a batch like that of `inputs` or of a size and dtype."""
+        """Return a state of zeros, for the batch of `inputs`, or for a batch size and dtype."""
         if inputs is not None:
             inputs = convert_to_tensor(inputs, name="inputs")
             batch_size = _agreed_batch(inputs, batch_size)
@@ -110,7 +112,7 @@ class LayerRNNCell(RNNCell):
 
 
 def _agreed_batch(inputs: Any, batch_size: Any) -> Any:
-    """The first dimension of `inputs`, which must be batch_size if both are known."""
+    """Return the first dimension of `inputs`, which must equal batch_size if both are known."""
     known = inputs.shape.sizes[0] if inputs.shape.sizes else None
     if known is None:
         return b.shape(inputs)[0] if batch_size is None else batch_size
@@ -123,7 +125,7 @@ def _agreed_batch(inputs: Any, batch_size: Any) -> Any:
 
 
 def check_cell(role: str, cell: Any) -> None:
-    """Raise TypeError if `cell` doesn't have what a cell has."""
+    """Raise TypeError if `cell` lacks an attribute of cells."""
     missing = [f"'{name}' property is missing" for name in _SIZES if not _has(cell, name)]
     if not (_has(cell, "zero_state") or _has(cell, "get_initial_state")):
         missing.append("either 'zero_state' or 'get_initial_state' method is required")
@@ -144,7 +146,7 @@ def _has(cell: Any, name: str) -> bool:
 
 
 def check_floating(*values: Any) -> None:
-    """Raise ValueError if a tensor, or a dtype, isn't of floats or complex numbers."""
+    """Raise ValueError if a tensor or dtype is neither floating nor complex."""
     for value in nest.flatten(values):
         dtype = as_dtype(getattr(value, "dtype", value))
         if not (dtype.is_floating or dtype.is_complex):
@@ -154,7 +156,7 @@ def check_floating(*values: Any) -> None:
 
 
 def known_depth(input_shape: TensorShape) -> int:
-    """The last dimension of inputs, which decides the shape of kernels."""
+    """Return the last dimension of inputs, which determines the shape of kernels."""
     depth = input_shape.as_list()[-1]
     if depth is None:
         shown = tuple(input_shape.as_list())

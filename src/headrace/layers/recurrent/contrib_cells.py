@@ -1,4 +1,4 @@
-"""More cells of tf.contrib.rnn: an LSTM with normalised gates, and one that a search found."""
+"""More cells of tf.contrib.rnn: an LSTM with normalised gates, and the NAS cell."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LayerNormBasicLSTMCell(RNNCell):
     """An LSTM whose gates and memory are normalised over the units (Ba et al., 2016), with dropout
     of the new memory (Semeniuta et al., 2016).
 
-    norm_gain and norm_shift are what the scales and offsets start from. input_size need not be
-    given; inputs must have it.
+    norm_gain and norm_shift are the initial scales and offsets. input_size is optional; inputs must
+    have that size.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class LayerNormBasicLSTMCell(RNNCell):
 
 @export("contrib.rnn.NASCell")
 class NASCell(LayerRNNCell):
-    """The cell that neural architecture search found (Zoph and Le, 2016): eight products of gates,
+    """The cell found by neural architecture search (Zoph and Le, 2016): eight products of gates,
     combined in three layers. num_proj: the output is projected to this size.
     """
 
@@ -126,7 +126,7 @@ class NASCell(LayerRNNCell):
         return self._num_units if self._num_proj is None else self._num_proj
 
     def build(self, input_shape: Any) -> None:
-        """Make `recurrent_kernel`, `kernel`, and what bias and projection need."""
+        """Make `recurrent_kernel`, `kernel`, and the variables of the bias and the projection."""
         columns = 8 * self._num_units
         depth = known_depth(input_shape)
         self._recurrent = self.add_variable("recurrent_kernel", [self.output_size, columns])
@@ -162,6 +162,7 @@ class NASCell(LayerRNNCell):
         return new_h, LSTMStateTuple(new_c, new_h)
 
 
-# What the eight gates are of the sums of their two products; the fourth is of their product.
+# Each of the eight gates is a function of the sum of its two products; the fourth, of their
+# product.
 _NAS_FUNCTIONS = ("sigmoid", "relu", "sigmoid", "relu", "tanh", "sigmoid", "tanh", "sigmoid")
 _NAS_PRODUCT = 3

@@ -1,4 +1,4 @@
-"""Cells over tensors [batch, time, ...]: a loop of the graph, as long as the longest row.
+"""Run cells over tensors [batch, time, ...]: a graph loop as long as the longest row.
 
 The loop counts `time` from 0; its inputs and outputs are TensorArrays over time.
 """
@@ -44,8 +44,8 @@ def dynamic_rnn(
 ) -> tuple[Any, Any]:
     """Return the outputs of a cell over `inputs` [batch, time, ...], and the last state.
 
-    The state starts as `initial_state`, or as zeros of `dtype`. Past the `sequence_length` of a row
-    its outputs are zeros and its state stays. With time_major, inputs and outputs are
+    The state starts as `initial_state`, or as zeros of `dtype`. Past the `sequence_length` of a
+    row, its outputs are zeros and its state is kept. With time_major, inputs and outputs are
     [time, batch, ...], which saves transposing them. Inputs, outputs and states may be nests.
     """
     check_cell("cell", cell)
@@ -111,8 +111,8 @@ def transpose_batch_time(x: Any) -> Tensor:
 
 @export("contrib.rnn.best_effort_input_batch_size")
 def best_effort_input_batch_size(flat_input: list[Any]) -> Tensor:
-    """Return the size of the second dimension of inputs [time, batch, ...]: a number if one of them
-    tells, else a tensor.
+    """Return the size of the second dimension of inputs [time, batch, ...]: a number if it is known
+    for one of them, else a tensor.
     """
     for value in flat_input:
         sizes = value.shape.sizes
@@ -166,7 +166,7 @@ def _loop_over_time(
         written = tuple(array.write(time, value) for array, value in pairs)
         return time + 1, written, new_state
 
-    # At least one step is made even of empty rows, so that the cell's variables are checked.
+    # At least one step runs even for empty rows, so that the cell's variables are checked.
     bound = b.minimum(steps, b.maximum(1, steps if rows is None else rows.longest))
     _, written, state = b.while_loop(
         cond=lambda time, *_: time < bound,
@@ -190,7 +190,7 @@ def _dims(size: Any) -> TensorShape:
 
 
 def _checked_sizes(flat: list[Any]) -> tuple[int | None, int | None]:
-    """What is known of the numbers of steps and rows, on which all inputs must agree."""
+    """Return the static numbers of steps and rows, on which all inputs must agree."""
     shapes = [value.shape.with_rank_at_least(3) for value in flat]
     steps, batch = shapes[0].as_list()[:2]
     for shape in shapes:
@@ -210,7 +210,7 @@ def _checked_sizes(flat: list[Any]) -> tuple[int | None, int | None]:
 
 
 def _state_dtype(dtype: Any, state: Any) -> Any:
-    """The dtype of the outputs: the one that was given, or that of all parts of the state."""
+    """Return the dtype of the outputs: the given one, or that of all parts of the state."""
     if dtype is not None:
         return dtype
     found = {part.dtype.base_dtype for part in nest.flatten(state)}
@@ -238,8 +238,8 @@ def bidirectional_dynamic_rnn(
     time_major: bool = False,
     scope: Any = None,
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Return ((outputs forwards, outputs backwards), (last state of each)): two cells, the second
-    of which goes through each row from its end.
+    """Return ((forward outputs, backward outputs), (last state of each)) of two cells; the second
+    runs through each row from its end.
     """
     check_cell("cell_fw", cell_fw)
     check_cell("cell_bw", cell_bw)

@@ -29,8 +29,8 @@ def rnn_decoder(
 ) -> Outputs:
     """Return the outputs of a cell, one per input, and its last state.
 
-    loop_function: makes the next input of the last output and the time step; of the inputs, only
-    the first counts then.
+    loop_function: makes the next input from the last output and the time step; then only the first
+    of the inputs is used.
     """
     with variable_scope(scope or "rnn_decoder"):
         state, outputs, before = initial_state, [], None
@@ -55,7 +55,9 @@ def basic_rnn_seq2seq(
     dtype: Any = float32,
     scope: Any = None,
 ) -> Outputs:
-    """Return what a decoder makes of the state in which an encoder ends; each has its weights."""
+    """Return the result of a decoder that starts from an encoder's last state; each has its own
+    weights.
+    """
     with variable_scope(scope or "basic_rnn_seq2seq"):
         _, encoded = static_rnn(copy.deepcopy(cell), encoder_inputs, dtype=dtype)
         return rnn_decoder(decoder_inputs, encoded, cell)
@@ -70,7 +72,9 @@ def tied_rnn_seq2seq(
     dtype: Any = float32,
     scope: Any = None,
 ) -> Outputs:
-    """Return what a decoder makes of the state in which an encoder with the same weights ends."""
+    """Return the result of a decoder that starts from the last state of an encoder with the same
+    weights.
+    """
     with variable_scope("combined_tied_rnn_seq2seq"):
         name = scope or "tied_rnn_seq2seq"
         _, encoded = static_rnn(cell, encoder_inputs, dtype=dtype, scope=name)

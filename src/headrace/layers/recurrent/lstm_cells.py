@@ -32,7 +32,7 @@ class LSTMStateTuple(namedtuple("LSTMStateTuple", ("c", "h"))):
 
 
 def unpack_state(state: Any) -> tuple[Any, Any]:
-    """c and h of a state that must be a pair."""
+    """Return c and h of a state, which must be a pair."""
     if not isinstance(state, tuple | list) or len(state) != 2:
         raise TypeError(f"the state of an LSTM cell is a pair (c, h), not {state}")
     return state[0], state[1]
@@ -43,7 +43,7 @@ class BasicLSTMCell(LayerRNNCell):
     """c' = sigmoid(f + forget_bias) c + sigmoid(i) act(j), h' = sigmoid(o) act(c'), where
     i, j, f, o = [input, h] kernel + bias.
 
-    Without state_is_tuple the state is one tensor, c beside h.
+    Without state_is_tuple, the state is one tensor, c and h concatenated.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class BasicLSTMCell(LayerRNNCell):
 
 @export("nn.rnn_cell.LSTMCell", "contrib.rnn.LSTMCell")
 class LSTMCell(LayerRNNCell):
-    """An LSTM (Sak et al., 2014) that may have peepholes, limits and a projection.
+    """An LSTM (Sak et al., 2014) with optional peepholes, clipping and projection.
 
-    use_peepholes: the gates see the memory too, each element its own. cell_clip: the memory stays
-    within [-cell_clip, cell_clip]. num_proj: the output is projected to this size, and clipped by
-    proj_clip. num_unit_shards, num_proj_shards: in how many parts the kernels are kept (a
+    use_peepholes: the gates also see the memory, element by element. cell_clip: the memory is
+    clipped to [-cell_clip, cell_clip]. num_proj: the output is projected to this size, and clipped
+    by proj_clip. num_unit_shards, num_proj_shards: the number of parts of the kernels (a
     partitioner of the variable scope does the same).
     """
 
@@ -165,7 +165,9 @@ class LSTMCell(LayerRNNCell):
         return self._num_units if self._num_proj is None else self._num_proj
 
     def build(self, input_shape: Any) -> None:
-        """Make `kernel`, `bias`, and what peepholes (`w_f_diag`...) and the projection need."""
+        """Make `kernel`, `bias`, and the variables of peepholes (`w_f_diag`...) and the
+        projection.
+        """
         units = self._num_units
         rows = known_depth(input_shape) + self.output_size
         self._kernel = self.add_variable(

@@ -1,4 +1,4 @@
-"""MultiRNNCell: cells in layers, the output of each the input of the next."""
+"""MultiRNNCell: stacked cells; the output of each is the input of the next."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["MultiRNNCell"]
 
 @export("nn.rnn_cell.MultiRNNCell", "contrib.rnn.MultiRNNCell")
 class MultiRNNCell(RNNCell):
-    """A cell made of cells. Its state is the tuple of theirs, or, without state_is_tuple, one
-    tensor with all of them side by side.
+    """A stack of cells. Its state is the tuple of their states, or, without state_is_tuple, their
+    concatenation.
     """
 
     def __init__(self, cells: Sequence[Any], state_is_tuple: bool = True) -> None:

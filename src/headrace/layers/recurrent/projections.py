@@ -25,7 +25,9 @@ __all__ = [
 
 
 class _Linear:
-    """values -> [values...] kernel + bias, with variables of the scope that it's made in."""
+    """The map values -> [values...] kernel + bias, with variables of the scope that it's made
+    in.
+    """
 
     def __init__(self, values: list[Any], size: int) -> None:
         depths = [value.shape.with_rank(2).as_list()[1] for value in values]
@@ -48,7 +50,7 @@ class _Linear:
 
 
 class _AroundCell(RNNCell):
-    """A cell around a cell, whose variables are in its scope."""
+    """A wrapper of a cell, whose variables are in the wrapper's scope."""
 
     def __init__(self, cell: Any, reuse: Any) -> None:
         super().__init__(_reuse=reuse)
@@ -57,7 +59,7 @@ class _AroundCell(RNNCell):
         self._linears: dict[str, _Linear] = {}
 
     def _linear(self, name: str, values: list[Any], size: int) -> Any:
-        """A linear map of values; its variables are made by the first call."""
+        """Return a linear map of values; the first call makes its variables."""
         if name not in self._linears:
             self._linears[name] = _Linear(values, size)
         return self._linears[name](values)
@@ -108,7 +110,7 @@ class OutputProjectionWrapper(_AroundCell):
 class InputProjectionWrapper(_AroundCell):
     """Projects a cell's inputs to `num_proj`, by `activation` of a linear map.
 
-    input_size need not be given; inputs must have it.
+    input_size is optional; inputs must have that size.
     """
 
     def __init__(
@@ -134,9 +136,9 @@ class InputProjectionWrapper(_AroundCell):
 
 @export("contrib.rnn.EmbeddingWrapper")
 class EmbeddingWrapper(_AroundCell):
-    """Feeds a cell with rows of a matrix [embedding_classes, embedding_size], chosen by inputs.
+    """Feeds a cell with rows of a matrix [embedding_classes, embedding_size], selected by inputs.
 
-    All of it is made on the CPU.
+    Its operations are placed on the CPU.
     """
 
     def __init__(
@@ -157,7 +159,7 @@ class EmbeddingWrapper(_AroundCell):
         self._initializer = initializer
 
     def call(self, inputs: Any, state: Any) -> Any:
-        """Return the cell's step for the rows that inputs choose."""
+        """Return the cell's step for the rows that inputs select."""
         with get_default_graph().device("/cpu:0"):
             initializer = self._initializer or get_variable_scope().initializer
             if initializer is None:
@@ -173,9 +175,9 @@ class EmbeddingWrapper(_AroundCell):
 class AttentionCellWrapper(_AroundCell):
     """A cell that attends to its own last `attn_length` outputs (Bahdanau et al., 2014).
 
-    attn_size: of what is attended to; the cell's output_size if not given. attn_vec_size: of the
-    vectors by which it is weighed. input_size: of the linear map of inputs and attention that the
-    cell gets; the inputs' if not given.
+    attn_size: the size of the attended vectors; the cell's output_size by default. attn_vec_size:
+    the size of the vectors that determine the weights. input_size: the size of the linear map of
+    inputs and attention that the cell gets; the inputs' size by default.
     """
 
     def __init__(
@@ -212,7 +214,7 @@ class AttentionCellWrapper(_AroundCell):
         return self._size
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        """Return a state of zeros: the cell's, the attention's, and of the outputs before."""
+        """Return a state of zeros: the cell's, the attention, and the last outputs."""
         return RNNCell.zero_state(self, batch_size, dtype)
 
     def call(self, inputs: Any, state: Any) -> Any:
@@ -243,7 +245,9 @@ class AttentionCellWrapper(_AroundCell):
         ]
 
     def _attend(self, query: Any, past: Any) -> tuple[Any, Any]:
-        """The mean of past outputs, weighed by the query, and those outputs without the oldest."""
+        """Return the mean of past outputs, weighted by the query, and those outputs without the
+        oldest.
+        """
         with variable_scope("attention"):
             w = get_variable("attn_w", [1, 1, self._size, self._vec_size])
             v = get_variable("attn_v", [self._vec_size])

@@ -1,4 +1,4 @@
-"""raw_rnn: a loop over a cell in which the user's function says what comes next."""
+"""raw_rnn: a loop over a cell in which the user's function computes the next input and state."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ def raw_rnn(
     swap_memory: bool = False,
     scope: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """Return (TensorArrays of what was emitted, last state, last loop state) of a loop over a cell.
+    """Return (TensorArrays of the emitted values, last state, last loop state) of a loop over a
+    cell.
 
     `loop_fn(time, cell_output, cell_state, loop_state)` returns (elements_finished, next_input,
     next_state, emit_output, next_loop_state). It is called first with time 0 and None for the
-    rest; then next_state is the initial state, and emit_output is an example of what will be
-    emitted, without the batch's dimension (None: the cell's output). Rows that have finished emit
-    zeros and keep their state. A next_loop_state of None keeps the one before.
+    rest; then next_state is the initial state, and emit_output is an example of the emitted values,
+    without the batch dimension (None: the cell's output). Rows that have finished emit zeros and
+    keep their state. A next_loop_state of None keeps the previous one.
     """
     check_cell("cell", cell)
     if not callable(loop_fn):
@@ -102,7 +103,9 @@ def raw_rnn(
 
 
 def _batch_size(flat: list[Tensor]) -> tuple[int | None, Any]:
-    """The first dimension of the inputs, if it's known, and as a number or a tensor."""
+    """Return the first dimension of the inputs, statically if known, and as a number or a
+    tensor.
+    """
     known = None
     for value in flat:
         sizes = value.shape.sizes
@@ -115,7 +118,7 @@ def _batch_size(flat: list[Tensor]) -> tuple[int | None, Any]:
 
 
 def _emitted(cell: Any, example: Any, dtype: Any) -> list[tuple[Any, Any]]:
-    """The size and dtype of everything that's emitted: the cell's outputs, or as in `example`."""
+    """Return the size and dtype of all emitted values: the cell's outputs, or as in `example`."""
     if example is None:
         return [(size, dtype) for size in nest.flatten(cell.output_size)]
     return [

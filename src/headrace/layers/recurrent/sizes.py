@@ -1,4 +1,4 @@
-"""Shapes of states: sizes that a cell gives, with the batch's in front, and zeros of that shape."""
+"""Shapes of states: a cell's sizes with the batch dimension in front, and zeros of that shape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["batch_shape", "static_batch_shape", "zeros_of_sizes"]
 
 
 def batch_shape(batch: Any, size: Any) -> Tensor:
-    """The shape [batch, *size] as a tensor; each is an integer, a shape, or an int32 tensor."""
+    """Return the shape [batch, *size] as a tensor; each is an integer, a shape, or an int32
+    tensor.
+    """
     head, tail = _vector(batch, "prefix"), _vector(size, "suffix")
     if head is None or tail is None:
         raise ValueError(f"Provided a prefix or suffix of None: {batch} and {size}")
@@ -24,10 +26,10 @@ def batch_shape(batch: Any, size: Any) -> Tensor:
 
 
 def static_batch_shape(batch: Any, size: Any) -> TensorShape:
-    """What is known of [batch, *size] while the graph is built.
+    """Return the static shape [batch, *size].
 
-    It makes the same constants as `batch_shape`, which nothing uses: without them the operations
-    that follow would be numbered otherwise than TensorFlow's, and with them random seeds.
+    It makes the same constants as `batch_shape`, unused: without them, the numbers of later
+    operations, and so their random seeds, would differ from TensorFlow's.
     """
     _vector(batch, "prefix")
     _vector(size, "suffix")
@@ -61,9 +63,9 @@ def _static(value: Any) -> TensorShape:
 
 
 def zeros_of_sizes(sizes: Any, batch: Any, dtype: Any, known_batch: Any = MISSING) -> Any:
-    """A nest of zeros [batch, *size], one for each size of the nest `sizes`.
+    """Return a nest of zeros [batch, *size], one for each size of the nest `sizes`.
 
-    known_batch is what is known of a batch that is a tensor: None, or a number.
+    known_batch is the static batch size if `batch` is a tensor: None, or a number.
     """
     known = batch if known_batch is MISSING else known_batch
 
@@ -72,5 +74,5 @@ def zeros_of_sizes(sizes: Any, batch: Any, dtype: Any, known_batch: Any = MISSIN
         made.set_shape(static_batch_shape(known, size))
         return made
 
-    # A TensorShape is one size, though it can be iterated over: nests hold only lists and tuples.
+    # A TensorShape is a single size, though it is iterable: nests consist only of lists and tuples.
     return nest.map_structure(zeros, sizes)

@@ -1,4 +1,4 @@
-"""tf.contrib.rnn's layers of bidirectional networks: each layer sees both directions of the one
+"""tf.contrib.rnn's stacked bidirectional networks: each layer sees both directions of the one
 below.
 """
 
@@ -55,8 +55,8 @@ def stack_bidirectional_dynamic_rnn(
     scope: Any = None,
     swap_memory: bool = False,
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """Return the outputs of the last of several bidirectional_dynamic_rnn, both directions side by
-    side, and the last states of all, forwards and backwards.
+    """Return the outputs of the last of several bidirectional_dynamic_rnn, both directions
+    concatenated, and the last states of all, forwards and backwards.
     """
     layers = _layers(cells_fw, cells_bw, initial_states_fw, initial_states_bw)
     states = []
@@ -81,7 +81,7 @@ def stack_bidirectional_dynamic_rnn(
 
 
 def _layers(cells_fw: Any, cells_bw: Any, states_fw: Any, states_bw: Any) -> list[tuple]:
-    """Per layer: its two cells and their initial states (None: zeros)."""
+    """Yield for each layer its two cells and their initial states (None: zeros)."""
     if not cells_fw:
         raise ValueError("Must specify at least one fw cell for BidirectionalRNN.")
     if not cells_bw:

@@ -1,4 +1,6 @@
-"""Cells over lists of inputs: the graph is unrolled, one call of the cell per step of time."""
+"""Run cells over lists of inputs: the graph is unrolled, with one call of the cell per time
+step.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ def static_rnn(
 ) -> tuple[list[Any], Any]:
     """Return the outputs of a cell for each of a list of inputs [batch, ...], and the last state.
 
-    The state starts as `initial_state`, or as zeros of `dtype`. Past the `sequence_length` of a row
-    of the batch its outputs are zeros and its state stays.
+    The state starts as `initial_state`, or as zeros of `dtype`. Past the `sequence_length` of a
+    row, its outputs are zeros and its state is kept.
     """
     check_cell("cell", cell)
     _check_list(inputs)
@@ -70,7 +72,9 @@ def _check_list(inputs: Any) -> None:
 
 
 def _static_batch(inputs: Any, first: Any) -> int | None:
-    """The batch's size if it's known; all inputs must agree, and all other dimensions be known."""
+    """Return the batch size if it's known; all inputs must agree, and all other dimensions be
+    known.
+    """
     if first.shape.ndims == 1:
         return first.shape.as_list()[0]
     batch = first.shape.with_rank_at_least(2)[0]
@@ -104,7 +108,7 @@ def static_state_saving_rnn(
     sequence_length: Any = None,
     scope: Any = None,
 ) -> tuple[list[Any], Any]:
-    """Run static_rnn from the state that `state_saver.state(state_name)` gives.
+    """Run static_rnn from the state `state_saver.state(state_name)`.
 
     The last output and the last state are available only after `state_saver.save_state(state_name,
     state)` has run. For a nested state, state_name is a nest of names.
@@ -145,7 +149,7 @@ def static_bidirectional_rnn(
     sequence_length: Any = None,
     scope: Any = None,
 ) -> tuple[list[Any], Any, Any]:
-    """Return the outputs of two cells, one of which goes backwards in time, side by side, and the
+    """Return the concatenated outputs of two cells, one of which runs backwards in time, and the
     last state of each.
     """
     check_cell("cell_fw", cell_fw)
@@ -170,7 +174,7 @@ def static_bidirectional_rnn(
 
 
 def _reversed(steps: Any, lengths: Any) -> list[Any]:
-    """A list of nests in reverse order; with `lengths`, each row only up to its end."""
+    """Reverse a list of nests; with `lengths`, each row only up to its end."""
     if lengths is None:
         return list(reversed(steps))
     columns = [

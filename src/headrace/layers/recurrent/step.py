@@ -1,6 +1,6 @@
-"""One step of time of a batch whose rows may end early, and what else the loops share.
+"""One time step of a batch whose rows may end early, and other code that the loops share.
 
-Past the end of a row its outputs are zeros and its state stays.
+Past the end of a row, its outputs are zeros and its state is kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CallCell = Callable[[], tuple[Any, Any]]
 
 
 def cache_reads(scope: VariableScope) -> None:
-    """Have variables of `scope` read once, beside them, and not once per use elsewhere.
+    """Make `scope` read its variables once, on their own device, instead of once per use elsewhere.
 
-    Not inside a loop: an iteration must see what the one before it assigned.
+    Not inside a loop: an iteration must see the assignments of the previous one.
     """
     context = get_default_graph()._get_control_flow_context()
     looping = context is not None and context.GetWhileContext() is not None
@@ -40,7 +40,7 @@ def initial_state_of(cell: Any, batch: Any, dtype: Any) -> Any:
 
 
 def choose(keep_old: Tensor, old: Any, new: Any) -> Any:
-    """The rows of `old` where `keep_old`, else those of `new`; what has no rows is `new`."""
+    """Return the rows of `old` where `keep_old`, else those of `new`; `new` if it has no rows."""
     if isinstance(old, TensorArray) or old.shape.ndims == 0:
         return new
     with get_default_graph().colocate_with(new):
@@ -49,7 +49,7 @@ def choose(keep_old: Tensor, old: Any, new: Any) -> Any:
 
 @dataclass(frozen=True)
 class Lengths:
-    """The lengths of a batch's rows, and the zeros that follow their outputs (a list of leaves)."""
+    """The lengths of a batch's rows, and the zeros to emit past their ends (a list of leaves)."""
 
     lengths: Tensor
     shortest: Tensor
@@ -58,17 +58,17 @@ class Lengths:
 
     @staticmethod
     def of(lengths: Tensor, zeros: list[Tensor]) -> Lengths:
-        """The lengths of rows, with their least and greatest."""
+        """Return the lengths of rows, with their minimum and maximum."""
         return Lengths(lengths, b.reduce_min(lengths), b.reduce_max(lengths), zeros)
 
     def in_loop(self, time: Tensor, cell: Any, state: Any, call: CallCell) -> tuple[Any, Any]:
-        """A step that always calls the cell: what a loop over the longest row needs."""
+        """A step that always calls the cell, for a loop over the longest row."""
         ended = time >= self.lengths
         output, new_state = _flat_step(cell, state, call)
         return self._packed(cell, state, self._chosen(ended, state, output, new_state))
 
     def unrolled(self, time: int, cell: Any, state: Any, call: CallCell) -> tuple[Any, Any]:
-        """A step that doesn't call the cell when all rows have ended, nor choose when none has."""
+        """A step that skips the cell when all rows have ended, and the selection when none has."""
         ended = time >= self.lengths
 
         def step() -> list[Any]:

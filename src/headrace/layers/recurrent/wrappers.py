@@ -1,4 +1,4 @@
-"""Wrappers: cells that change what goes into another cell and what comes out of it."""
+"""Wrappers: cells that change the inputs and outputs of another cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["CellWrapper", "DeviceWrapper", "DropoutWrapper", "ResidualWrapper"]
 
 
 class CellWrapper(RNNCell):
-    """A cell around `cell`: without variables and without a scope of its own."""
+    """A wrapper of `cell` without variables and without a scope."""
 
     def __init__(self, cell: Any, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -55,7 +55,7 @@ class CellWrapper(RNNCell):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        """Return a wrapper made from what get_config returned, with a cell put into `cell`."""
+        """Return a wrapper made from the result of get_config, with a cell put into `cell`."""
         if isinstance(config["cell"], Mapping):
             raise ValueError(
                 "RNNCellWrapper cannot reconstruct the wrapped cell. Please overwrite the cell in "
@@ -65,7 +65,7 @@ class CellWrapper(RNNCell):
 
 
 def _drop_but_memory(substate: Any) -> Any:
-    """Whether to drop elements of a state: not of an LSTM's memory, nor of a TensorArray."""
+    """Return whether to drop elements of a state: not of an LSTM's memory, nor of a TensorArray."""
     if isinstance(substate, LSTMStateTuple):
         return LSTMStateTuple(c=False, h=True)
     return not isinstance(substate, TensorArray)
@@ -76,10 +76,10 @@ class DropoutWrapper(CellWrapper):
     """Drops elements of a cell's inputs, outputs and new states, each with its own probability.
 
     The probabilities of keeping an element are numbers or tensors; 1 changes nothing.
-    variational_recurrent: one draw per run for all steps of time and all rows of the batch (Gal
+    variational_recurrent: one draw per run for all time steps and all rows of the batch (Gal
     and Ghahramani, 2016); it needs dtype, and input_size if inputs are dropped. seed: decides the
     draws. dropout_state_filter_visitor(substate): returns a bool, or a nest of bools, that says
-    which parts of the state are dropped; it's asked from the top down.
+    which parts of the state are dropped; it's called from the top down.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class DropoutWrapper(CellWrapper):
             self._noise = self._draw_noise(input_size, dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the wrapper's arguments; a visitor that was given stands there as it is."""
+        """Return the wrapper's arguments; a visitor is included unchanged."""
         config = {
             "input_keep_prob": self._input_keep,
             "output_keep_prob": self._output_keep,
@@ -149,7 +149,7 @@ class DropoutWrapper(CellWrapper):
         ]
 
     def _seed_of(self, what: str, number: int) -> int | None:
-        """A seed of its own for each value that is dropped from, decided by `seed`."""
+        """Return a separate seed, derived from `seed`, for each value with dropout."""
         if self._seed is None:
             return None
         text = f"{self._seed}{what}_{number}".encode()
@@ -167,7 +167,7 @@ class DropoutWrapper(CellWrapper):
         return output, new_state
 
     def _dropped(self, what: str, values: Any, keep: Any, chosen: list[bool] | None = None) -> Any:
-        """`values` with elements dropped from those leaves that are `chosen`, or from all."""
+        """Return `values` with elements dropped from the `chosen` leaves, or from all."""
         flat = nest.flatten(values)
         for i, value in enumerate(flat):
             if chosen is not None and not chosen[i]:
@@ -180,7 +180,7 @@ class DropoutWrapper(CellWrapper):
 
 
 def _probability(name: str, value: Any) -> Any:
-    """A probability of keeping, as a number if it's known now, else as a tensor."""
+    """Return a keep probability, as a number if it's known now, else as a tensor."""
     tensor = convert_to_tensor(value)
     known = constant_value(tensor)
     if known is None or known.shape:
@@ -199,7 +199,7 @@ def _dimensions(size: Any) -> Any:
 
 
 def _chosen(visitor: Callable[[Any], Any], state: Any) -> list[bool]:
-    """For each leaf of a state, whether the visitor says to drop from it."""
+    """Return, for each leaf of a state, whether the visitor says to drop from it."""
     answer = visitor(state)
     if isinstance(answer, bool):
         if answer and nest.is_nested(state):
@@ -220,7 +220,7 @@ def _children(state: Any) -> list[Any]:
 
 
 def _dropped_by(noise: Any, value: Any, keep: Any) -> Any:
-    """`value` where keep + noise reaches 1, scaled so that its mean stays."""
+    """Keep `value` where keep + noise reaches 1, scaled so that the mean is unchanged."""
     kept = b.floor(keep + noise)
     result = b.div(value, keep) * kept
     result.set_shape(value.shape)
@@ -238,7 +238,7 @@ class ResidualWrapper(CellWrapper):
         self._residual_fn = residual_fn
 
     def get_config(self) -> dict[str, Any]:
-        """Return the wrapper's arguments; `residual_fn`, if it was given, stands there as it is."""
+        """Return the wrapper's arguments; `residual_fn` is included unchanged."""
         if self._residual_fn is None:
             return super().get_config()
         return super().get_config() | {"residual_fn": self._residual_fn}
@@ -263,7 +263,7 @@ def _check_same_shape(x: Any, y: Any) -> None:
 
 @export("nn.rnn_cell.DeviceWrapper", "contrib.rnn.DeviceWrapper")
 class DeviceWrapper(CellWrapper):
-    """Makes a cell's operations, variables and zero states on a device."""
+    """Places a cell's operations, variables and zero states on a device."""
 
     def __init__(self, cell: Any, device: Any, **kwargs: Any) -> None:
         super().__init__(cell, **kwargs)
