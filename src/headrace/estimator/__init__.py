@@ -1,8 +1,8 @@
-"""Estimators: a model as a function of mode, trained, evaluated, asked and exported by one object.
+"""Estimators: one object that trains, evaluates, queries and exports a model given as a function.
 
-`columns` turn raw features into tensors, `canned` are models that need no function, `inputs` make
-batches of arrays. `estimator` is the object itself, `training` and `exporters` its longer runs;
-`tpu` is for programs that could run on TPUs.
+`columns` turn raw features into tensors, `canned` has models that need no model function, `inputs`
+makes batches of arrays. `estimator` is the object itself, `training` and `exporters` run it
+repeatedly; `tpu` is for programs written for TPUs.
 """
 
 from headrace.estimator import canned as canned

@@ -1,5 +1,5 @@
-"""Calling what users give. In: an input_fn or a model_fn, and what it may want to know. Out: what
-it returns, checked.
+"""Call users' functions. In: an input_fn or a model_fn, and the arguments it may take. Out: its
+checked result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _MODEL_ARGUMENTS = {"features", "labels", "mode", "params", "self", "config"}
 
 
 def argument_names(function: Callable[..., Any]) -> set[str]:
-    """The names of the arguments that a function still takes."""
+    """Return the names of the arguments that a function accepts, without those that a partial
+    binds.
+    """
     bound = set(function.keywords) if isinstance(function, partial) else set()
     parameters = inspect.signature(function).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -74,7 +76,7 @@ def call_model_fn(model_fn: Callable[..., Any], features: Any, labels: Any, **kn
 
 
 class Batch:
-    """What an input_fn returned: features, labels (or None), and hooks that it needs."""
+    """The result of an input_fn: features, labels (or None), and hooks that it needs."""
 
     def __init__(self, result: Any) -> None:
         self.hooks: list[SessionRunHook] = []
@@ -113,6 +115,6 @@ def call_input_fn(input_fn: Callable[..., Any], **known: Any) -> Batch:
 
 
 def is_endless(inputs: Batch) -> bool:
-    """Whether nothing in an input's graph could ever end."""
+    """Return whether nothing in an input's graph can end the input."""
     runners = get_default_graph().get_collection(GraphKeys.QUEUE_RUNNERS)
     return not (inputs.from_dataset or runners)

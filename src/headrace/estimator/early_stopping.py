@@ -1,4 +1,4 @@
-"""Early stopping: hooks that end training by the results of evaluations, as they are in event
+"""Early stopping: hooks that end training depending on the results of evaluations, read from event
 files.
 """
 
@@ -34,7 +34,7 @@ Verdict = Callable[[], bool]
 
 
 class _StopHook(SessionRunHook):
-    """Asks a function every so often whether to stop."""
+    """Asks a function at an interval whether to stop."""
 
     def __init__(self, should_stop: Verdict, secs: float | None, steps: int | None) -> None:
         if not callable(should_stop):
@@ -64,7 +64,7 @@ def make_early_stopping_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Return a hook that stops training when `should_stop_fn()` says so."""
+    """Return a hook that stops training when `should_stop_fn()` returns True."""
     if not isinstance(estimator, Estimator):
         raise TypeError(
             f"`estimator` must have type `tf.estimator.Estimator`. Got: {type(estimator)}"
@@ -75,7 +75,7 @@ def make_early_stopping_hook(
 
 
 def _results(directory: str, metric: str, min_steps: int) -> list[tuple[int, float]]:
-    """A metric's values by step, of all evaluations so far."""
+    """Return a metric's values by step, of all evaluations so far."""
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "events.out.tfevents.*"))):
         for event in summary_iterator(path):
@@ -151,8 +151,8 @@ def stop_if_higher_hook(
 ) -> SessionRunHook:
     """Return a hook that stops when a metric gets above a threshold.
 
-    eval_dir: where evaluations are; the estimator's if None. min_steps: evaluations of earlier
-    steps don't count.
+    eval_dir: the directory of evaluations; the estimator's if None. min_steps: evaluations of
+    earlier steps don't count.
     """
     rest = (metric_name, threshold, eval_dir, min_steps, run_every_secs, run_every_steps)
     return _threshold_hook(operator.gt, estimator, *rest)
@@ -183,7 +183,7 @@ def stop_if_no_increase_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Return a hook that stops when a metric hasn't increased for so many steps."""
+    """Return a hook that stops when a metric hasn't increased for a number of steps."""
     patience = max_steps_without_increase
     rest = (metric_name, patience, eval_dir, min_steps, run_every_secs, run_every_steps)
     return _improvement_hook(operator.gt, estimator, *rest)
@@ -199,7 +199,7 @@ def stop_if_no_decrease_hook(
     run_every_secs: float | None = 60,
     run_every_steps: int | None = None,
 ) -> SessionRunHook:
-    """Return a hook that stops when a metric hasn't decreased for so many steps."""
+    """Return a hook that stops when a metric hasn't decreased for a number of steps."""
     patience = max_steps_without_decrease
     rest = (metric_name, patience, eval_dir, min_steps, run_every_secs, run_every_steps)
     return _improvement_hook(operator.lt, estimator, *rest)

@@ -1,7 +1,7 @@
-"""Estimator: a model function, and what can be done with it.
+"""Estimator: train, evaluate, query and export a model function.
 
-Each call of train, evaluate, predict and export builds a graph of its own and restores the latest
-checkpoint of `model_dir` into it: all that an estimator remembers is in that directory.
+Each call of train, evaluate, predict and export builds a new graph and restores the latest
+checkpoint of `model_dir` into it: an estimator keeps all its state in that directory.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _OVERRIDABLE = {"model_fn", "_create_and_assert_global_step", "_params_in"}
 
 @export("estimator.Estimator")
 class Estimator:
-    """A model that can be trained, evaluated, asked for predictions and exported.
+    """A model that can be trained, evaluated, queried for predictions and exported.
 
-    model_fn         a function of features, and of those of labels, mode, params and config that
-                     it takes, that returns an EstimatorSpec
-    model_dir        where checkpoints and summaries are; a temporary directory if None
+    model_fn         a function of features and, if it takes them, labels, mode, params and config,
+                     that returns an EstimatorSpec
+    model_dir        the directory of checkpoints and summaries; a temporary one if None
     config           a RunConfig
     params           for model_fn
     warm_start_from  a checkpoint, a SavedModel or WarmStartSettings to start training from
@@ -135,7 +135,7 @@ class Estimator:
         return latest_checkpoint(self.model_dir)
 
     def eval_dir(self, name: str | None = None) -> str:
-        """Return where the summaries of evaluations (of that name) are."""
+        """Return the directory of the summaries of evaluations (of that name)."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
     # -- Calling what the user gave ------------------------------------------------------------
@@ -157,7 +157,7 @@ class Estimator:
         return call_input_fn(input_fn, mode=mode, params=params, config=self.config)
 
     def _params_in(self, mode: str) -> Any:
-        """The params that functions get in a mode."""
+        """Return the params for functions in a mode."""
         return self.params
 
     def _create_and_assert_global_step(self, graph: Graph) -> Any:
@@ -173,11 +173,11 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
     ) -> Estimator:
-        """Train, from the latest checkpoint on; returns itself.
+        """Train from the latest checkpoint on; return self.
 
-        input_fn: makes features, or (features, labels), or a dataset of these. steps: how many
-        more steps. max_steps: how many in all; nothing is done if there were so many. Without
-        both, until the input ends. saving_listeners: are told of each checkpoint.
+        input_fn: makes features, or (features, labels), or a dataset of these. steps: how many more
+        steps. max_steps: the total number; if it is already reached, nothing is done. Without both,
+        train until the input ends. saving_listeners: are notified of each checkpoint.
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Can not provide both steps and max_steps.")
@@ -266,7 +266,9 @@ class Estimator:
         hooks: list[SessionRunHook],
         listeners: list[CheckpointSaverListener],
     ) -> list[CheckpointSaverHook]:
-        """The hook that saves, unless the user has one; it gets the listeners in any case."""
+        """Return the hooks that save, unless the user passes one; the listeners are added in any
+        case.
+        """
         given = [*hooks, *spec.training_chief_hooks]
         savers = [hook for hook in given if isinstance(hook, CheckpointSaverHook)]
         made = []
@@ -296,8 +298,8 @@ class Estimator:
     ) -> dict[str, Any]:
         """Return the metrics of a checkpoint (the latest), with 'loss' and 'global_step'.
 
-        steps: of how many batches; None: until the input ends. name: of this evaluation, for its
-        summaries' directory.
+        steps: the number of batches; None: until the input ends. name: the name of this evaluation,
+        for its summaries' directory.
         """
         all_hooks = _checked_hooks(hooks)
         if steps is not None:
@@ -352,7 +354,7 @@ class Estimator:
         """Yield the predictions of a checkpoint (the latest), example by example or, if
         yield_single_examples is False, batch by batch.
 
-        predict_keys: which predictions; None: all.
+        predict_keys: the predictions to yield; None: all.
         """
         all_hooks = _checked_hooks(hooks)
         path = checkpoint_path or self._restored("predict")
@@ -375,7 +377,7 @@ class Estimator:
             )
             all_hooks = [*inputs.hooks, *all_hooks, *spec.prediction_hooks]
             session = MonitoredSession(creator, all_hooks)
-        # The graph isn't the default one any more when the caller goes on.
+        # While the caller runs, the graph must not be the default one.
         with session:
             while not session.should_stop():
                 batch = session.run(predictions)
@@ -402,7 +404,7 @@ class Estimator:
         that is named by the time; returns its path.
 
         serving_input_receiver_fn: makes a ServingInputReceiver. assets_extra: files to copy to
-        assets.extra, by the names that they get there.
+        assets.extra, by their names there.
         """
         if experimental_mode != ModeKeys.PREDICT:
             raise ValueError(
@@ -468,7 +470,7 @@ class Estimator:
 
 
 def _settled_config(config: RunConfig | None, model_dir: Any) -> RunConfig:
-    """A config with a model_dir and a session_config."""
+    """Return a config with a model_dir and a session_config."""
     if config is None:
         config = RunConfig()
     if not isinstance(config, RunConfig):
@@ -499,7 +501,9 @@ def _checked_hooks(hooks: Hooks) -> list[SessionRunHook]:
 
 
 def _metrics(spec: EstimatorSpec) -> tuple[Any, dict[str, Any]]:
-    """What updates the metrics of an evaluation, and their values; the loss is one of them."""
+    """Return the operation that updates the metrics of an evaluation, and their values, including
+    the loss.
+    """
     metrics = dict(spec.eval_metric_ops)
     for name in ("loss", GraphKeys.GLOBAL_STEP):
         if name in metrics:
@@ -514,7 +518,7 @@ def _metrics(spec: EstimatorSpec) -> tuple[Any, dict[str, Any]]:
 
 
 def _with_local_init(scaffold: Scaffold) -> Scaffold:
-    """A scaffold whose own local_init_op doesn't keep metrics from being initialized."""
+    """Return a scaffold whose local_init_op also initializes metrics."""
     if scaffold.local_init_op is None:
         return scaffold
     eval_step()

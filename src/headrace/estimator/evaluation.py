@@ -1,5 +1,5 @@
-"""One evaluation. In: a graph that updates metrics. Out: their values, after all input or so many
-steps, and the same in event files.
+"""One evaluation. In: a graph that updates metrics. Out: their values after the whole input or a
+number of steps, and the same in event files.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ __all__ = ["StopAfterEvals", "evaluate_once", "eval_step", "write_results"]
 
 
 class StopAfterEvals(SessionRunHook):
-    """Stops an evaluation after so many steps, and tells how far it is."""
+    """Stops an evaluation after a number of steps, and logs its progress."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._every = 1 if count < 20 else count // 10
-        self.done: Any = None  # a tensor: how many steps are over
+        self.done: Any = None  # a tensor: the number of finished steps
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs(self.done)
@@ -53,7 +53,7 @@ class StopAfterEvals(SessionRunHook):
 
 
 def eval_step() -> Any:
-    """The graph's count of evaluation steps, a local variable."""
+    """Return the graph's counter of evaluation steps, a local variable."""
     found = get_default_graph().get_collection(GraphKeys.EVAL_STEP)
     if len(found) > 1:
         raise ValueError("Multiple tensors added to tf.GraphKeys.EVAL_STEP")
@@ -79,7 +79,7 @@ def evaluate_once(
     hooks: Sequence[SessionRunHook],
     config: Any,
 ) -> dict[str, Any]:
-    """Run `update_op` until the input or a hook ends; return `values` then."""
+    """Run `update_op` until the input ends or a hook stops; then return `values`."""
     updates = [update_op, b.assign_add(eval_step(), 1, use_locking=True)]
     with control_dependencies(updates):
         done = b.identity(eval_step().read_value())
@@ -101,7 +101,7 @@ def evaluate_once(
 def write_results(
     directory: str, results: Mapping[str, Any], step: int, checkpoint_path: str | None
 ) -> None:
-    """Write an evaluation's results as summaries, with the checkpoint that they are of."""
+    """Write an evaluation's results as summaries, with the path of their checkpoint."""
     shown = ", ".join(
         f"{k} = {v!s}" for k, v in sorted(results.items()) if not isinstance(v, bytes)
     )

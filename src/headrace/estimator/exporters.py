@@ -20,11 +20,11 @@ Metrics = Mapping[str, Any]
 
 @export("estimator.Exporter")
 class Exporter:
-    """What is called after each evaluation; subclasses define `name` and `export`."""
+    """An object that is called after each evaluation; subclasses define `name` and `export`."""
 
     @property
     def name(self) -> str:
-        """The directory's name, in `export` of the model's directory."""
+        """The name of its directory inside `export` in the model's directory."""
         raise NotImplementedError
 
     def export(
@@ -35,7 +35,7 @@ class Exporter:
         eval_result: Metrics,
         is_the_final_export: bool,
     ) -> Any:
-        """Export, or don't; returns the export's directory, or None."""
+        """Export if wanted; return the export's directory, or None."""
         raise NotImplementedError
 
 
@@ -90,7 +90,7 @@ class _SavedModelExporter(Exporter):
 
 
 def _remove_all_but(directory: str, count: int) -> None:
-    """Remove exports, which are named by their time in seconds, but for the newest."""
+    """Remove all but the newest exports, which are named by their time in seconds."""
     exports = sorted(name for name in os.listdir(directory) if len(name) == 10 and name.isdigit())
     for name in exports[:-count]:
         shutil.rmtree(os.path.join(directory, name))
@@ -144,9 +144,9 @@ def _loss_smaller(best_eval_result: Metrics, current_eval_result: Metrics) -> bo
 class BestExporter(_SavedModelExporter):
     """Exports whenever a model is better than all before.
 
-    compare_fn: of best_eval_result and current_eval_result, whether the latter is better.
-    event_file_pattern: where, in the model's directory, results of earlier runs are; None: forget
-    them.
+    compare_fn: a function of best_eval_result and current_eval_result that returns whether the
+    latter is better. event_file_pattern: the event files, in the model's directory, with results of
+    earlier runs; None: ignore these.
     """
 
     def __init__(

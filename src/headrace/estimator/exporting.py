@@ -1,5 +1,5 @@
-"""Exporting models. In: a model in PREDICT mode, and a checkpoint. Out: a SavedModel, in a
-directory that is there whole or not at all.
+"""Export models. In: a model in PREDICT mode, and a checkpoint. Out: a SavedModel, in a directory
+that appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def export_model(
     as_text: bool,
     strip_default_attrs: bool,
 ) -> bytes:
-    """Export a model: `model` builds it in a graph of its own and returns the receiver of requests
-    and the spec. Returns the directory, which is named by the time.
+    """Export a model: `model` builds it in a new graph and returns the receiver of requests and the
+    spec. Return the directory, which is named by the time.
     """
     directory = _new_directory(os.fsdecode(base))
     parent, name = os.path.split(directory)
@@ -82,7 +82,9 @@ def _restore(saver: Saver, session: Session, checkpoint: str) -> None:
 
 
 def _new_directory(base: str) -> str:
-    """A directory that isn't there yet, named by the seconds since 1970: a later one is newer."""
+    """Return the path of a new directory, named by the seconds since 1970, so that names sort by
+    age.
+    """
     for attempt in range(_ATTEMPTS):
         directory = os.path.join(base, str(int(time.time())))
         if not os.path.exists(directory):

@@ -1,7 +1,7 @@
 """Input functions from arrays in memory. In: arrays or a DataFrame. Out: a function without
 arguments that returns features, or (features, labels), of one batch.
 
-A thread feeds a queue from the arrays; what the function returns is taken from the queue.
+A thread feeds a queue from the arrays; the function's tensors are dequeued from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TARGET = "__target_key__"
 
 
 class _Feeder:
-    """Goes round the rows of columns: each call returns the feeds of the next rows."""
+    """Cycles through the rows of columns: each call returns the feeds of the next rows."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class _Feeder:
         self._placeholders = placeholders
         self._index, self._columns = index, columns
         self._rows = rows
-        # Another start each time: with a small queue, shuffling alone would mix only neighbours.
+        # Start at a random row: with a small queue, shuffling alone would mix only neighbours.
         self._next = random.randrange(len(index)) if shuffle else 0
         self._left = None if epochs is None else epochs * len(index)
 
@@ -64,7 +64,7 @@ class _Feeder:
 
 
 class _FeedingQueueRunner(QueueRunner):
-    """Runs enqueue operations with what feeders give."""
+    """Runs enqueue operations with the feeders' values."""
 
     def __init__(self, queue: QueueBase, feeders: dict[Any, _Feeder]) -> None:
         super().__init__(queue, list(feeders))
@@ -75,7 +75,7 @@ class _FeedingQueueRunner(QueueRunner):
         return lambda: sess.run(enqueue_op, feeder())
 
     def to_proto(self, export_scope: str | None = None) -> None:
-        """None: what it feeds is Python's, and isn't part of a saved graph."""
+        """Return None: the feeders are Python objects, which a saved graph can't hold."""
         return None
 
 
@@ -88,7 +88,7 @@ def _enqueued(
     rows: int,
     epochs: int | None,
 ) -> QueueBase:
-    """A queue of rows: the index, then the columns."""
+    """Make a queue of rows: the index, then the columns."""
     arrays = list(columns.values())
     types = [as_dtype(index.dtype), *(as_dtype(array.dtype) for array in arrays)]
     shapes = [(), *(array.shape[1:] for array in arrays)]
@@ -125,7 +125,7 @@ def _warn_of_threads(threads: int, shuffle: bool, epochs: int | None) -> None:
 
 
 def _batch(queue: QueueBase, size: int, epochs: int | None) -> list[Any]:
-    """The columns of a batch: a full one, unless the input ends."""
+    """Return the columns of a batch: a full one, unless the input ends."""
     dequeue = queue.dequeue_many if epochs is None else queue.dequeue_up_to
     return dequeue(size)[1:]
 
@@ -151,10 +151,10 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """Return an input_fn that goes through arrays of equal length.
+    """Return an input_fn that iterates over arrays of equal length.
 
-    x: an array, or a dict of them. y: labels, the same, or None. num_epochs: how often to go
-    through, None for ever. shuffle: True or False; there's no default.
+    x: an array, or a dict of arrays. y: labels, likewise, or None. num_epochs: how often to
+    iterate; None: for ever. shuffle: True or False; there's no default.
     """
     _check_shuffle(shuffle)
 
@@ -232,10 +232,10 @@ def pandas_input_fn(
     num_threads: int = 1,
     target_column: str = "target",
 ) -> Callable[[], Any]:
-    """Return an input_fn that goes through a pandas DataFrame.
+    """Return an input_fn that iterates over a pandas DataFrame.
 
-    y: labels, a Series (`target_column` is the name that it travels under) or a DataFrame, with
-    the index of x. The rest as of numpy_input_fn.
+    y: labels, a Series (stored internally under the name `target_column`) or a DataFrame, with the
+    index of x. Other arguments as for numpy_input_fn.
     """
     if not (hasattr(x, "columns") and hasattr(x, "index")):
         raise TypeError(f"x must be a pandas DataFrame; got {type(x).__name__}")

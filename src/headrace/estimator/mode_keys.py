@@ -1,4 +1,4 @@
-"""What a model function is called for."""
+"""The modes of model functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RunConfig: how an estimator runs: where its files are, how often it saves and tells."""
+"""RunConfig: the configuration of an estimator: its directory, how often it saves and logs."""
 
 from __future__ import annotations
 
@@ -56,18 +56,19 @@ _STRATEGIES = ("train_distribute", "eval_distribute", "experimental_distribute")
 @export("estimator.RunConfig")
 @dataclass(frozen=True)
 class RunConfig:
-    """How an estimator runs.
+    """The configuration of an estimator.
 
-    model_dir                      where checkpoints and summaries are
-    tf_random_seed                 of the graphs; the same graph then starts from the same weights
+    model_dir                      the directory of checkpoints and summaries
+    tf_random_seed                 the graphs' seed; the same graph then starts from the same
+                                   weights
     save_summary_steps             how often summaries are written
     save_checkpoints_steps, save_checkpoints_secs  how often it saves (every 600 s); one of the two
     session_config                 a ConfigProto
-    keep_checkpoint_max, keep_checkpoint_every_n_hours  as of tf.train.Saver
-    log_step_count_steps           how often loss and speed are told
+    keep_checkpoint_max, keep_checkpoint_every_n_hours  as for tf.train.Saver
+    log_step_count_steps           how often loss and speed are logged
     device_fn                      a function from an operation to its device
     session_creation_timeout_secs  how long a worker waits for its session
-    experimental_max_worker_delay_secs  how much later a cluster's workers start; alone there's none
+    experimental_max_worker_delay_secs  the delay of a cluster's workers; unused in one process
 
     A cluster (in the environment's TF_CONFIG) and distribution strategies are refused: an
     estimator runs in one process.
@@ -112,7 +113,7 @@ class RunConfig:
 
     @property
     def cluster_spec(self) -> dict[str, Any]:
-        """The other processes: none."""
+        """The cluster of other processes, which is empty."""
         return {}
 
     @property

@@ -1,8 +1,8 @@
-"""What a model gives when it's served, and what it takes.
+"""The outputs and inputs of a served model.
 
-An ExportOutput says which of a model's predictions are served how; a receiver says which tensors
-requests are fed to, and which features the model computes from them. Together they are the
-signatures of an exported model.
+An ExportOutput says how some of a model's predictions are served; a receiver names the tensors that
+requests are fed to, and the features computed from them. Together they form the signatures of an
+exported model.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ class ExportOutput:
     """One way in which a model's outputs are served."""
 
     def as_signature_def(self, receiver_tensors: Mapping[str, Any]) -> Any:
-        """The SignatureDef for requests to the given tensors; ValueError if there is none."""
+        """Return the SignatureDef for requests to the given tensors; ValueError if there is
+        none.
+        """
         raise NotImplementedError
 
 
 def _examples(receiver_tensors: Mapping[str, Any], what: str) -> Tensor:
-    """The one string tensor that a request for classes or numbers is fed to."""
+    """Return the single string tensor that a classification or regression request is fed to."""
     tensors = list(receiver_tensors.values())
     if len(tensors) == 1 and getattr(tensors[0], "dtype", None) is dtypes.string:
         return tensors[0]
@@ -111,7 +113,7 @@ def _is_kind(tensor: Any, kind: str) -> bool:
 
 
 def checked_export_outputs(outputs: Any, predictions: Any) -> dict[str, ExportOutput]:
-    """A model's export outputs with a default among them; if None, all its predictions."""
+    """Return a model's export outputs, including a default; if None, all its predictions."""
     if outputs is None:
         return {_DEFAULT: PredictOutput(predictions)}
     if not isinstance(outputs, dict):
@@ -133,7 +135,7 @@ def checked_export_outputs(outputs: Any, predictions: Any) -> dict[str, ExportOu
 
 
 def _named(tensors: Any, what: str, default: str) -> dict[Any, Any]:
-    """Tensors by name; one alone gets the default name."""
+    """Return tensors by name; a single tensor gets the default name."""
     if tensors is None:
         raise ValueError(f"{what}s must be defined.")
     found = tensors if isinstance(tensors, dict) else {default: tensors}
@@ -153,7 +155,7 @@ class _Receiver(NamedTuple):
 
 @export("estimator.export.ServingInputReceiver")
 class ServingInputReceiver(_Receiver):
-    """What requests are fed to (receiver_tensors), and the features that they become.
+    """The tensors that requests are fed to (receiver_tensors), and the features computed from them.
 
     receiver_tensors_alternatives: from names to further sets of tensors that can be fed instead.
     """
@@ -184,7 +186,7 @@ class ServingInputReceiver(_Receiver):
 
 @export("estimator.export.TensorServingInputReceiver")
 class TensorServingInputReceiver(_Receiver):
-    """ServingInputReceiver for a model whose features are one tensor instead of a dict."""
+    """A ServingInputReceiver for a model whose features are one tensor instead of a dict."""
 
     __slots__ = ()
 
@@ -221,8 +223,8 @@ def build_parsing_serving_input_receiver_fn(
 def build_raw_serving_input_receiver_fn(
     features: Mapping[str, Any], default_batch_size: int | None = None
 ) -> Callable[[], ServingInputReceiver]:
-    """Return a function that receives features as they are, by placeholders like the given
-    tensors, for any number of examples.
+    """Return a function that receives raw features through placeholders like the given tensors, for
+    any number of examples.
     """
 
     def serving_input_receiver_fn() -> ServingInputReceiver:
@@ -238,7 +240,9 @@ def _placeholder_like(tensor: Any, batch_size: int | None) -> Tensor:
 
 
 def build_signatures(receiver: Any, outputs: Mapping[str, ExportOutput]) -> dict[str, Any]:
-    """The signatures of a model: each output with each set of received tensors that suits it."""
+    """Return the signatures of a model: each output with each compatible set of received
+    tensors.
+    """
     received = {"": receiver.receiver_tensors, **(receiver.receiver_tensors_alternatives or {})}
     found: dict[str, Any] = {}
     for alternative, tensors in received.items():

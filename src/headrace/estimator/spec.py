@@ -1,4 +1,4 @@
-"""EstimatorSpec: what a model function returns, checked for what its mode needs."""
+"""EstimatorSpec: the result of a model function, checked against its mode."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Fields(NamedTuple):
 class EstimatorSpec(_Fields):
     """A model, for one mode: predictions for PREDICT, a loss for EVAL, also a train_op for TRAIN.
 
-    eval_metric_ops: from names to (value, update op) pairs, as tf.metrics gives them.
-    export_outputs: from signature names to ExportOutputs; if None, all predictions.
+    eval_metric_ops: a dict from names to (value, update op) pairs, as tf.metrics returns them.
+    export_outputs: a dict from signature names to ExportOutputs; if None, all predictions.
     """
 
     __slots__ = ()
@@ -81,7 +81,7 @@ class EstimatorSpec(_Fields):
         )
 
     def _replace(self, **changes: Any) -> EstimatorSpec:
-        """A copy with other fields, checked again; the mode stays."""
+        """Return a copy with other fields, checked again; the mode can't change."""
         if changes.get("mode", self.mode) != self.mode:
             raise ValueError("mode of EstimatorSpec cannot be changed.")
         return EstimatorSpec(**(self._asdict() | changes))

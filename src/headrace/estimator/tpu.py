@@ -1,7 +1,7 @@
-"""Programs for TPUs, without one. In: a TPUEstimator with use_tpu=False. Out: an Estimator.
+"""Run programs for TPUs without one. In: a TPUEstimator with use_tpu=False. Out: an Estimator.
 
-Such programs hand batch sizes to their functions by params, and metrics as functions of tensors
-that would have to leave the device; on a processor the latter are called at once.
+Such programs pass batch sizes to their functions in params, and metrics as functions of tensors
+that would have to leave the device; on a CPU these functions are called directly.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _USE_TPU = "use_tpu"
 
 @export("contrib.tpu.InputPipelineConfig")
 class InputPipelineConfig:
-    """How input is spread over the hosts of TPUs."""
+    """How input is distributed over the hosts of TPUs."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -40,7 +40,7 @@ class InputPipelineConfig:
 @export("contrib.tpu.TPUConfig")
 @dataclass(frozen=True)
 class TPUConfig:
-    """How TPUs would be used; on a processor nothing of it matters."""
+    """The use of TPUs; it has no effect on a CPU."""
 
     iterations_per_loop: int = 2
     num_shards: int | None = None
@@ -83,7 +83,7 @@ class TPURunConfig(RunConfig):
 
 
 class _HostCall(SessionRunHook):
-    """Runs what a host_call made, with each step."""
+    """Runs the operations of a host_call with each step."""
 
     def __init__(self, fetches: Any) -> None:
         self._fetches = fetches
@@ -94,10 +94,10 @@ class _HostCall(SessionRunHook):
 
 @export("contrib.tpu.TPUEstimatorSpec")
 class TPUEstimatorSpec(NamedTuple):
-    """An EstimatorSpec with functions in place of what can't be made on a TPU.
+    """An EstimatorSpec with functions in place of objects that can't be made on a TPU.
 
     eval_metrics, host_call: (function, arguments as a list or a dict of tensors); the first returns
-    metrics, the second what is to be run with each step. scaffold_fn: makes the scaffold.
+    metrics, the second operations to run with each step. scaffold_fn: makes the scaffold.
     """
 
     mode: str
@@ -113,7 +113,7 @@ class TPUEstimatorSpec(NamedTuple):
     prediction_hooks: Iterable[SessionRunHook] | None = None
 
     def as_estimator_spec(self) -> EstimatorSpec:
-        """The same for a processor."""
+        """Return the EstimatorSpec for a CPU."""
         more = []
         if self.host_call is not None:
             more = [_HostCall(nest.flatten(_called("host_call", self.host_call)))]
@@ -151,9 +151,9 @@ def _called(what: str, given: Any) -> Any:
 class TPUEstimator(Estimator):
     """An Estimator whose functions get the batch size of the mode as params['batch_size'].
 
-    use_tpu has to be False. The batch sizes are for training, evaluation and prediction; model_fn
-    may return a TPUEstimatorSpec. What is about TPUs alone (batch_axis, eval_on_tpu, export_to_tpu,
-    export_to_cpu) changes nothing.
+    use_tpu must be False. The batch sizes are for training, evaluation and prediction; model_fn may
+    return a TPUEstimatorSpec. Arguments for TPUs only (batch_axis, eval_on_tpu, export_to_tpu,
+    export_to_cpu) have no effect.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""train_and_evaluate: training that is evaluated, and maybe exported, after its checkpoints."""
+"""train_and_evaluate: train, and evaluate and maybe export the model after checkpoints."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ class _TrainFields(NamedTuple):
 
 @export("estimator.TrainSpec")
 class TrainSpec(_TrainFields):
-    """How to train: on what, how many steps in all (None: until the input ends), and with which
-    hooks.
-    """
+    """How to train: the input, the total number of steps (None: until the input ends), and hooks."""
 
     __slots__ = ()
 
@@ -74,9 +72,9 @@ class _EvalFields(NamedTuple):
 class EvalSpec(_EvalFields):
     """How to evaluate.
 
-    steps: on how many batches; None: until the input ends. exporters: what may be exported
-    afterwards. throttle_secs: how long after an evaluation there's none. start_delay_secs: how long
-    an evaluator in a process of its own waits at first; here evaluations follow checkpoints.
+    steps: the number of batches; None: until the input ends. exporters: called after the
+    evaluation. throttle_secs: the least time between evaluations. start_delay_secs: the initial
+    delay of an evaluator in a separate process; unused here, where evaluations follow checkpoints.
     """
 
     __slots__ = ()
@@ -140,9 +138,9 @@ def _checked_exporters(exporters: Any) -> tuple[Exporter, ...]:
 
 
 class _Evaluator(CheckpointSaverListener):
-    """Evaluates and exports after checkpoints, unless an evaluation was shortly before.
+    """Evaluates and exports after checkpoints, unless the last evaluation was too recent.
 
-    State: the results of the last evaluation, and what was exported after it.
+    State: the results of the last evaluation, and of the exports after it.
     """
 
     def __init__(self, estimator: Estimator, spec: EvalSpec, max_steps: int | None) -> None:
@@ -198,8 +196,8 @@ def train_and_evaluate(
 ) -> tuple[dict[str, Any] | None, list[Any] | None]:
     """Train, and evaluate after checkpoints and at the end.
 
-    Returns the metrics of the last evaluation and what the exporters returned after it; both are
-    None if there was nothing to train.
+    Returns the metrics of the last evaluation and the exporters' results; both are None if there
+    was nothing to train.
     """
     for name, given, kind in (
         ("estimator", estimator, Estimator),
@@ -230,8 +228,8 @@ def train_and_evaluate(
 def add_metrics(estimator: Estimator, metric_fn: Callable[..., dict[str, Any]]) -> Estimator:
     """Return an estimator like another, with more metrics.
 
-    metric_fn: a function of those of features, labels, predictions and config that it takes, that
-    returns metrics as model functions do.
+    metric_fn: a function that takes any of features, labels, predictions and config, and returns
+    metrics as model functions do.
     """
     names = argument_names(metric_fn)
     if unknown := names - {"features", "labels", "predictions", "config"}:

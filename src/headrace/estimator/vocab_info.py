@@ -1,6 +1,6 @@
-"""Tables that move from an old vocabulary to a new one. In: both vocabularies, as files with a word
-per line, and a table in a checkpoint. Out: a variable's initial value, in which each word of the
-new vocabulary that the old one had too keeps its row (or column).
+"""Convert tables from an old vocabulary to a new one. In: both vocabularies, as files with a word
+per line, and a table in a checkpoint. Out: a variable's initial value, in which each word that is
+in both vocabularies keeps its row (or column).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class _Fields(NamedTuple):
 
 @export("estimator.VocabInfo", "train.VocabInfo")
 class VocabInfo(_Fields):
-    """Vocabularies, old and new, of a table.
+    """The old and new vocabularies of a table.
 
     new_vocab, old_vocab   files with a word per line
-    new_vocab_size         how many words of the file count
+    new_vocab_size         how many words of the file are used
     num_oov_buckets        how many rows follow for words that the file lacks
-    old_vocab_size         how many words of the old file count; -1: all
-    backup_initializer     makes what the checkpoint lacks; None: zeros
+    old_vocab_size         how many words of the old file are used; -1: all
+    backup_initializer     initialises rows that the checkpoint lacks; None: zeros
     axis                   0 if the words are the table's rows, 1 if they are its columns
     """
 
@@ -69,7 +69,7 @@ class VocabInfo(_Fields):
         )
 
     def places(self) -> np.ndarray:
-        """Where in the old table each row of the new one is; -1: nowhere."""
+        """Return, for each row of the new table, its position in the old one; -1: none."""
         old = _words(self.old_vocab, self.old_vocab_size)
         new = _words(self.new_vocab, self.new_vocab_size)
         if len(new) < self.new_vocab_size:
@@ -89,7 +89,7 @@ def _words(path: str, count: int) -> list[bytes]:
 
 
 def start_from_vocabulary(checkpoint: Any, saved: str, parts: list[Any], info: VocabInfo) -> None:
-    """Let a variable, or all parts of one, start from a table of the old vocabulary."""
+    """Initialise a variable, or all parts of one, from a table of the old vocabulary."""
     prefix = checkpoint_in(checkpoint)
     shapes = load_checkpoint(prefix).get_variable_to_shape_map()
     if saved not in shapes:
@@ -120,11 +120,13 @@ def start_from_vocabulary(checkpoint: Any, saved: str, parts: list[Any], info: V
 def _moved(
     prefix: str, saved: str, part: Any, sliced: Any, places: np.ndarray, info: VocabInfo
 ) -> Any:
-    """The value of a part: rows of the old table, and what the backup makes where it has none."""
+    """Return the value of a part: rows of the old table, or of the backup initializer where it has
+    none.
+    """
     dtype, shape = part.dtype.base_dtype, part.shape.as_list()
     (table,) = restore_v2(prefix, [saved], [""], [dtype], name="checkpoint_initializer")
     if sliced is not None and len(shape) > 1:
-        # Of the axis that stays as it was, the part's own range.
+        # The part's own range of the axis that doesn't change.
         other = 1 - info.axis
         begin = [0] * len(shape)
         sizes = [-1] * len(shape)

@@ -1,5 +1,5 @@
-"""Starting from another model. In: a checkpoint, and which variables to take from it. Out: those
-variables' initializers restore them.
+"""Start from another model. In: a checkpoint, and the variables to take from it. Out: initializers
+of these variables that restore them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Fields(NamedTuple):
 
 @export("estimator.WarmStartSettings")
 class WarmStartSettings(_Fields):
-    """What to start from.
+    """The model to start from.
 
-    ckpt_to_initialize_from    a checkpoint, or a directory with some
-    vars_to_warm_start         a regular expression, for those trainable variables that it matches
-                               from their names' beginnings ('.*': all); or a list of them, for all
-                               variables; or a list of variables; or None
-    var_name_to_vocab_info     for tables whose vocabulary is another now: VocabInfo by name
-    var_name_to_prev_var_name  names in the checkpoint of variables that are called otherwise there
+    ckpt_to_initialize_from    a checkpoint, or a directory of checkpoints
+    vars_to_warm_start         a regular expression that selects the trainable variables whose names
+                               it matches from the start ('.*': all); a list of expressions, which
+                               select from all variables; a list of variables; or None
+    var_name_to_vocab_info     VocabInfo by name, for tables whose vocabulary has changed
+    var_name_to_prev_var_name  names in the checkpoint of variables that have another name there
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class WarmStartSettings(_Fields):
 
 
 def warm_start_settings(given: Any) -> WarmStartSettings | None:
-    """What an estimator's warm_start_from means: settings, a checkpoint, or a SavedModel."""
+    """Interpret an estimator's warm_start_from: settings, a checkpoint, or a SavedModel."""
     if given is None or isinstance(given, WarmStartSettings):
         return given
     if not isinstance(given, str | bytes | os.PathLike):
@@ -84,7 +84,7 @@ def warm_start(
     var_name_to_vocab_info: Mapping[str, Any] | None = None,
     var_name_to_prev_var_name: Mapping[str, str] | None = None,
 ) -> None:
-    """Let variables of the default graph start from a checkpoint: see tf.estimator's
+    """Initialise variables of the default graph from a checkpoint: see tf.estimator's
     WarmStartSettings.
     """
     before = dict(var_name_to_prev_var_name or {})
@@ -136,7 +136,7 @@ def _chosen(which: Any) -> list[Any]:
 
 
 def _by_name(variables: list[Any]) -> dict[str, list[Any]]:
-    """Variables by the names that checkpoints have for them: parts of one are together."""
+    """Return variables by their names in checkpoints; parts of one variable are grouped."""
     found: dict[str, list[Any]] = {}
     for variable in variables:
         info = variable._get_save_slice_info()

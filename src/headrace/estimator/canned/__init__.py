@@ -1,7 +1,7 @@
 """Canned estimators: models that need no model function.
 
-`dnn` and `linear` make logits of columns, `heads` and `contrib_heads` make predictions, losses and
-metrics of logits, `models` put both together, and `estimators` are what users make.
+`dnn` and `linear` compute logits from columns, `heads` and `contrib_heads` compute predictions,
+losses and metrics from logits, `models` combines both, and `estimators` has the public classes.
 """
 
 from headrace.estimator.canned import estimators as estimators

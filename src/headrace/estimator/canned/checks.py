@@ -1,4 +1,6 @@
-"""What heads ask of logits, labels and weights: told now if shapes are known, else in the step."""
+"""Checks of logits, labels and weights for heads: now if shapes are known, else when the step
+runs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ __all__ = [
 
 
 def checked_logits(logits: Any, size: int) -> Tensor:
-    """Logits as float32, with `size` of them in the last dimension."""
+    """Return logits as float32, with a last dimension of `size`."""
     message = "logits shape must be [D0, D1, ... DN, logits_dimension]"
     with name_scope(None, "logits", (logits,)) as scope:
         logits = b.to_float(logits)
@@ -41,7 +43,7 @@ def checked_logits(logits: Any, size: int) -> Tensor:
 
 
 def checked_labels(labels: Any, logits: Tensor, size: int) -> Tensor:
-    """Labels with `size` of them in the last dimension, and the logits' other dimensions."""
+    """Return labels with a last dimension of `size`, and the logits' other dimensions."""
     if labels is None:
         raise ValueError(
             "You must provide a labels Tensor. Given: None. Suggested troubleshooting steps: Check "
@@ -87,7 +89,7 @@ def checked_labels(labels: Any, logits: Tensor, size: int) -> Tensor:
 
 
 def checked_range(labels: Tensor, classes: int) -> Tensor:
-    """Labels that a step fails for unless they are from 0 to classes - 1."""
+    """Return labels with a check that fails the step unless they are from 0 to classes - 1."""
     with name_scope(None, "assert_range", (labels,)):
         most = convert_to_tensor(classes - 1, dtype=labels.dtype)
         below = b.assert_less_equal(labels, most, message="Labels must <= n_classes - 1")
@@ -97,7 +99,7 @@ def checked_range(labels: Tensor, classes: int) -> Tensor:
 
 
 def checked_thresholds(thresholds: Sequence[float] | None) -> tuple[float, ...]:
-    """Thresholds of probabilities: each between 0 and 1."""
+    """Check thresholds of probabilities: each must be between 0 and 1."""
     found = tuple(thresholds or ())
     for threshold in found:
         if not 0.0 < threshold < 1.0:
@@ -108,7 +110,7 @@ def checked_thresholds(thresholds: Sequence[float] | None) -> tuple[float, ...]:
 def example_weights(
     features: Mapping[str, Any], column: Any, logits: Tensor, per_logit: bool = False
 ) -> Any:
-    """The weights of examples, of a feature; 1.0 if there is no such column.
+    """Return the weights of examples from a feature; 1.0 if there is no weight column.
 
     per_logit: whether each logit of an example may have its own.
     """

@@ -1,5 +1,5 @@
-"""The heads of tf.contrib.estimator: those of canned estimators, of several labels at once, of
-counts, of probabilities, and of several heads together.
+"""The heads of tf.contrib.estimator: those of canned estimators, and heads for multiple labels,
+counts, probabilities, and for several heads combined.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ def multi_class_head(
     loss_fn: LossFn | None = None,
     name: str | None = None,
 ) -> Head:
-    """Return a head for one of more than two classes, by softmax."""
+    """Return a head for one of more than two classes, with a softmax."""
     rest = weight_column, label_vocabulary, loss_reduction, loss_fn, name
     head = MultiClassHead(n_classes, *rest)
-    # TensorFlow asks again in the graph; without its nodes, seeds of what follows would differ.
+    # TensorFlow checks again in the graph; without these nodes, later operations' seeds would
+    # differ.
     classes = convert_to_tensor(n_classes)
     check = b.assert_greater(classes, 2, message="n_classes must be greater than 2")
     with control_dependencies([check]):
@@ -73,7 +74,7 @@ def binary_classification_head(
     loss_fn: LossFn | None = None,
     name: str | None = None,
 ) -> Head:
-    """Return a head for yes or no, with metrics also for yes at these thresholds."""
+    """Return a head for binary classification, with further metrics at these thresholds."""
     rest = weight_column, label_vocabulary, loss_reduction, loss_fn, name
     return BinaryHead(*rest, thresholds=thresholds or ())
 
@@ -87,7 +88,9 @@ def regression_head(
     inverse_link_fn: Callable[[Any], Any] | None = None,
     name: str | None = None,
 ) -> Head:
-    """Return a head for numbers, by the squared error; inverse_link_fn makes them of logits."""
+    """Return a head for regression, with the squared error; inverse_link_fn maps logits to
+    predictions.
+    """
     return RegressionHead(
         label_dimension, weight_column, loss_reduction, loss_fn, inverse_link_fn, name
     )
@@ -101,8 +104,8 @@ def poisson_regression_head(
     compute_full_loss: bool = True,
     name: str | None = None,
 ) -> Head:
-    """Return a head for counts, whose logarithms the logits are, by the Poisson distribution's
-    likelihood; compute_full_loss: with the part that doesn't depend on logits.
+    """Return a head for counts, with the Poisson likelihood; logits are logarithms of the counts.
+    compute_full_loss: include the part that doesn't depend on logits.
     """
 
     def loss_fn(labels: Any, logits: Any) -> Any:
@@ -115,7 +118,7 @@ def poisson_regression_head(
 def logistic_regression_head(
     weight_column: Any = None, loss_reduction: str = _MEAN, name: str | None = None
 ) -> Head:
-    """Return a head for probabilities, by the cross entropy."""
+    """Return a head for probabilities, with the cross entropy."""
 
     def loss_fn(labels: Any, logits: Any) -> Any:
         return b.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -137,11 +140,11 @@ def multi_label_head(
     classes_for_class_based_metrics: Sequence[Any] | None = None,
     name: str | None = None,
 ) -> Head:
-    """Return a head for examples that are of any number of classes, by a sigmoid for each.
+    """Return a head for examples that belong to any number of classes, with a sigmoid for each.
 
-    Labels are zeros and ones [batch, n_classes], or a SparseTensor of numbers of classes, or of
-    names if there is a vocabulary. classes_for_class_based_metrics: those, by number or name, that
-    have metrics of their own.
+    Labels are zeros and ones [batch, n_classes], or a SparseTensor of class numbers, or of names if
+    there is a vocabulary. classes_for_class_based_metrics: classes, by number or name, that get
+    separate metrics.
     """
     return MultiLabelHead(
         n_classes,
@@ -156,7 +159,7 @@ def multi_label_head(
 
 
 class MultiLabelHead(ClassHead):
-    """Any of several classes, by a sigmoid each."""
+    """Any number of several classes, with a sigmoid each."""
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class MultiLabelHead(ClassHead):
         self._measured = self._indices(measured)
 
     def _indices(self, measured: Sequence[Any] | None) -> dict[int, str]:
-        """Classes that have metrics of their own, with how these are called."""
+        """Return the classes with separate metrics, and the names of these."""
         found = {}
         for given in measured or ():
             if isinstance(given, str):
@@ -231,8 +234,9 @@ class MultiLabelHead(ClassHead):
 
 @export("contrib.estimator.multi_head")
 def multi_head(heads: Sequence[Head], head_weights: Sequence[float] | None = None) -> MultiHead:
-    """Return a head of several, whose losses are added, with weights if given. Their names must
-    differ: labels are a dict by them, and logits too, or one after the other in a tensor.
+    """Return a head that combines several heads and adds their losses, with weights if given. Their
+    names must differ: labels are a dict by name; logits are a dict too, or concatenated in one
+    tensor.
     """
     return MultiHead(heads, head_weights)
 
@@ -269,7 +273,7 @@ class MultiHead:
         optimizer: Any = None,
         train_op_fn: Callable[[Tensor], Any] | None = None,
     ) -> EstimatorSpec:
-        """What a model function returns, given logits of all heads."""
+        """Return the EstimatorSpec of a model function, given the logits of all heads."""
         parts = self._split(logits)
         specs = [
             head.create_estimator_spec(
@@ -298,7 +302,7 @@ class MultiHead:
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=found)
 
     def _split(self, logits: Any) -> Mapping[str, Any]:
-        """The logits of each head."""
+        """Return the logits of each head."""
         if isinstance(logits, Mapping):
             for head in self._heads:
                 if head.name not in logits:

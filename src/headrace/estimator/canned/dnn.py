@@ -21,14 +21,14 @@ __all__ = ["Network", "add_summaries"]
 
 
 def add_summaries(value: Tensor, tag: str) -> None:
-    """How many of a layer's outputs are zero, and how they are spread."""
+    """Add summaries of a layer's outputs: the fraction of zeros, and a histogram."""
     summary_functions.scalar(f"{tag}/fraction_of_zero_values", b.zero_fraction(value))
     summary_functions.histogram(f"{tag}/activation", value)
 
 
 @dataclass(frozen=True)
 class Network:
-    """What a network is made of: see the canned estimators."""
+    """The parameters of a network: see the canned estimators."""
 
     columns: tuple[Any, ...]
     hidden_units: Sequence[int]
@@ -40,7 +40,8 @@ class Network:
         self, features: Mapping[str, Any], mode: str, units: int, input_partitioner: Any
     ) -> Tensor:
         """Build the network in the current variable scope."""
-        # All layers before all operations: names of scopes, and so of variables, hang on it.
+        # Make all layers before any operation: the names of scopes, and so of variables, depend on
+        # it.
         hidden = [self._hidden(i, count) for i, count in enumerate(self.hidden_units)]
         with variable_scope("logits", use_resource=True) as scope:
             last, last_name = _dense(units, None, scope), scope.name

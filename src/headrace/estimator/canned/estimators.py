@@ -57,10 +57,10 @@ class _Linear(Estimator):
 
 @export("estimator.LinearClassifier")
 class LinearClassifier(_Linear):
-    """A linear model of two or more classes, by cross entropy.
+    """A linear classifier for two or more classes, trained with the cross entropy.
 
     optimizer: a name ('Adagrad', 'Adam', 'Ftrl', 'RMSProp', 'SGD'), an optimizer, or a function
-    that makes one. label_vocabulary: names of classes, which labels then are.
+    that makes one. label_vocabulary: the names of classes; labels are then names.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LinearClassifier(_Linear):
 
 @export("estimator.LinearRegressor")
 class LinearRegressor(_Linear):
-    """A linear model of numbers, by the squared error. Arguments as of LinearClassifier."""
+    """A linear regressor, trained with the squared error. Arguments as for LinearClassifier."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class LinearRegressor(_Linear):
 
 @export("estimator.LinearEstimator")
 class LinearEstimator(_Linear):
-    """A linear model with a head of the user's."""
+    """A linear model with a user-defined head."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class _DNN(Estimator):
 
 @export("estimator.DNNClassifier")
 class DNNClassifier(_DNN):
-    """Dense layers, and two or more classes at their end.
+    """A classifier of dense layers for two or more classes.
 
-    hidden_units: the sizes of the layers. dropout: what share of a layer's outputs is dropped in
-    training. The rest as of LinearClassifier.
+    hidden_units: the sizes of the layers. dropout: the fraction of a layer's outputs that is
+    dropped in training. Other arguments as for LinearClassifier.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class DNNClassifier(_DNN):
 
 @export("estimator.DNNRegressor")
 class DNNRegressor(_DNN):
-    """Dense layers, and numbers at their end. Arguments as of DNNClassifier."""
+    """A regressor of dense layers. Arguments as for DNNClassifier."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class DNNRegressor(_DNN):
 
 @export("estimator.DNNEstimator")
 class DNNEstimator(_DNN):
-    """Dense layers, and a head of the user's at their end."""
+    """Dense layers with a user-defined head."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class _Combined(Estimator):
 
 @export("estimator.DNNLinearCombinedClassifier")
 class DNNLinearCombinedClassifier(_Combined):
-    """A linear model and a network, trained together: "wide and deep"."""
+    """A classifier that trains a linear model and a network together: "wide and deep"."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class DNNLinearCombinedClassifier(_Combined):
 
 @export("estimator.DNNLinearCombinedRegressor")
 class DNNLinearCombinedRegressor(_Combined):
-    """A linear model and a network of numbers, trained together."""
+    """A regressor that trains a linear model and a network together."""
 
     def __init__(
         self,
@@ -376,7 +376,7 @@ class DNNLinearCombinedRegressor(_Combined):
 
 @export("estimator.DNNLinearCombinedEstimator")
 class DNNLinearCombinedEstimator(_Combined):
-    """A linear model and a network, trained together, with a head of the user's."""
+    """A linear model and a network, trained together, with a user-defined head."""
 
     def __init__(
         self,
@@ -425,7 +425,7 @@ class _Baseline(Estimator):
 
 @export("estimator.BaselineClassifier")
 class BaselineClassifier(_Baseline):
-    """A classifier that ignores its features and learns how frequent the classes are."""
+    """A classifier that ignores its features and learns the class frequencies."""
 
     def __init__(
         self,
@@ -460,7 +460,7 @@ class BaselineRegressor(_Baseline):
 
 @export("estimator.BaselineEstimator")
 class BaselineEstimator(_Baseline):
-    """A model that ignores its features, with a head of the user's."""
+    """A model that ignores its features, with a user-defined head."""
 
     def __init__(
         self,

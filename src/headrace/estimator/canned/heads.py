@@ -1,7 +1,7 @@
 """Heads: the end of a model. In: logits, and labels. Out: predictions, loss, training op, metrics.
 
-What all heads do stands in Head; a kind of head says what the predictions are, what the loss of an
-example is, and which metrics there are.
+Head has the common code; a subclass defines the predictions, the loss of an example, and the
+metrics.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LossFn = Callable[..., Any]
 
 
 class Loss(NamedTuple):
-    """The loss that is trained on; that of each example; the weights; the labels as numbers."""
+    """The training loss; the loss of each example; the weights; the labels as numbers."""
 
     training_loss: Tensor
     unreduced_loss: Tensor
@@ -62,13 +62,13 @@ class Head:
     """The end of a model.
 
     weight_column: the feature, by name or as a numeric column, that holds weights of examples.
-    loss_reduction: how the losses of a batch become one. loss_fn: the loss of each example, as a
-    function of labels, logits and, if it takes them, features and mode. name: ends the names of
-    metrics and summaries.
+    loss_reduction: how the losses of a batch are reduced. loss_fn: the loss of each example, as a
+    function of labels, logits and, if it takes them, features and mode. name: the suffix of the
+    names of metrics and summaries.
     """
 
     logits_dimension: int
-    _weighs_logits = False  # whether each logit of an example may have a weight of its own
+    _weighs_logits = False  # whether each logit of an example may have its own weight
 
     def __init__(
         self,
@@ -128,8 +128,8 @@ class Head:
         optimizer: Any = None,
         train_op_fn: Callable[[Tensor], Any] | None = None,
     ) -> EstimatorSpec:
-        """What a model function returns, given logits; to train, an optimizer or a function from
-        the loss to a training op.
+        """Return the EstimatorSpec of a model function, given logits; training needs an optimizer
+        or a function from the loss to a training op.
         """
         with name_scope(self.name, "head"):
             predictions = self._predictions(logits)
@@ -160,7 +160,7 @@ class Head:
         )
 
     def named(self, key: str) -> str:
-        """The name of a metric or summary, with the head's if it has one."""
+        """Return the name of a metric or summary, with the head's name if it has one."""
         return f"{key}/{self.name}" if self.name else key
 
     def _mean_loss(self, loss: Loss) -> Tensor | None:
@@ -185,7 +185,7 @@ def _check_loss_fn(loss_fn: LossFn) -> None:
 def _call_loss_fn(
     loss_fn: LossFn, labels: Tensor, logits: Tensor, features: Mapping[str, Any], mode: str
 ) -> Tensor:
-    """The losses that a user's function returns: one for each example, or for each logit."""
+    """Return the losses of a user's function: one for each example, or for each logit."""
     given = {"features": features, "mode": mode}
     taken = inspect.signature(loss_fn).parameters
     extra = {key: value for key, value in given.items() if key in taken}
@@ -218,7 +218,7 @@ def train_op_of(loss: Tensor, optimizer: Any, train_op_fn: Callable[[Tensor], An
 
 
 class ClassHead(Head):
-    """A head with classes, which may have names (label_vocabulary); labels then are names."""
+    """A head for classification; with a label_vocabulary, labels are names of classes."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class ClassHead(Head):
         return table.lookup(class_ids)
 
     def _ids_of(self, labels: Tensor) -> Tensor:
-        """Labels as ids, if they are names."""
+        """Return labels as ids; names are looked up."""
         if labels.dtype is not dtypes.string:
             raise ValueError(
                 "Labels dtype should be string if there is a vocabulary. Instead got "
@@ -274,7 +274,7 @@ class ClassHead(Head):
 
 
 class MultiClassHead(ClassHead):
-    """One of several classes, by softmax."""
+    """One of several classes, with a softmax."""
 
     def __init__(self, n_classes: int, *rest: Any, **named: Any) -> None:
         if not isinstance(n_classes, int) or n_classes <= 2:
@@ -316,7 +316,7 @@ class MultiClassHead(ClassHead):
 
 
 class BinaryHead(ClassHead):
-    """Yes or no, by one logit."""
+    """Binary classification, with one logit."""
 
     logits_dimension = 1
 
@@ -369,7 +369,7 @@ class BinaryHead(ClassHead):
 def classifier_head(
     n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
 ) -> Head:
-    """The head of a classifier."""
+    """Return the head of a classifier."""
     rest = (weight_column, label_vocabulary, loss_reduction)
     return BinaryHead(*rest) if n_classes == 2 else MultiClassHead(n_classes, *rest)
 
@@ -378,7 +378,9 @@ def classifier_head(
 
 
 class RegressionHead(Head):
-    """Numbers, by the squared error, or by a loss_fn; inverse_link_fn makes them of logits."""
+    """Regression, with the squared error or a loss_fn; inverse_link_fn maps logits to
+    predictions.
+    """
 
     _weighs_logits = True
 

@@ -64,7 +64,7 @@ def _fraction_of_zero(variables: list[Any]) -> Tensor:
 
 
 def _zeros(variable: Any, size: Tensor) -> Tensor:
-    """How many elements are zero, also if there are none."""
+    """Return the fraction of elements that are zero, even if there are no elements."""
     return b.cond(
         b.equal(size, constant(0, dtype=dtypes.int64)),
         lambda: constant(0, dtype=dtypes.float32),

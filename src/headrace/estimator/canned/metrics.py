@@ -27,7 +27,7 @@ def _auc(labels: Any, predictions: Any, weights: Any, curve: str, name: str) -> 
 
 
 def _baseline(labels_mean: Any) -> Any:
-    """How often the more frequent class is right."""
+    """Return the accuracy of always predicting the more frequent class."""
     with name_scope(None, "accuracy_baseline", labels_mean):
         value, update = labels_mean
         return (
@@ -37,7 +37,7 @@ def _baseline(labels_mean: Any) -> Any:
 
 
 def class_metrics(labels: Any, class_ids: Any, weights: Any, losses: Any) -> dict[str, Any]:
-    """Of classes: the average loss, and how often the first choice is right."""
+    """Return the metrics of several classes: the average loss, and the accuracy."""
     with name_scope(None, "metrics", (labels, class_ids, weights, losses)):
         return {
             "average_loss": means.mean(losses, weights=weights, name="average_loss"),
@@ -53,7 +53,7 @@ def binary_metrics(
     losses: Any,
     thresholds: Sequence[float] = (),
 ) -> dict[str, Any]:
-    """Of two classes: what is asked of yes and no, and of the probability of yes."""
+    """Return the metrics of two classes: of the predicted class, and of its probability."""
     with name_scope(None, "metrics", (labels, logistic, class_ids, weights, losses)):
         labels_mean = _mean(labels, weights, "label/mean", "labels")
 
@@ -77,7 +77,7 @@ def binary_metrics(
 def _at_thresholds(
     labels: Any, predictions: Any, weights: Any, thresholds: Sequence[float]
 ) -> dict[str, Any]:
-    """What is asked of yes and no, yes being what is above a threshold."""
+    """Return the binary metrics of predictions, positive above a threshold."""
     found: dict[str, Any] = {}
     for threshold in thresholds:
         end = f"positive_threshold_{threshold:g}"
@@ -104,7 +104,7 @@ def label_metrics(
     thresholds: Sequence[float],
     classes: Mapping[int, str],
 ) -> dict[str, Any]:
-    """Of several labels at once: of all of them, and of those of `classes`, under their names."""
+    """Return the metrics of multiple labels: of all of them, and of each of `classes`, by name."""
     with name_scope(None, "metrics", (labels, probabilities, weights, losses)):
         found = {
             "average_loss": means.mean(losses, weights=weights, name="average_loss"),
@@ -126,7 +126,9 @@ def label_metrics(
 
 
 def number_metrics(labels: Any, predicted: Any, weights: Any, losses: Any) -> dict[str, Any]:
-    """Of numbers: the average loss, and the means of predictions and labels."""
+    """Return the metrics of regression: the average loss, and the means of predictions and
+    labels.
+    """
     return {
         "average_loss": means.mean(losses, weights=weights),
         "prediction/mean": _mean(predicted, weights, "prediction/mean", "predictions"),

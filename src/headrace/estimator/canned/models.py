@@ -1,8 +1,8 @@
-"""The model functions of canned estimators. In: features, labels, a head and what the model is
-made of. Out: an EstimatorSpec.
+"""The model functions of canned estimators. In: features, labels, a head and the model's
+parameters. Out: an EstimatorSpec.
 
-Variables are named as in TensorFlow 1.15, so that checkpoints can be exchanged: what is below
-`dnn`, `linear` and `baseline` belongs to that part of the model.
+Variables are named as in TensorFlow 1.15, so that checkpoints can be exchanged: those in the scopes
+`dnn`, `linear` and `baseline` belong to that part of the model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.variables.scope import variable_scope
 __all__ = ["baseline_model", "combined_model", "dnn_model", "linear_model"]
 
 _TRAINED = GraphKeys.TRAINABLE_VARIABLES
-_LARGE = 64 << 20  # bytes of a part, below which a table isn't partitioned
+_LARGE = 64 << 20  # the least size of a part, in bytes, of a partitioned table
 
 
 def _check_features(features: Any) -> None:
@@ -42,7 +42,7 @@ def _check_features(features: Any) -> None:
 
 
 def _partitioner(config: Any, min_slice_size: int = 256 << 10) -> Any:
-    """How variables are spread over parameter servers, of which there may be none."""
+    """Return the partitioner over parameter servers, of which there may be none."""
     count = config.num_ps_replicas if config else 0
     return min_max_variable_partitioner(max(count, 1), min_slice_size=min_slice_size)
 
@@ -57,7 +57,7 @@ def dnn_model(
     optimizer: Any,
     input_partitioner: Any = None,
 ) -> EstimatorSpec:
-    """A network alone."""
+    """The model function of a network."""
     chosen = optimizer_of(optimizer, 0.05)
     _check_features(features)
     values = list(features.values())
@@ -78,7 +78,7 @@ def linear_model(
     partitioner: Any,
     combiner: str,
 ) -> EstimatorSpec:
-    """A linear model alone."""
+    """The model function of a linear model."""
     _check_features(features)
     partitioner = partitioner or _partitioner(config, _LARGE)
     with variable_scope("linear", values=list(features.values()), partitioner=partitioner):
@@ -100,9 +100,10 @@ def combined_model(
     combiner: str,
     input_partitioner: Any,
 ) -> EstimatorSpec:
-    """A network and a linear model whose logits are added, each trained by its own optimizer.
+    """The model function of a network and a linear model whose logits are added, each trained by
+    its own optimizer.
 
-    Either may be missing: it is, if there are no columns for it.
+    A part without columns is left out.
     """
     _check_features(features)
     input_partitioner = input_partitioner or _partitioner(config, _LARGE)
@@ -147,7 +148,7 @@ def baseline_model(
     optimizer: Any,
     weight_column: Any,
 ) -> EstimatorSpec:
-    """A model that ignores its features: it learns the labels' distribution, or their mean."""
+    """The model function of a baseline, which learns the labels' distribution or mean."""
     _check_features(features)
     weight_key = weight_column.key if isinstance(weight_column, NumericColumn) else weight_column
     sizes, checks = [], []

@@ -1,4 +1,6 @@
-"""Optimizers as canned estimators take them: a name, an optimizer, or a function that makes one."""
+"""The optimizer argument of canned estimators: a name, an optimizer, or a function that makes
+one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _BY_NAME = {
 
 
 def optimizer_of(given: Any, learning_rate: float) -> Optimizer:
-    """The optimizer that is meant; `learning_rate` is for one that is given by name."""
+    """Return the optimizer; `learning_rate` applies to one given by name."""
     if isinstance(given, str):
         if given not in _BY_NAME:
             raise ValueError(

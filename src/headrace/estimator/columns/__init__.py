@@ -1,8 +1,7 @@
-"""Feature columns: from raw features to what a model computes with.
+"""Feature columns: turn raw features into tensors for a model.
 
-`base` says what a column is; `numeric`, `categorical`, `crossed`, `embedded` and `sequence` have
-the kinds; `input_layer` and `linear_model` put columns together; `parse_spec` says how to read
-them.
+`base` has the base classes; `numeric`, `categorical`, `crossed`, `embedded` and `sequence` have the
+kinds; `input_layer` and `linear_model` combine columns; `parse_spec` tells how to parse them.
 """
 
 from headrace.estimator.columns import categorical as categorical

@@ -1,9 +1,9 @@
-"""What a feature column is. In: a dict of raw features. Out: tensors that a model computes with.
+"""The base classes of feature columns. In: a dict of raw features. Out: tensors for a model.
 
 A column names the raw features that it needs (`parse_example_spec`) and says how to transform them.
-A dense column gives a tensor per example; a categorical one gives ids (and maybe weights), of which
-there may be any number per example. Columns are frozen: two that are equal share one transformation
-and one set of weights.
+A dense column gives one tensor per example; a categorical one gives any number of ids (and maybe
+weights) per example. Columns are frozen: equal columns share one transformation and one set of
+weights.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ __all__ = [
 class FeatureColumn:
     """The base of all columns."""
 
-    # Whether only tf.feature_column.input_layer and the like know what to do with it: its
-    # variables then are of the old kind, and named by them.
+    # Whether only tf.feature_column.input_layer and similar functions accept it: they make
+    # reference variables and name them.
     old_style = False
 
     @property
     def name(self) -> str:
-        """The column's name, which is also that of its variables' scope."""
+        """The column's name, which is also the name of its variables' scope."""
         raise NotImplementedError
 
     @property
@@ -60,7 +60,7 @@ class FeatureColumn:
         raise NotImplementedError
 
     def transform(self, inputs: Inputs) -> Any:
-        """The tensor or sparse tensor that `inputs` keeps for the column."""
+        """Compute the tensor or sparse tensor that `inputs` caches for the column."""
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class DenseColumn(FeatureColumn):
 
 
 class Ids(NamedTuple):
-    """What a categorical column gives: sparse ids, and sparse weights or None."""
+    """The output of a categorical column: sparse ids, and sparse weights or None."""
 
     id_tensor: SparseTensor
     weight_tensor: SparseTensor | None
@@ -94,7 +94,9 @@ class CategoricalColumn(FeatureColumn):
 
 
 class Steps(NamedTuple):
-    """What a sequence column gives: a tensor per example and step, and how many steps count."""
+    """The output of a sequence column: a tensor per example and step, and the sequences'
+    lengths.
+    """
 
     dense_tensor: Tensor
     sequence_length: Tensor
@@ -108,7 +110,7 @@ class SequenceColumn(FeatureColumn):
 
 
 class Inputs:
-    """Raw features, and what columns made of them so far: each transformation is built once.
+    """Raw features, and a cache of columns' transformations: each is built once.
 
     weights: from an embedding column to its table.
     """
@@ -159,15 +161,15 @@ class Inputs:
 
 
 def _as_column(feature: Any) -> Any:
-    """A vector, with a value per example, as a matrix."""
+    """Return a vector, with a value per example, as a matrix."""
     if isinstance(feature, SparseTensor):
         return b.sparse_reshape(feature, [b.shape(feature)[0], 1])
     return b.expand_dims(feature, -1)
 
 
 def sparse_input(feature: Any, ignored: Any = None) -> SparseTensor:
-    """A dense feature as a sparse one, without the values that stand for nothing: '' and -1, or
-    `ignored`.
+    """Convert a dense feature to a sparse one, without the values that mean "missing": '' and -1,
+    or `ignored`.
     """
     feature = b.convert_to_tensor_or_sparse_tensor(feature)
     if isinstance(feature, SparseTensor):
@@ -188,7 +190,7 @@ def sparse_input(feature: Any, ignored: Any = None) -> SparseTensor:
 
 
 def sorted_columns(columns: Any) -> list[FeatureColumn]:
-    """The columns in order of their names, which is the order that models use them in."""
+    """Return the columns sorted by name, the order in which models use them."""
     if isinstance(columns, FeatureColumn):
         columns = [columns]
     if isinstance(columns, Iterator):
@@ -231,7 +233,7 @@ def same_batch_size(tensors: Iterable[Tensor], columns: Sequence[FeatureColumn])
 
 
 def sequence_lengths(ids: SparseTensor, per_step: int = 1) -> Tensor:
-    """How many steps each example has, if a step takes `per_step` columns of `ids`."""
+    """Return the number of steps of each example, if a step takes `per_step` columns of `ids`."""
     with name_scope(None, "sequence_length") as scope:
         rows, columns = ids.indices[:, 0], ids.indices[:, 1]
         columns += b.ones_like(columns)

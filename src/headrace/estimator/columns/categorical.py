@@ -1,4 +1,4 @@
-"""Columns of categories: words and numbers as ids, by a vocabulary, a hash, or as they are."""
+"""Categorical columns: map words and numbers to ids by a vocabulary, by a hash, or unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class _KeyedColumn(CategoricalColumn):
-    """A column of one raw feature, whose name it has."""
+    """A column of one raw feature, with the feature's name."""
 
     key: str
 
@@ -89,7 +89,7 @@ class HashedCategoricalColumn(_KeyedColumn):
 def categorical_column_with_hash_bucket(
     key: str, hash_bucket_size: int, dtype: Any = dtypes.string
 ) -> HashedCategoricalColumn:
-    """Ids by hash: for features with many values, which need no list."""
+    """Return a column with ids by hash, for features with many values and no vocabulary."""
     if hash_bucket_size is None:
         raise ValueError(f"hash_bucket_size must be set. key: {key}")
     if hash_bucket_size < 1:
@@ -107,7 +107,7 @@ def categorical_column_with_hash_bucket(
 
 @dataclass(frozen=True)
 class _VocabularyColumn(_KeyedColumn):
-    """Ids are places in a vocabulary; then come those of the buckets for other words."""
+    """Ids are positions in a vocabulary, followed by the ids of buckets for other words."""
 
     dtype: DType
     default_value: int
@@ -185,10 +185,10 @@ def categorical_column_with_vocabulary_file(
     default_value: int | None = None,
     dtype: Any = dtypes.string,
 ) -> VocabularyFileCategoricalColumn:
-    """Ids are line numbers in a file.
+    """Return a column whose ids are line numbers in a file.
 
-    Words that aren't in it get `default_value` (-1, which is as if they weren't there), or one of
-    `num_oov_buckets` further ids, by their hash.
+    Words that aren't in it get `default_value` (-1, which drops them), or one of `num_oov_buckets`
+    further ids, by their hash.
     """
     if not vocabulary_file:
         raise ValueError(f"Missing vocabulary_file in {key}.")
@@ -232,7 +232,9 @@ def categorical_column_with_vocabulary_list(
     default_value: int = -1,
     num_oov_buckets: int = 0,
 ) -> VocabularyListCategoricalColumn:
-    """Ids are places in a list; other words as in categorical_column_with_vocabulary_file."""
+    """Return a column whose ids are positions in a list; for other words see
+    categorical_column_with_vocabulary_file.
+    """
     if vocabulary_list is None or len(vocabulary_list) < 1:
         raise ValueError(f"vocabulary_list {vocabulary_list} must be non-empty, column_name: {key}")
     words = tuple(word.item() if isinstance(word, np.generic) else word for word in vocabulary_list)
@@ -303,7 +305,9 @@ class IdentityCategoricalColumn(_KeyedColumn):
 def categorical_column_with_identity(
     key: str, num_buckets: int, default_value: int | None = None
 ) -> IdentityCategoricalColumn:
-    """Values are ids, from 0 to num_buckets - 1; others become `default_value`, or fail a step."""
+    """Return a column whose values are ids from 0 to num_buckets - 1; other values become
+    `default_value`, or fail the step.
+    """
     if num_buckets < 1:
         raise ValueError(f"num_buckets {num_buckets} < 1, column_name {key}")
     if default_value is not None and not 0 <= default_value < num_buckets:
@@ -358,7 +362,9 @@ class WeightedCategoricalColumn(CategoricalColumn):
 def weighted_categorical_column(
     categorical_column: CategoricalColumn, weight_feature_key: str, dtype: Any = dtypes.float32
 ) -> WeightedCategoricalColumn:
-    """Give each id of a column the weight that another feature has at its place."""
+    """Return a column that gives each id of another column a weight from the feature
+    `weight_feature_key`.
+    """
     kind = None if dtype is None else as_dtype(dtype)
     if kind is None or not (kind.is_integer or kind.is_floating):
         raise ValueError(f"dtype {kind} is not convertible to float.")

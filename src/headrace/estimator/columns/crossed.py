@@ -1,4 +1,6 @@
-"""Crosses: all joint values of several categorical features, hashed to ids."""
+"""Crossed columns: all combinations of the values of several categorical features, hashed to
+ids.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class CrossedColumn(CategoricalColumn):
     hash_key: int | None
 
     def _leaves(self) -> Iterator[str | CategoricalColumn]:
-        """What is crossed, with crosses among it taken apart."""
+        """Return the crossed features; nested crosses are flattened."""
         for key in self.keys:
             if isinstance(key, CrossedColumn):
                 yield from key._leaves()
@@ -69,7 +71,9 @@ class CrossedColumn(CategoricalColumn):
 
 @export("feature_column.crossed_column")
 def crossed_column(keys: Any, hash_bucket_size: int, hash_key: int | None = None) -> CrossedColumn:
-    """A column of all joint values of others; `keys` are names of features, or columns."""
+    """Return a column of all combinations of the values of `keys`, which are names of features, or
+    columns.
+    """
     if not hash_bucket_size or hash_bucket_size < 1:
         raise ValueError(f"hash_bucket_size must be > 1. hash_bucket_size: {hash_bucket_size}")
     if not keys or len(keys) < 2:

@@ -1,4 +1,6 @@
-"""Categories as vectors: counts of each id (indicator), or learned rows of a table (embedding)."""
+"""Dense columns of categories: counts of each id (indicator), or learned rows of a table
+(embedding).
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ __all__ = [
 
 
 class _OfCategories(DenseColumn, SequenceColumn):
-    """A dense column of a categorical one, which may be a sequence."""
+    """A dense column made from a categorical one, which may be a sequence."""
 
     categorical_column: CategoricalColumn
     _made_by = "embedding_column"
@@ -93,7 +95,7 @@ class IndicatorColumn(_OfCategories):
         buckets = self.categorical_column.num_buckets
         if weights is not None:
             merged = b.sparse_merge(ids, weights, vocab_size=buckets)
-            # What lies beyond the last bucket or below the first is left out.
+            # Ids beyond the last bucket or below the first are dropped.
             kept = b.sparse_slice(merged, [0, 0], merged.dense_shape)
             return b.scatter_nd(kept.indices, kept.values, kept.dense_shape)
         dense = b.sparse_tensor_to_dense(ids, default_value=-1)
@@ -106,7 +108,7 @@ class IndicatorColumn(_OfCategories):
 
 @export("feature_column.indicator_column")
 def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
-    """How often each id of a column occurs in an example, or the sum of its weights."""
+    """Return a column that counts each id of another column in an example, or sums its weights."""
     return IndicatorColumn(categorical_column)
 
 
@@ -158,7 +160,7 @@ class EmbeddingColumn(_OfCategories):
 
 @dataclass(frozen=True)
 class SharedEmbeddingColumn(EmbeddingColumn):
-    """One of several columns that look up in one table, kept in a collection of the graph."""
+    """One of several columns that share one table, stored in a collection of the graph."""
 
     shared_embedding_collection_name: str
     old_style = True
@@ -179,7 +181,7 @@ class SharedEmbeddingColumn(EmbeddingColumn):
 def _check_embedding(
     dimension: Any, ckpt: Any, tensor_name: Any, initializer: Any, where: str = ""
 ) -> Callable[..., Any]:
-    """Check what all embeddings take; return the initializer to use."""
+    """Check the common arguments of embeddings; return the initializer to use."""
     if dimension is None or dimension < 1:
         raise ValueError(f"Invalid dimension {dimension}.")
     if (ckpt is None) != (tensor_name is None):
@@ -204,11 +206,12 @@ def embedding_column(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> EmbeddingColumn:
-    """Learned vectors of size `dimension`, one for each id; those of an example are combined.
+    """Return a column of learned vectors of size `dimension`, one for each id; those of an example
+    are combined.
 
     combiner: 'mean', 'sqrtn' or 'sum'. initializer: of the table; if None, truncated normal with
-    deviation 1/sqrt(dimension). ckpt_to_load_from, tensor_name_in_ckpt: where the table starts
-    from. max_norm: what longer vectors are scaled down to.
+    deviation 1/sqrt(dimension). ckpt_to_load_from, tensor_name_in_ckpt: the table's initial value.
+    max_norm: longer vectors are scaled down to this norm.
     """
     where = f" Embedding of column_name: {getattr(categorical_column, 'name', '')}"
     chosen = _check_embedding(dimension, ckpt_to_load_from, tensor_name_in_ckpt, initializer, where)
@@ -236,7 +239,7 @@ def shared_embedding_columns(
     max_norm: float | None = None,
     trainable: bool = True,
 ) -> list[SharedEmbeddingColumn]:
-    """Embedding columns, one for each of `categorical_columns`, that share one table."""
+    """Return embedding columns, one for each of `categorical_columns`, that share one table."""
     chosen = _check_embedding(dimension, ckpt_to_load_from, tensor_name_in_ckpt, initializer)
     columns = list(categorical_columns)
     ordered = sorted(columns, key=lambda column: column.name)

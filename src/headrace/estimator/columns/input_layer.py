@@ -1,8 +1,8 @@
-"""Dense columns side by side. In: features and dense columns. Out: a matrix, a row per example.
+"""Concatenate dense columns. In: features and dense columns. Out: a matrix, a row per example.
 
-`input_layer` makes variables of the old kind under a scope of its own, as tf.feature_column has
-always done; DenseFeatures, which the canned estimators use, and SequenceFeatures are objects with
-resource variables.
+`input_layer` makes reference variables in its own scope, as tf.feature_column always did;
+DenseFeatures, which the canned estimators use, and SequenceFeatures are objects with resource
+variables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["DenseFeatures", "SequenceFeatures", "input_layer", "make_table", "va
 
 
 def variable_collections(collections: Any) -> list[str]:
-    """The collections of a column's variables: the given ones, and those that all are in."""
+    """Return the collections of a column's variables: the given ones, and the standard ones."""
     kept = list(collections or [])
     return kept + [
         key for key in (GraphKeys.GLOBAL_VARIABLES, GraphKeys.MODEL_VARIABLES) if key not in kept
@@ -41,7 +41,7 @@ def variable_collections(collections: Any) -> list[str]:
 
 
 def make_table(column: EmbeddingColumn, trainable: bool, collections: list[str]) -> Any:
-    """A table in the current variable scope, or the one that a column shares."""
+    """Return a table in the current variable scope, or the one that a column shares."""
     shared = isinstance(column, SharedEmbeddingColumn)
     if shared:
         name = column.shared_embedding_collection_name
@@ -122,7 +122,7 @@ def _check_kind(columns: list[FeatureColumn], kind: type, called: str) -> None:
 
 
 class _FeaturesLayer:
-    """Columns with variables of their own, made at the first call."""
+    """Columns with their own variables, made by the first call."""
 
     _default_name = ""
     _kind: type = FeatureColumn
@@ -139,7 +139,7 @@ class _FeaturesLayer:
 
     @property
     def variables(self) -> list[Any]:
-        """The tables, in order of the columns' names."""
+        """Return the tables, in order of the columns' names."""
         return list((self._tables or {}).values())
 
     def __call__(self, features: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -222,7 +222,7 @@ class SequenceFeatures(_FeaturesLayer):
 
 
 def _all_equal(lengths: list[Tensor]) -> Tensor:
-    """The lengths that all columns agree on; a step in which they don't fails."""
+    """Return the lengths on which all columns agree; otherwise the step fails."""
     with name_scope(None, "assert_all_equal", lengths):
         if len(lengths) == 1:
             return lengths[0]

@@ -1,9 +1,9 @@
-"""A linear model of columns. In: features, and columns of any kind. Out: for each example the
-weighted sum of what its columns give, plus a bias.
+"""A linear model of columns. In: features, and columns of any kind. Out: for each example, the
+weighted sum of its columns' values, plus a bias.
 
 A categorical column has a weight per id, a dense one a weight per number. `linear_model` is
-tf.feature_column's function, which names variables as input_layer does; LinearModel is what the
-canned estimators use, and keeps its variables.
+tf.feature_column's function, which names variables as input_layer does; the canned estimators use
+LinearModel, which keeps its variables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _check_kinds(columns: list[FeatureColumn], prefix: str) -> None:
 
 
 def _rows(column: Any) -> int:
-    """How many weights a column needs for each unit."""
+    """Return how many weights a column needs for each unit."""
     if isinstance(column, CategoricalColumn):
         return column.num_buckets
     return column.variable_shape.num_elements()
@@ -70,7 +70,7 @@ def _weighted_sum(column: Any, inputs: Inputs, combiner: str, weights: Any) -> T
 
 
 class _OldLayer(Layer):
-    """A layer whose variables are in further collections as well."""
+    """A layer whose variables also join further collections."""
 
     def __init__(self, collections: list[str], trainable: bool, name: str) -> None:
         super().__init__(trainable=trainable, name=name)
@@ -106,7 +106,7 @@ class _ColumnLayer(_OldLayer):
 
 
 class _BiasLayer(_OldLayer):
-    """The bias: what it is called with doesn't matter."""
+    """The bias; the input of the layer is ignored."""
 
     def __init__(self, units: int, collections: list[str], trainable: bool) -> None:
         super().__init__(collections, trainable, "bias_layer")
@@ -121,7 +121,7 @@ class _BiasLayer(_OldLayer):
 
 
 class OldLinearModel:
-    """What linear_model calls, and a canned estimator whose columns share embeddings.
+    """The layer behind linear_model, and behind canned estimators whose columns share embeddings.
 
     State after the call: cols_to_vars, from columns, and 'bias', to lists of variables.
     """
@@ -170,7 +170,7 @@ class OldLinearModel:
 
 
 def _unused_name(column: FeatureColumn) -> str:
-    """A name for a column's scope that the current scope hasn't given yet."""
+    """Return a name for a column's scope that is unused in the current scope."""
     with variable_scope(None, default_name=column.scope_name) as scope:
         return scope.name.rsplit("/", 1)[-1]
 
@@ -235,7 +235,7 @@ class LinearModel:
         ]
 
     def __call__(self, features: Mapping[str, Any]) -> Tensor:
-        # TensorFlow's is a model that holds a layer that opens a scope: three names, one thing.
+        # TensorFlow has a model that holds a layer that opens a scope: three nested names.
         with name_scope(self.name), name_scope(self.name):
             if self.bias is None:
                 self._build()

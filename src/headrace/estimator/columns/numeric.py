@@ -1,4 +1,4 @@
-"""Columns of numbers: as they are, or cut into buckets."""
+"""Columns of numbers: unchanged, or bucketized."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class BucketizedColumn(DenseColumn, CategoricalColumn):
         return self._per_number * self.source_column.shape[0]
 
     def ids(self, inputs: Inputs) -> Ids:
-        """An id for each number of an example; each place in the vector has buckets of its own."""
+        """An id for each number of an example; each position in the vector has its own buckets."""
         buckets = inputs.get(self)
         batch, width = b.shape(buckets)[0], self.source_column.shape[0]
         rows = b.reshape(b.tile(b.expand_dims(b.range(0, batch), 1), [1, width]), (-1,))
@@ -122,7 +122,7 @@ def numeric_column(
     dtype: Any = dtypes.float32,
     normalizer_fn: Callable[[Tensor], Tensor] | None = None,
 ) -> NumericColumn:
-    """A column of numbers: a vector, or a tensor of `shape`, for each example.
+    """Return a column of numbers: a vector, or a tensor of `shape`, for each example.
 
     default_value: for Examples that lack the feature. normalizer_fn: a function of the raw tensor.
     """
@@ -136,7 +136,9 @@ def numeric_column(
 
 @export("feature_column.bucketized_column")
 def bucketized_column(source_column: Any, boundaries: Any) -> BucketizedColumn:
-    """Which of the intervals between `boundaries` (each with its lower end) a number is in."""
+    """Return a column that tells which of the intervals between `boundaries` (lower end included) a
+    number is in.
+    """
     if not isinstance(source_column, NumericColumn):
         raise ValueError(
             "source_column must be a column generated with numeric_column(). Given: "
@@ -176,7 +178,7 @@ def check_normalizer(function: Any) -> None:
 
 
 def _check_default(shape: tuple[int, ...], value: Any, dtype: DType, key: str) -> Any:
-    """A default as nested tuples of the shape, made of one number if that is what is given."""
+    """Return a default as nested tuples of the shape; a single number is repeated."""
     if value is None:
         return None
     array = np.asarray(value)

@@ -22,7 +22,7 @@ __all__ = [
 
 @export("feature_column.make_parse_example_spec")
 def make_parse_example_spec(feature_columns: Iterable[Any]) -> dict[str, Any]:
-    """Return what to give tf.parse_example as `features`, for columns."""
+    """Return the `features` argument of tf.parse_example for columns."""
     found: dict[str, Any] = {}
     for column in feature_columns:
         if not isinstance(column, FeatureColumn):
@@ -46,7 +46,7 @@ def classifier_parse_example_spec(
     label_default: Any = None,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """make_parse_example_spec, with the label of a classifier and maybe a weight."""
+    """As make_parse_example_spec, with the label of a classifier and maybe a weight."""
     label = FixedLenFeature((1,), label_dtype, label_default)
     return _with_label(feature_columns, label_key, label, weight_column)
 
@@ -60,7 +60,7 @@ def regressor_parse_example_spec(
     label_dimension: int = 1,
     weight_column: Any = None,
 ) -> dict[str, Any]:
-    """make_parse_example_spec, with the label of a regressor and maybe a weight."""
+    """As make_parse_example_spec, with the label of a regressor and maybe a weight."""
     label = FixedLenFeature((label_dimension,), label_dtype, label_default)
     return _with_label(feature_columns, label_key, label, weight_column)
 

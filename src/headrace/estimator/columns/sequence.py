@@ -64,7 +64,8 @@ class SequenceNumericColumn(SequenceColumn):
         dense = b.sparse_tensor_to_dense(numbers, default_value=self.default_value)
         shape = b.concat([b.shape(dense)[:1], [-1], self.variable_shape], axis=0)
         dense = b.reshape(dense, shape)
-        # A matrix has the numbers of all steps in a row; a tensor of higher rank has its own steps.
+        # A matrix holds the numbers of all steps in each row; a tensor of higher rank has an axis
+        # of steps.
         per_step = self.variable_shape.num_elements() if numbers.shape.ndims == 2 else 1
         return Steps(dense, sequence_lengths(numbers, per_step or 1))
 
@@ -89,7 +90,7 @@ class SequenceCategoricalColumn(CategoricalColumn):
         return self.categorical_column.transform(inputs)
 
     def ids(self, inputs: Inputs) -> Ids:
-        """The ids with three dimensions: example, step, and which of the step's ids."""
+        """Return the ids with three dimensions: example, step, and position within the step."""
         ids, weights = self.categorical_column.ids(inputs)
         shape = b.shape(ids)
         target = [shape[0], shape[1], b.reduce_prod(shape[2:])]
@@ -107,7 +108,9 @@ def sequence_numeric_column(
     dtype: Any = dtypes.float32,
     normalizer_fn: Callable[[Any], Any] | None = None,
 ) -> SequenceNumericColumn:
-    """Numbers of `shape` for each step; `default_value` fills up shorter sequences."""
+    """Return a column of numbers of `shape` for each step; `default_value` pads shorter
+    sequences.
+    """
     sizes = check_shape(shape, key)
     kind = check_number_dtype(dtype, key)
     check_normalizer(normalizer_fn)
