@@ -1,4 +1,4 @@
-"""Variables: state as users hold it, how it's named, shared, initialised and partitioned."""
+"""Variables: the user's view of state, and how it's named, shared, initialised and partitioned."""
 
 from headrace.variables import collections as collections
 from headrace.variables import functional_loops as functional_loops

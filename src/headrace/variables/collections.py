@@ -34,13 +34,13 @@ def global_variables(scope: str | None = None) -> list[Variable]:
 
 @export("all_variables")
 def all_variables() -> list[Variable]:
-    """Return what `global_variables` returns, under its old name."""
+    """The old name of `global_variables`."""
     return global_variables()
 
 
 @export("local_variables")
 def local_variables(scope: str | None = None) -> list[Variable]:
-    """Return the variables of one process, such as counters: LOCAL_VARIABLES."""
+    """Return the variables local to one process, such as counters: LOCAL_VARIABLES."""
     return _collection(GraphKeys.LOCAL_VARIABLES, scope)
 
 
@@ -85,19 +85,19 @@ def local_variables_initializer() -> Operation:
 
 @export("initialize_variables")
 def initialize_variables(var_list: Sequence[Any], name: str = "init") -> Operation:
-    """Do what `variables_initializer` does, under its old name."""
+    """The old name of `variables_initializer`."""
     return variables_initializer(var_list, name)
 
 
 @export("initialize_all_variables")
 def initialize_all_variables() -> Operation:
-    """Do what `global_variables_initializer` does, under its old name."""
+    """The old name of `global_variables_initializer`."""
     return global_variables_initializer()
 
 
 @export("initialize_local_variables")
 def initialize_local_variables() -> Operation:
-    """Do what `local_variables_initializer` does, under its old name."""
+    """The old name of `local_variables_initializer`."""
     return local_variables_initializer()
 
 

@@ -1,4 +1,4 @@
-"""Variables as notebooks show them. In: a Variable. Out: HTML."""
+"""The HTML that notebooks show for variables. In: a Variable. Out: HTML."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.variables.variable import Variable
 
 __all__ = ["variable_html"]
 
-_MOST_ELEMENTS = 1000  # of a value that is read only to be shown
+_MOST_ELEMENTS = 1000  # the largest value to read just for display
 
 
 def variable_html(variable: Variable) -> str:
-    """What a variable is, and its value in the default session if that is cheap to read."""
+    """Describe a variable, with its value in the default session if that is cheap to read."""
     dtype, shape = variable.dtype.base_dtype, variable.shape
     facts: list[tuple[str, object]] = [("dtype", dtype.name), ("shape", shape)]
     count = shape.num_elements()

@@ -2,7 +2,7 @@
 
 Each is a tf.while_loop that reads its rows from TensorArrays. `elems` is a tensor or a nest of
 tensors with the same number of rows; the functions see nests of rows. Variables that a function
-makes are read once, on the device that uses them: the loop's every iteration would read them else.
+makes are read once, on the device that uses them: otherwise every iteration would read them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def map_fn(
     infer_shape: bool = True,
     name: str | None = None,
 ) -> Any:
-    """Return `fn` of each row of `elems`, stacked; `dtype` is the nest of types that `fn` returns,
-    if that is not the one of `elems`.
+    """Return `fn` of each row of `elems`, stacked; `dtype` is the nest of dtypes that `fn` returns,
+    if it differs from that of `elems`.
     """
     _check_callable(fn)
     if isinstance(elems, SparseTensor):
@@ -240,7 +240,7 @@ def _caching_variables() -> Iterator[None]:
 
 
 def _count(rows: list[Tensor]) -> Any:
-    """The number of rows: a number if it's known, else a tensor."""
+    """Return the number of rows: a number if it's known, else a tensor."""
     sizes = rows[0].shape.sizes
     if sizes == ():
         raise ValueError(
@@ -252,7 +252,7 @@ def _count(rows: list[Tensor]) -> Any:
 
 
 def _unstacked(rows: list[Tensor], count: Any, shaped: bool = False) -> list[TensorArray]:
-    """The rows of each tensor as a TensorArray, which may know their shape in advance."""
+    """Return the rows of each tensor as a TensorArray, with their static shape if it's known."""
     arrays = [
         TensorArray(e.dtype.base_dtype, count, element_shape=e.shape[1:] if shaped else None)
         for e in rows
@@ -261,7 +261,7 @@ def _unstacked(rows: list[Tensor], count: Any, shaped: bool = False) -> list[Ten
 
 
 def _stacked(arrays: list[TensorArray], rows: list[Tensor]) -> list[Tensor]:
-    """The results of all rows, whose number is what is known of any of the inputs."""
+    """Stack the results of all rows; their static number comes from any input that knows it."""
     count = TensorShape([None])
     for e in rows:
         count = count.merge_with(e.shape.with_rank_at_least(1)[:1])

@@ -1,9 +1,10 @@
-"""Initial values that don't need other variables to be initialised. In: an initial value. Out: one
-that takes the initial value of each reference variable that it depends on and that has none yet.
+"""Make initial values independent of the order of initialisation. In: an initial value. Out: one
+that, for each uninitialised reference variable that it depends on, uses that variable's initial
+value.
 
-What depends on such a variable is made a second time, for this purpose, under TensorFlow's names:
-`mul` for the variable `u` is `mul_u`. What is read through a handle stays as it is, as in
-TensorFlow 1.15.
+Operations that depend on such a variable are copied for this purpose, under TensorFlow's names:
+`mul` for the variable `u` becomes `mul_u`. Reads through a handle are not changed, as in TensorFlow
+1.15.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = ["guarded"]
 
 
 def guarded(initial_value: Tensor, scope: str) -> Tensor:
-    """The initial value of the variable that is made in `scope` (with its last slash)."""
+    """Return the initial value of the variable that is made in `scope` (with its last slash)."""
     if _has_circle(initial_value.op):
-        return initial_value  # a loop can't be made a second time, operation by operation
+        return initial_value  # a loop can't be copied operation by operation
     found: dict[Operation, Operation] = {}
     stack: list[tuple[Operation, Iterator[Operation]]] = []
     _open(initial_value.op, stack, found)
@@ -42,7 +43,7 @@ def _open(
     stack: list[tuple[Operation, Iterator[Operation]]],
     found: dict[Operation, Operation],
 ) -> None:
-    """Go to an operation: to its inputs first, unless what it gives is settled."""
+    """Visit an operation: its inputs first, unless its result is already decided."""
     if _is_variable(op):
         variable = _variable_of(op)
         found[op] = op if variable is None else variable.initialized_value().op
@@ -57,7 +58,7 @@ def _is_variable(op: Operation) -> bool:
 
 
 def _stays(op: Operation) -> bool:
-    """Whether an operation works without values of variables, or reads them through handles."""
+    """Return whether an operation needs no variable's value, or reads it through a handle."""
     definition = op.definition
     asks = definition.accepts_uninitialized and not any(t.dtype._is_ref_dtype for t in op._outputs)
     handles = any(t.dtype is resource for t in op._inputs)
@@ -65,7 +66,7 @@ def _stays(op: Operation) -> bool:
 
 
 def _variable_of(op: Operation) -> Any:
-    """The variable of a graph's collections whose operation this is, or None."""
+    """Return the variable in a graph's collections whose operation this is, or None."""
     for key in (GraphKeys.GLOBAL_VARIABLES, GraphKeys.LOCAL_VARIABLES):
         for variable in op.graph.get_collection(key):
             if variable.name == f"{op.name}:0":
@@ -74,7 +75,7 @@ def _variable_of(op: Operation) -> Any:
 
 
 def _replaced(op: Operation, found: dict[Operation, Operation], scope: str) -> Operation:
-    """The operation for the inputs that were found, or itself if those are its own."""
+    """Return a copy of the operation for the new inputs, or itself if they are its own."""
     inputs = [found[t.op]._outputs[t.value_index] for t in op._inputs]
     if inputs == op._inputs:
         return op
@@ -88,7 +89,7 @@ def _replaced(op: Operation, found: dict[Operation, Operation], scope: str) -> O
 
 
 def _has_circle(root: Operation) -> bool:
-    """Whether an operation, or one that it needs, needs itself."""
+    """Return whether an operation is in a cycle, or depends on one."""
     done: dict[Operation, bool] = {root: False}
     stack = [(root, iter(_needs(root)))]
     while stack:

@@ -1,7 +1,7 @@
 """Initializers: functions of a shape and a dtype that make a variable's initial value.
 
 An initializer is called as `initializer(shape, dtype=None, partition_info=None)`. For a part of a
-partitioned variable, `partition_info` has the whole's shape, which is what scales depend on.
+partitioned variable, `partition_info` has the whole's shape, on which scales depend.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = [
     "Zeros",
 ]
 
-# The standard deviation of a unit normal distribution that is cut off at two of them.
+# The standard deviation of a unit normal distribution truncated at two deviations.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
 
 class Initializer:
-    """What all initializers share: `get_config` holds the constructor's arguments."""
+    """The base class of initializers: `get_config` holds the constructor's arguments."""
 
     dtype: DType
     # The constructor's arguments, each kept as an attribute of the same name.
@@ -52,7 +52,7 @@ class Initializer:
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that make an equal initializer."""
+        """Return the constructor's arguments for an equal initializer."""
         found = {name: getattr(self, name) for name in self._arguments}
         if "dtype" in found:
             found["dtype"] = self.dtype.name
@@ -103,7 +103,7 @@ class Ones(Initializer):
 
 @export("constant_initializer", "initializers.constant")
 class Constant(Initializer):
-    """Makes a given value, or list of values, whose last one is repeated to fill the shape."""
+    """Makes a given value, or a list of values; the last one is repeated to fill the shape."""
 
     _arguments = ("value", "dtype")
 
@@ -181,7 +181,7 @@ class RandomNormal(Initializer):
 
 @export("truncated_normal_initializer", "initializers.truncated_normal")
 class TruncatedNormal(RandomNormal):
-    """Draws from a normal distribution, again whatever is more than two deviations off."""
+    """Draws from a normal distribution; values more than two deviations off are drawn again."""
 
     def __call__(
         self, shape: Sequence[int], dtype: Any = None, partition_info: Any = None
@@ -192,7 +192,9 @@ class TruncatedNormal(RandomNormal):
 
 @export("uniform_unit_scaling_initializer", "initializers.uniform_unit_scaling")
 class UniformUnitScaling(Initializer):
-    """Draws uniformly from a range that keeps the variance of a layer's input, times `factor`."""
+    """Draws uniformly from a range that preserves the variance of a layer's input, times
+    `factor`.
+    """
 
     _arguments = ("factor", "seed", "dtype")
 
@@ -257,12 +259,12 @@ class VarianceScaling(Initializer):
         stddev = math.sqrt(scale)
         if self.distribution == "untruncated_normal":
             return b.random_normal(shape, 0.0, stddev, dtype, seed=self.seed)
-        # Cutting the distribution off makes it narrower: widen it first.
+        # Truncating the distribution makes it narrower: widen it first.
         return b.truncated_normal(shape, 0.0, stddev / _TRUNCATED_STDDEV, dtype, seed=self.seed)
 
 
 def _fans(shape: Sequence[int]) -> tuple[float, float]:
-    """How many inputs and outputs an element of a layer's weights has: matrices, or filters."""
+    """Return the number of inputs and outputs of a layer's weights: a matrix or filters."""
     sizes = [float(n) for n in shape]
     if len(sizes) < 2:
         n = sizes[0] if sizes else 1.0

@@ -1,4 +1,4 @@
-"""tf.get_variable and similar functions: variables by name, made or found as the scope says."""
+"""tf.get_variable and similar functions: create or reuse variables by name, as the scope says."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def get_variable(
     synchronization: VariableSynchronization = VariableSynchronization.AUTO,
     aggregation: VariableAggregation = VariableAggregation.NONE,
 ) -> Variable:
-    """Return the variable `name` of the current variable scope, made or reused as the scope says.
+    """Return the variable `name` of the current variable scope; create or reuse it as the scope
+    says.
 
-    What isn't given comes from the scope. Without any initializer, floats get the Glorot uniform
-    one and other types zeros.
+    Arguments that aren't given come from the scope. Without any initializer, floats get the Glorot
+    uniform initializer and other types zeros.
     """
     return get_variable_scope().get_variable(
         default_variable_store(),
@@ -112,7 +113,7 @@ def create_partitioned_variables(
     name: str | None = None,
     reuse: Any = None,
 ) -> list[Any]:
-    """Return the parts of a new variable of `shape`, cut into `slicing[i]` pieces along axis i.
+    """Return the parts of a new variable of `shape`, sliced into `slicing[i]` pieces along axis i.
 
     `initializer` is a function of a shape and a dtype, or the value of the whole; a tensor keeps
     its own dtype.

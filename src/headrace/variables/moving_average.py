@@ -1,6 +1,4 @@
-"""Moving averages, step by step: assign_moving_average changes a variable by the share of a new
-value that the average takes.
-"""
+"""One step of a moving average: assign_moving_average moves a variable towards a new value."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ def assign_moving_average(
 ) -> Any:
     """Move `variable` toward `value`: variable -= (1 - decay) * (variable - value).
 
-    With `zero_debias`, for a variable that starts as zeros, what is averaged is kept in a variable
-    of its own, and `variable` is that over the sum of the weights so far.
+    With `zero_debias`, for a variable that starts at zero, the biased average is kept in a separate
+    variable, and `variable` is that average divided by the sum of the weights so far.
     """
     with name_scope(name, "AssignMovingAvg", [variable, value, decay]) as scope:
         share = convert_to_tensor(1.0 - decay, name="decay")

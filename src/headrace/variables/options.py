@@ -1,4 +1,4 @@
-"""What a program says about variables in general: kinds of replication, and reference or resource.
+"""Global options of variables: kinds of replication, and reference or resource variables.
 
 State: whether new variables are resource variables by default, for the whole process.
 """
@@ -21,7 +21,7 @@ __all__ = [
 
 @export("VariableSynchronization")
 class VariableSynchronization(enum.Enum):
-    """When the copies of a variable on several devices are made equal."""
+    """When the copies of a variable on several devices are synchronised."""
 
     AUTO = 0
     NONE = 1
@@ -31,7 +31,7 @@ class VariableSynchronization(enum.Enum):
 
 @export("VariableAggregation")
 class VariableAggregation(enum.Enum):
-    """How the updates of a variable's copies are made one."""
+    """How the updates of a variable's copies are combined."""
 
     NONE = 0
     SUM = 1
@@ -65,7 +65,7 @@ def resource_variables_enabled() -> bool:
 def replication(
     synchronization: Any, aggregation: Any, trainable: bool | None
 ) -> tuple[VariableSynchronization, VariableAggregation, bool]:
-    """Fill in the defaults: what is made equal only when read isn't trained unless asked for."""
+    """Fill in the defaults: a variable synchronised only on reads is not trained by default."""
     if synchronization is None:
         synchronization = VariableSynchronization.AUTO
     if aggregation is None:

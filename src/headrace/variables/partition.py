@@ -1,4 +1,4 @@
-"""Variables in parts: how many, of what sizes, and the whole that they stand for."""
+"""Partitioned variables: the number and sizes of the parts, and the whole that they represent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PartitionInfo", "PartitionedVariable", "partition_sizes"]
 
 
 class PartitionInfo:
-    """What an initializer is told of the part that it initialises."""
+    """Tells an initializer which part of a variable it initialises."""
 
     def __init__(self, full_shape: Sequence[int], var_offset: Sequence[int]) -> None:
         if len(full_shape) != len(var_offset):
@@ -35,12 +35,14 @@ class PartitionInfo:
         self.var_offset = list(var_offset)
 
     def single_offset(self, shape: Sequence[int]) -> int:
-        """The offset along the one axis in which a part of `shape` is sliced; 0 if there's none."""
+        """Return the offset along the only axis in which a part of `shape` is sliced; 0 if there's
+        none.
+        """
         axis = self.single_slice_dim(shape)
         return 0 if axis is None else self.var_offset[axis]
 
     def single_slice_dim(self, shape: Sequence[int]) -> int | None:
-        """The one axis in which a part of `shape` is sliced, or None."""
+        """Return the only axis in which a part of `shape` is sliced, or None."""
         if len(shape) != len(self.full_shape):
             raise ValueError(f"a part of shape {shape} is not of the rank of {self.full_shape}")
         sliced = [i for i, n in enumerate(shape) if n != self.full_shape[i]]
@@ -58,7 +60,9 @@ class PartitionInfo:
 def partition_sizes(
     shape: Sequence[int], partitions: Sequence[int]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """The (offset, shape) of each part; the first ones are longer if it doesn't come out even."""
+    """Return the (offset, shape) of each part; the first parts are longer if the sizes can't be
+    equal.
+    """
     axis = next((i for i, n in enumerate(partitions) if n > 1), 0)
     count = partitions[axis] if partitions else 1
     if not shape:
@@ -75,9 +79,9 @@ def partition_sizes(
 
 
 class PartitionedVariable:
-    """A variable whose value is in several variables, cut along one axis.
+    """A variable whose value is stored in several variables, sliced along one axis.
 
-    Used as a tensor, it is the parts, concatenated; tf.nn.embedding_lookup takes the parts.
+    As a tensor, it is the concatenation of the parts; tf.nn.embedding_lookup uses the parts.
     """
 
     def __init__(
@@ -137,7 +141,7 @@ class PartitionedVariable:
         return self._partitions
 
     def _partition_axes(self) -> list[int]:
-        """The axes that are cut; the first one if none is."""
+        """The axes that are sliced; the first one if none is."""
         return [i for i, n in enumerate(self._partitions) if n > 1] or [0]
 
     def as_tensor(self) -> Tensor:
@@ -179,7 +183,9 @@ class PartitionedVariable:
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """Give the parts their pieces of `value` (a tensor of the whole, or one piece per part)."""
+        """Assign the parts their pieces of `value` (a tensor of the whole, or one piece per
+        part).
+        """
         return self._assign("assign", value, use_locking, name, read_value)
 
     def assign_add(
@@ -301,7 +307,7 @@ def _known_sizes(shape: Any, axis: int) -> list[int]:
 
 
 def _row_bytes(sizes: list[int], axis: int, dtype: Any, bytes_per_string: int) -> int:
-    """The bytes of what one step along `axis` covers."""
+    """Return the number of bytes of one slice along `axis`."""
     dtype = as_dtype(dtype).base_dtype
     element = bytes_per_string if dtype is string else dtype.size
     return element * math.prod(n for i, n in enumerate(sizes) if i != axis % len(sizes))

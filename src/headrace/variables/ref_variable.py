@@ -65,7 +65,7 @@ class RefVariable(Variable):
         self.graph.add_to_collections(joined, self)
 
     def _make_from_function(self, function: Any, *rest: Any) -> None:
-        """Make the initial value in a scope of its own, on whatever device the variable gets."""
+        """Make the initial value in its own scope, on the variable's device."""
         graph = get_default_graph()
         group = f"loc:@{rest[-1].rstrip('/')}"
         with graph._attr_scope({"_class": [group]}):
@@ -140,11 +140,11 @@ class RefVariable(Variable):
     # -- Its value ---------------------------------------------------------------------------------
 
     def value(self) -> Tensor:
-        """Return the value that this step read."""
+        """Return the value, which is read once per step."""
         return self._snapshot
 
     def read_value(self) -> Tensor:
-        """Return the value as of when this read runs."""
+        """Return a tensor that reads the value when it runs."""
         return identity(self._variable, name="read")
 
     def assign(
@@ -154,7 +154,7 @@ class RefVariable(Variable):
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """Give the variable a value; return its reference, or the operation."""
+        """Assign a value; return the variable's reference, or the operation."""
         return _result(
             state.assign_op(self._variable, value, use_locking=use_locking, name=name), read_value
         )
@@ -193,7 +193,7 @@ class RefVariable(Variable):
     # -- Files -------------------------------------------------------------------------------------
 
     def to_proto(self, export_scope: str | None = None) -> Any:
-        """Return a VariableDef, or None if the variable lies outside of `export_scope`."""
+        """Return a VariableDef, or None if the variable lies outside `export_scope`."""
         return describe(self, self._snapshot, export_scope)
 
     def _find(self, variable_def: Any, import_scope: str | None) -> None:

@@ -1,7 +1,7 @@
-"""ResourceVariable: a variable that a handle leads to; each read and write is an op of its own.
+"""ResourceVariable: a variable accessed through a handle; each read and write is a separate op.
 
-What `assign` and the like return is an `_UnreadVariable`: the same variable, as it is after the
-write. It can be used as a tensor, which then reads, or as the variable to write again.
+`assign` and similar methods return an `_UnreadVariable`: the same variable, as it is after the
+write. Used as a tensor, it reads the variable; it can also be written again.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ResourceVariable(Variable):
 
     @property
     def handle(self) -> Tensor:
-        """The tensor that leads to the variable."""
+        """The tensor that holds the variable's handle."""
         return self._handle
 
     @property
@@ -145,7 +145,7 @@ class ResourceVariable(Variable):
         return self._shape
 
     def set_shape(self, shape: Any) -> NoReturn:
-        """A resource variable's shape is given when it's made."""
+        """Raise an error: a resource variable's shape is fixed when it's made."""
         raise NotImplementedError("ResourceVariable does not implement set_shape()")
 
     @property
@@ -184,7 +184,7 @@ class ResourceVariable(Variable):
         )
 
     def numpy(self) -> Any:
-        """Return the value, where operations run as they are made; else only sessions have one."""
+        """Return the value in eager code; elsewhere only sessions can evaluate it."""
         if not get_default_graph().executes:
             raise NotImplementedError("numpy() is only available when eager execution is enabled.")
         return self.read_value().numpy()  # type: ignore[attr-defined]  # it's an EagerTensor
@@ -195,7 +195,7 @@ class ResourceVariable(Variable):
         return resource_state.read_variable_op(self._handle, self._dtype)
 
     def value(self) -> Tensor:
-        """Return the value as of when it is read, or the cached one."""
+        """Return a tensor that reads the value when it runs, or the cached value."""
         if self._cached_value is not None:
             return self._cached_value
         graph = self.graph
@@ -203,7 +203,7 @@ class ResourceVariable(Variable):
             return self._read()
 
     def read_value(self) -> Tensor:
-        """Return the value as of when this read runs."""
+        """Return a tensor that reads the value when it runs."""
         with name_scope("Read"), self.graph.device(self._handle.device):
             found = self._read()
         return identity(found)
@@ -225,7 +225,7 @@ class ResourceVariable(Variable):
         return identity(found)
 
     def _lazy_read(self, op: Operation) -> _UnreadVariable:
-        """The variable as it is after `op` changed it."""
+        """Return the variable as it is after `op` has changed it."""
         return _UnreadVariable(self, op)
 
     def _written(self, op: Operation, read_value: bool) -> Any:
@@ -238,7 +238,7 @@ class ResourceVariable(Variable):
         name: str | None = None,
         read_value: bool = True,
     ) -> Any:
-        """Give the variable a value; return it as it is then, or the operation.
+        """Assign a value; return the variable as it is after that, or the operation.
 
         Writes are always one at a time, whatever `use_locking` says.
         """
@@ -287,7 +287,7 @@ class ResourceVariable(Variable):
     # -- Files -------------------------------------------------------------------------------------
 
     def to_proto(self, export_scope: str | None = None) -> Any:
-        """Return a VariableDef, or None if the variable lies outside of `export_scope`."""
+        """Return a VariableDef, or None if the variable lies outside `export_scope`."""
         cached = self._cached_value
         found = describe(self, self._graph_element if cached is None else cached, export_scope)
         if found is not None:

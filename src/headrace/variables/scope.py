@@ -28,13 +28,13 @@ export_value("headrace.variables.store", "AUTO_REUSE", "AUTO_REUSE")
 
 @export("no_regularizer")
 def no_regularizer(_: Any) -> None:
-    """The regularizer that keeps an outer scope's one from being used."""
+    """A regularizer that overrides an outer scope's."""
     return None
 
 
 @export("VariableScope")
 class VariableScope:
-    """What tf.get_variable uses where it isn't told: name prefix, reuse, initializer and so on."""
+    """The defaults of tf.get_variable: name prefix, reuse, initializer and so on."""
 
     def __init__(
         self,
@@ -108,15 +108,15 @@ class VariableScope:
         return self._constraint
 
     def reuse_variables(self) -> None:
-        """Reuse variables from now on: none is made."""
+        """Reuse variables from now on; none is created."""
         self._reuse = True
 
     def set_initializer(self, initializer: Any) -> None:
-        """Set the initializer of variables that are given none."""
+        """Set the default initializer of variables."""
         self._initializer = initializer
 
     def set_dtype(self, dtype: Any) -> None:
-        """Set the dtype of variables that are given none."""
+        """Set the default dtype of variables."""
         self._dtype = dtype
 
     def set_use_resource(self, use_resource: bool | None) -> None:
@@ -124,7 +124,7 @@ class VariableScope:
         self._use_resource = use_resource
 
     def set_regularizer(self, regularizer: Any) -> None:
-        """Set the regularizer of variables that are given none."""
+        """Set the default regularizer of variables."""
         self._regularizer = regularizer
 
     def set_caching_device(self, caching_device: Any) -> None:
@@ -132,15 +132,15 @@ class VariableScope:
         self._caching_device = caching_device
 
     def set_partitioner(self, partitioner: Any) -> None:
-        """Set the partitioner of variables that are given none."""
+        """Set the default partitioner of variables."""
         self._partitioner = partitioner
 
     def set_custom_getter(self, custom_getter: Any) -> None:
-        """Set the function that get_variable asks for variables."""
+        """Set the function through which get_variable creates variables."""
         self._custom_getter = custom_getter
 
     def get_collection(self, name: str) -> list[Any]:
-        """Return what of a graph collection lies in this scope."""
+        """Return the items of a graph collection that lie in this scope."""
         return get_default_graph().get_collection(name, f"{self._name}/" if self._name else "")
 
     def trainable_variables(self) -> list[Any]:
@@ -176,7 +176,7 @@ class VariableScope:
         aggregation: Any = VariableAggregation.NONE,
     ) -> Any:
         """Return the variable `name` of this scope from `var_store`, with the scope's settings."""
-        # Variables are named by variable scopes alone: name scopes don't matter.
+        # Only variable scopes determine a variable's name: name scopes don't matter.
         with name_scope(None):
             given = initializer is not None and not callable(initializer)
             if dtype is not None and given:
@@ -188,7 +188,7 @@ class VariableScope:
                     )
             initializer = self._initializer if initializer is None else initializer
             return var_store.get_variable(
-                # "scope/" for an empty name: the variable is called as the scope itself.
+                # "scope/" for an empty name: the variable has the scope's own name.
                 f"{self._name}/{name}" if self._name else name,
                 shape=shape,
                 dtype=self._dtype if dtype is None else dtype,
@@ -222,12 +222,12 @@ def get_variable_scope() -> VariableScope:
 
 @export("variable_scope")
 class variable_scope:
-    """A context manager that opens a variable scope, and a name scope of the same name.
+    """Opens a variable scope, and a name scope of the same name.
 
     name_or_scope is a name inside the current scope, or a VariableScope to open again, from
     anywhere. If it's None, `default_name` is made unique. `reuse` is True (variables must exist),
     AUTO_REUSE (they may), or None (as the outer scope says). `values` are tensors whose graph is
-    used. `auxiliary_name_scope=False` leaves the name scope as it is.
+    used. `auxiliary_name_scope=False` opens no name scope.
     """
 
     def __init__(
@@ -274,7 +274,8 @@ class variable_scope:
             "constraint": constraint,
         }
         self._with_name_scope = auxiliary_name_scope
-        # For each opening: the scope, the state that holds the current scope, and what to close.
+        # For each opening: the scope, the state that holds the current scope, and the scopes to
+        # close.
         self._open: list[tuple[VariableScope, ScopeState, ExitStack]] = []
 
     def __enter__(self) -> VariableScope:
@@ -322,13 +323,15 @@ class variable_scope:
 
 
 def _current_prefix() -> str:
-    """The name scope that is open, as a prefix of names."""
+    """Return the current name scope, as a prefix of names."""
     name = get_default_graph().get_name_scope()
     return f"{name}/" if name else ""
 
 
 def _unique_scope_name(name: str) -> str:
-    """`name`, or `name_1` and so on if the current scope had such a scope already."""
+    """Return `name`, or `name_1` and so on if the current scope already has a scope of that
+    name.
+    """
     counts = default_variable_store().scope_counts
     outer = get_variable_scope().name
     full = f"{outer}/{name}" if outer else name
@@ -370,7 +373,7 @@ def _pure_scope(
 def _derived(
     base: VariableScope, name: str, prefix: str, reuse: Any, settings: dict[str, Any]
 ) -> VariableScope:
-    """A scope with the settings of `base`, except where others are given."""
+    """Return a scope with the settings of `base`, except where others are given."""
     merged = {
         key: getattr(base, key) if value is None else value for key, value in settings.items()
     }
@@ -381,7 +384,7 @@ def _derived(
 
 
 def _chained(inner: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
-    """A custom getter that asks `inner`, whose getter is `outer`."""
+    """Return a custom getter that calls `inner`, whose getter is `outer`."""
 
     def custom_getter(getter: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return inner(partial(outer, getter), *args, **kwargs)

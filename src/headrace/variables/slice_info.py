@@ -1,4 +1,4 @@
-"""SaveSliceInfo: which part of a larger, partitioned variable a variable is, for checkpoints."""
+"""SaveSliceInfo: the position of a part within a partitioned variable, for checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class SaveSliceInfo:
 
     @property
     def spec(self) -> str:
-        """The slice as checkpoints write it: "4 2 2,2:0,2", the whole's sizes, then offset,size."""
+        """Return the slice in checkpoint notation: "4 2 2,2:0,2", the whole's sizes, then
+        offset,size.
+        """
         if self.full_shape is None or self.var_offset is None or self.var_shape is None:
             raise ValueError("a slice needs full_shape, var_offset and var_shape")
         sizes = " ".join(map(str, self.full_shape))
@@ -44,7 +46,7 @@ class SaveSliceInfo:
         return f"{sizes} {':'.join(f'{offset},{size}' for offset, size in pairs)}"
 
     def to_proto(self, export_scope: str | None = None) -> Any:
-        """Return a SaveSliceInfoDef, or None if the whole lies outside of `export_scope`."""
+        """Return a SaveSliceInfoDef, or None if the whole lies outside `export_scope`."""
         name = self.full_name or ""
         if export_scope and not name.startswith(export_scope):
             return None
@@ -57,10 +59,10 @@ class SaveSliceInfo:
 
 
 def with_scope(name: str, scope: str | None) -> str:
-    """`name` under `scope`, which may be None."""
+    """Return `name` under `scope`, which may be None."""
     return f"{scope.rstrip('/')}/{name}" if scope else name
 
 
 def without_scope(name: str, scope: str | None) -> str:
-    """`name` without the leading `scope`, if it has it."""
+    """Return `name` without the leading `scope`, if it has one."""
     return name.removeprefix(f"{scope.rstrip('/')}/") if scope else name

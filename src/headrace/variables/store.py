@@ -1,7 +1,7 @@
 """VariableStore: the variables that tf.get_variable made in one graph, by name.
 
-In: a full name and what a caller asks of the variable. Out: the variable of that name, made if
-`reuse` allows, or an error that says where the other one came from.
+In: a full name and the requested properties. Out: the variable of that name, created if `reuse`
+allows, or an error that says where the existing one was created.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AUTO_REUSE = ReuseMode()
 
 
 def default_variable_store(graph: Graph | None = None) -> VariableStore:
-    """The store of `graph` (or of the default graph), made when first asked for."""
+    """Return the store of `graph` (or of the default graph), made on first use."""
     kept = (graph or get_default_graph()).get_collection_ref(_KEY)
     if not kept:
         kept.append(VariableStore())
@@ -49,9 +49,10 @@ def default_variable_store(graph: Graph | None = None) -> VariableStore:
 
 
 class VariableStore:
-    """What tf.get_variable has made: `_vars` by name, `_partitioned` by the name of the whole.
+    """The variables made by tf.get_variable: `_vars` by name, `_partitioned` by the name of the
+    whole.
 
-    `scope_counts` says how often each variable scope was opened, which makes default names unique.
+    `scope_counts` counts the openings of each variable scope, which makes default names unique.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class VariableStore:
         self.scope_counts[name] = self.scope_counts.get(name, 0) + 1
 
     def close_subscopes(self, name: str) -> None:
-        """Forget how often scopes inside `name` were opened: their default names start over."""
+        """Reset the counts of scopes inside `name`: their default names start over."""
         for key in self.scope_counts:
             if not name or key.startswith(f"{name}/"):
                 self.scope_counts[key] = 0
@@ -92,7 +93,7 @@ class VariableStore:
         synchronization: Any = None,
         aggregation: Any = None,
     ) -> Any:
-        """Return the variable `name`, by way of `custom_getter(getter, name, ...)` if given."""
+        """Return the variable `name`, through `custom_getter(getter, name, ...)` if given."""
         if custom_getter is not None and not callable(custom_getter):
             raise ValueError(f"Passed a custom_getter which is not callable: {custom_getter}")
         modes = replication(synchronization, aggregation, trainable)
@@ -135,7 +136,7 @@ class VariableStore:
         synchronization: Any = None,
         aggregation: Any = None,
     ) -> Any:
-        """Return the variable `name` without asking custom getters: what they call."""
+        """Return the variable `name` without custom getters; this is the getter that they call."""
         shape = None if shape is None else as_shape(shape)
         modes = replication(synchronization, aggregation, trainable)
         if use_resource is None:
@@ -237,7 +238,7 @@ class VariableStore:
                 f"{shape}."
             )
         partitions = _checked_partitions(partitioner, shape, dtype)
-        if from_value:  # the partitioner is told what was asked for, as in TensorFlow
+        if from_value:  # the partitioner gets the requested shape, as in TensorFlow
             dtype = as_dtype(whole.dtype).base_dtype
         if name in self._partitioned:
             return self._reuse_partitioned(name, shape, dtype, partitions, reuse)
@@ -275,7 +276,7 @@ class VariableStore:
         partitions: Sequence[int] | None,
         reuse: Any,
     ) -> PartitionedVariable:
-        """Return the variable `name` if it has the shape and partitions, where they are given."""
+        """Return the variable `name` if it has the given shape and partitions."""
         found = self._partitioned[name]
         if not reuse:
             raise ValueError(
@@ -297,10 +298,10 @@ class VariableStore:
 
 
 def _takes(function: Callable[..., Any], argument: str) -> bool:
-    """Whether a function can be given `argument` by name."""
+    """Return whether a function accepts `argument` by name."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # built in: nothing is known of its arguments
+    except (TypeError, ValueError):  # a built-in function, whose arguments are unknown
         return False
     return any(p.name == argument or p.kind is p.VAR_KEYWORD for p in parameters)
 
@@ -330,7 +331,7 @@ def _default_initializer(name: str, dtype: DType) -> Any:
 def _initial_value(
     initializer: Any, shape: TensorShape | None, dtype: DType, info: PartitionInfo | None
 ) -> tuple[Callable[[], Any], DType | None]:
-    """A function that makes the initial value, and the dtype that it is asked for."""
+    """Return a function that makes the initial value, and the dtype to pass to it."""
     if inspect.isclass(initializer):
         initializer = initializer()
     if shape is not None and shape.is_fully_defined():

@@ -26,8 +26,8 @@ def make_template(
 ) -> Template:
     """Return `func_` (with `kwargs` given) as a function that makes its variables only once.
 
-    Its variable scope is `name_`, made unique, or `unique_name_`; it is made by the first call, or
-    now.
+    Its variable scope is `name_`, made unique, or `unique_name_`. The first call makes it, or, with
+    `create_scope_now_`, this call.
     """
     if kwargs:
         func_ = partial(func_, **kwargs)
@@ -35,7 +35,7 @@ def make_template(
 
 
 class Template:
-    """A function with a variable scope of its own; see make_template."""
+    """A function with its own variable scope; see make_template."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Template:
 
     @property
     def name(self) -> str:
-        """The name of the variable scope, or what it will be made from."""
+        """The name of the variable scope, or the base of its future name."""
         return self._name
 
     @property
@@ -145,7 +145,7 @@ class Template:
 
     @property
     def non_trainable_variables(self) -> list[Any]:
-        """The others of `variables`."""
+        """The non-trainable ones of `variables`."""
         trained = set(self.trainable_variables)
         return [v for v in self.variables if v not in trained]
 

@@ -1,7 +1,7 @@
-"""Functions that change variables of any kind: tf.assign, tf.scatter_add and the like.
+"""Functions that change variables of any kind: tf.assign, tf.scatter_add and similar ones.
 
-Each takes a variable or a reference tensor. References are changed by reference and returned; a
-resource variable comes back as it is after the change.
+Each takes a variable or a reference tensor. A reference variable is changed and its reference
+returned; a resource variable is returned as it is after the change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def assign(
     use_locking: bool | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """Give a variable a value; with `validate_shape` (the default), its shape has to stay."""
+    """Assign a value to a variable; with `validate_shape` (the default), its shape must not
+    change.
+    """
     if ref.dtype._is_ref_dtype:
         return state.assign_op(
             ref, value, validate_shape=validate_shape, use_locking=use_locking, name=name
@@ -85,7 +87,7 @@ def _scatter(
 def scatter_update(
     ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
 ) -> Tensor:
-    """Replace rows of a variable; of several for one row, the last stays."""
+    """Replace rows of a variable; if a row occurs several times, the last update wins."""
     ops = scatter.scatter_update_op, scatter.resource_scatter_update
     return _scatter(*ops, ref, indices, updates, use_locking, name)
 
@@ -201,7 +203,7 @@ def batch_scatter_update(
 
 
 def _batch_numbers(size: Tensor, axis: int, like: Tensor) -> Tensor:
-    """0, 1, ... along `axis`, in the shape of `like`."""
+    """Return 0, 1, ... along `axis`, in the shape of `like`."""
     after = (like.shape.ndims or 0) - axis - 1
     numbers = b.range(0, size, 1, dtype=like.dtype.base_dtype, name="Range")
     shape = [*[1] * axis, size, *[1] * after]

@@ -1,6 +1,6 @@
-"""Variable: a tensor that keeps its value between steps. Here is what all kinds of variables share.
+"""Variable: a tensor that keeps its value between steps; the base of all kinds of variables.
 
-`tf.Variable(...)` asks the open creator scopes, then makes a RefVariable or a ResourceVariable. A
+`tf.Variable(...)` calls the open creator scopes, then makes a RefVariable or a ResourceVariable. A
 variable behaves as the tensor of its value in every operator and wherever a tensor is expected.
 """
 
@@ -35,9 +35,9 @@ __all__ = ["Variable", "variable_creator_scope"]
 
 
 class _Creating(type):
-    """Makes `Variable(...)` go through the creator scopes, and the kinds of variables directly."""
+    """Makes `Variable(...)` call the creator scopes; subclasses are constructed directly."""
 
-    if not TYPE_CHECKING:  # to a type checker, Variable.__init__ says what it takes
+    if not TYPE_CHECKING:  # type checkers use the signature of Variable.__init__
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             if cls is Variable:
@@ -73,7 +73,7 @@ def _default_creator(**settings: Any) -> Variable:
     graph = get_default_graph()
     use_resource = settings.pop("use_resource")
     if graph.executes:
-        use_resource = True  # a reference is read once, when it's made
+        use_resource = True  # a reference is read only once, when the variable is made
     if use_resource is None:
         scope = graph.scope.variable_scope
         use_resource = None if scope is None else scope.use_resource
@@ -100,20 +100,20 @@ def variable_creator_scope(variable_creator: Callable[..., Any]) -> Iterator[Non
 class Variable(Operators, metaclass=_Creating):
     """State that steps read and write, with an initial value, a dtype and a shape.
 
-    initial_value  a tensor, what can be converted to one, or a function that returns one
+    initial_value  a tensor, a value convertible to one, or a function that returns one
     trainable      whether optimizers change it by default: puts it in TRAINABLE_VARIABLES
     collections    graph collections to join, GLOBAL_VARIABLES by default
-    validate_shape whether the shape must be known and stay
-    caching_device where to keep a copy of the value for readers
+    validate_shape whether the shape must be known and never change caching_device the device for a
+    cached copy of the value
     constraint     a function from an updated value to the value to keep, for optimizers
     use_resource   whether to make a resource variable
-    shape          the static shape, where it's to be wider than the initial value's
+    shape          the static shape, if less specific than the initial value's
     """
 
     SaveSliceInfo = SaveSliceInfo
     __array_priority__ = 100  # NumPy must ask us first in `array + variable`.
 
-    # The classes that `Variable(...)` makes; each adds itself.
+    # The classes that `Variable(...)` makes; each registers itself.
     _kinds: ClassVar[dict[str, type[Variable]]] = {}
 
     _initial_value: Any
@@ -145,7 +145,7 @@ class Variable(Operators, metaclass=_Creating):
             shape: Any = None,
         ) -> None: ...
 
-        # What both kinds define.
+        # Methods that both kinds define.
         def assign(
             self,
             value: Any,
@@ -179,7 +179,7 @@ class Variable(Operators, metaclass=_Creating):
         synchronization: VariableSynchronization | None,
         aggregation: VariableAggregation | None,
     ) -> list[Any]:
-        """Check and keep what all constructors take; return the collections to join."""
+        """Check and store the common arguments; return the collections to join."""
         modes = replication(synchronization, aggregation, trainable)
         self._synchronization, self._aggregation, self._trainable = modes
         self._constraint = constraint
@@ -259,7 +259,7 @@ class Variable(Operators, metaclass=_Creating):
         return self.op.name
 
     def _set_save_slice_info(self, save_slice_info: SaveSliceInfo) -> None:
-        """Say which part of a partitioned variable this is."""
+        """Set the part of a partitioned variable that this is."""
         self._save_slice_info = save_slice_info
 
     def _get_save_slice_info(self) -> SaveSliceInfo | None:
@@ -270,17 +270,19 @@ class Variable(Operators, metaclass=_Creating):
         raise NotImplementedError
 
     def _gradient_source(self) -> Tensor:
-        """The tensor that gradients with respect to this variable are taken by."""
+        """The tensor with respect to which gradients of this variable are taken."""
         raise NotImplementedError
 
     # -- Its value ---------------------------------------------------------------------------------
 
     def value(self) -> Tensor:
-        """Return the value as a tensor, which may be one that was read once for the whole step."""
+        """Return the value as a tensor, which may be read once for the whole step."""
         raise NotImplementedError
 
     def read_value(self) -> Tensor:
-        """Return the value as of when this read runs, under the control dependencies open now."""
+        """Return a tensor that reads the value when it runs, under the current control
+        dependencies.
+        """
         raise NotImplementedError
 
     def initialized_value(self) -> Tensor:
@@ -302,7 +304,7 @@ class Variable(Operators, metaclass=_Creating):
         return self._as_graph_element().eval(session=session)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Give the variable a value in `session`, without adding to the graph."""
+        """Assign a value in `session`, without adding to the graph."""
         session = session or default.default_session()
         if session is None:
             raise ValueError(
@@ -409,7 +411,7 @@ class Variable(Operators, metaclass=_Creating):
     # -- Files -------------------------------------------------------------------------------------
 
     def to_proto(self, export_scope: str | None = None) -> Any:
-        """Return a VariableDef, or None if the variable lies outside of `export_scope`."""
+        """Return a VariableDef, or None if the variable lies outside `export_scope`."""
         raise NotImplementedError
 
     @staticmethod
@@ -459,7 +461,7 @@ register_tensor_conversion_function(Variable, _convert)
 
 
 def check_expected_shape(initial_value: Tensor, expected_shape: Any) -> None:
-    """Honour the old argument `expected_shape`: what the initial value's shape has to fit."""
+    """Honour the old argument `expected_shape`, which the initial value's shape must match."""
     if expected_shape is not None and not initial_value.shape.is_compatible_with(
         as_shape(expected_shape)
     ):
@@ -469,7 +471,7 @@ def check_expected_shape(initial_value: Tensor, expected_shape: Any) -> None:
 
 
 def initial_tensor(initial_value: Any, dtype: Any) -> Tensor:
-    """The initial value as a tensor, made in the scopes that are open now."""
+    """Return the initial value as a tensor, made in the current scopes."""
     if callable(initial_value):
         initial_value = initial_value()
     tensor = convert_to_tensor(initial_value, dtype, name="initial_value")

@@ -1,4 +1,4 @@
-"""VariableDef: variables as MetaGraphDefs name them. In: a variable. Out: the proto; and back."""
+"""VariableDef: the form of variables in MetaGraphDefs. In: a variable. Out: the proto; and back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["describe", "elements_in", "restore"]
 
 
 def describe(variable: Variable, snapshot: Tensor, export_scope: str | None) -> Any:
-    """The VariableDef of a variable whose value is first read by `snapshot`; None if it lies
-    outside of `export_scope`.
+    """Return the VariableDef of a variable whose value is first read by `snapshot`; None if it lies
+    outside `export_scope`.
     """
     if export_scope is not None and not variable.name.startswith(export_scope):
         return None
@@ -41,13 +41,13 @@ def describe(variable: Variable, snapshot: Tensor, export_scope: str | None) -> 
 
 
 def elements_in(import_scope: str | None) -> Callable[[str], Any]:
-    """How the names of a VariableDef lead to nodes of the default graph."""
+    """Return the function that maps names of a VariableDef to nodes of the default graph."""
     graph = get_default_graph()
     return lambda name: graph.as_graph_element(with_scope(name, import_scope))
 
 
 def restore(variable: Variable, variable_def: Any, import_scope: str | None) -> None:
-    """Take what all kinds of variables have from a VariableDef and the default graph."""
+    """Restore the common attributes of variables from a VariableDef and the default graph."""
     element = elements_in(import_scope)
     variable._initializer_op = element(variable_def.initializer_name)
     initial = variable_def.initial_value_name
