@@ -42,7 +42,7 @@ class _TrainFields(NamedTuple):
 
 @export("estimator.TrainSpec")
 class TrainSpec(_TrainFields):
-    """How to train: the input, the total number of steps (None: until the input ends), and hooks."""
+    """How to train: the input, the total number of steps (None: until it ends), and the hooks."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Attribute values. In: what a caller or a NodeDef gives. Out: one canonical, immutable Python
+"""Attribute values. In: a value from a caller or a NodeDef. Out: one canonical, immutable Python
 value per kind.
 
 Kinds and their values: int, float, bool, string (str, or bytes where it isn't UTF-8), type (DType),
@@ -35,8 +35,8 @@ class FunctionName:
 
 
 def as_attribute(attribute: Attribute, value: Any, op_type: str, *, from_file: bool = False) -> Any:
-    """Return `value` as the canonical value of `attribute`; TypeError or ValueError if it can't be
-    one.
+    """Return `value` as the canonical value of `attribute`; TypeError or ValueError if that's
+    impossible.
     """
     convert = _CONVERT[attribute.element]
     try:
@@ -56,12 +56,12 @@ def as_attribute(attribute: Attribute, value: Any, op_type: str, *, from_file: b
 
 
 def expected(attribute: Attribute) -> str:
-    """What kind of value an attribute takes, in TensorFlow's words."""
+    """Describe the kind of value that an attribute takes, in TensorFlow's words."""
     return attribute.kind.replace("type", "DataType")
 
 
 def plain(value: Any, attribute: Attribute | None) -> Any:
-    """Return an AttrValue's or a caller's value as far as it is known what it should be."""
+    """Canonicalise a caller's value or an AttrValue as far as its kind is known."""
     if hasattr(value, "WhichOneof"):
         return from_proto(value, attribute.kind if attribute else None)
     return tuple(value) if isinstance(value, list) else value
@@ -70,8 +70,8 @@ def plain(value: Any, attribute: Attribute | None) -> Any:
 def check_limits(
     attribute: Attribute, value: Any, op_type: str, name: str, from_file: bool = False
 ) -> None:
-    """Refuse a canonical value that the attribute may not have; `name` is what the user passed it
-    by, unless it's `from_file`, a NodeDef's.
+    """Refuse a canonical value that the attribute may not have; `name` is the user's name of the
+    parameter, or, with `from_file`, the attribute of a NodeDef.
     """
     allowed, minimum = attribute.allowed, attribute.minimum
     if allowed is not None:
@@ -111,7 +111,7 @@ def _as_int(value: Any) -> int:
 def _as_float(value: Any) -> float:
     if isinstance(value, str | bytes):
         raise TypeError("a string is not a float")
-    return float(np.float32(value))  # what a GraphDef can hold
+    return float(np.float32(value))  # the precision of a GraphDef
 
 
 def _as_bool(value: Any) -> bool:
@@ -135,7 +135,7 @@ def _as_tensor(value: Any) -> np.ndarray:
     if hasattr(value, "tensor_shape"):
         array = to_array(value)
     elif isinstance(value, np.ndarray | np.generic):
-        array = np.array(value)  # the caller may go on writing to theirs
+        array = np.array(value)  # the caller may still write to the original
     else:
         raise TypeError("it must be an array")
     array.flags.writeable = False
@@ -200,7 +200,9 @@ def _decode(kind: str, value: Any) -> Any:
 
 
 def guess_kind(value: Any) -> str:
-    """The kind of an attribute that no schema lists (such as `_class` or `_output_shapes`)."""
+    """Infer the kind of an attribute that no schema lists (such as `_class` or
+    `_output_shapes`).
+    """
     if isinstance(value, tuple):
         return f"list({guess_kind(value[0])})" if value else "list(string)"
     for kind, types in (

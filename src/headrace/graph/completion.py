@@ -1,6 +1,5 @@
-"""Completing attributes. In: a definition, inputs, and the attributes that were given. Out: all
-that the schema lists: what the inputs decide follows from their types and count, the rest from
-defaults.
+"""Complete attributes. In: a definition, inputs, and the given attributes. Out: all attributes of
+the schema: some follow from the inputs' types and number, the rest from defaults.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ __all__ = ["complete_attributes"]
 def complete_attributes(
     definition: Definition, inputs: Sequence[Tensor], given: dict[str, Any]
 ) -> dict[str, Any]:
-    """Fill `given` attributes from the inputs' types and the schema's defaults; TypeError if that
-    does not do.
+    """Complete the `given` attributes from the inputs' types and the schema's defaults; TypeError
+    if that fails.
     """
     schema = definition.schema
     attrs: dict[str, Any] = {k: v for k, v in given.items() if k not in schema.attributes}

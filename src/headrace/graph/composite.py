@@ -27,12 +27,12 @@ export("SparseTensorValue")(SparseTensorValue)
 
 @export("IndexedSlices")
 class IndexedSlices:
-    """Some rows of a tensor: row `indices[i]` is `values[i]`. The gradient of a gather, which
-    touches few rows of many. Its parts may be arrays or lists: what uses them converts them.
+    """Some rows of a tensor: row `indices[i]` is `values[i]`. It is the gradient of a gather, which
+    touches few rows of many. Its parts may be arrays or lists, which are converted when used.
     """
 
     def __init__(self, values: Any, indices: Any, dense_shape: Any = None) -> None:
-        # Arrays and lists may stand for tensors; they belong to no graph.
+        # Arrays and lists may be used in place of tensors; they belong to no graph.
         tensors = [t for t in (values, indices, dense_shape) if hasattr(t, "graph")]
         for other in tensors[1:]:
             if other.graph is not tensors[0].graph:
@@ -54,12 +54,12 @@ class IndexedSlices:
         return self._dense_shape
 
     def components(self) -> list[Tensor]:
-        """The tensors that this is made of."""
+        """Return the tensors that this consists of."""
         shape = [] if self._dense_shape is None else [self._dense_shape]
         return [self._values, self._indices, *shape]
 
     def with_components(self, parts: list[Tensor]) -> IndexedSlices:
-        """The same with other tensors for components()."""
+        """Return a copy with other tensors in place of components()."""
         return IndexedSlices(*parts)
 
     @property
@@ -159,11 +159,11 @@ class SparseTensor:
         return self._dense_shape
 
     def components(self) -> list[Tensor]:
-        """The tensors that this is made of."""
+        """Return the tensors that this consists of."""
         return [self._indices, self._values, self._dense_shape]
 
     def with_components(self, parts: list[Tensor]) -> SparseTensor:
-        """The same with other tensors for components()."""
+        """Return a copy with other tensors in place of components()."""
         return SparseTensor(*parts)
 
     @property
@@ -195,7 +195,7 @@ class SparseTensor:
         return list(dict.fromkeys(op for t in self.components() for op in t.consumers()))
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
-        """Run what this tensor needs and return a SparseTensorValue."""
+        """Evaluate this tensor and return a SparseTensorValue."""
         from headrace.graph.operation import _session_for
 
         return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)

@@ -18,7 +18,7 @@ __all__ = ["IndexedSlicesSpec", "SparseTensorSpec"]
 
 @export("SparseTensorSpec")
 class SparseTensorSpec(TypeSpec):
-    """A description of a sparse tensor: the shape and dtype of the tensor that it stands for."""
+    """A description of a sparse tensor: the shape and dtype of the tensor that it represents."""
 
     def __init__(self, shape: Any = None, dtype: Any = float32) -> None:
         self._shape = TensorShape(shape)
@@ -49,7 +49,7 @@ class SparseTensorSpec(TypeSpec):
         return SparseTensor
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Whether a sparse tensor, or those of another spec, may be of this spec."""
+        """Return whether a sparse tensor, or another spec, is compatible with this spec."""
         if isinstance(spec_or_value, SparseTensorValue):
             spec_or_value = self.from_value(spec_or_value)
         return super().is_compatible_with(spec_or_value)
@@ -75,8 +75,8 @@ class SparseTensorSpec(TypeSpec):
 
 @export("IndexedSlicesSpec")
 class IndexedSlicesSpec(TypeSpec):
-    """A description of some rows of a tensor: of which shape and dtype, the dtype of `indices` and
-    of `dense_shape` (None if there is none), and the shape of `indices`.
+    """A description of IndexedSlices: the shape and dtype of the tensor, the dtypes of `indices`
+    and `dense_shape` (None if there is none), and the shape of `indices`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Control-flow contexts as messages, for MetaGraphDefs.
 
 The collections `cond_context` and `while_context` hold the outermost contexts; the message of each
-has those inside it. Reading one back marks the operations that belong to it, so that gradients of
-an imported graph know its loops.
+has those inside it. Reading one back marks its operations, so that gradients of an imported graph
+see its loops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["from_proto", "to_proto"]
 
 
 def to_proto(context: Any, export_scope: str | None = None) -> Any:
-    """A CondContextDef or WhileContextDef; None if the context is outside `export_scope`."""
+    """Return a CondContextDef or WhileContextDef; None if the context is outside `export_scope`."""
     if export_scope is not None and not context.name.startswith(f"{export_scope}/"):
         return None
     if isinstance(context, CondContext):
@@ -65,7 +65,7 @@ def _while_message(context: WhileContext, scope: str | None) -> proto.WhileConte
 
 
 def from_proto(message: Any, import_scope: str | None = None) -> ControlFlowContext:
-    """The context of a message, for operations of the default graph."""
+    """Return the context of a message, for operations of the default graph."""
     graph = get_default_graph()
 
     def under(name: str) -> str:

@@ -1,14 +1,14 @@
-"""Control-flow contexts: what is made inside a branch of tf.cond or a tf.while_loop.
+"""Control-flow contexts: track the operations made inside a branch of tf.cond or a tf.while_loop.
 
-While a context is open in a thread, `Graph.add_operation` hands it each new operation. The context
-routes the operation's inputs that come from outside through a Switch (a branch) or an Enter (a
-loop), ties an operation without inputs to the pivot, so that it runs only when its branch or
-iteration does, and drops control inputs that would cross the border of a loop.
+While a context is open in a thread, `Graph.add_operation` passes it each new operation. The context
+routes inputs from outside through a Switch (a branch) or an Enter (a loop), makes an operation
+without inputs depend on the pivot, so that it runs only when its branch or iteration does, and
+drops control inputs that would cross a loop's boundary.
 
 Invariants: `op._control_flow_context` is the innermost context that the operation was made in; an
 Exit belongs to its loop, its value to the loop's outer context. `values` holds the names of all
-tensors that may be used inside as they are; `external_values` maps the name of an outer tensor to
-what stands for it inside. Method names are TensorFlow's.
+tensors that may be used directly inside; `external_values` maps the name of an outer tensor to its
+counterpart inside. Method names are TensorFlow's.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class ControlFlowContext:
-    """What branches and loops have in common."""
+    """The base class of branches and loops."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.graph = graph
@@ -70,7 +70,7 @@ class ControlFlowContext:
         return self._external_values
 
     def Enter(self) -> None:
-        """Make this the context of what the current thread builds, until Exit."""
+        """Make this the current thread's context, until Exit."""
         self._stack.append(self.graph._get_control_flow_context())
         self.graph._set_control_flow_context(self)
 
@@ -79,7 +79,7 @@ class ControlFlowContext:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Enter and Exit as a with-block."""
+        """Enter, and Exit at the end of a with-block."""
         self.Enter()
         try:
             yield
@@ -93,50 +93,52 @@ class ControlFlowContext:
         return False
 
     def GetWhileContext(self) -> WhileContext | None:
-        """The innermost loop that this is in, itself included."""
+        """Return the innermost loop around this context, itself included."""
         return self._outer_context.GetWhileContext() if self._outer_context else None
 
     def GetControlPivot(self) -> Tensor | None:
-        """What an operation waits for that must run once per iteration."""
+        """Return the control input of operations that must run once per iteration."""
         return None
 
     def AddName(self, name: str) -> None:
         self._values.add(name)
 
     def ExitResult(self, result: Sequence[Tensor]) -> None:
-        """Let the outer context use results of this one."""
+        """Make results of this context usable in the outer one."""
         if self._outer_context is not None:
             for t in result:
                 self._outer_context.AddName(t.name)
 
     def AddValue(self, val: Tensor) -> Tensor:
-        """Return what stands for `val` inside this context."""
+        """Return the counterpart of `val` inside this context."""
         raise NotImplementedError
 
     def count_value(self, val: Tensor) -> None:
-        """Count what bringing `val` in takes in TensorFlow, where only TensorFlow needs it."""
+        """Count the operations with which TensorFlow brings `val` in, where only TensorFlow needs
+        it.
+        """
         if self._outer_context is not None:
             self._outer_context.count_value(val)
 
     def count_shape(self, val: Tensor) -> None:
-        """The same of the shape of `val`, which isn't known before a step."""
+        """As above, for the shape of `val` if it isn't static."""
         if self._outer_context is not None:
             self._outer_context.count_shape(val)
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Bring values in without counting them, as those that TensorFlow doesn't need."""
+        """Bring in values without counting them, because TensorFlow doesn't need them."""
         outer = nullcontext() if self._outer_context is None else self._outer_context.uncounted()
         with outer:
             yield
 
     def AddOp(self, op: Operation) -> None:
-        """Take in an operation that was made while this context was open."""
+        """Adopt an operation that was made while this context was open."""
         raise NotImplementedError
 
     def _route_inputs(self, op: Operation) -> None:
         for i, t in enumerate(op._inputs):
-            # The back edge of a loop that is being imported: what it closes isn't known here yet.
+            # The back edge of an imported loop: the Merge that it closes isn't known here yet.
             back = op.definition.flow is Flow.MERGE and t.op.definition.flow is Flow.NEXT
             inner = t if back else self.AddValue(t)
             if inner is not t:
@@ -168,7 +170,7 @@ class CondContext(ControlFlowContext):
     `pivot` is a tensor that is alive only if the branch is taken.
     """
 
-    border_nodes = 1  # how many operations bring a value in, as TensorFlow counts
+    border_nodes = 1  # how many operations TensorFlow makes to bring a value in
 
     def __init__(self, pred: Tensor, pivot: Tensor, branch: int, name: str | None = None) -> None:
         super().__init__(pred.graph, name or pred.graph.unique_name("cond_text"))
@@ -211,7 +213,7 @@ class CondContext(ControlFlowContext):
         return inner
 
     def _outer(self, value: Tensor) -> Tensor:
-        """What stands for `value` around the branch: this is what a Switch leads into it."""
+        """Return the counterpart of `value` outside the branch, which a Switch routes into it."""
         self._values.add(value.name)
         if self._outer_context is None:
             return value
@@ -238,7 +240,7 @@ class CondContext(ControlFlowContext):
         return context is not None and self in context._chain()
 
     def result(self, value: Tensor) -> Tensor:
-        """What stands for `value` as a result of the branch: it may come from outside."""
+        """Return `value` as a result of the branch; it may come from outside."""
         if value.name in self._values:
             return self._external_values.get(value.name, value)
         outer = self._outer(value)
@@ -253,17 +255,17 @@ class LoopVariable(NamedTuple):
     enter: Tensor
     merge: Tensor
     switch: Operation
-    body: Tensor  # what the body gets
+    body: Tensor  # the body's input
     next: Tensor
     exit: Tensor
 
 
 class WhileContext(ControlFlowContext):
-    """A tf.while_loop: everything that its condition and its body make, once for all iterations.
+    """A tf.while_loop: the operations of its condition and its body, built once for all iterations.
 
     `pivot` is the loop's condition, `pivot_for_pred` is alive in each evaluation of the condition,
-    `pivot_for_body` in each iteration of the body. `forward` is the loop whose gradient this one
-    computes, if it's one that goes backwards: what that has saved can be used here.
+    `pivot_for_body` in each iteration of the body. `forward`, for a backward loop, is the loop
+    whose gradient this one computes: values that it saved can be used here.
     """
 
     forward: WhileContext | None = None
@@ -306,7 +308,7 @@ class WhileContext(ControlFlowContext):
 
     @property
     def frame_name(self) -> str:
-        """The frame that its iterations run in: an imported loop keeps the one that it had."""
+        """The frame of its iterations; an imported loop keeps its original one."""
         enters = self._loop_enters
         return enters[0].op._attrs["frame_name"] if enters else self._name
 
@@ -372,7 +374,7 @@ class WhileContext(ControlFlowContext):
         return inner
 
     def _wait_for_iteration(self, op: Operation) -> None:
-        """A loop that starts from an invariant of an outer loop starts once per iteration of it."""
+        """Make a loop that starts from an outer loop's invariant start once per outer iteration."""
         if not _is_invariant(op._inputs[0].op):
             return
         outer = self._outer_context._chain() if self._outer_context else ()
@@ -380,7 +382,7 @@ class WhileContext(ControlFlowContext):
         op._control_inputs += [p.op for p in pivots if p is not None][:1]
 
     def _adopt_enter(self, op: Operation) -> None:
-        """Put an Enter into this loop, after what control_dependencies around the loop say."""
+        """Make an Enter into this loop, after the control dependencies around the loop."""
         scopes = self.graph.scope.controls
         wanted = control_inputs_for(scopes, {op._inputs[0].op})
         op._set_control_flow_context(self)
@@ -389,7 +391,7 @@ class WhileContext(ControlFlowContext):
             entry.seen.add(op)
 
     def _is_just_outside(self, op: Operation) -> bool:
-        """Whether `op` is around this loop, and not further out than the next loop around it."""
+        """Return whether `op` is outside this loop, but inside the next enclosing loop."""
         found = output_context(op)
         context = self._outer_context
         loop = context.GetWhileContext() if context else None
@@ -404,7 +406,7 @@ class WhileContext(ControlFlowContext):
         if op._inputs:
             self._route_inputs(op)
             dropped = self._drop_external_controls(op)
-            # With nothing but invariants, it would run before anyone knows if the loop goes on.
+            # With only invariants as inputs, it would run before the loop's condition is known.
             is_free = not op._control_inputs and all(_is_invariant(t.op) for t in op._inputs)
         else:
             dropped = self._drop_external_controls(op)
@@ -420,7 +422,7 @@ class WhileContext(ControlFlowContext):
                 self.graph.prevent_feeding(t)
 
     def _wait_for_outer(self, op: Operation, dropped: list[Operation]) -> None:
-        """Wait for operations outside the loop: by bringing their values in, as control edges
+        """Wait for operations outside the loop by bringing in their values, since control edges
         can't enter a frame.
         """
         sources = [c._outputs[0] for c in dropped if c._outputs]
@@ -443,7 +445,7 @@ def _is_invariant(op: Operation) -> bool:
 
 
 def output_context(op: Operation) -> ControlFlowContext | None:
-    """The context that an operation's outputs belong to: an Exit's are outside its loop."""
+    """Return the context of an operation's outputs: an Exit's are outside its loop."""
     context = op._control_flow_context
     if context is not None and op.definition.flow is Flow.EXIT:
         return context.outer_context
@@ -461,12 +463,12 @@ def check_inputs(
     inputs: Sequence[Tensor],
     context: ControlFlowContext | None,
 ) -> None:
-    """ValueError if an operation made in `context` takes a value out of a loop that it isn't in."""
+    """Raise ValueError if an operation in `context` takes a value from a loop that it isn't in."""
     own = context.GetWhileContext() if context else None
     around = set(own._chain()) if own else set()
     forwards = {c.forward for c in around if isinstance(c, WhileContext) and c.forward}
     if context is None and definition.flow in (Flow.ENTER, Flow.SWITCH):
-        return  # contexts make these at their borders, without a context
+        return  # contexts make these at their boundaries, outside any context
     allowed = {None, *around, *(c for forward in forwards for c in forward._chain())}
     for t in inputs:
         found = _loop_of(t.op)
@@ -484,14 +486,14 @@ def check_inputs(
 
 
 def make(graph: Graph, op_type: str, inputs: list[Tensor], **attrs: Any) -> Operation:
-    """Add an operation called after its type."""
+    """Add an operation named after its type."""
     name = graph.unique_name(op_type)
     with graph._swap("name", name):
         return graph.create_op(op_type, inputs, name=f"{name}/", attrs=attrs)
 
 
 def switch(data: Tensor, pred: Tensor, name: str = "Switch") -> list[Tensor]:
-    """The (false, true) outputs of a Switch that is placed with its data."""
+    """Return the (false, true) outputs of a Switch that is colocated with its data."""
     graph = data.graph
     op_type = "RefSwitch" if data.dtype._is_ref_dtype else "Switch"
     with graph.colocate_with(data, ignore_existing=True):
@@ -499,7 +501,7 @@ def switch(data: Tensor, pred: Tensor, name: str = "Switch") -> list[Tensor]:
 
 
 def enter(data: Tensor, frame_name: str, is_constant: bool, parallel_iterations: int) -> Tensor:
-    """`data` inside a frame: in its first iteration, or in all of them."""
+    """Return `data` inside a frame: in its first iteration, or in all of them."""
     graph = data.graph
     attrs = {
         "frame_name": frame_name,

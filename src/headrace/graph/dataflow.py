@@ -5,21 +5,21 @@ scheduler turns the last one into a Program. A node keeps the operation that it 
 messages only. It has the attributes of an Operation that kernels and definitions use
 (`definition`, `_attrs`, `_inputs`, `_outputs`, `name`), so that the interpreter can run either.
 
-What a Dataflow says grows from pass to pass:
+A Dataflow becomes more specific from pass to pass:
 
 - At first, types have the shapes that the client's graph declares, and `device` is what the client
   asked for. Loops are primitives: a Merge reads the value of a `Backedge`, and `returns` names the
   value that the NextIteration passes back.
-- `place` gives every node a device. One that a later pass makes may have none: it runs where the
-  step runs that it's part of.
+- `place` gives every node a device. A node made by a later pass may have none: it runs on its
+  step's device.
 - `raise` replaces the primitives by nodes whose attributes are Dataflows (see graph.structured).
-- `read` makes each reading of a variable through a reference a node (verify_reads).
-- `specialise` settles shapes, and orders all nodes that touch the same state, one of them writing,
-  by controls (verify_order).
+- `read` makes each read of a reference variable a node (verify_reads).
+- `specialise` fixes shapes, and adds controls between nodes that access the same state, if one of
+  them writes (verify_order).
 
-Invariants at all times (verify_dataflow): nodes stand after what they read and wait for; types are
-those of the definitions. A node with a `constant` never runs: it has no inputs and no controls, and
-nothing waits for it; its readers have the controls that it had.
+Invariants at all times (verify_dataflow): a node comes after the nodes that it reads and waits for;
+types agree with the definitions. A node with a `constant` never runs: it has no inputs and no
+controls, and nothing waits for it; its readers have the controls that it had.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 else:
 
     class _made_once:
-        """A property that is computed at its first use. functools.cached_property takes a lock for
-        it before Python 3.12, which costs more than all else that is done to a node.
+        """A property that is computed at its first use. Before Python 3.12,
+        functools.cached_property takes a lock, which costs more than all other work on a node.
         """
 
         def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -73,15 +73,15 @@ else:
             self._name = name
 
         def __get__(self, instance: Any, owner: type) -> Any:
-            # Whoever comes second, in whatever thread, gets what the first has made.
+            # If two threads compute it, both get the value that was stored first.
             return instance.__dict__.setdefault(self._name, self._function(instance))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A value's element type and sizes; None: not known before the step runs.
+    """A value's element type and sizes; None if not known before the step runs.
 
-    `partial`: where `sizes` aren't known, those of them that are (None for each of the others).
+    `partial`: if `sizes` is None, the sizes that are known (None for each of the others).
     """
 
     dtype: DType
@@ -90,7 +90,7 @@ class ValueType:
 
     @staticmethod
     def of(dtype: DType, shape: TensorShape) -> ValueType:
-        """The type of a value of which `shape` is known."""
+        """Return the type of a value of static shape `shape`."""
         sizes: Any = shape.sizes
         if sizes is None:
             return ValueType(dtype, None)
@@ -115,10 +115,10 @@ class Value:
     type: ValueType
 
     def __init__(self, producer: Node | Feed, index: int, type: ValueType) -> None:
-        # What a frozen dataclass would do attribute by attribute takes three times as long.
+        # A frozen dataclass sets attribute by attribute, which takes three times as long.
         self.__dict__.update(producer=producer, index=index, type=type)
 
-    # The face of a Tensor, for kernels and shape rules.
+    # The interface of a Tensor, for kernels and shape rules.
 
     @property
     def op(self) -> Any:
@@ -148,12 +148,12 @@ class Value:
 
     @property
     def _handle_data(self) -> Any:
-        """What is known of the variable behind a handle."""
+        """Static information on the variable behind a handle."""
         if isinstance(self.producer, Feed):
             return self.producer.handle
         origin = self.producer.origin
         outputs = () if origin is None else origin._outputs
-        if self.index >= len(outputs):  # of a loop, say, which stands for many operations
+        if self.index >= len(outputs):  # none for a loop, say, which represents many operations
             return None
         return getattr(outputs[self.index], "_handle_data", None)
 
@@ -167,8 +167,8 @@ class Value:
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """A value that the caller gives. `handle`: what is known of the variable behind a handle.
-    `local`: whether it stands for what lives in one step.
+    """A value that the caller provides. `handle`: static information on the variable behind a
+    handle. `local`: whether it refers to state of one step.
     """
 
     tensor: Tensor
@@ -191,15 +191,15 @@ class Feed:
 
 
 class Backedge(Feed):
-    """What the last iteration of a loop passes on to a Merge that stands before it: the value that
-    `Dataflow.returns` has for it. `tensor` is the NextIteration's.
+    """The value that an iteration of a loop passes back to a Merge earlier in the order:
+    `Dataflow.returns` maps it to that value. `tensor` is the NextIteration's.
     """
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class Node:
-    """One use of an op. `constant`: its outputs' values, when they are known at compile time.
-    `device`: where it runs; before it's placed, what the client asked for.
+    """One use of an op. `constant`: its outputs' values, if they are known at compile time.
+    `device`: where it runs; before placement, the client's request.
     """
 
     definition: Definition
@@ -243,7 +243,7 @@ class Node:
     def moved(
         self, inputs: tuple[Value, ...], controls: tuple[Node, ...], device: str | None = None
     ) -> Node:
-        """The same use of the op at another place in a flow, or on another device."""
+        """Return a copy at another position in a flow, or on another device."""
         return Node(
             self.definition,
             self.name,
@@ -256,7 +256,7 @@ class Node:
             self.device if device is None else device,
         )
 
-    # The face of an Operation, for kernels, shape rules and messages.
+    # The interface of an Operation, for kernels, shape rules and messages.
 
     @property
     def type(self) -> str:
@@ -298,18 +298,20 @@ class Node:
 
     @_made_once
     def geometry(self) -> Any:
-        """How an anchor's rule describes this use of the op (see graph.anchors); None for nodes
-        that aren't anchors, and where the rule isn't for this use.
+        """The description of this use of the op by its anchor's rule (see graph.anchors); None for
+        nodes that aren't anchors, and where the rule doesn't apply.
         """
         rule = self.definition.lower
         return rule.describe(self) if isinstance(rule, Anchor) else None
 
     def constant_input(self, index: int) -> np.ndarray | None:
-        """The value of input `index` if it's known at compile time."""
+        """Return the value of input `index` if it's known at compile time."""
         return self.inputs[index].constant
 
     def variable_type(self, index: int) -> tuple[str, tuple[int, ...]] | None:
-        """The type and shape of the variable that input `index` refers to; None if not known."""
+        """Return the type and shape of the variable that input `index` refers to; None if
+        unknown.
+        """
         return variable_type(self.inputs[index])
 
     def __repr__(self) -> str:
@@ -335,8 +337,8 @@ def _known(t: ValueType) -> tuple[int, ...]:
 
 
 def is_local(value: Value) -> bool:
-    """Whether a value stands for what lives in one step: a list, or the handle of a tensor array or
-    a stack.
+    """Return whether a value refers to state of one step: a list, or the handle of a tensor array
+    or a stack.
     """
     producer = value.producer
     if isinstance(producer, Feed):
@@ -347,14 +349,16 @@ def is_local(value: Value) -> bool:
 
 
 def handle_data(value: Value) -> Any:
-    """What is known of the variable behind a handle, which other nodes may have passed on."""
+    """Return the static information on the variable behind a handle, which other nodes may have
+    passed on.
+    """
     passed = [v for v in value.producer._inputs if v.dtype == value.dtype]
     found = value._handle_data
     return handle_data(passed[0]) if found is None and len(passed) == 1 else found
 
 
 def variable_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
-    """The type and shape of the variable that a value refers to; None if not known."""
+    """Return the type and shape of the variable that a value refers to; None if unknown."""
     dtype, shape = value.dtype, value.shape
     if not dtype._is_ref_dtype:
         found = handle_data(value)
@@ -366,12 +370,12 @@ def variable_type(value: Value) -> tuple[str, tuple[int, ...]] | None:
 
 
 def show_constant(value: np.ndarray) -> str:
-    """A constant in a printed form: its elements if they are few."""
+    """Format a constant for printing: its elements if there are few."""
     return str(value.tolist()) if value.size <= 8 else f"<{value.dtype}{list(value.shape)}>"
 
 
 def tensor_of(value: Value) -> Tensor:
-    """The client's tensor that a value stands for."""
+    """Return the client's tensor that a value corresponds to."""
     producer = value.producer
     if isinstance(producer, Feed):
         return producer.tensor
@@ -380,7 +384,7 @@ def tensor_of(value: Value) -> Tensor:
 
 
 def origin_of(op: Any) -> Any:
-    """The client's operation that a Node came from; an Operation itself."""
+    """Return the client's operation that a Node came from; an Operation unchanged."""
     return getattr(op, "origin", None) or op
 
 
@@ -389,8 +393,8 @@ class Dataflow:
     """The nodes of a step in order, and where values go in and out.
 
     `fetches` are values (a Feed's value if a feed is fetched); `targets` are nodes that must run.
-    `tensors` are what the client called the fetches: passes may find other values for them.
-    `returns`: of loops that are primitives, the value behind each Backedge.
+    `tensors` are the client's fetches: passes may replace their values. `returns`: for loops made
+    of primitives, the value behind each Backedge.
     """
 
     nodes: tuple[Node, ...]
@@ -401,7 +405,7 @@ class Dataflow:
     returns: Mapping[Backedge, Value] = field(default_factory=dict)
 
     def maker_of(self, value: Value) -> Node | Feed:
-        """What makes a value, be it in the last iteration."""
+        """Return the node that makes a value, possibly in the last iteration."""
         producer = value.producer
         if isinstance(producer, Backedge):
             return self.returns[producer].producer
@@ -409,7 +413,7 @@ class Dataflow:
 
     @cached_property
     def steers(self) -> bool:
-        """Whether some node decides what runs: then the step may have cycles."""
+        """Whether some node controls what runs: then the step may have cycles."""
         return any(n.definition.flow is not None for n in self.nodes)
 
     @cached_property
@@ -427,7 +431,7 @@ class Dataflow:
 
 
 def map_parts(flow: Dataflow, function: Callable[[Dataflow], Dataflow]) -> Dataflow:
-    """Replace the flows inside of structured nodes; what goes in and out of them stays."""
+    """Replace the flows inside structured nodes; their inputs and outputs stay the same."""
 
     def rule(node: Node) -> Node | None:
         parts = {k: function(v) for k, v in node.attrs.items() if isinstance(v, Dataflow)}
@@ -440,9 +444,8 @@ def map_parts(flow: Dataflow, function: Callable[[Dataflow], Dataflow]) -> Dataf
 def rebuild(
     flow: Dataflow, change: Callable[[Node, tuple[Value, ...], tuple[Node, ...]], Node]
 ) -> Dataflow:
-    """Put another node in the place of each: `change(node, inputs, controls)` gets what has taken
-    the place of the node's inputs and controls. It's what `rewrite` does, where nothing comes or
-    goes.
+    """Replace each node by `change(node, inputs, controls)`, which gets the node's new inputs and
+    controls. It is a `rewrite` that neither adds nor removes nodes.
     """
     values: dict[Value, Value] = {}
     nodes: dict[Node, Node] = {}
@@ -465,18 +468,18 @@ Rule = Callable[[Node], Node | Sequence[Value] | None]
 def rewrite(flow: Dataflow, rule: Rule) -> Dataflow:
     """Rebuild `flow`, asking `rule` about every node (its inputs already rewritten).
 
-    The rule answers None to keep the node, a Node to put in its place, or one Value per output to
-    use instead: then the node goes, and whoever was to run after it runs after those values'
-    producers and the node's own controls instead. New nodes that an answer needs join the flow.
+    The rule returns None to keep the node, a Node to replace it, or one Value per output to use
+    instead: then the node is removed, and nodes that waited for it wait for those values' producers
+    and the node's own controls instead. New nodes that a result needs join the flow.
     """
     return _Rewriting(flow).run(rule)
 
 
 class _Rewriting:
-    """A flow in the making.
+    """A flow under construction.
 
-    `_values`: what has taken the place of each value; `_waits`: what must be waited for instead of
-    each node; `_behind`: what a constant's readers must wait for.
+    `_values`: the replacement of each value; `_waits`: the nodes to wait for instead of each node;
+    `_behind`: the nodes that a constant's readers must wait for.
     """
 
     def __init__(self, flow: Dataflow) -> None:
@@ -504,7 +507,7 @@ class _Rewriting:
         )
 
     def _rebuilt(self, node: Node) -> Node:
-        """The node in its new surroundings."""
+        """Return the node with its new inputs and controls."""
         inputs = tuple([self._values.get(v, v) for v in node.inputs])
         controls = [n for c in node.controls for n in self._waits[c]]
         if self._behind:
@@ -514,7 +517,7 @@ class _Rewriting:
         return node if same else node.moved(inputs, after)
 
     def _keep(self, node: Node, stays: Node) -> None:
-        """`stays` has the place of `node`."""
+        """Record that `stays` replaces `node`."""
         if stays.constant is not None and stays.controls:
             before, stays = stays.controls, stays.moved((), ())
             self._behind[stays] = before
@@ -523,7 +526,7 @@ class _Rewriting:
         self._values.update(zip(node.outputs, stays.outputs, strict=True))
 
     def _replace(self, node: Node, rebuilt: Node, answer: Sequence[Value]) -> None:
-        """The outputs of `node` are values that others make."""
+        """Record that values of other nodes replace the outputs of `node`."""
         self._values.update(zip(node.outputs, answer, strict=True))
         waits = list(rebuilt.controls)
         for value in answer:

@@ -1,8 +1,8 @@
-"""The default graph and the default session: a stack of each per thread, over one graph for the
-whole process.
+"""The default graph and the default session: a stack of each per thread, above one process-wide
+graph.
 
-Both stacks live here, below ops and session alike, since building an op needs the one and
-`Tensor.eval` the other.
+Both stacks live here, below ops and session, since building an op needs the first and `Tensor.eval`
+the second.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def push_session(session: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _push(which: str, item: Any) -> Iterator[Any]:
-    stack = getattr(_stacks, which)  # of the thread that enters the block
+    stack = getattr(_stacks, which)  # the stack of the thread that enters the block
     stack.append(item)
     try:
         yield item

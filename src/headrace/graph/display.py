@@ -1,4 +1,4 @@
-"""Graphs and tensors as notebooks show them. In: a Graph or a Tensor. Out: HTML."""
+"""The HTML that notebooks show for graphs and tensors. In: a Graph or a Tensor. Out: HTML."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_ELEMENTS = 1000  # of a value that is shown
 
 
 def tensor_html(tensor: Tensor) -> str:
-    """What is known of a tensor, and of a value that it holds."""
+    """Describe a tensor, and its value if it has one."""
     op = tensor.op
     facts: list[tuple[str, object]] = [("dtype", tensor.dtype.name), ("shape", tensor.shape)]
     if tensor.held is not None:
@@ -42,7 +42,7 @@ def tensor_html(tensor: Tensor) -> str:
 
 
 def graph_html(graph: Graph) -> str:
-    """How large a graph is, what feeds it, its variables, and its operations by scope."""
+    """Describe a graph: its size, placeholders, variables, and operations by scope."""
     operations = graph.get_operations()
     types = Counter(op.type for op in operations)
     common = ", ".join(f"{kind} {count}" for kind, count in types.most_common(_MOST_TYPES))
@@ -73,7 +73,9 @@ def graph_html(graph: Graph) -> str:
 
 
 def _must_be_fed(op: Operation) -> bool:
-    """Whether only a feed can give a value: a pure operation of nothing that isn't a constant."""
+    """Return whether a value can only be fed: a pure operation without inputs that isn't a
+    constant.
+    """
     definition = op.definition
     pure = definition.effect is Effect.PURE and definition.fold is None
     return pure and not op._inputs and bool(op._outputs)
@@ -108,7 +110,7 @@ class _Scope:
 
 
 def _parameters(variables: Sequence[Any]) -> str:
-    """How many numbers so many variables hold, as far as their shapes are known."""
+    """Say how many numbers the variables hold, as far as their shapes are known."""
     count = sum(v.shape.num_elements() or 0 for v in variables)
     return f"{amount(count)} in {amount(len(variables))} variables"
 
@@ -123,10 +125,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def amount(count: int) -> str:
-    """A number for people: 1,234,567."""
+    """Format a number: 1,234,567."""
     return f"{count:,}"
 
 
 def short_value(value: Any) -> str:
-    """The text of a value, or of its corners if it's large."""
+    """Return the text of a value, or of its corners if it's large."""
     return np.array2string(np.asarray(value), threshold=_MOST_ELEMENTS // 10, edgeitems=3)

@@ -1,4 +1,4 @@
-"""Steering: how the ops that decide what runs treat dead tensors, frames and iterations.
+"""Control-flow ops: how they treat dead tensors, frames and iterations.
 
 A tensor is *dead* when the branch that would have made it was not taken. An op with a dead input
 does not run, and its outputs are dead; the roles below are the exceptions (white paper §4.4).
@@ -12,18 +12,18 @@ __all__ = ["DEAD", "Flow"]
 
 
 class Flow(enum.Enum):
-    """The role of an op that steers; other ops have none."""
+    """The role of a control-flow op; other ops have none."""
 
     SWITCH = "switch"  # passes its data to one of its outputs, the others are dead
-    MERGE = "merge"  # runs as soon as one of its inputs is there and not dead
+    MERGE = "merge"  # runs as soon as one of its inputs is available and not dead
     ENTER = "enter"  # passes its data to the first iteration of a frame, or to all of them
-    EXIT = "exit"  # passes its data out of the frame; when it's dead, the loop goes on
+    EXIT = "exit"  # passes its data out of the frame; while it's dead, the loop continues
     NEXT = "next"  # passes its data to the next iteration
     TRIGGER = "trigger"  # runs when all its control inputs are done, dead or not
 
 
 class _Dead:
-    """The value of a dead tensor: there is one."""
+    """The value of a dead tensor, a singleton."""
 
     __slots__ = ()
 

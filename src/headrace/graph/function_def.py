@@ -57,7 +57,7 @@ def function_def(
 
 
 class _Names:
-    """Names that were given, each once."""
+    """Makes names unique."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -72,7 +72,7 @@ class _Names:
 
 
 def _normal(name: str) -> str:
-    """A name as arguments may have it: small letters, digits and underscores."""
+    """Convert a name to an argument's name: lower-case letters, digits and underscores."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower())
     return plain if plain[:1].isalpha() else f"arg_{plain}"
 
@@ -96,9 +96,7 @@ def _reference(t: Tensor, inputs: dict[Tensor, str], nodes: dict[Operation, str]
 def build_body(
     message: proto.FunctionDef, library: Graph
 ) -> tuple[Graph, list[Tensor], list[Tensor]]:
-    """Make the graph of a FunctionDef, its arguments and its results; ValueError names what is
-    wrong with it.
-    """
+    """Make the graph of a FunctionDef, its arguments and its results; a ValueError names faults."""
     from headrace.graph.functions import FunctionGraph
     from headrace.graph.import_graph import InputMap, Port, import_nodes
 
@@ -137,7 +135,7 @@ def _full(name: str) -> str:
 
 
 class _Ports:
-    """The numbers of outputs that a FunctionDef names."""
+    """Resolves the output names of a FunctionDef to numbers."""
 
     def __init__(self, message: proto.FunctionDef, graph: Graph, arguments: set[str]) -> None:
         from headrace.graph.import_graph import read_attributes
@@ -153,7 +151,7 @@ class _Ports:
                 position += schema.count(argument, attrs)
 
     def translated(self, name: str) -> str:
-        """An input as GraphDefs have it."""
+        """Return an input in GraphDef notation."""
         if name.startswith("^") or name in self._arguments:
             return name
         node, _, rest = name.partition(":")

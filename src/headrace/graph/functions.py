@@ -1,9 +1,9 @@
 """Functions: graphs that operations call. In: a graph with arguments and results, or a FunctionDef.
 Out: the definition of the op that calls it, and the FunctionDef of a GraphDef's library.
 
-A body is a graph of its own, whose arguments are `_Arg` operations. What it uses of the graph
-around it becomes an argument too (`FunctionGraph.capture`). The body of a FunctionDef is built when
-it's first asked for, since functions of a library may call each other in any order.
+A body is a separate graph, whose arguments are `_Arg` operations. Tensors of the outer graph that
+it uses become arguments too (`FunctionGraph.capture`). The body of a FunctionDef is built on first
+use, since functions of a library may call each other in any order.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ ARGUMENT = Definition(
 class FunctionGraph(Graph):
     """The graph of a function's body, while it's built inside `outer` (None: from a FunctionDef).
 
-    `captures` are the tensors of the outer graph that the body uses, with the arguments that stand
-    for them.
+    `captures` maps the tensors of the outer graph that the body uses to their arguments.
     """
 
     def __init__(self, outer: Graph | None) -> None:
@@ -79,7 +78,7 @@ class FunctionGraph(Graph):
         return tensor
 
     def capture(self, tensor: Tensor) -> Tensor:
-        """The argument that stands for a tensor of the graph around this one."""
+        """Return the argument for a tensor of the outer graph."""
         if tensor.op.graph is self:
             return tensor
         if tensor not in self.captures:
@@ -100,8 +99,8 @@ class FunctionGraph(Graph):
         control_inputs: Iterable[Operation] = (),
         device: str | None = None,
     ) -> Operation:
-        """As Graph.add_operation; inputs from the outer graph are captured, and what was to wait
-        for an operation there has waited when the function is called.
+        """As Graph.add_operation; inputs from the outer graph are captured. Control inputs from
+        there are dropped: they have run when the function is called.
         """
         inputs = [self.capture(t) for t in inputs]
         controls = [c for c in control_inputs if c.graph is self]
@@ -111,10 +110,10 @@ class FunctionGraph(Graph):
 class Function:
     """A function: some operations of a graph, from arguments to results.
 
-    outputs: its results. operations: what belongs to the body, whether or not a result needs it;
-    None: what the results need. gradient: the function that gives its gradients, by name.
-    python_gradient: builds its gradients instead. shape: gives the static shapes of a call's
-    results.
+    outputs: its results. operations: those of the body, whether or not a result needs them; None:
+    those that the results need. gradient: the name of the function that computes its gradients.
+    python_gradient: a Python function that builds them instead. shape: returns the static shapes of
+    a call's results.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class Function:
         self._init_rest(attrs or {}, doc)
 
     def named(self, name: str) -> Function:
-        """The same, by this name from now on."""
+        """Return this function under another name."""
         self.name = name
         if isinstance(self.graph, FunctionGraph):
             self.graph.label = name
@@ -151,11 +150,11 @@ class Function:
         self.gradient: str | None = None
         self.python_gradient: Callable[..., Any] | None = None
         self.shape: Callable[..., Any] | None = None
-        self.derived: Function | None = None  # gradients.functions: what computes its gradients
+        self.derived: Function | None = None  # the cached gradient function of gradients.functions
 
     @classmethod
     def from_proto(cls, function_def: proto.FunctionDef, library: Graph) -> Function:
-        """The function of a FunctionDef; it finds those that it calls in `library`."""
+        """Return the function of a FunctionDef; functions that it calls are found in `library`."""
         from headrace.graph.attributes import from_proto
 
         function = cls.__new__(cls)
@@ -193,7 +192,7 @@ class Function:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The arguments, as the body has them."""
+        """The arguments, as tensors of the body."""
         return self._built()[1]
 
     @property
@@ -210,7 +209,7 @@ class Function:
 
     @property
     def targets(self) -> list[Operation]:
-        """The operations that run even if no result needs them: those that have effects."""
+        """The operations that run even if no result needs them, because they have effects."""
         if self._operations is None:
             return []
         return [op for op in self.operations if op.definition.effect in _EFFECTS]
@@ -247,7 +246,7 @@ class Function:
 
     @property
     def effect(self) -> Effect:
-        """What calling it does besides computing results."""
+        """The effect of calling it."""
         if self._body is None and self._proto is not None:
             return Effect.WRITES if self._proto.signature.is_stateful else Effect.PURE
         found = {op.definition.effect for op in self.operations} - {Effect.LOCAL}
@@ -298,7 +297,7 @@ _EFFECTS = (Effect.WRITES, Effect.BLOCKS)
 
 
 def needed(outputs: Iterable[Tensor]) -> list[Operation]:
-    """The operations that results need, in the order in which they were made."""
+    """Return the operations that results need, in the order of their creation."""
     found: set[Operation] = set()
     stack = [t.op for t in outputs]
     while stack:
@@ -314,8 +313,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-/]+")
 
 
 def add_function(graph: Graph, function: Function) -> None:
-    """Add a function to a graph's library, and those that it calls; ValueError if the graph has
-    another one of that name.
+    """Add a function and those that it calls to a graph's library; ValueError if the graph has
+    another function of that name.
     """
     held = graph._functions.get(function.name)
     if held is function:
@@ -336,7 +335,9 @@ def add_function(graph: Graph, function: Function) -> None:
 
 
 def function_named(graph: Graph, name: str) -> Function:
-    """The function of a graph's library, or of those around it; NotFoundError if there is none."""
+    """Return the function from a graph's library, or from an outer graph's; NotFoundError if there
+    is none.
+    """
     around: Graph | None = graph
     while around is not None:
         if name in around._functions:

@@ -1,10 +1,11 @@
-"""Kernels that are generated for single operations. In: what to compute. Out: a function on arrays,
-or None where there is none.
+"""Kernels generated for single operations. In: a computation. Out: a function of arrays, or None
+where none is available.
 
-Interpreted operations on large arrays are run by machine code that the compiler makes for the
-operation alone, for any number of elements: once per type, and kept on disk. The rooms that ask,
-`ops` and `runtime`, don't know the compiler: `headrace` says by `expect` which module answers, and
-it's imported at the first question. HEADRACE_NO_GENERATED leaves all operations to NumPy.
+Machine code that the compiler generates for a single operation, for any number of elements, runs
+interpreted operations on large arrays. It is generated once per type and cached on disk. The
+packages that use it, `ops` and `runtime`, don't know the compiler: `headrace` names the generating
+module with `expect`, and it is imported at the first request. HEADRACE_NO_GENERATED leaves all
+operations to NumPy.
 """
 
 from __future__ import annotations
@@ -30,72 +31,74 @@ _home = ""
 
 
 def expect(home: str) -> None:
-    """Say which module generates kernels; it has the functions of this one."""
+    """Set the module that generates kernels; it defines the functions of this one."""
     global _home
     _home = home
 
 
 def elementwise(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
-    """The function of contiguous arrays that runs a pointwise program on each element, and returns
-    a list of arrays (None where rows are too short). Each input is "full" (LEAST elements or more),
-    "row" (what all rows of the full ones are combined with) or "single" (one element for all).
+    """Return a function of contiguous arrays that runs a pointwise program on each element, and
+    returns a list of arrays (None where rows are too short). Each input is "full" (LEAST elements
+    or more), "row" (combined with every row of the full ones) or "single" (one element for all).
     """
     return _made("elementwise", program, kinds)
 
 
 def column_sums(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
-    """The function of contiguous arrays, first a matrix, that sums what a pointwise program gives
-    over all rows, in float64; None where it isn't for such columns. `kinds` as for `elementwise`.
+    """Return a function of contiguous arrays, the first a matrix, that sums the results of a
+    pointwise program over all rows, in float64; None where it doesn't support this number of
+    columns. `kinds` as for `elementwise`.
     """
     return _made("column_sums", program, kinds)
 
 
 def random_numbers(distribution: str, dtype: str) -> Callable[..., Any] | None:
-    """The function (stream, limits, array) that fills an array of LEAST elements or more with
+    """Return a function (stream, limits, array) that fills an array of LEAST elements or more with
     random numbers; stream: the key and the two halves of the counter; limits: the smallest integer,
-    and what all are below.
+    and the exclusive upper bound.
     """
     return _made("random_numbers", distribution, dtype)
 
 
 def fourier(dtype: str, inverse: bool) -> Callable[..., Any] | None:
-    """The function (x, y) that transforms complex numbers with parts of a type along the middle
-    axis of [outer, n, inner], or back: n and inner are powers of two, n at least 64, inner too or
-    1. Both may be one array.
+    """Return a function (x, y) that computes the Fourier transform of complex numbers along the
+    middle axis of [outer, n, inner], or its inverse: n and inner are powers of two, n at least 64,
+    inner at least 64 or 1. x and y may be the same array.
     """
     return _made("fourier", dtype, inverse)
 
 
 def largest(dtype: str) -> Callable[..., Any] | None:
-    """The function (x, values, indices) that finds the largest elements of each row of a matrix, in
-    descending order, as many as `values` has columns, and their int32 places.
+    """Return a function (x, values, indices) that finds the largest elements of each row of a
+    matrix, in descending order, as many as `values` has columns, and their int32 places.
     """
     return _made("largest", dtype)
 
 
 def row_updates(program: Pointwise) -> Callable[..., Any] | None:
-    """The function (target, keys, rows) that sets target[keys[i]] to what a pointwise program makes
-    of it and of rows[i], for each i in order. Arrays are contiguous, keys int64 and within range.
+    """Return a function (target, keys, rows) that sets target[keys[i]] to the result of a pointwise
+    program on it and rows[i], for each i in order. Arrays are contiguous, keys int64 and within
+    range.
     """
     return _made("row_updates", program)
 
 
 def cholesky() -> Callable[..., Any] | None:
-    """The function of real matrices [count, n, n] that gives their lower Cholesky factors, computed
-    in float64; None if a matrix isn't positive definite.
+    """Return a function of real matrices [count, n, n] that returns their lower Cholesky factors,
+    computed in float64, or None if a matrix isn't positive definite.
     """
     return _made("cholesky")
 
 
 def inverse() -> Callable[..., Any] | None:
-    """The function of real matrices [count, n, n] that gives their inverses, computed in float64;
-    None if a matrix has none.
+    """Return a function of real matrices [count, n, n] that returns their inverses, computed in
+    float64, or None if a matrix has none.
     """
     return _made("inverse")
 
 
 def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
-    """What the generator answers; None where there is none, or where it fails."""
+    """Return the generator's result; None if there is no generator, or if it fails."""
     found = _generator()
     if found is None:
         return None
@@ -104,21 +107,21 @@ def _made(what: str, *arguments: Any) -> Callable[..., Any] | None:
     except Exception as error:
         if _settings().verify:
             raise
-        import logging  # which `import headrace` does without
+        import logging  # not loaded by `import headrace`
 
-        # A fault of the compiler costs speed, never a result.
+        # A compiler error costs speed, never a result.
         logging.getLogger("headrace").warning("an operation is left to NumPy: %s", error)
         return None
 
 
-# After so many small pieces of work in all, the compiler is loaded for those that are to come.
+# After this much small work in total, the compiler is loaded for later work.
 _MANY = 1 << 18
 _worked_on = 0
 
 
 def worthwhile(elements: int) -> bool:
-    """Whether to ask for code that gives equal results for work on so few elements: the compiler is
-    there already, or much of such work was done.
+    """Return whether to request generated code, which gives equal results, for work on few
+    elements: the compiler is already loaded, or enough such work was done.
     """
     global _worked_on
     _worked_on += elements
@@ -126,7 +129,9 @@ def worthwhile(elements: int) -> bool:
 
 
 def routine(name: str, *settings: Any) -> Callable[..., Any] | None:
-    """The kernel of this name in compile.routines, which says what it takes and gives."""
+    """Return the kernel of this name in compile.routines, which documents its arguments and
+    results.
+    """
     found = _generator()
     return None if found is None else found.routine(name, *settings)
 
@@ -138,11 +143,11 @@ def _generator() -> ModuleType | None:
     try:
         found = import_module(_home)
     except ImportError:
-        return None  # an installation without the compiler: all is interpreted, by NumPy
+        return None  # an installation without the compiler: NumPy interprets everything
     return found if found.available() else None
 
 
 def _settings() -> Any:
-    from headrace.core.config import settings  # not loaded by `import headrace`, as this is
+    from headrace.core.config import settings  # loaded lazily, unlike this module
 
     return settings()

@@ -1,14 +1,15 @@
-"""Graph: a program under construction. In: operations, one by one. Out: the same, by name, in
-order, as a GraphDef.
+"""Graph: a program under construction. In: operations, one by one. Out: the operations by name, in
+order, and as a GraphDef.
 
 State: `_operations` in the order of creation and by name; the names in use; collections; versions;
-the scopes open in each thread. A lock guards creation, so many threads may build one graph.
+the scopes open in each thread. A lock guards creation, so several threads may build one graph.
 
-Random operations without a seed of their own get one from the number of operations before them, as
-in TensorFlow: `_last_id`. Programs that seed each graph once therefore draw TensorFlow's numbers
-only if every function adds as many operations here as there. Where ours adds others, mostly fewer
-(some gradients, loops of gradients), it builds them within `counted_as(n)`, n being the number that
-TensorFlow 1.15 adds. So `_last_id` counts TensorFlow's operations, `version` counts ours.
+As in TensorFlow, a random operation without its own seed gets one from the number of earlier
+operations: `_last_id`. So a program that seeds only the graph draws TensorFlow's numbers only if
+every function adds as many operations here as in TensorFlow. A function that adds a different
+number, mostly fewer (some gradients, loops of gradients), builds them within `counted_as(n)`, where
+n is the number that TensorFlow 1.15 adds. So `_last_id` counts TensorFlow's operations, `version`
+counts ours.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Count:
 class Graph:
     """A dataflow graph: operations, and tensors that flow between them."""
 
-    executes = False  # whether operations run as they are made (eager.graph)
+    executes = False  # whether operations run as they are built (eager.graph)
     tensor_type: type[Tensor] = Tensor
     seed: int | None = None
 
@@ -68,12 +69,12 @@ class Graph:
         self._unfetchable: set[Any] = set()
         self._finalized = False
         self._finalized_at: Sequence[source.Frame] = ()
-        self._contexts = False  # whether there ever was a control-flow context
+        self._contexts = False  # whether there has ever been a control-flow context
         self._functions: dict[str, Any] = {}
         self._gradient_functions: dict[str, Callable[..., Any]] = {}  # of tf.custom_gradient
         self._py_functions: dict[str, Callable[..., Any]] = {}
-        self._ahead = 0  # how many operations more TensorFlow would have made by now
-        self._borders = 0  # how many operations contexts have made at their borders, so counted
+        self._ahead = 0  # how many more operations TensorFlow would have made by now
+        self._borders = 0  # how many operations contexts have made at their boundaries, counted so
         self._settled: set[Any] = set()
         self.queue_runners_started = False
         self.mixed_precision = False  # whether contractions of its steps compute in bfloat16
@@ -193,7 +194,7 @@ class Graph:
             op._device = device if isinstance(device, str) else device.to_string() if device else ""
 
     def _colocate(self, op: Operation) -> None:
-        """Join the groups of the open colocation scopes; the outermost one's device prevails."""
+        """Join the groups of the open colocation scopes; the outermost one's device wins."""
         groups = sorted({g.decode() for c in self.scope.colocation for g in c.colocation_groups()})
         op._attrs = {**op._attrs, "_class": tuple(groups)}
         op._device = next((c._device for c in self.scope.colocation if c._device), op._device)
@@ -221,10 +222,11 @@ class Graph:
 
     @contextmanager
     def counted_as(self, count: int = 0, borders: bool = True) -> Iterator[Count]:
-        """Count the operations made inside as so many, which is how many TensorFlow makes for the
-        same purpose. The number may still be changed inside; an outer block decides for inner ones.
+        """Count the operations made inside as this many, the number that TensorFlow makes for the
+        same purpose. The number may still be changed inside; an outer block overrides inner ones.
 
-        What contexts make at their borders, to bring values in, comes on top, unless not `borders`.
+        Operations that contexts make at their boundaries to bring values in are added, unless
+        `borders` is False.
         """
         start, before = self._last_id, self._borders
         found = Count(count)
@@ -238,14 +240,16 @@ class Graph:
 
     @contextmanager
     def counted_at_border(self, count: int) -> Iterator[None]:
-        """Count the operations made inside, by which a context brings a value in, as so many."""
+        """Count the operations made inside, with which a context brings a value in, as this
+        many.
+        """
         with self.counted_as(count, borders=False):
             yield
         self._borders += count
 
     def settles(self, question: Any) -> bool:
-        """Whether a question about static shapes is new to this graph. TensorFlow adds operations
-        to answer some of them, and keeps the answers.
+        """Return whether a query of static shapes is new to this graph. TensorFlow adds operations
+        to answer some queries, and caches the answers.
         """
         with self._lock:
             new = question not in self._settled
@@ -253,7 +257,7 @@ class Graph:
             return new
 
     def operation_seed(self) -> int:
-        """The seed of a new random operation that isn't given one, where the graph has a seed."""
+        """Return the seed of a new random operation without its own seed, if the graph has one."""
         return self._last_id
 
     @property
@@ -261,7 +265,7 @@ class Graph:
         return self._finalized
 
     def finalize(self) -> None:
-        """Forbid further operations: what runs from now on can't grow the graph."""
+        """Forbid further operations: later runs can't add to the graph."""
         self._finalized = True
         self._finalized_at = source.capture()
 
@@ -309,7 +313,7 @@ class Graph:
     def as_graph_element(
         self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True
     ) -> Any:
-        """Return the tensor or operation of this graph that `obj` is, names or stands for."""
+        """Return the tensor or operation of this graph that `obj` is, names or represents."""
         if not (allow_tensor or allow_operation):
             raise ValueError("allow_tensor and allow_operation can't both be False.")
         what = " or ".join(["Tensor"] * allow_tensor + ["Operation"] * allow_operation)
@@ -399,21 +403,23 @@ class Graph:
             return f"{name}_{count - 1}"
 
     def operation_name(self, name: str) -> str:
-        """Return the full name of a new operation; a name with a last slash is taken as it is."""
+        """Return the full name of a new operation; a name with a trailing slash is used
+        unchanged.
+        """
         if not name:
             raise ValueError("'' is not a valid node name")
         name = as_text(name)
         return name[:-1] if name.endswith("/") else self.unique_name(name)
 
     def claim_name(self, name: str) -> None:
-        """Take `name` as it is (an imported node's); its scopes stay free to be entered."""
+        """Register `name` unchanged (an imported node's); its scopes can still be entered."""
         self._names_in_use.setdefault(name.lower(), 1)
 
     @contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:
-        """Prefix the names of operations made inside; yields the prefix with a last slash.
+        """Prefix the names of operations made inside; yields the prefix with a trailing slash.
 
-        A name that ends with a slash re-enters that very scope; None or "" returns to the root.
+        A name that ends with a slash re-enters exactly that scope; None or "" returns to the root.
         """
         scope = self.scope
         if name:
@@ -441,17 +447,17 @@ class Graph:
         return default.push_graph(self)
 
     def switch_to_thread_local(self) -> None:
-        """Let threads that come to the graph from now on begin with the devices, control
-        dependencies and colocation that are open in this one.
+        """Make threads that use the graph for the first time start with this thread's devices,
+        control dependencies and colocation.
 
-        Every thread has scopes of its own, before this call too: TensorFlow's threads share these
-        three until it's made, and disturb each other.
+        Every thread has its own scopes, even before this call: in TensorFlow, threads share these
+        three until the call, and interfere with each other.
         """
         self.scope.begin_here()
 
     @contextmanager
     def device(self, device_name_or_function: Any) -> Iterator[None]:
-        """Ask for a device for the operations made inside: a string, a function of the operation,
+        """Request a device for the operations made inside: a string, a function of the operation,
         or None.
         """
         entry = DeviceScope(device_name_or_function)
@@ -465,8 +471,8 @@ class Graph:
 
     @contextmanager
     def control_dependencies(self, control_inputs: Sequence[Any] | None) -> Iterator[None]:
-        """Make the operations inside wait for `control_inputs`; None forgets what the outer blocks
-        said, and leaves the branches and loops that are being built.
+        """Make the operations inside wait for `control_inputs`; None clears the outer blocks'
+        control inputs, and leaves the branches and loops being built.
         """
         inner: list[ControlScope] = []
         if control_inputs is not None:
@@ -487,7 +493,9 @@ class Graph:
         self.scope.context = context
 
     def _operation_of(self, item: Any) -> Operation:
-        """The operation that a control dependency on `item`, or colocation with it, means."""
+        """Return the operation that a control dependency on `item`, or colocation with it, refers
+        to.
+        """
         if not isinstance(item, Operation | Tensor | str):
             item = getattr(item, "op", item)  # a composite or a variable
         element = self.as_graph_element(item)
@@ -495,7 +503,7 @@ class Graph:
 
     @contextmanager
     def colocate_with(self, op: Any, ignore_existing: bool = False) -> Iterator[None]:
-        """Place the operations made inside with `op`, whatever device that gets."""
+        """Colocate the operations made inside with `op`, on any device."""
         if op is None and not ignore_existing:
             raise ValueError(
                 "Trying to reset colocation (op is None) but ignore_existing is not True"
@@ -563,7 +571,7 @@ class Graph:
             return self._collections.setdefault(name, [])
 
     def get_collection(self, name: Any, scope: str | None = None) -> list[Any]:
-        """Return a copy of a collection; with `scope`, only items whose name matches it from its
+        """Return a copy of a collection; with `scope`, only items whose name matches it from the
         start.
         """
         items = list(self._collections.get(name, ()))

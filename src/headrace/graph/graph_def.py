@@ -1,9 +1,9 @@
 """Graphs as protocol buffers. In: a Graph. Out: the GraphDef that TensorFlow 1.15 writes for the
 same graph.
 
-A node lists all attributes of its op's schema, defaults included, and whatever else was set on it
+A node lists all attributes of its op's schema, defaults included, and any others set on it
 (`_class`, ...). Its inputs are `x` or `x:1`, then `^x` for control inputs: sorted by name in a
-GraphDef, in the order of their making in `Operation.node_def`, as in TensorFlow.
+GraphDef, in creation order in `Operation.node_def`, as in TensorFlow.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def graph_def(graph: Graph, from_version: int = 0, add_shapes: bool = False) -> 
 
 
 class KeptGraphDef:
-    """A graph as a GraphDef with shapes, made anew only after the graph has changed.
+    """A cached GraphDef of a graph with shapes, rebuilt only after the graph has changed.
 
-    _made: what the graph was when the GraphDef was made, and the GraphDef; None if there is none,
-    or if it is too large to be kept beside the graph.
+    _made: the state of the graph when the GraphDef was made, and the GraphDef; None if there is
+    none, or if it is too large to cache.
     """
 
     def __init__(self) -> None:
         self._made: tuple[tuple[Any, ...], proto.GraphDef] | None = None
 
     def of(self, graph: Graph) -> proto.GraphDef:
-        """Return `graph` as it is now; the caller must not change the result."""
+        """Return the current GraphDef of `graph`; the caller must not change it."""
         with graph._lock:
             state = _state(graph)
             made = self._made
@@ -71,7 +71,8 @@ class KeptGraphDef:
 
 
 def _state(graph: Graph) -> tuple[Any, ...]:
-    """What the GraphDef depends on; comparing it is quick, since most of it are the same objects.
+    """Return the state that the GraphDef depends on; comparing it is quick, since most objects are
+    identical.
 
     Shapes are listed because `set_shape` isn't one of the graph's mutations.
     """
@@ -145,7 +146,9 @@ def op_list(graph_def: proto.GraphDef) -> proto.OpList:
 
 
 def strip_default_attributes(graph_def: proto.GraphDef) -> None:
-    """Remove attributes that have their default, so that readers without them accept the graph."""
+    """Remove attributes with default values, so that readers that don't know them accept the
+    graph.
+    """
     known = definitions()
     for node in _all_nodes(graph_def):
         definition = known.get(node.op)

@@ -1,6 +1,6 @@
 """Graphs in files. In: a graph or message and a path. Out: a file, binary or text; and back.
 
-A file appears whole or not at all: it is written beside its place and then moved there.
+A file appears whole or not at all: it is written beside its final path and then moved there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Message = TypeVar("Message")
 def write_graph(
     graph_or_graph_def: Any, logdir: str | os.PathLike[str], name: str, as_text: bool = True
 ) -> str:
-    """Write a graph or GraphDef to `logdir`/`name` and return that path; the directory is made."""
+    """Write a graph or GraphDef to `logdir`/`name`, creating the directory, and return that
+    path.
+    """
     is_graph = isinstance(graph_or_graph_def, Graph)
     message = graph_or_graph_def.as_graph_def() if is_graph else graph_or_graph_def
     if not hasattr(message, "SerializeToString"):
@@ -47,7 +49,7 @@ def write_message(path: str | os.PathLike[str], message: Any, as_text: bool) -> 
 
 
 def read_message(path: str | os.PathLike[str], message_type: type[Message]) -> Message:
-    """Read a message from a binary or text file; OSError if there is none in it."""
+    """Read a message from a binary or text file; OSError if it holds none."""
     from google.protobuf import text_format
     from google.protobuf.message import DecodeError
 

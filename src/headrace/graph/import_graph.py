@@ -1,13 +1,13 @@
-"""Read a GraphDef into a graph. In: a GraphDef, a name prefix, tensors in place of some of its
+"""Import a GraphDef into a graph. In: a GraphDef, a name prefix, tensors in place of some of its
 inputs. Out: operations.
 
-It happens in two phases. First every node is read and checked against its op's definition, its
-inputs are resolved to outputs of other nodes or to mapped tensors, and an order is found in which
-each node follows what it needs (the file may have any). Then the operations are made; the back
-edges of loops, from NextIteration to Merge, come last. What fails in either phase leaves the graph
-as it was (`all_or_nothing`).
+There are two phases. First every node is read and checked against its op's definition, its inputs
+are resolved to outputs of other nodes or to mapped tensors, and the nodes are sorted topologically
+(the file may have any order). Then the operations are made; the back edges of loops, from
+NextIteration to Merge, come last. A failure in either phase leaves the graph unchanged
+(`all_or_nothing`).
 
-Errors are ValueErrors that name the node, except for an op that nobody defines: NotFoundError.
+Errors are ValueErrors that name the node; an undefined op raises NotFoundError.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class InputMap:
-    """What stands in for outputs and for control inputs of the file's nodes."""
+    """The replacements of outputs and control inputs of the file's nodes."""
 
     tensors: Mapping[Port, Tensor] = field(default_factory=dict)
     controls: Mapping[str, Operation] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class InputMap:
 
 @dataclass(frozen=True)
 class _Node:
-    """A NodeDef, taken apart and checked by itself."""
+    """A NodeDef, parsed and checked by itself."""
 
     position: int
     name: str
@@ -90,7 +90,9 @@ class Imported:
     mapped: InputMap
 
     def element(self, name: str) -> Operation | Tensor:
-        """The operation `x` or the tensor `x:1` of the file, or what the latter was mapped to."""
+        """Return the operation `x` or the tensor `x:1` of the file, or the tensor that it was
+        mapped to.
+        """
         if ":" not in name:
             if name not in self.operations:
                 raise ValueError(f"Requested return node '{name}' not found in graph def")
@@ -119,7 +121,7 @@ def parse_tensor_name(name: str) -> Port:
 
 @contextmanager
 def all_or_nothing(graph: Graph) -> Iterator[None]:
-    """Take back what the block added to `graph` if it raises; other threads wait meanwhile."""
+    """If the block raises, undo its additions to `graph`; other threads wait meanwhile."""
     with graph._lock:
         version = len(graph._operations)
         names = dict(graph._names_in_use)
@@ -254,7 +256,7 @@ def _read_node(
 def read_attributes(
     node_def: proto.NodeDef, definition: Definition, producer: proto.OpDef | None
 ) -> dict[str, Any]:
-    """All attributes as canonical values; those that the file leaves out have their default."""
+    """Return all attributes as canonical values; missing ones get their default."""
     schema = definition.schema
     attrs: dict[str, Any] = {}
     for key in sorted(node_def.attr):
@@ -279,7 +281,7 @@ def read_attributes(
 
 
 def _is_new_default(key: str, value: proto.AttrValue, producer: proto.OpDef | None) -> bool:
-    """Whether the producer's op has an attribute that is new to us, and this is its default."""
+    """Return whether this is the default of an attribute that only the producer's op has."""
     for attribute in producer.attr if producer is not None else ():
         if attribute.name == key:
             return attribute.HasField("default_value") and attribute.default_value == value
@@ -301,7 +303,7 @@ def _read_inputs(names: Iterable[str]) -> tuple[list[Port], list[str]]:
 
 
 def _check_listed(node: _Node) -> None:
-    """Check what a node says of itself: the number of its inputs, its shapes, its colocation."""
+    """Check a node's own data: the number of its inputs, its shapes, its colocation."""
     if len(node.inputs) != len(node.input_types):
         wanted = ", ".join(t.name for t in node.input_types)
         raise ValueError(
@@ -331,7 +333,9 @@ def _colocation(node: _Node) -> list[str]:
 
 
 def _check_input_map(input_map: InputMap, nodes: Mapping[str, _Node]) -> None:
-    """Every key must exist, or be used as an input (as the unbound inputs of a scope are)."""
+    """Check that every key exists, or is used as an input (as the unbound inputs of a scope
+    are).
+    """
     used = {port for node in nodes.values() for port in node.inputs}
     used_controls = {name for node in nodes.values() for name in node.controls}
     missing = [
@@ -352,7 +356,7 @@ def _check_input_map(input_map: InputMap, nodes: Mapping[str, _Node]) -> None:
 def _back_edges(
     node: _Node, nodes: Mapping[str, _Node], input_map: InputMap
 ) -> list[tuple[int, Port]]:
-    """The inputs of a Merge that come from the previous iteration, if others say how it starts."""
+    """Return the inputs of a Merge from the previous iteration, if it also has initial inputs."""
     if node.definition.flow is not Flow.MERGE:
         return []
     back = [
@@ -373,7 +377,7 @@ def _needs(node: _Node, nodes: Mapping[str, _Node], input_map: InputMap) -> set[
 
 
 def _sorted(nodes: Mapping[str, _Node], input_map: InputMap) -> list[_Node]:
-    """Order the nodes so that each follows what it needs, otherwise as in the file."""
+    """Sort the nodes topologically, otherwise in the file's order."""
     waiting: dict[str, set[str]] = {}
     consumers: dict[str, list[_Node]] = {name: [] for name in nodes}
     for node in nodes.values():
@@ -399,8 +403,8 @@ def _sorted(nodes: Mapping[str, _Node], input_map: InputMap) -> list[_Node]:
 
 
 def _describe_cycle(waiting: dict[str, set[str]]) -> str:
-    """Follow what each node waits for until a node comes up again. The number is TensorFlow's: of
-    all nodes that can't be made, those that need a node of the cycle among them.
+    """Follow dependencies until a node occurs again. The number is TensorFlow's: all nodes that
+    can't be made, including those that only depend on the cycle.
     """
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
@@ -444,7 +448,7 @@ def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
 
 
 def _merge_versions(graph: Graph, versions: proto.VersionDef) -> None:
-    """An empty graph takes the file's versions; else what both parts allow."""
+    """Set the versions: an empty graph takes the file's; otherwise those that both allow."""
     graph.producer = (
         min(graph.producer, versions.producer) if graph._operations else versions.producer
     )
@@ -453,13 +457,13 @@ def _merge_versions(graph: Graph, versions: proto.VersionDef) -> None:
 
 
 def _new_names(graph: Graph, nodes: Mapping[str, _Node], prefix: str) -> dict[str, str]:
-    """Each node's name in the graph: with the prefix, and with a number if that is taken."""
+    """Return each node's name in the graph: with the prefix, and with a number if it is taken."""
     taken = set(graph._by_name)
     for name in graph._by_name:
         while slash := name.rfind("/") + 1:
             name = name[: slash - 1]
             if name in taken:
-                break  # and so are its own scopes, or they will be when it comes up
+                break  # its own scopes are taken too, or will be
             taken.add(name)
     wanted = {name: f"{prefix}/{name}" if prefix else name for name in nodes}
     reserved = taken | set(wanted.values())
@@ -484,7 +488,7 @@ def _make(
 ) -> Operation:
     found = [_find(port, made, input_map) for port in node.inputs]
     start = next((t for t in found if t is not None), None)
-    inputs: Any = [start if t is None else t for t in found]  # for now, where an edge leads back
+    inputs: Any = [start if t is None else t for t in found]  # a temporary input for a back edge
     controls = [
         input_map.controls[name] if name in input_map.controls else made[name]
         for name in node.controls
@@ -531,7 +535,7 @@ def _renamed(group: str, names: Mapping[str, str]) -> str:
 
 
 def _place(graph: Graph, operations: Sequence[tuple[Operation, str]]) -> None:
-    """Give operations their own devices, under the open scopes, or those of their groups."""
+    """Set operations' devices: their own, under the open scopes, or those of their groups."""
     followers = []
     for op, device in operations:
         op._device = ""

@@ -1,4 +1,4 @@
-"""What is known before a step runs: static shapes, and values that follow from constants and static
+"""Static information about a step: static shapes, and values that follow from constants and static
 shapes.
 
 `infer_shapes` gives a new operation's outputs their shapes by its definition's rule. The rule gets
@@ -6,17 +6,18 @@ an `InferenceContext` and one TensorShape per input (a list of them for a list i
 for a single output, a TensorShape, a tuple of sizes or None (unknown); for several, a list with one
 of these each.
 
-The same rules serve the nodes of a Dataflow, where more is known: the shapes of feeds, and which
-values are constants of the step. How much a rule sees of an input's value depends on who asks:
+The same rules are used for the nodes of a Dataflow, where more is known: the shapes of feeds, and
+which values are constants of the step. How much a rule sees of an input's value depends on the
+function:
 
-- `known_value` and `known_shape`, for operations, see what TensorFlow's shape functions see, no
-  less and no more, because programs look at the result: a value is computed from constants as a
-  whole or not at all; of a shape, single sizes are known where it is put together by the ops that
-  have an `as_shape` rule (Shape, Pack, ConcatV2, StridedSlice).
+- `known_value` and `known_shape`, for operations, see exactly what TensorFlow's shape functions
+  see, because programs look at the result: a value is computed from constants completely or not at
+  all; single sizes of a shape are known if it is built by ops with an `as_shape` rule (Shape, Pack,
+  ConcatV2, StridedSlice).
 - `constant_value` and `constant_value_as_shape`, for functions that build graphs, see what
   `tf.get_static_value` sees: through the few ops that have a `static` rule.
-- `partial_value`, for nodes, sees as much as it can: known elements next to unknown ones, through
-  whatever ops.
+- `partial_value`, for nodes, sees as much as possible: known elements next to unknown ones, through
+  any ops.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ __all__ = [
 ]
 
 _MOST_ELEMENTS = 4096  # Larger values are never shapes, axes or sizes.
-_MOST_COMPUTED = 1 << 20  # elements on the way from constants to a known value
-_MOST_OPERATIONS = 128  # Evaluating is for what leads to a shape, not for whole programs.
+_MOST_COMPUTED = 1 << 20  # elements of intermediate values
+_MOST_OPERATIONS = 128  # Evaluation is meant for computations of shapes, not for whole programs.
 _UNKNOWN = TensorShape(None)
 
 
 class InferenceContext:
-    """What a shape rule may ask about the operation that is being made, or about a node.
+    """The queries of a shape rule about the operation being made, or about a node.
 
-    `settled`: it's a node, so that what is fed and what is not won't change any more.
+    `settled`: whether it's a node, for which the set of feeds can't change any more.
     """
 
     __slots__ = ("attrs", "op", "settled")
@@ -66,13 +67,13 @@ class InferenceContext:
         self.settled = isinstance(op, Node)
 
     def value(self, index: int) -> np.ndarray | None:
-        """The value of flat input `index`, if it is known now."""
+        """Return the value of flat input `index`, if it is known now."""
         tensor: Any = self.op._inputs[index]
         return _whole_value(tensor) if self.settled else known_value(tensor)
 
     def ints(self, index: int) -> list[int | None] | None:
-        """The known elements of an integer vector (or scalar); None if not even its length is
-        known.
+        """Return the known elements of an integer vector (or scalar); None if even its length is
+        unknown.
         """
         tensor: Any = self.op._inputs[index]
         if self.settled:
@@ -89,8 +90,8 @@ class InferenceContext:
         return [None] * (shape[0] if shape else 1)  # type: ignore[operator]
 
     def shape_from(self, index: int) -> TensorShape:
-        """The shape that an integer vector input stands for; -1 and unknown elements are unknown
-        sizes.
+        """Return the shape that an integer vector input describes; -1 and unknown elements are
+        unknown sizes.
         """
         tensor: Any = self.op._inputs[index]
         if not self.settled:
@@ -109,7 +110,7 @@ def _shape_of(sizes: Sequence[int | None]) -> TensorShape:
 
 
 def infer_shapes(op: Operation) -> None:
-    """Set the static shapes of the outputs of a new operation; ShapeError if its inputs can't go
+    """Set the static shapes of the outputs of a new operation; ShapeError if its inputs don't fit
     together.
     """
     for t, shape in zip(op._outputs, inferred_shapes(op), strict=True):
@@ -117,7 +118,9 @@ def infer_shapes(op: Operation) -> None:
 
 
 def inferred_shapes(op: Operation | Node) -> list[TensorShape]:
-    """What the shape rule says of each output; ShapeError if the inputs can't go together."""
+    """Return the shape rule's result for each output; ShapeError if the inputs don't fit
+    together.
+    """
     definition = op.definition
     schema = definition.schema
     shapes: list[Any] = [t._shape for t in op._inputs]
@@ -171,8 +174,9 @@ def known_value(tensor: Tensor) -> np.ndarray | None:
     """Return the value of `tensor` as TensorFlow's shape functions see it, else None.
 
     The value is computed from constants, and from Shape, Size and Rank of tensors whose shapes are
-    known; what those ops give is not itself a constant. Nothing is computed through a Merge or out
-    of a loop; a value that enters a loop is known inside, unless more is computed from it.
+    known; the results of those ops are not constants themselves. Evaluation doesn't pass through a
+    Merge or out of a loop; a value that enters a loop is known inside, but values computed from it
+    are not.
     """
     return _compute(tensor, {}, asked=True)
 
@@ -180,14 +184,16 @@ def known_value(tensor: Tensor) -> np.ndarray | None:
 def _compute(
     tensor: Tensor, known: dict[Tensor, np.ndarray | None], asked: bool = False
 ) -> np.ndarray | None:
-    """The value of `tensor`; `known` has those found on the way. asked: it's not one on the way."""
+    """Return the value of `tensor`; `known` caches intermediate values. asked: it's not an
+    intermediate one.
+    """
     if tensor.held is not None:
         return tensor.held
     if tensor in known:
         return known[tensor]
     if len(known) >= _MOST_OPERATIONS:
         return None
-    known[tensor] = None  # counts, while its inputs are computed
+    known[tensor] = None  # provisional, while its inputs are computed
     value = known[tensor] = _compute_op(tensor, known, asked)
     return value
 
@@ -203,7 +209,7 @@ def _compute_op(
     if not op._inputs:
         return None if fold is None else fold(op)[tensor.value_index]
     if definition.static is not None and fold is not None and not asked:
-        value = definition.static(op, known_value, False)  # the shape alone may decide it
+        value = definition.static(op, known_value, False)  # the shape alone may determine it
         if value is not None:
             return value
     if definition.flow in (Flow.MERGE, Flow.EXIT, Flow.TRIGGER):
@@ -228,10 +234,10 @@ def _compute_op(
 def known_shape(
     tensor: Tensor, value: Callable[[Tensor], np.ndarray | None] = known_value
 ) -> TensorShape:
-    """Return the shape that an integer vector stands for, as far as TensorFlow's shape functions
-    know it; a scalar has to be -1, which stands for any shape.
+    """Return the shape that an integer vector describes, as far as TensorFlow's shape functions
+    know it; a scalar must be -1, which means any shape.
 
-    value: what is known of the tensors that the vector is made of.
+    value: a function that returns the known value of a tensor.
     """
     sizes = tensor._shape.sizes
     if sizes == ():
@@ -263,7 +269,7 @@ def known_shape(
 def constant_value(tensor: Tensor | Value, partial: bool = False) -> np.ndarray | None:
     """Return the value of `tensor` as `tf.get_static_value` does, else None.
 
-    Who asks may build the graph accordingly, so that the tensor can't be fed any more.
+    The caller may build the graph depending on the value, so the tensor can't be fed any more.
 
     partial: the elements of a Pack that aren't known are None.
     """
@@ -286,7 +292,7 @@ def _static(tensor: Tensor, partial: bool) -> np.ndarray | None:
 
 
 def constant_value_as_shape(tensor: Tensor) -> TensorShape:
-    """Return the shape that an integer vector stands for, as far as `constant_value` knows it."""
+    """Return the shape that an integer vector describes, as far as `constant_value` knows it."""
     return known_shape(tensor, constant_value)
 
 
@@ -306,7 +312,7 @@ def static_by_kernel(op: Operation, value: Callable[[Tensor], Any], partial: boo
 
 
 def _whole_value(tensor: Tensor | Value) -> np.ndarray | None:
-    """The value of `tensor`, if all of it is known."""
+    """Return the value of `tensor`, if all of it is known."""
     value = _evaluate(tensor, {})
     if value is None or (value.dtype == object and any(v is None for v in value.ravel().tolist())):
         return None
@@ -316,19 +322,21 @@ def _whole_value(tensor: Tensor | Value) -> np.ndarray | None:
 
 
 def partial_value(tensor: Tensor | Value) -> np.ndarray | None:
-    """Return the value of `tensor` with None for each element that isn't known: shapes are often
-    known in part. None if nothing is known.
+    """Return the value of `tensor` with None for each unknown element: shapes are often partly
+    known. None if nothing is known.
     """
     return _evaluate(tensor, {})
 
 
 def _evaluate(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray | None:
-    """The value of `tensor`; `known` has those found on the way, so that none is sought twice."""
+    """Return the value of `tensor`; `known` caches intermediate values, so that none is computed
+    twice.
+    """
     if tensor in known:
         return known[tensor]
     if len(known) >= _MOST_OPERATIONS:
         return None
-    known[tensor] = None  # counts, while its inputs are evaluated
+    known[tensor] = None  # provisional, while its inputs are evaluated
     value = known[tensor] = _evaluate_op(tensor, known)
     return value
 
@@ -347,14 +355,14 @@ def _evaluate_op(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray
     if definition.effect is not Effect.PURE or not op._inputs or not _is_small(op):
         return None
     if definition.flow is not None:
-        return None  # which of its values it passes on, and how often, is decided by the step
+        return None  # only the running step knows which values it passes on, and how often
     inputs = []
     for t in op._inputs:
         if t.dtype._is_ref_dtype:
             return None
         value = _evaluate(t, known)
         if value is None and definition.kind is Kind.MOVEMENT:
-            value = _unknowns(t)  # what is moved next to it may be known
+            value = _unknowns(t)  # elements moved next to it may be known
         if value is None or value.size > _MOST_ELEMENTS:
             return None
         inputs.append(value)
@@ -362,7 +370,7 @@ def _evaluate_op(tensor: Any, known: dict[Any, np.ndarray | None]) -> np.ndarray
 
 
 def _unknowns(tensor: Any) -> np.ndarray | None:
-    """An array of as many unknown elements as `tensor` has, if that is known."""
+    """Return an array of unknown elements of the static shape of `tensor`, if that is known."""
     sizes = tensor._shape.sizes
     if sizes is None or None in sizes or not tensor.dtype.is_integer:
         return None
@@ -395,18 +403,20 @@ def _run_kernel(tensor: Any, inputs: list[np.ndarray]) -> np.ndarray | None:
 
 
 def run_kernel(op: Operation | Node, inputs: Sequence[np.ndarray]) -> Sequence[Any] | None:
-    """What a pure op's kernel gives for these inputs, one per output; None if it refuses them."""
+    """Return the results of a pure op's kernel for these inputs, one per output; None if it refuses
+    them.
+    """
     try:
         with np.errstate(all="ignore"):
             result = bind_kernel(op)(*inputs)
     except Exception:
-        return None  # The kernel will say why when it runs; here nothing is known.
+        return None  # The kernel will raise the error when it runs; here the value is unknown.
     outputs = op.definition.schema.outputs
     return [result] if len(outputs) == 1 and not outputs[0].is_list else result
 
 
 def _whole(value: np.ndarray, dtype: np.dtype) -> Any:
-    """`value` in its own dtype if all of it is known, else None."""
+    """Return `value` in its own dtype if all of it is known, else None."""
     if value.dtype != object or dtype.kind == "O":
         return value
     return None if any(v is None for v in value.ravel().tolist()) else value.astype(dtype)

@@ -9,7 +9,7 @@ __all__ = ["GraphKeys"]
 
 @export("GraphKeys")
 class GraphKeys:
-    """Standard names for graph collections, as the libraries on top use them."""
+    """Standard names for graph collections, used by the libraries on top."""
 
     GLOBAL_VARIABLES = "variables"
     LOCAL_VARIABLES = "local_variables"

@@ -1,10 +1,10 @@
-"""MetaGraphDefs. In: a graph with its collections. Out: a message that holds both, and what is
+"""MetaGraphDefs. In: a graph with its collections. Out: a message that holds both, and the data
 needed to read it elsewhere.
 
-A collection is written as the kind of list that its first item asks for: messages by the functions
-of graph.proto_functions, else bytes, ints, floats, or names of graph elements. Exporting one scope
-strips it from all names; inputs from outside it become `$unbound_inputs_<name>`, which an import
-has to map.
+A collection is written as the kind of list that its first item determines: messages by the
+functions of graph.proto_functions, else bytes, ints, floats, or names of graph elements. Exporting
+one scope strips it from all names; inputs from outside it become `$unbound_inputs_<name>`, which an
+import must map.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def export_meta_graph(
     """Return `graph` and its collections as a MetaGraphDef; write it to `filename`, if given.
 
     `graph_def` replaces the graph's own nodes, `collection_list` limits the collections,
-    `export_scope` the nodes. `clear_extraneous_savers` leaves out every Saver but that of
-    `saver_def`: its nodes, and its entry in the collection of savers.
+    `export_scope` the nodes. `clear_extraneous_savers` removes every Saver but that of `saver_def`:
+    its nodes, and its entry in the collection of savers.
     """
     if save_debug_info:
         raise UnimplementedError(None, None, "save_debug_info: debug information is not written")
@@ -111,7 +111,7 @@ def _copy_nodes(
     clear_devices: bool,
     without: set[str],
 ) -> list[str]:
-    """Copy the nodes of one scope (or all); returns the data inputs that come from outside it."""
+    """Copy the nodes of one scope (or all); return the data inputs from outside it."""
     target.versions.CopyFrom(source.versions)
     if source.HasField("library"):
         target.library.CopyFrom(source.library)
@@ -159,11 +159,13 @@ def _strip(name: str, scope: str | None) -> str:
 
 
 def _extraneous_nodes(graph_def: proto.GraphDef, saver_def: proto.SaverDef | None) -> set[str]:
-    """All nodes in the scopes of saving and restoring ops, except those of the given saver."""
+    """Return all nodes in the scopes of saving and restoring ops, except those of the given
+    saver.
+    """
     scopes = {n.name.rpartition("/")[0] + "/" for n in graph_def.node if n.op in _SAVER_OPS}
     for name in (saver_def.save_tensor_name, saver_def.restore_op_name) if saver_def else ():
         scopes.discard(name.partition(":")[0].rpartition("/")[0] + "/")
-    scopes.discard("/")  # a saver without a scope of its own: its nodes can't be told from others
+    scopes.discard("/")  # a saver without its own scope: its nodes can't be identified
     return {n.name for n in graph_def.node if n.name.startswith(tuple(scopes))}
 
 
@@ -193,7 +195,9 @@ def _add_collection(
 
 
 def _is_exported(item: Any, scope: str | None, without: set[str]) -> bool:
-    """Whether an item (or what it names) is in the scope; numbers and bytes are in every scope."""
+    """Return whether an item (or the element it names) is in the scope; numbers and bytes are in
+    every scope.
+    """
     name = item if isinstance(item, str) else getattr(item, "name", None)
     if not isinstance(name, str):
         return True
@@ -221,7 +225,7 @@ def _fill_collection(
 
 
 def unbound_inputs(meta_graph: proto.MetaGraphDef, collection_name: str | None) -> list[str]:
-    """The inputs that an import of `meta_graph` must map."""
+    """Return the inputs that an import of `meta_graph` must map."""
     if collection_name is None or collection_name not in meta_graph.collection_def:
         return []
     listed = meta_graph.collection_def[collection_name]
@@ -236,7 +240,7 @@ def restore_collections(
 ) -> None:
     """Add saved items to the collections of `graph`; the import put `prefix` before all names.
 
-    What was one object in several collections (a variable that is global and trainable) is one.
+    An object that was in several collections (a global and trainable variable) becomes one object.
     """
     made: dict[Any, Any] = {}
     for key in sorted(collections):
@@ -268,7 +272,7 @@ def _restored(
 
 
 def _under(value: bytes, prefix: str) -> str | bytes:
-    """Texts are taken for names, which move with the import; other bytes stay."""
+    """Treat text as names, which get the import's prefix; other bytes don't change."""
     try:
         return f"{prefix}/{value.decode()}"
     except UnicodeDecodeError:

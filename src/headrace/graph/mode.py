@@ -1,6 +1,4 @@
-"""Which of TensorFlow's behaviours is in force: always TF1's, and graphs, but for the functions of
-tf.py_function.
-"""
+"""The behaviour in force: always TF1's, with graphs, except in the functions of tf.py_function."""
 
 from __future__ import annotations
 
@@ -12,27 +10,27 @@ __all__ = ["disable_eager_execution", "disable_v2_behavior", "executing_eagerly"
 
 @export("executing_eagerly")
 def executing_eagerly() -> bool:
-    """Return whether operations run as they are made, as in the functions of tf.py_function; else
-    sessions run them.
+    """Return whether operations run as they are built, as in the functions of tf.py_function,
+    instead of in sessions.
     """
     return get_default_graph().executes
 
 
 @export("disable_eager_execution")
 def disable_eager_execution() -> None:
-    """Keep building graphs, as is done anyway."""
+    """Keep building graphs, which is always the case."""
 
 
 @export("disable_v2_behavior")
 def disable_v2_behavior() -> None:
-    """Keep TF1's behaviour, as is done anyway."""
+    """Keep TF1's behaviour, which is always the case."""
 
 
 @export("disable_v2_tensorshape")
 def disable_v2_tensorshape() -> None:
-    """Keep TensorShapes that give Dimensions, as is done anyway."""
+    """Keep TensorShapes of Dimensions, which is always the case."""
 
 
 @export("disable_control_flow_v2")
 def disable_control_flow_v2() -> None:
-    """Keep control flow as primitives of the graph, as is done anyway."""
+    """Keep control flow as primitives of the graph, which is always the case."""

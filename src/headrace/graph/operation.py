@@ -1,8 +1,8 @@
-"""Operation and Tensor: the nodes and edges of a graph, as users hold them.
+"""Operation and Tensor: the nodes and edges of a graph, as users see them.
 
 Invariants: an operation's type, inputs and outputs never change after it joined its graph, except
-through the underscored mutators, which raise the graph's `mutations` count so that sessions make
-new plans.
+through the underscored mutators, which increment the graph's `mutations` so that sessions make new
+plans.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     class Operators:
         """Python's operators on tensors and variables: ops.operators installs them, and ops.slicing
-        indexing.
+        installs indexing.
         """
 
         def _with(self, other: Any, /) -> Tensor: ...
@@ -49,7 +49,7 @@ class Tensor(Operators):
     """One output of an operation: a value that exists only while a step runs."""
 
     __slots__ = ("__dict__", "__weakref__", "_consumers", "_shape", "dtype", "op", "value_index")
-    __array_priority__ = 100  # NumPy must ask us first in `array + tensor`.
+    __array_priority__ = 100  # Makes NumPy defer to us in `array + tensor`.
 
     def __init__(self, op: Operation, value_index: int, dtype: DType) -> None:
         self.op = op
@@ -75,11 +75,11 @@ class Tensor(Operators):
         return self._shape
 
     def get_shape(self) -> TensorShape:
-        """Return the static shape: what is known of it before any step runs."""
+        """Return the static shape, as far as it is known before any step runs."""
         return self._shape
 
     def set_shape(self, shape: Any) -> None:
-        """Merge `shape` into what is known of the static shape; ValueError if they disagree."""
+        """Merge `shape` into the static shape; ValueError if they are incompatible."""
         try:
             self._shape = self._shape.merge_with(as_shape(shape))
         except ValueError as error:
@@ -87,7 +87,9 @@ class Tensor(Operators):
 
     @property
     def held(self) -> Any:
-        """The value, as an array, of a tensor that has one without any step; else None."""
+        """Return the value, as an array, of a tensor whose value is known without a step; else
+        None.
+        """
         return None
 
     def consumers(self) -> list[Operation]:
@@ -95,13 +97,13 @@ class Tensor(Operators):
         return list(self._consumers)
 
     def experimental_ref(self) -> Any:
-        """Return a key for this very tensor."""
+        """Return a hashable key that identifies this tensor."""
         from headrace.core.identity import Reference
 
         return Reference(self)
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
-        """Run what this tensor needs in `session` (or the default one) and return its value."""
+        """Evaluate this tensor in `session` (or the default one) and return its value."""
         return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)
 
     def _as_node_def_input(self) -> str:
@@ -189,7 +191,7 @@ class Operation:
         self._control_flow_context: ControlFlowContext | None = graph.scope.context
         self._device = ""
         self._original_op: Operation | None = (
-            None  # of a gradient's operation: what it differentiates
+            None  # for a gradient's operation: the operation that it differentiates
         )
         self.traceback_frames = source.capture()
         self._outputs = [
@@ -267,7 +269,7 @@ class Operation:
         return found or [f"loc:@{self.name}".encode()]
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
-        """Run this operation, and what it needs, in `session` (or the default one)."""
+        """Run this operation and its dependencies in `session` (or the default one)."""
         _session_for(session, self.graph, "execute operation", "run").run(self, feed_dict)
 
     def _get_control_flow_context(self) -> ControlFlowContext | None:
@@ -321,8 +323,8 @@ _UNKNOWN = TensorShape(None)
 
 
 def made_at(*ops: Operation, most: int = 1) -> str:
-    """Lines that say where the user's program made `ops`, for the end of a message: at most `most`
-    calls of each, innermost first.
+    """Return lines that say where the user's program made `ops`, for the end of a message: at most
+    `most` calls of each, innermost first.
     """
     return "".join(
         source.trail(op.traceback_frames, f"'{op.name}' was made at", most) for op in ops

@@ -17,7 +17,7 @@ __all__ = ["Instruction", "Program"]
 
 
 def _show_parts(op: Node) -> list[str]:
-    """The steps inside of a structured node, indented."""
+    """Return the steps inside a structured node, indented."""
     lines = []
     for name, part in op._attrs.items():
         if isinstance(part, Program):
@@ -47,8 +47,8 @@ class Instruction:
     """Run one node: read `inputs` slots, write `width` slots from `output` on, then
     free `frees`.
 
-    `after` are the numbers of earlier instructions that must be done first though nothing of them
-    is read.
+    `after` are the numbers of earlier instructions that must finish first although none of their
+    outputs is read.
     """
 
     op: Node
@@ -64,7 +64,7 @@ class Program:
     """A scheduled step for one device. Slots hold tensors while they live; each is written once.
 
     The first slots are the feeds, in their order. `constants` are in their slots before the step.
-    The instructions of a loop read what its NextIterations write further down, and free nothing.
+    The instructions of a loop read slots that its NextIterations write later, and free nothing.
     `specialised`: whether it relies on the types of its nodes, which the runtime then checks.
     """
 
@@ -77,12 +77,12 @@ class Program:
 
     @cached_property
     def is_dynamic(self) -> bool:
-        """Whether what runs, or when, depends on values: some op steers, or may wait."""
+        """Whether values determine what runs, or when: some op controls flow, or may block."""
         return any(_is_dynamic(i.op.definition) for i in self.instructions)
 
     @cached_property
     def has_loops(self) -> bool:
-        """Whether some instruction is a loop, or has one inside: it may never end."""
+        """Whether some instruction is a loop, or contains one: it may never end."""
         return any(_loops(i.op) for i in self.instructions)
 
     @cached_property

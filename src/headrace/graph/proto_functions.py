@@ -1,12 +1,12 @@
 """How collections of objects are saved: for each, a message type and functions from and to it.
 
-`register_proto_function("variables", "VariableDef", to_proto=..., from_proto=...)` teaches it
+`register_proto_function("variables", "VariableDef", to_proto=..., from_proto=...)` registers
 variables. The message type may be a name in `headrace.core.proto`, so that registering loads no
 protobuf.
 
 `to_proto(item, export_scope=...)` returns a message, or None to leave the item out;
 `from_proto(message, import_scope=...)` returns the item for the collection. Scopes are None or
-names without a last slash.
+names without a trailing slash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ProtoFunctions", "proto_functions", "register_proto_function"]
 
 
 class ProtoFunctions(NamedTuple):
-    """What is registered for one collection."""
+    """The functions registered for one collection."""
 
     proto_type: Any
     to_proto: Callable[..., Any] | None
@@ -43,7 +43,7 @@ def register_proto_function(
     to_proto: Callable[..., Any] | None = None,
     from_proto: Callable[..., Any] | None = None,
 ) -> None:
-    """Say how the items of a collection are saved and restored; once per collection."""
+    """Register how the items of a collection are saved and restored; once per collection."""
     for function in (to_proto, from_proto):
         if function is not None and not callable(function):
             raise TypeError(f"to_proto and from_proto must be callable, not {function!r}")
@@ -55,7 +55,7 @@ def register_proto_function(
 
 
 def proto_functions(collection_name: str) -> ProtoFunctions:
-    """Return what is registered for a collection (functions of None if nothing is)."""
+    """Return the functions registered for a collection (all None if there are none)."""
     return _registered.get(collection_name, _NOTHING)
 
 

@@ -1,8 +1,8 @@
-"""Ops that take a reference where they would take a value. In: a definition. Out: one like it,
-whose schema asks for references.
+"""Ops that take a reference instead of a value. In: a definition. Out: a copy whose schema takes
+references.
 
-A Switch, a Merge and what is at the border of a loop pass on whatever they are given, and a tensor
-array keeps it: the kernels are the same.
+A Switch, a Merge and the ops at a loop's boundary forward their inputs unchanged, and a tensor
+array stores them: the kernels are the same.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ __all__ = ["carrying", "holds_data", "keeping"]
 
 
 def holds_data(node: Any, index: int) -> bool:
-    """Whether an output of a node that steers is one of its inputs: a Merge also says which one."""
+    """Return whether an output of a control-flow node is one of its inputs: a Merge also outputs
+    which one.
+    """
     return index == 0 or node.definition.flow is not Flow.MERGE
 
 
 @cache
 def carrying(definition: Definition) -> Definition:
-    """The definition of a node that steers and passes on references."""
+    """Return the definition of a control-flow node that forwards references."""
     schema = definition.schema
     predicate = 1 if definition.flow is Flow.SWITCH else None
     inputs = [i for i in range(len(schema.inputs)) if i != predicate]
@@ -36,7 +38,7 @@ def carrying(definition: Definition) -> Definition:
 
 @cache
 def keeping(definition: Definition) -> Definition:
-    """The definition of a node that puts a reference into a tensor array."""
+    """Return the definition of a node that puts a reference into a tensor array."""
     kept = row_kept(definition)
     assert kept is not None
     return replace(definition, schema=definition.schema.by_reference([kept], []))

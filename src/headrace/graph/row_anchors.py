@@ -1,9 +1,9 @@
-"""Anchors (see `graph.anchors`) that take or change rows, or pieces, where computed numbers say.
+"""Anchors (see `graph.anchors`) that read or change rows, or pieces, at computed positions.
 
 In: a `Site`. Out: a frozen, hashable description, or None.
 
-Indices outside of their range are an error that the step must report: a kernel checks them before
-it writes anything, and refuses; the op's own kernel then runs, and says what is wrong.
+The step must report indices out of range: a kernel checks them before it writes anything, and
+refuses; then the op's own kernel runs and raises the error.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ class GatherPoints:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A piece of an array that lies where the numbers in input 1 say: taken out of the input
-    `source`, or, if `into` is the size of an array of zeros, that input, put there.
+    """A piece of an array at the position given by the numbers in input 1: read from the input
+    `source`, or, if `into` is the size of an array of zeros, that input written there.
 
-    `view`: the piece where all numbers are 0; `moves`: (entry of input 1, how many places there
-    are, stride) for each that moves it. If it `wraps`, -1 is the last place.
+    `view`: the piece if all numbers are 0; `moves`: (entry of input 1, number of positions, stride)
+    for each entry that moves it. If it `wraps`, -1 is the last position.
     """
 
     view: View
@@ -129,7 +129,7 @@ def _gather(
 @dataclass(frozen=True, slots=True)
 class SegmentSum:
     """out[s] = sum of the rows of data [count, inner] whose id is s; out has `segments` rows. A
-    negative id is of no segment; one of `segments` or more is refused.
+    negative id belongs to no segment; an id of `segments` or more is refused.
     """
 
     count: int
@@ -171,7 +171,7 @@ class Scatter:
 
 
 def scatter(site: Site, how: str) -> Scatter | None:
-    """ScatterAdd and its kin, on references and on handles."""
+    """ScatterAdd and the other scatter ops, on references and on handles."""
     found = site.variable_type(0)
     if found is None or found[0] not in COMPILED or not found[1]:
         return None
@@ -186,10 +186,10 @@ def scatter(site: Site, how: str) -> Scatter | None:
 @dataclass(frozen=True, slots=True)
 class RowUpdate:
     """Change rows of the variables [rows, inner] that the first `variables` inputs refer to: for
-    each i in order, their rows indices[i] become what `program` makes of them and of the operands:
+    each i in order, their rows indices[i] become the results of `program` on them and the operands:
     row i of the gradient [count, inner], and scalars. `gradient` and `indices` are numbers of
-    inputs; `length`, if any, is that of a scalar: how many of the indices count. They are checked
-    before anything is written.
+    inputs; `length`, if any, is the number of a scalar input: how many of the indices are used.
+    They are checked before anything is written.
     """
 
     program: Pointwise
@@ -216,7 +216,7 @@ def row_update(
     indices: int,
     length: int | None = None,
 ) -> RowUpdate | None:
-    """SparseApplyAdagrad and its kin: function(e, *old rows, *operands) -> new rows."""
+    """SparseApplyAdagrad and similar ops: function(e, *old rows, *operands) -> new rows."""
     found = [site.variable_type(i) for i in range(variables)]
     if found[0] is None or any(v != found[0] for v in found):
         return None

@@ -10,8 +10,8 @@ attribute is `name: kind`, with `{a|b}` for a choice among dtypes (or `{'A'|'B'}
 `list{...}` for a list of such, `>= n` for a minimum and `= value` for a default (of a tensor, with
 its type: `uint8[255, 0]`).
 
-Invariant: the schema of an op equals TensorFlow 1.15's OpDef of that name, which is what makes
-GraphDefs interchangeable.
+Invariant: the schema of an op equals TensorFlow 1.15's OpDef of that name, which makes GraphDefs
+interchangeable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.core.shapes import TensorShape
 
 __all__ = ["MISSING", "Argument", "Attribute", "Schema"]
 
-_MOST_TENSORS = 1 << 16  # that one argument of an operation stands for
+_MOST_TENSORS = 1 << 16  # the most tensors of one argument of an operation
 
 
 class _Missing:
@@ -75,8 +75,8 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: its kind (`int`, `type`, `list(shape)`, ...), what it may be and what it is if
-    not given.
+    """One attribute: its kind (`int`, `type`, `list(shape)`, ...), its allowed values and its
+    default.
     """
 
     name: str
@@ -98,8 +98,8 @@ class Attribute:
 class Schema:
     """The interface of an op type, independent of what it computes.
 
-    Its text is read when it's first asked for: of some 700 ops, a program uses few. A mistake in it
-    is a ValueError then, which names the op and the piece that is wrong.
+    Its text is parsed on first use: of some 700 ops, a program uses few. A mistake in it then
+    raises a ValueError that names the op and the wrong part.
     """
 
     def __init__(self, op_type: str, signature: str, attributes: str) -> None:
@@ -115,13 +115,13 @@ class Schema:
         outputs: tuple[Argument, ...],
         attributes: dict[str, Attribute],
     ) -> Schema:
-        """Return a schema of parts that are known."""
+        """Return a schema made of parsed parts."""
         schema = cls(op_type, "", "")
         schema.inputs, schema.outputs, schema.attributes = inputs, outputs, attributes
         return schema
 
     def changed(self, op_type: str, inputs: tuple[Argument, ...]) -> Schema:
-        """Return the schema of another op, which differs in its inputs."""
+        """Return the schema of another op, which differs only in its inputs."""
         return Schema.of(op_type, inputs, self.outputs, self.attributes)
 
     def by_reference(self, inputs: Sequence[int], outputs: Sequence[int]) -> Schema:
@@ -175,7 +175,9 @@ class Schema:
 
     @cached_property
     def inferred(self) -> dict[str, str]:
-        """Attributes whose value follows from the inputs, with the first input that tells it."""
+        """The attributes whose value follows from the inputs, with the first input that determines
+        it.
+        """
         found: dict[str, str] = {}
         for a in self.inputs:
             for attribute in filter(None, (a.type_attr, a.number_attr, a.type_list_attr)):
@@ -183,7 +185,7 @@ class Schema:
         return found
 
     def count(self, argument: Argument, attrs: dict[str, Any]) -> int:
-        """How many tensors `argument` stands for under `attrs`."""
+        """Return how many tensors `argument` consists of under `attrs`."""
         if argument.number_attr:
             return attrs[argument.number_attr]
         if argument.type_list_attr:
@@ -191,11 +193,11 @@ class Schema:
         return 1
 
     def references(self, attrs: dict[str, Any]) -> list[bool]:
-        """For each input under `attrs`, whether it is asked for by reference."""
+        """Return, for each input under `attrs`, whether it must be a reference."""
         return [a.is_ref for a in self.inputs for _ in range(self.count(a, attrs))]
 
     def types(self, argument: Argument, attrs: dict[str, Any]) -> list[dtypes.DType]:
-        """The dtypes of the tensors that `argument` stands for under `attrs`."""
+        """Return the dtypes of the tensors of `argument` under `attrs`."""
         if argument.type_list_attr:
             found = list(attrs[argument.type_list_attr])
         else:
@@ -300,9 +302,9 @@ def _parse_default(kind: str, text: str) -> Any:
     if kind == "tensor":
         name, _, elements = text.partition("[")
         array = np.array(ast.literal_eval(f"[{elements}"), dtypes.as_dtype(name).numpy)
-        array.flags.writeable = False  # as every tensor that is an attribute
+        array.flags.writeable = False  # like every tensor attribute
         return array
     value = ast.literal_eval(text)
     if kind == "float":
-        return float(np.float32(value))  # what a GraphDef can hold
+        return float(np.float32(value))  # the precision of a GraphDef
     return tuple(value) if isinstance(value, list) else value

@@ -1,6 +1,6 @@
-"""The default graph's scopes and collections as plain functions: `tf.device(...)` and its kin.
+"""The default graph's scopes and collections as functions, such as `tf.device(...)`.
 
-Each is the method of the same name of the graph that is the default when it is called.
+Each calls the method of the same name on the current default graph.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def get_default_session() -> Any | None:
 
 @export("device")
 def device(device_name_or_function: Any) -> AbstractContextManager[None]:
-    """Ask for a device for the operations made inside the with-block."""
+    """Request a device for the operations made inside the with-block."""
     return default.get_default_graph().device(device_name_or_function)
 
 
@@ -70,15 +70,15 @@ def control_dependencies(control_inputs: Sequence[Any] | None) -> AbstractContex
 
 @export("init_scope")
 def init_scope() -> AbstractContextManager[None]:
-    """Make the operations made inside the with-block run once, when asked for: outside the loops,
-    the branches and the control dependencies that are open.
+    """Lift the operations made inside the with-block out of the current loops, branches and control
+    dependencies.
     """
     return default.get_default_graph().control_dependencies(None)
 
 
 @export("colocate_with")
 def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[None]:
-    """Place the operations made inside the with-block with `op`; deprecated in TensorFlow."""
+    """Colocate the operations made inside the with-block with `op`; deprecated in TensorFlow."""
     return default.get_default_graph().colocate_with(op, ignore_existing)
 
 

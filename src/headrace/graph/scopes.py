@@ -1,4 +1,4 @@
-"""Scopes: what a with-block says about the operations made inside it.
+"""Scopes: settings of a with-block for the operations made inside it.
 
 A `ScopeState` holds, for one thread and one graph: the name prefix, the device requests (innermost
 last), the control dependencies, the control-flow context, the colocation group, extra attributes,
@@ -22,7 +22,7 @@ __all__ = ["ControlScope", "DeviceScope", "ScopeState", "new_scopes"]
 
 
 class _Beginning:
-    """The scopes that a thread begins with."""
+    """The initial scopes of a thread."""
 
     def __init__(self) -> None:
         self.devices: list[DeviceScope] = []
@@ -35,7 +35,7 @@ class ScopeState(threading.local):
 
     def __init__(self, beginning: _Beginning) -> None:
         self._beginning = beginning
-        self.name = ""  # prefix of new names, without the last slash
+        self.name = ""  # prefix of new names, without a trailing slash
         self.devices = list(beginning.devices)
         self.controls = list(beginning.controls)
         self.context: ControlFlowContext | None = None  # the branch or loop that is being built
@@ -48,7 +48,7 @@ class ScopeState(threading.local):
         self.variable_creators: tuple[Callable[..., Any], ...] = ()  # outermost first
 
     def begin_here(self) -> None:
-        """Let threads that are new to the graph begin with the scopes that are open in this one."""
+        """Make threads that are new to the graph start with this thread's scopes."""
         self._beginning.devices = list(self.devices)
         self._beginning.controls = list(self.controls)
         self._beginning.colocation = list(self.colocation)
@@ -60,8 +60,8 @@ def new_scopes() -> ScopeState:
 
 
 class DeviceScope:
-    """One `tf.device(...)`: a function that gives an operation its device, or None to forget the
-    outer ones.
+    """One `tf.device(...)`: a function that gives an operation its device, or None to ignore outer
+    ones.
     """
 
     __slots__ = ("function", "request")
@@ -78,8 +78,8 @@ class DeviceScope:
 class ControlScope:
     """One `control_dependencies(...)`: operations that must run before those made inside the block.
 
-    An operation that already depends on another one made in the block needs no control edge of its
-    own: `seen` holds the block's operations to tell.
+    An operation that depends on another one made in the block needs no control edge: `seen` holds
+    the block's operations for this check.
     """
 
     __slots__ = ("inputs", "seen")
@@ -90,7 +90,7 @@ class ControlScope:
 
 
 def control_inputs_for(scopes: list[ControlScope], inputs: set[Operation]) -> list[Operation]:
-    """The control inputs of a new operation that takes data from the operations `inputs`."""
+    """Return the control inputs of a new operation that takes data from the operations `inputs`."""
     return [
         op
         for scope in scopes

@@ -1,9 +1,9 @@
-"""TypeSpecs: what is known of a value before there is one. In: shapes, dtypes, names. Out: specs
-that can be compared, joined, and checked against values.
+"""TypeSpecs: static descriptions of values. In: shapes, dtypes, names. Out: specs that can be
+compared, merged, and checked against values.
 
-A spec is the tuple that `_serialize` gives, which is also what its constructor takes: equality,
-hash, compatibility, joining, printing and pickling go by it. A value that is made of several
-tensors has a spec for each of them (`_component_specs`).
+`_serialize` returns the constructor's arguments as a tuple: equality, hash, compatibility, merging,
+printing and pickling are based on it. A value that consists of several tensors has a spec for each
+of them (`_component_specs`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TypeSpec(ABC):
 
     @abstractmethod
     def _serialize(self) -> tuple[Any, ...]:
-        """The arguments that make an equal spec."""
+        """Return the constructor's arguments for an equal spec."""
 
     @property
     @abstractmethod
@@ -41,21 +41,21 @@ class TypeSpec(ABC):
 
     @abstractmethod
     def _to_components(self, value: Any) -> Any:
-        """The parts of a value, in the same nest."""
+        """Return the parts of a value, in the same nest."""
 
     @abstractmethod
     def _from_components(self, components: Any) -> Any:
-        """The value that has these parts."""
+        """Return the value that has these parts."""
 
     def is_compatible_with(self, spec_or_value: Any) -> bool:
-        """Whether a value, or those of another spec, may be of this spec."""
+        """Return whether a value, or another spec, is compatible with this spec."""
         other = spec_of(spec_or_value)
         if other is None or type(other) is not type(self):
             return False
         return _fit(self._serialize(), other._serialize())
 
     def most_specific_compatible_type(self, other: TypeSpec) -> TypeSpec:
-        """Return the spec that says what both say, and no more; ValueError if there is none."""
+        """Return the most specific spec compatible with both; ValueError if there is none."""
         if type(other) is not type(self):
             raise ValueError(f"No TypeSpec is compatible with both {self!r} and {other!r}")
         return type(self)(*self._joined(self._serialize(), other._serialize(), other))
@@ -85,7 +85,7 @@ class TypeSpec(ABC):
 
 
 def spec_of(value: Any) -> TypeSpec | None:
-    """The spec of a tensor or of what is made of tensors; a spec is its own, others have none."""
+    """Return the spec of a tensor or a composite of tensors; a spec unchanged; None for others."""
     if isinstance(value, TypeSpec):
         return value
     if isinstance(value, Tensor):
@@ -94,7 +94,7 @@ def spec_of(value: Any) -> TypeSpec | None:
 
 
 def _fit(a: Any, b: Any) -> bool:
-    """Whether what `b` says doesn't contradict `a`."""
+    """Return whether `b` is compatible with `a`."""
     if isinstance(a, TensorShape | DType | TypeSpec):
         return isinstance(b, type(a)) and a.is_compatible_with(b)
     if isinstance(a, tuple) and isinstance(b, tuple):
@@ -103,7 +103,7 @@ def _fit(a: Any, b: Any) -> bool:
 
 
 def _key(item: Any) -> Any:
-    """What tells an item of a spec from others: unknown shapes aren't equal to each other."""
+    """Return a comparable form of an item of a spec: unknown shapes aren't equal to each other."""
     if isinstance(item, TensorShape):
         return "shape", item.sizes
     return tuple(map(_key, item)) if isinstance(item, tuple) else item
@@ -143,7 +143,7 @@ class TensorSpec(TypeSpec):
         return Tensor
 
     def is_compatible_with(self, spec_or_tensor: Any) -> bool:
-        """Whether dtype and shape of a spec or tensor may be those of this one."""
+        """Return whether the dtype and shape of a spec or tensor are compatible with this one."""
         other = spec_of(spec_or_tensor)
         return (
             isinstance(other, TensorSpec)
@@ -201,7 +201,7 @@ class BoundedTensorSpec(TensorSpec):
 
     @classmethod
     def from_spec(cls, spec: Any, name: str | None = None) -> BoundedTensorSpec:
-        """Return the spec with its bounds; one that has none gets those of its dtype."""
+        """Return a spec with bounds; one without bounds gets those of its dtype."""
         minimum = getattr(spec, "minimum", spec.dtype.min)
         maximum = getattr(spec, "maximum", spec.dtype.max)
         return cls(spec.shape, spec.dtype, minimum, maximum, name or spec.name)

@@ -1,6 +1,6 @@
-"""Loops and branches in structured form: one node that holds the steps of its parts.
+"""Structured loops and branches: one node that holds the steps of its parts.
 
-Raising (optimize.raising) finds them among the primitives. In a Dataflow a structured node is one
+Raising (optimize.raising) builds them from the primitives. In a Dataflow a structured node is one
 of the definitions below, whose attributes are Dataflows, and in a Program an instruction whose
 attributes are Programs. The parts take and give plain lists of values:
 
@@ -45,8 +45,8 @@ PARTS = ("cond", "body", "then", "otherwise", "callee")  # attributes that are s
 
 
 class Called(NamedTuple):
-    """What an operation that calls functions becomes: the kind of structured operation, and the
-    function of each part.
+    """The structured form of an operation that calls functions: its kind, and the function of each
+    part.
     """
 
     kind: Definition
@@ -61,7 +61,7 @@ def parts_of(op: Any) -> dict[str, Any]:
 
 
 def is_loop(op: Any) -> bool:
-    """Whether a structured operation, node or instruction is a WHILE."""
+    """Return whether a structured operation, node or instruction is a WHILE."""
     return "body" in parts_of(op)
 
 
@@ -72,7 +72,7 @@ def with_effect(definition: Definition, effect: Effect) -> Definition:
 
 
 def effect_of(parts: Iterable[Any]) -> Effect:
-    """What a structured node does, whose parts are these flows."""
+    """Return the effect of a structured node with these parts."""
     nodes = (n for part in parts for n in part.nodes)
     effects = {n.definition.effect for n in nodes if n.constant is None}
     for effect in (Effect.WRITES, Effect.READS, Effect.RANDOM):
@@ -94,7 +94,7 @@ def _while_kernel(
 
 
 def iterations(inputs: Sequence[Any], ctx: Any, cond: Any, body: Any) -> Iterator[list[Any]]:
-    """A loop's variables: as they are given, and after each iteration."""
+    """A loop's variables: their initial values, and after each iteration."""
     goes_on, step = ctx.bound(cond), ctx.bound(body)
     count = len(body.fetches)
     variables, invariants = list(inputs[:count]), list(inputs[count:])
@@ -113,7 +113,7 @@ def _if_kernel(inputs: Sequence[Any], *, ctx: Any, then: Any, otherwise: Any) ->
 
 
 def scalar(value: Any, what: str) -> Any:
-    """A predicate, which must be one boolean."""
+    """Return a predicate, which must be a single boolean."""
     if np.ndim(value):
         raise InvalidArgumentError(
             None, None, f"{what} must be a scalar, but has shape {np.shape(value)}"
@@ -127,7 +127,7 @@ _TYPES = "Tin: list(type) >= 0; Tout: list(type) >= 0"
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What the compiler asks of a structured node: which inputs it reads, and its parts."""
+    """The compiler's view of a structured node: the inputs it reads, and its parts."""
 
     operands: tuple[int, ...]
     parts: tuple[Any, ...]
@@ -140,7 +140,9 @@ def _describe(node: Any) -> Structure:
 
 
 def is_undefined(op: Any) -> bool:
-    """Whether an operation or node stands for what only the other branch makes."""
+    """Return whether an operation or node is a placeholder for a value that only the other branch
+    makes.
+    """
     return getattr(op, "definition", None) is UNDEFINED
 
 
@@ -165,5 +167,5 @@ CALL = _definition(
 UNDEFINED = _definition(
     "_Undefined",
     lambda inputs, *, Tout: [DEAD] * len(Tout),
-    "Stand for what the other branch would have made; nobody looks at it.",
+    "A placeholder for a value that only the other branch makes; it is never read.",
 )

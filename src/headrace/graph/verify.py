@@ -1,6 +1,4 @@
-"""Checkers for the forms of a step: each raises InternalError with the first thing that is
-wrong.
-"""
+"""Checkers for the forms of a step: each raises an InternalError about the first fault."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ __all__ = ["verify_dataflow", "verify_program", "verify_reads"]
 
 
 def verify_dataflow(flow: Dataflow) -> None:
-    """Nodes stand after what they read and wait for; their types are what their definitions say; a
-    constant has the types of its values, and reads nothing; what a Merge reads of the last
-    iteration is what a NextIteration passes on.
+    """Check that nodes come after the nodes they read and wait for; that types agree with
+    definitions; that a constant has the types of its values, and reads nothing; that a Merge reads
+    from the last iteration what a NextIteration passes on.
     """
     feeds: set[Any] = {*flow.feeds, *flow.returns}
     done: set[Node] = set()
@@ -62,7 +60,7 @@ def _check_made(value: Value, feeds: set[Any], done: set[Node], reader: str) -> 
 
 
 def _check_devices(node: Node) -> None:
-    """A node that takes a reference is where the variable is."""
+    """Check that a node that takes a reference is on the variable's device."""
     if node.constant is not None or parts_of(node) or not node.definition.schema.has_ref_inputs:
         return
     wanted = node.definition.schema.references(node.attrs)
@@ -92,15 +90,15 @@ def _check_types(node: Node) -> None:
 
 
 def verify_reads(flow: Dataflow) -> None:
-    """A node is given references where its schema or its parts ask for them, and values elsewhere;
-    so are the results of parts.
+    """Check that a node gets references exactly where its schema or its parts take them; likewise
+    for the results of parts.
     """
     verify_dataflow(flow)
     for node in flow.nodes:
         parts = parts_of(node)
         for part in parts.values():
             verify_reads(part)
-            extra = len(node.inputs) - len(part.feeds)  # an IF's predicate, in its first place
+            extra = len(node.inputs) - len(part.feeds)  # an IF's predicate comes first
             _check_references(node, node.inputs[extra:], [f.type.dtype for f in part.feeds])
         if not parts and node.constant is None:
             wanted = node.definition.schema.input_types(node.attrs)
@@ -118,7 +116,9 @@ def _check_references(node: Node, values: Sequence[Value], wanted: Sequence[DTyp
 
 
 def verify_program(program: Program) -> None:
-    """Every slot is written once before it's read, and nothing reads a freed slot."""
+    """Check that every slot is written once before it's read, and that nothing reads a freed
+    slot.
+    """
     for i in program.instructions:
         for part in parts_of(i.op).values():
             verify_program(part)
