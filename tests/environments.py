@@ -1,5 +1,5 @@
-"""Virtual environments like this one, but without some packages: what is left out can't be found by
-any import, by any process.
+"""Virtual environments like this one, but without some packages: no import in any process can find
+the omitted ones.
 
     python -m tests.environments DIRECTORY PACKAGE...
 """

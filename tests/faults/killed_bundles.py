@@ -1,6 +1,6 @@
-"""Bundles whose writers die at every change of a file: what counts is the old or the new one.
+"""Bundles whose writers die at every change of a file: readers find the old or the new bundle.
 
-Run by test_killed_saves.py, in a process of its own; prints how often a writer died.
+Run by test_killed_saves.py, in a separate process; prints how often a writer died.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""A training program whose saves die at every change of a file: it can always go on.
+"""A training program whose saves die at every change of a file: it can always continue.
 
-Run by test_killed_saves.py, in a process of its own; prints how often a save died.
+Run by test_killed_saves.py, in a separate process; prints how often a save died.
 """
 
 import os

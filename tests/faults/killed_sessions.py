@@ -1,7 +1,7 @@
-"""A monitored training that dies in the midst of its files, and is started again: it goes on from
-the latest checkpoint, and what was saved once is never lost.
+"""A monitored training that dies while it writes files, and is restarted: it continues from the
+latest checkpoint, and saved state is never lost.
 
-Run by test_killed_saves.py, in a process of its own; prints how often the training died.
+Run by test_killed_saves.py, in a separate process; prints how often the training died.
 """
 
 import os
@@ -18,7 +18,7 @@ CONFIG.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.OF
 
 
 def value_at(step):
-    """What the weight is after so many steps."""
+    """Return the weight after a number of steps."""
     weight = 1.0
     for _ in range(step):
         weight = 2 * weight % 1009
@@ -45,7 +45,7 @@ def train(directory):
 
 
 def saved(directory):
-    """The step of the latest checkpoint, which must be whole; 0 if there is none yet."""
+    """Return the step of the latest checkpoint, which must be complete; 0 if there is none yet."""
     latest = tf.train.latest_checkpoint(directory)
     if latest is None:
         return 0

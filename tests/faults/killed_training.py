@@ -1,7 +1,7 @@
-"""A training program that dies at every change of a file while it saves, and is started again each
-time: it ends with the very parameters that it would have had.
+"""A training program that dies at every change of a file while it saves, and is restarted each
+time: it ends with exactly the parameters of an uninterrupted run.
 
-Run by test_killed_saves.py, in a process of its own; prints how often it died.
+Run by test_killed_saves.py, in a separate process; prints how often it died.
 """
 
 import hashlib

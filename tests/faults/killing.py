@@ -1,8 +1,8 @@
 """Processes that die at a given change of the file system.
 
 `core.files` changes files only through functions of `os`. `survey` runs a function in a forked
-child whose nth such call doesn't return: the child kills itself with SIGKILL, of a write after half
-of its bytes. Meant for a process with one thread.
+child whose nth such call doesn't return: the child kills itself with SIGKILL, in a write after half
+of its bytes. The process must have only one thread.
 """
 
 import os
@@ -41,7 +41,9 @@ class _Deadly:
         return call
 
     def _watch(self, name, args, result):
-        """What moves to its place must be on the disk before, or a power cut would lose it."""
+        """A file must be on the disk before it is moved to its final path, or a power cut would
+        lose it.
+        """
         if name == "open":
             self._names[result] = args[0]
         elif name == "write":

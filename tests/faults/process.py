@@ -1,4 +1,4 @@
-"""Processes of their own, for tests that may hang, crash or eat all memory."""
+"""Separate processes for tests that may hang, crash or exhaust memory."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ def start(code: str, **environment: str) -> subprocess.Popen:
 
 
 def _heed_interrupts() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would all that it starts."""
+    """A process that a shell starts in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,6 @@
-"""What may go wrong with a native cluster: no crash, no hang, a clean error, and life goes on."""
+"""Failures of a native cluster: no crash and no hang, but a clean error, and the session stays
+usable.
+"""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""What may go wrong while a loop runs, in each of its forms: native code, the interpreter,
-and the primitives, which run where there is a queue inside.
+"""Failures while a loop runs, in each of its forms: native code, the interpreter, and the
+primitives, which run if there is a queue inside.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""Fifty threads of one session at once, on every kind of op that may wait: nothing hangs, and no
-element is lost or comes twice.
+"""Fifty threads of one session at once, on every kind of op that may block: nothing hangs, and no
+element is lost or duplicated.
 """
 
 import threading
@@ -49,7 +49,7 @@ def in_threads(*functions, threads=THREADS):
 
 
 def every(count=THREADS, rounds=ROUNDS):
-    """What `count` threads add in `rounds` rounds: each number once."""
+    """Return the numbers that `count` threads add in `rounds` rounds: each once."""
     return Counter(range(count * rounds))
 
 
@@ -229,7 +229,7 @@ def test_staging_areas():
 @pytest.mark.parametrize("anybody", [True, False])
 @pytest.mark.parametrize("kind", ["", "Ordered"])
 def test_staging_maps(kind, anybody):
-    """Each thread takes what anybody has put, or what another one has."""
+    """Each thread takes any element, or the one that another thread has put."""
 
     def op(name, **inputs):
         build = getattr(tf.raw_ops, f"{kind}Map{name}")

@@ -1,4 +1,4 @@
-"""What may go wrong in a session's step, whoever runs it: the compiler or the interpreter."""
+"""Failures in a session's step, run by compiled code or by the interpreter."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""Small steps and their printed forms. `python -m tests.golden.steps` writes the golden files again
-(of some steps only, if it gets their names): read the difference before you keep it.
+"""Small steps and their printed forms. `python -m tests.golden.steps` rewrites the golden files
+(only those of the named steps, if any): read the difference before you keep it.
 """
 
 import sys
@@ -103,7 +103,7 @@ STEPS = [training, reads_and_writes, checks, loop, branch, queue, mixed_precisio
 
 
 def forms(fetches, targets, feeds, mixed=False):
-    """What each pass makes, printed, by the pass's name."""
+    """Return the printed result of each pass, by the pass's name."""
     seen = {}
     compile_step(
         fetches,

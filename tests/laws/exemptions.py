@@ -1,5 +1,5 @@
-"""What the laws leave out: by the op's exact name, each with the reason. `test_exemptions` counts
-them and fails when an entry is missing, or stands here without need.
+"""Exemptions from the laws: by the op's exact name, each with a reason. `test_exemptions` counts
+them and fails when an entry is missing or unnecessary.
 """
 
 import numpy as np
@@ -199,7 +199,8 @@ NO_BAD_INPUT = {
     **_named("what it writes stays on the disk", "WriteFile"),
 }
 
-# What TensorFlow 1.15.5 refuses and Headrace takes: (which inputs of the first sample, why).
+# Inputs that TensorFlow 1.15.5 refuses and Headrace accepts: (which inputs of the first sample,
+# why).
 ACCEPTED = {}
 
 # Laws by name, with what each leaves out.

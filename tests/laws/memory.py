@@ -1,4 +1,4 @@
-"""A limit on what the laws may take of the machine's memory."""
+"""A limit on the memory that the laws may use."""
 
 import contextlib
 import resource

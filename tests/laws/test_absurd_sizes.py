@@ -1,5 +1,5 @@
 """The law of absurd sizes: an integer that is far too large, in any input or attribute of any op,
-makes the step raise before memory is taken for it, or has no effect; and either at once.
+makes the step raise an error before memory is allocated for it, or has no effect; both quickly.
 """
 
 import time
@@ -44,7 +44,7 @@ def attempt(definition, sample, types, static):
 
 
 def measured(attempt):
-    """What `attempt` returns, the most memory that it held, and its processor time."""
+    """Return the result of `attempt`, its peak memory, and its processor time."""
     tracemalloc.start()
     began = time.process_time()
     try:
@@ -64,7 +64,7 @@ def test_absurd_sizes_are_refused_at_once(op_type):
             for static in (False, True) if definition.lower is not None else (False,):
                 found = measured(lambda: attempt(definition, sample, types, static))  # noqa: B023
                 error, memory, seconds = found
-                late = "Unable to allocate" in str(error)  # NumPy's own words: nobody had asked
+                late = "Unable to allocate" in str(error)  # NumPy's own message: unchecked
                 if memory > MOST_MEMORY or seconds > MOST_SECONDS or late:
                     wrong.append(f"{what}: {memory >> 20} MiB, {seconds:.1f} s, {error}")
                 if isinstance(error, tf.errors.InternalError):

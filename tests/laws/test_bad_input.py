@@ -1,8 +1,8 @@
-"""The law of bad input: whatever an op is given, it raises an error of TensorFlow's tree, or its
-result is what its definition, the NumPy kernel, gives for that input. This holds in every mode.
+"""The law of bad input: for any input, an op raises an error of TensorFlow's tree, or its result is
+that of its definition, the NumPy kernel. This holds in every mode.
 
-Whether the kernel itself should have refused is TensorFlow 1.15.5's word: what it refuses of the
-same inputs (tests/fixtures/refused115.json.gz, see scripts/record_refused) is refused here.
+TensorFlow 1.15.5 decides whether the kernel itself should refuse: inputs that it refuses
+(tests/fixtures/refused115.json.gz, see scripts/record_refused) are refused here.
 """
 
 import functools
@@ -46,13 +46,15 @@ class Refused(Exception):
     """The op raised an error that a program can catch as TensorFlow's."""
 
 
-# What a step translates into TensorFlow's errors (runtime.kernels.translate).
+# Exceptions that a step translates into TensorFlow's errors (runtime.kernels.translate).
 TRANSLATED = (ArithmeticError, KeyError, IndexError, MemoryError, NotImplementedError)
 CLEAN = (tf.errors.OpError, ValueError, TypeError)
 
 
 def outcome(run, errors=CLEAN):
-    """What `run` returns; Refused for an error of TensorFlow's tree that isn't our own fault."""
+    """Return the result of `run`; Refused for an error of TensorFlow's tree other than
+    InternalError.
+    """
     try:
         return run()
     except tf.errors.InternalError:
@@ -75,7 +77,7 @@ def run(session, op, arrays):
 
 
 def variables(op):
-    """What the op's variables hold."""
+    """Return the values of the op's variables."""
     with op.graph.as_default():
         found = op.graph.get_collection_ref("read_variables")
         if not found and op.definition.effect is Effect.WRITES:
@@ -86,7 +88,7 @@ def variables(op):
 
 
 def defined(op, arrays):
-    """What the op's definition gives."""
+    """Return the result of the op's definition."""
     if op.definition.effect is Effect.PURE:
         with np.errstate(all="ignore"):
             found = bind_kernel(op)(*arrays)
@@ -137,7 +139,7 @@ def test_bad_input_is_refused_or_defined(op_type):
 
 
 def differences(definition, levels, is_random):
-    """What steps give for bad inputs and the definition doesn't."""
+    """Return the results of steps for bad inputs that differ from the definition's."""
     opened = {}
     for way, op, arrays in cases(definition):
         if op not in opened:

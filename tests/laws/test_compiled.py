@@ -1,5 +1,5 @@
-"""The law of the compiler: native code of an op alone gives what the op's kernel gives, on every
-sample and for every type that is compiled.
+"""The law of the compiler: native code of a single op gives the same results as the op's kernel, on
+every sample and for every compiled type.
 
 All uses of one op are one region, so that their kernels are compiled together, on all cores.
 """

@@ -1,5 +1,5 @@
-"""The law of generated kernels: code for an element-wise op alone gives what the op's kernel gives,
-for every type that is compiled, and for every way in which its inputs may lie over each other.
+"""The law of generated kernels: code for a single element-wise op gives the same results as the
+op's kernel, for every compiled type and every way to broadcast its inputs.
 """
 
 import numpy as np

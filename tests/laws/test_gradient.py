@@ -1,10 +1,10 @@
-"""The law of gradients: what tf.gradients makes of an op alone is what finite differences say.
+"""The law of gradients: tf.gradients of a single op agrees with finite differences.
 
 In double precision where the op takes it, else in single with longer steps. A complex tensor is
 perturbed in its real and in its imaginary part: TensorFlow's gradient g of a real loss L is the
-direction in which L grows, dL = Re(sum(conj(g) dx)). What an op reads from a variable is perturbed
-there. A random op starts from its seed in each evaluation. Each op with a gradient has a check, or
-stands in `exemptions.GRADIENT` with the reason.
+direction in which L grows, dL = Re(sum(conj(g) dx)). A value that an op reads from a variable is
+perturbed in the variable. A random op starts from its seed in each evaluation. Each op with a
+gradient has a check, or is listed in `exemptions.GRADIENT` with a reason.
 """
 
 import numpy as np
@@ -66,8 +66,8 @@ def uses(definition):
 
 
 def has_placeholders(use):
-    """Whether there are random numbers, and not only ones that somebody chose: matrices that can't
-    be inverted, for example.
+    """Return whether the inputs hold random numbers, and not only chosen ones, such as singular
+    matrices.
     """
     op, arrays, _ = use
     return any(t.op.type != "Const" and is_continuous(a) for t, a in zip(op.inputs, arrays))
@@ -191,7 +191,7 @@ def numeric(loss, x, value, step):
                 moved = np.array(value)
                 moved[i] += sign * step * direction
                 ends.append((moved[i], loss({x: moved})))
-            # What was added is what the precision left of the step.
+            # The step that was actually taken, after rounding.
             distance = abs(complex(ends[0][0]) - complex(ends[1][0]))
             result[i] += (ends[0][1] - ends[1][1]) / distance * direction
     return result

@@ -1,6 +1,5 @@
 """Gradients count as many operations as TensorFlow 1.15.5 makes for them, so that random operations
-built after them get the same seeds. What TensorFlow makes was recorded by
-scripts/record_gradient_counts.
+built after them get the same seeds. scripts/record_gradient_counts recorded TensorFlow's numbers.
 """
 
 import base64

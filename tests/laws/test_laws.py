@@ -1,9 +1,9 @@
-"""The laws: what holds for every op, on each of its samples, for every dtype that it supports.
+"""The laws: properties of every op, on each of its samples, for every dtype that it supports.
 
-1. The static shape and dtype are those that the kernel gives, with all shapes known and with none.
+1. The static shape and dtype agree with the kernel's results, with all shapes known and with none.
 2. A GraphDef of the op, written and read, runs to the same result.
 3. The native kernel, where there is one, agrees with the NumPy kernel.
-4. A reference variable may stand for a value, in every mode.
+4. A reference variable may be used in place of a value, in every mode.
 
 The law of gradients is in test_gradient, that of bad input in test_bad_input, that of absurd sizes
 in test_absurd_sizes; `exemptions` says which ops a law leaves out, and why.

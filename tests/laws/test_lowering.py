@@ -1,5 +1,5 @@
-"""The law of lowering rules: what a rule says is what the op's kernel computes, on every sample and
-for every type that is compiled.
+"""The law of lowering rules: a rule computes the same as the op's kernel, on every sample and for
+every compiled type.
 """
 
 import numpy as np
@@ -61,7 +61,7 @@ def changed_variables(rule):
 
 
 def expected_of(op, arrays):
-    """What the op gives; if it changes variables, their new values."""
+    """Return the op's results; if it changes variables, their new values."""
     count = changed_variables(op.definition.lower)
     if op.definition.effect is Effect.PURE:
         with np.errstate(all="ignore"):

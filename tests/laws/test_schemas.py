@@ -1,4 +1,4 @@
-"""The schema of every op is TensorFlow 1.15's OpDef of that name, which is what makes GraphDefs
+"""The schema of every op is TensorFlow 1.15's OpDef of that name, which makes GraphDefs
 interchangeable. The OpDefs were recorded by scripts/record_schemas.py.
 """
 

@@ -1,5 +1,5 @@
-"""What uses the copy of a reference variable after a write: in TensorFlow it has the variable's own
-memory, and graphs with constraints or moving averages rely on that.
+"""Uses of the copy of a reference variable after a write: in TensorFlow the copy shares the
+variable's memory, and graphs with constraints or moving averages rely on that.
 """
 
 from tests.oracle.case import case

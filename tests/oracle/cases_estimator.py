@@ -169,7 +169,7 @@ def add(name, build, **options):
     case(imports=False, **options)(run)
 
 
-# What a model computes it computes in each mode: no need to try them all with all.
+# A model computes the same in each mode: there is no need to try all combinations.
 PREDICTED = ["dnn", "dnn_classes", "dnn_number", "combined_number", "baseline", "shared_dnn"]
 EVALUATED = ["linear", "linear_classes", "linear_number", "dnn_weighted", "dnn_number"]
 TRAINED = ["linear", "linear_number", "dnn_weighted", "dnn_classes", "dnn_number", "combined"]

@@ -1,5 +1,5 @@
-"""Initial values that depend on other variables: TensorFlow makes what depends on reference
-variables a second time, from their initial values where they have no other yet.
+"""Initial values that depend on other variables: TensorFlow copies the operations that depend on
+reference variables, and uses the initial values of uninitialised ones.
 """
 
 from tests.oracle.case import case

@@ -1,5 +1,5 @@
-"""Input producers and batches: the graphs that they build. What they give is in
-sequences_inputs.py, since nothing comes without queue runners.
+"""Input producers and batches: the graphs that they build. Their outputs are in
+sequences_inputs.py, since there are none without queue runners.
 """
 
 from tests.oracle.case import case

@@ -1,5 +1,5 @@
-"""tf.metrics: what a first batch updates to, and the names of the variables. Nodes are compared
-where a metric is a mean or counts yes and no.
+"""tf.metrics: what a first batch updates to, and the names of the variables. Nodes are compared for
+means and binary metrics.
 """
 
 import numpy as np

@@ -253,7 +253,7 @@ def a_singular_session_raises_losses(tf, run):
 
 @sequence
 def threads_that_fail(tf, run):
-    """What a thread has failed with is raised where the session is closed."""
+    """Closing the session raises the error of a failed thread."""
     _, advance = counter(tf)
     causes = [
         ValueError("in a thread"),

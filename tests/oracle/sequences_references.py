@@ -1,5 +1,5 @@
-"""Reference variables as operands of control flow: what reads one through an Identity has the
-variable's own memory in TensorFlow, inside of branches and loops too. Each step runs several times,
+"""Reference variables as operands of control flow: in TensorFlow, a read through an Identity shares
+the variable's memory, also inside branches and loops. Each step runs several times,
 so that it's compiled.
 """
 

@@ -1,5 +1,5 @@
-"""Every op on inputs of which much, little or nothing is known: what a new operation's outputs are
-inferred to be, to compare with TensorFlow 1.15.5 (see scripts/record_shape_rules).
+"""Every op on inputs with fully, partly or not known shapes: the inferred shapes of its outputs, to
+compare with TensorFlow 1.15.5 (see scripts/record_shape_rules).
 
 A variant is a GraphDef of one operation, `op`, whose inputs are constants, placeholders or
 variables. Variants come from the samples that the definitions bring for the laws.

@@ -1,5 +1,5 @@
-"""Every recorded mistake raises what TensorFlow 1.15.5 raises: an error of its class, whose first
-line has TensorFlow's phrase.
+"""Every recorded mistake raises the same error as in TensorFlow 1.15.5: of its class, with
+TensorFlow's phrase in the first line.
 """
 
 import json

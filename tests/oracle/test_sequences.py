@@ -1,4 +1,6 @@
-"""Every recorded sequence of steps gives what it gave under TensorFlow 1.15.5, errors included."""
+"""Every recorded sequence of steps gives the same results as under TensorFlow 1.15.5, errors
+included.
+"""
 
 import importlib
 import json

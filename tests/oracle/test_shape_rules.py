@@ -1,5 +1,5 @@
-"""What is inferred of each op's outputs, whatever is known of its inputs, is what TensorFlow 1.15.5
-infers.
+"""The inferred shapes of each op's outputs, for inputs known to any degree, are TensorFlow
+1.15.5's.
 """
 
 import pytest

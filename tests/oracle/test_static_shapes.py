@@ -1,4 +1,4 @@
-"""What a program sees of shapes before a step is what TensorFlow 1.15.5 infers."""
+"""The static shapes that a program sees are those that TensorFlow 1.15.5 infers."""
 
 import pytest
 

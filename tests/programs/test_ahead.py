@@ -1,5 +1,5 @@
-"""Whole models: built and frozen here, compiled by the command, run from C, qemu and Node, and held
-against the session. Every result within 1e-5.
+"""Whole models: built and frozen here, compiled by the command, run from C, qemu and Node, and
+compared with the session. Every result agrees within 1e-5.
 """
 
 from __future__ import annotations

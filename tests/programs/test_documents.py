@@ -1,4 +1,4 @@
-"""What the documents show is true: programs run and print what is shown, links and paths exist."""
+"""The documents are correct: programs run and print the output shown, links and paths exist."""
 
 import os
 import re

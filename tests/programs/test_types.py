@@ -1,4 +1,4 @@
-"""What type checkers and editors see of the public functions: signatures, and what is returned."""
+"""Type checkers and editors see the public functions' signatures and return types."""
 
 import importlib
 import inspect
@@ -59,7 +59,7 @@ reveal_type(tf.get_default_graph())  # Graph
 reveal_type(tf.Session())  # Session
 """
 
-# What they return depends on what they are given.
+# Their results depend on their arguments.
 ANYTHING = {
     *("case", "cond", "switch_case", "while_loop", "map_fn", "foldl", "foldr", "scan"),
     *("smart_cond", "static_cond", "map_structure", "pack_sequence_as", "cast", "scalar_mul"),

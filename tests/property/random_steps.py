@@ -1,7 +1,7 @@
 """Random steps for tests. In: hypothesis's choices. Out: tensors of a graph, and values to feed.
 
-Every operation keeps values around 1, so that differences in rounding stay small on their way
-through a step, and is continuous, so that they stay differences in rounding.
+Every operation keeps values around 1, so that rounding differences stay small through a step, and
+is continuous, so that they don't turn into large ones.
 """
 
 from math import prod

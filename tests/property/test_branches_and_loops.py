@@ -1,5 +1,5 @@
-"""Random nests of tf.cond and tf.while_loop compute what the same program computes in Python: when
-they are raised to structured form, and when their primitives run as they are.
+"""Random nests of tf.cond and tf.while_loop compute what the same program computes in Python: both
+raised to structured form and as primitives.
 """
 
 from typing import NamedTuple

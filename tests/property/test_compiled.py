@@ -1,4 +1,4 @@
-"""Random steps: compiled, they give what they give interpreted."""
+"""Random steps give the same results compiled as interpreted."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +20,7 @@ DTYPES = [tf.float32, tf.float64, tf.int32, tf.int64, tf.float16, tf.bfloat16]
 
 
 def run(jit, fetches, feeds, step):
-    """What some runs of a step give, and the variables at their end."""
+    """Return the results of some runs of a step, and the variables at the end."""
     with session(jit) as running:
         running.run(tf.global_variables_initializer())
         found = [running.run([*fetches, *step.updates], feeds)[: len(fetches)] for _ in range(2)]
@@ -123,7 +123,9 @@ def test_regions_and_groups_keep_the_order(data):
 
 
 def check_groups(nodes, flow):
-    """Every node that works is in one group, which stands after the groups of what it reads."""
+    """Every node that does work is in exactly one group, which comes after the groups it reads
+    from.
+    """
     inside = {*nodes}
     needed = {v for n in flow.nodes if n not in inside for v in n.inputs} | {*flow.fetches}
     outputs = [v for n in nodes for v in n.outputs if v in needed and not is_reference(v)]

@@ -1,4 +1,4 @@
-"""A damaged checkpoint gives DataLossError, or what was saved: at every byte of every file."""
+"""A checkpoint damaged at any byte of any file raises DataLossError, or gives the saved values."""
 
 import shutil
 from pathlib import Path

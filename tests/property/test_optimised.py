@@ -1,5 +1,5 @@
-"""Random graphs with state, order and fed tensors: an optimised step is the step as it is, bit for
-bit, run after run, errors included.
+"""Random graphs with state, order and fed tensors: an optimised step agrees with the original, bit
+for bit, run after run, errors included.
 """
 
 import numpy as np

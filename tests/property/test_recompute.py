@@ -1,5 +1,5 @@
-"""Random steps that must do with as little memory as they can: cheap values come again, and results
-are the same to the last bit, interpreted and compiled.
+"""Random steps with as little memory as possible: cheap values are recomputed, and results are the
+same to the last bit, interpreted and compiled.
 """
 
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Random programs on reference variables compute what they compute in Python, in which every way to
-read a variable gives what it holds then: as primitives, in structured form and compiled.
+"""Random programs on reference variables compute what they compute in Python, where every read of a
+variable gives its current value: as primitives, in structured form and compiled.
 """
 
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""What `import headrace` costs (nothing is loaded before it's used), and what it keeps to."""
+"""The cost of `import headrace` (nothing is loaded before it's used), and its rules."""
 
 import functools
 import importlib
@@ -16,7 +16,7 @@ from headrace.core.missing import tensorflow_names
 
 
 def run(code):
-    """What a fresh process prints."""
+    """Return the output of a fresh process."""
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def doubling(getter, name, *args, **kwargs):
-    """A custom getter: whoever asks for "scale" gets twice the variable."""
+    """A custom getter that returns twice the variable "scale"."""
     value = getter(name, *args, **kwargs)
     return 2.0 * value if name.endswith("scale") else value
 

@@ -1,4 +1,4 @@
-"""What killed processes have left is removed by a later save, if it's surely nobody's."""
+"""A later save removes files of killed processes, if certainly no process uses them."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Checkpoints that are read, or saved a second time, while somebody saves to the same prefix."""
+"""Checkpoints that are read, or saved again, while another process saves to the same prefix."""
 
 import threading
 

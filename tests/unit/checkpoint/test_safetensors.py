@@ -1,4 +1,4 @@
-"""Safetensors files: as the safetensors package 0.8.0 writes them, and what is wrong with others.
+"""Safetensors files: as the safetensors package 0.8.0 writes them, and the errors for damaged ones.
 
 `recorded.safetensors` was made by that package, with a tensor of each type that we have too.
 """

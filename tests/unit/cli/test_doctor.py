@@ -1,4 +1,4 @@
-"""`headrace doctor` tells what is there, what is not, and whether that is a fault."""
+"""`headrace doctor` reports what is installed, what is missing, and whether that is a fault."""
 
 import pytest
 from click.testing import CliRunner

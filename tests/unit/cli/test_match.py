@@ -1,4 +1,4 @@
-"""`headrace match` runs two programs and shows where they part."""
+"""`headrace match` runs two programs and shows where they diverge."""
 
 import xml.etree.ElementTree as xml
 

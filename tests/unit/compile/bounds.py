@@ -1,4 +1,4 @@
-"""Run one family's kernels on buffers between pages that nobody may touch (see test_bounds)."""
+"""Run one family's kernels on buffers between inaccessible pages (see test_bounds)."""
 
 from __future__ import annotations
 

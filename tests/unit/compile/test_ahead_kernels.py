@@ -1,5 +1,5 @@
-"""Ops that have kernels ahead of time alone: transposed convolutions by phases, the largest
-elements, volumes' poolings, and gathers by computed indices, each held against the session.
+"""Ops that have kernels only ahead of time: transposed convolutions by phases, the largest
+elements, volumes' poolings, and gathers by computed indices, each compared with the session.
 """
 
 import itertools

@@ -1,6 +1,5 @@
-"""Kernels stay within their buffers: each ends where memory ends, and begins where it begins.
-
-The work is done in a process of its own, because what is tested for is its death.
+"""Kernels stay within their buffers, which begin and end at inaccessible memory. The kernels run in
+a separate process, since a violation kills it.
 """
 
 import subprocess

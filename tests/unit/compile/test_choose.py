@@ -1,4 +1,6 @@
-"""Races between ways to do the same work: the faster wins, whatever was in memory before."""
+"""Timed choices between equivalent kernels: the faster one wins, independent of the caches'
+contents.
+"""
 
 from dataclasses import dataclass
 from types import SimpleNamespace

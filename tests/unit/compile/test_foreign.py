@@ -63,7 +63,7 @@ def test_a_large_product():
 def test_operands_are_rounded_to_bfloat16_and_added_up_in_float32(transpose):
     a, b = normal(300, 200) if transpose else normal(200, 300), normal(300, 100)
     spec = Product("float32", a.shape, b.shape, transpose_a=transpose, precision="bfloat16")
-    if not can(spec):  # for want of instructions: then nobody asks for it
+    if not can(spec):  # the processor lacks instructions: then it is never used
         assert not multiplies(host(), "bfloat16")
         return
     found = run(spec, [a, b], np.zeros((200, 100), np.float32))

@@ -1,4 +1,4 @@
-"""What becomes one call: anchors with what follows them, updates with their gradients, twins."""
+"""Fusion into one call: anchors with their consumers, updates with their gradients, twins."""
 
 from collections import Counter
 from math import prod

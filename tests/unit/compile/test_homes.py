@@ -1,4 +1,4 @@
-"""Pieces of joins are made in place; epilogues read parts of arrays. Compiled is as interpreted."""
+"""Pieces of joins are computed in place; epilogues read parts of arrays. Both tiers agree."""
 
 from collections import Counter
 

@@ -25,7 +25,7 @@ def own_graph():
 
 @pytest.fixture
 def first_candidates(monkeypatch):
-    """Not what is fastest here is chosen, but what is offered first."""
+    """The first candidate is chosen, not the fastest one here."""
     monkeypatch.setattr(
         "headrace.compile.images.fastest", lambda key, ways, threads: next(iter(ways))
     )

@@ -1,4 +1,4 @@
-"""Rows by indices that a step puts together: compiled as interpreted, and refused as such."""
+"""Rows by indices that a step computes: compiled and interpreted steps agree, errors included."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Tensor arrays and stacks inside clusters: what native code does to rows is what the interpreter
-does, and what is wrong is said by the interpreter, as if native code had never begun.
+"""Tensor arrays and stacks inside clusters: native code changes rows as the interpreter does, and
+the interpreter reports errors as if native code had never run.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Steps that wait for many things at once are prepared by work that grows with their size."""
+"""Preparing steps with many control dependencies takes time linear in their size."""
 
 import sys
 

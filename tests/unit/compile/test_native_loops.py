@@ -1,5 +1,5 @@
-"""Loops that are native whole, whatever they save, read, index or choose: the step makes one native
-call, and gives what the interpreter gives.
+"""Loops that are entirely native, even if they save, read, index or branch: the step makes one
+native call, and gives the interpreter's results.
 """
 
 import numpy as np
@@ -134,7 +134,7 @@ class TestGradientsOfLoopsInLoops:
         assert_one_call([found, *tf.gradients(found, x)])
 
     def test_gradients_that_a_body_takes(self):
-        """A list that is filled and emptied in one iteration, and held by nobody."""
+        """A list that is filled and emptied in one iteration, without other references."""
         x = tf.get_variable("x", initializer=uniform(3))
 
         def body(i, y):

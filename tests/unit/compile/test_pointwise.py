@@ -169,7 +169,7 @@ def test_long_opcodes_used_often_are_called():
 
 @pytest.mark.parametrize("watched", [False, True])
 def test_chains_of_a_long_opcode_are_loops(watched):
-    """Unless somebody wants what is in the middle."""
+    """Unless an intermediate value is needed."""
 
     def chain(e, x):
         middle = x + 0.5

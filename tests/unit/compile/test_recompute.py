@@ -1,4 +1,4 @@
-"""Cheap values come again where memory is short: less of it is planned, and no bit changes."""
+"""Cheap values are recomputed if memory is short: the plan needs less of it, and no bit changes."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def peak(flow):
 
 
 def again(flow):
-    """The names of what is computed again."""
+    """Return the names of the recomputed values."""
     return {n.name.removesuffix("/again") for n in flow.nodes if n.name.endswith("/again")}
 
 

@@ -1,4 +1,4 @@
-"""Variables in compiled clusters: who reads what before and after an update sees what it should."""
+"""Variables in compiled clusters: reads before and after an update see the right values."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_an_update_waits_for_a_map_that_becomes_part_of_a_reduction():
     mapped = tf.exp(v.read_value() * x)
     with tf.control_dependencies([mapped]):
         update = v.assign_add(d)
-    # The update stands before the sum, the map that reads the variable before the update.
+    # The update comes before the sum; the map that reads the variable comes before the update.
     assert_tiers_agree([update, tf.reduce_sum(mapped, 1)], {x: fed, d: change})
 
 

@@ -1,5 +1,5 @@
-"""Loops and branches inside clusters give what the interpreter's give: variables that are made in
-place or change places, nests, no iterations at all, and kernels of others inside.
+"""Loops and branches inside clusters give the interpreter's results: variables that are computed in
+place or swap places, nests, no iterations at all, and other kernels inside.
 """
 
 import numpy as np

@@ -21,7 +21,7 @@ from tests.unit.compile.plans import Accumulate, Exchange, Scale, chain, expecte
 from tests.unit.compile.targets import NEON
 
 FACTORS = (2.0, 0.5, 3.0, 1.5, 0.25, 1.25, 0.75, 2.5)
-MANY = 8  # threads, on whatever cores there are
+MANY = 8  # threads, on any number of cores
 
 
 # -- Phases ----------------------------------------------------------------------------------------
@@ -172,7 +172,9 @@ def test_a_loop_that_never_ends_can_be_cancelled(threads):
 
 
 def test_steps_on_several_threads_at_once():
-    """There is one pool of helpers: who doesn't get it works alone, with the same results."""
+    """There is one pool of helpers: a caller that doesn't get it works alone, with the same
+    results.
+    """
     clusters = [NativeCluster(chain(2000, FACTORS), MANY), NativeCluster(loop_plan(300), MANY)]
     wrong = []
 

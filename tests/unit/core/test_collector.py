@@ -1,4 +1,4 @@
-"""The collector of cycles rests while functions run, in any number of threads."""
+"""The cycle collector is paused while functions run, in any number of threads."""
 
 import gc
 import threading

@@ -1,4 +1,4 @@
-"""Files in the making: whatever way the bytes go to the disk, they are those that were given."""
+"""Drafts of files: the bytes on the disk are correct for every way of writing them."""
 
 import mmap
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""tf.flags and tf.app.run, in processes of their own: flags are the process's."""
+"""tf.flags and tf.app.run, in separate processes, since flags belong to a process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Long work shows how far it is, on a terminal or if it's asked for; short work shows nothing."""
+"""Long work shows its progress, on a terminal or on request; short work shows nothing."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Queues without sessions: who waits, who is served, and that nothing is lost."""
+"""Queues without sessions: which requests wait, which are served, and that nothing is lost."""
 
 import contextlib
 import threading
@@ -216,7 +216,7 @@ def test_what_waits_for_room_is_saved_too():
     assert [int(twin.dequeue()[0]) for _ in range(5)] == list(range(5))
     with pytest.raises(errors.OutOfRangeError):
         twin.dequeue()
-    twin.resume(queue.saved())  # again, as whoever initialises after restoring does
+    twin.resume(queue.saved())  # again, like a program that initialises after restoring
     assert [int(twin.dequeue()[0]) for _ in range(5)] == list(range(5))
     assert queue.size() == 2 and [int(queue.dequeue()[0]) for _ in range(5)] == list(range(5))
 

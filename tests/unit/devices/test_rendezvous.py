@@ -1,4 +1,6 @@
-"""The rendezvous of a step: whoever comes first waits, errors and ends reach everybody."""
+"""The rendezvous of a step: the first side waits; errors and the end of the step reach all
+waiters.
+"""
 
 import threading
 
@@ -17,7 +19,7 @@ def key(tensor="x:0", iteration=0):
 
 
 def got(pending):
-    """What a Pending that is over holds."""
+    """Return the value of a finished Pending."""
     seen = []
     pending.then(seen.append)
     assert seen, "it still waits"

@@ -1,4 +1,4 @@
-"""Canned estimators: names of classes, and what is wrong with features and labels is told."""
+"""Canned estimators: names of classes, and errors about features and labels."""
 
 import numpy as np
 import pytest

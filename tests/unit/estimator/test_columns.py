@@ -1,4 +1,4 @@
-"""Feature columns: what is wrong is said where it is, and equal columns are one."""
+"""Feature columns: errors are raised early, and equal columns are shared."""
 
 import numpy as np
 import pytest

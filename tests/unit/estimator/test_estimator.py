@@ -1,4 +1,4 @@
-"""Estimator: training, evaluation and prediction of a small model function, and what is wrong."""
+"""Estimator: training, evaluation and prediction of a small model function, and errors."""
 
 import os
 
@@ -50,7 +50,7 @@ def test_trains_from_the_latest_checkpoint_on(tmp_path):
     np.testing.assert_allclose(first.get_variable_value("w"), expected(3), rtol=1e-5)
     again = estimator(tmp_path)
     again.train(inputs(), max_steps=4)
-    # The input begins anew with each call, so that its fourth step sees the first batch.
+    # The input starts over with each call, so that its fourth step sees the first batch.
     x, y, w = X[:3], Y[:3], expected(3)
     w = w - 0.1 * 2 * x.T @ (x @ w - y) / 3
     np.testing.assert_allclose(again.get_variable_value("w"), w, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Input functions from arrays: order, epochs, shuffling, and what is wrong."""
+"""Input functions from arrays: order, epochs, shuffling, and errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""train_and_evaluate and its exporters, and what is served of an export."""
+"""train_and_evaluate, its exporters, and serving an export."""
 
 import os
 

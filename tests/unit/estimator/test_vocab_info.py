@@ -1,4 +1,4 @@
-"""Tables that are moved from an old vocabulary to a new one when a model starts warm."""
+"""Tables that are converted from an old vocabulary to a new one in a warm start."""
 
 import numpy as np
 import pytest

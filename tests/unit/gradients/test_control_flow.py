@@ -1,5 +1,5 @@
-"""Gradients through branches and loops: as finite differences, of any order, in all forms that a
-step can run in (its primitives as they are, structured, compiled), and what they are made of.
+"""Gradients through branches and loops: compared with finite differences, of any order, in all
+forms of a step (primitives, structured, compiled), and the operations that they consist of.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def session(form):
 
 
 def run(fetches, feeds=None):
-    """What a step gives in all forms, which must agree."""
+    """Return the results of a step in all forms, which must agree."""
     found = []
     for form in ("primitives", "structured", "compiled"):
         with session(form) as s:
@@ -103,7 +103,7 @@ def growing(x):
 
 
 def replaced(x):
-    """The second variable has another shape in each iteration, and what it was is forgotten."""
+    """The second variable has another shape in each iteration, and its history is dropped."""
 
     def body(y, z):
         return y * 2.0, tf.concat([tf.ones_like(z), y[:1]], 0)

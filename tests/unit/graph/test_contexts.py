@@ -1,4 +1,6 @@
-"""Control-flow contexts: what MetaGraphDefs say of them, and what may not cross their borders."""
+"""Control-flow contexts: their form in MetaGraphDefs, and values that may not cross their
+boundaries.
+"""
 
 import base64
 import json

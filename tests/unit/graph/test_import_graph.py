@@ -1,4 +1,4 @@
-"""Imports: what is read is what was written; what is wrong is refused and leaves no trace."""
+"""Imports: a graph is read as it was written; a bad one is refused and leaves no trace."""
 
 import json
 import re
@@ -231,7 +231,7 @@ def test_export_import_export_is_the_identity(graph, random):
 
 
 def loop_nodes(back, source="next"):
-    """The nodes of a loop that only goes round once."""
+    """Return the nodes of a loop with a single iteration."""
     t = "attr { key: 'T' value { type: DT_FLOAT } }"
     text = f"""
     node {{ name: 'x' op: 'Placeholder' attr {{ key: 'dtype' value {{ type: DT_FLOAT }} }} }}
@@ -252,7 +252,7 @@ def test_only_a_next_iteration_leads_back():
         tf.import_graph_def(loop_nodes("FLOAT"), name="a")
         merge = graph.get_operation_by_name("a/merge")
         assert [t.name for t in merge.inputs] == ["a/x:0", "a/next:0"]
-        assert merge.outputs[0].shape.ndims is None  # whatever comes first
+        assert merge.outputs[0].shape.ndims is None  # in any order
         again = graph.as_graph_def()
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(again, name="")

@@ -1,4 +1,4 @@
-"""The ops that save and restore."""
+"""The ops that save and restore tensors."""
 
 import numpy as np
 import pytest

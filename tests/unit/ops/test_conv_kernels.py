@@ -170,7 +170,7 @@ def test_bad_inputs_are_refused():
 
 
 def test_taps_that_see_nothing_but_padding_are_not_left_to_onednn():
-    """Of such, its depthwise gradients in bfloat16 are whatever was in its memory."""
+    """For these, oneDNN's depthwise gradients in bfloat16 are uninitialised memory."""
     x, dy = np.ones((2, 5, 2, 8), np.float32), np.ones((2, 2, 1, 8), np.float32)
     attrs = {"strides": (1, 3, 3, 1), "padding": "SAME", "data_format": "NHWC"}
     with pytest.raises(Unsupported, match="padding"):

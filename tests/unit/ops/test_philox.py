@@ -76,7 +76,7 @@ def assert_agree(op, got, want):
         want = want.view(ml_dtypes.bfloat16)
     assert got.dtype == want.dtype
     exact = got.dtype.kind == "i" or "uniform" in op or "poisson" in op
-    # Box-Muller and the like: the last bits of log, sin and cos are the platform's.
+    # Box-Muller and similar transforms: the last bits of log, sin and cos depend on the platform.
     tolerance = {2: 2e-3, 4: 1e-6, 8: 1e-14}[got.dtype.itemsize]
     if got.dtype == ml_dtypes.bfloat16:
         tolerance = 1e-2

@@ -1,4 +1,4 @@
-"""What is known before a step runs: what follows from constants and static shapes, even in part."""
+"""Values known before a step runs: they follow from constants and static shapes, even partly."""
 
 import numpy as np
 import pytest

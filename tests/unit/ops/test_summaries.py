@@ -1,4 +1,4 @@
-"""Images of summaries have the pixels that TensorFlow 1.15.5's have; mistakes say what is wrong."""
+"""Summary images have TensorFlow 1.15.5's pixels; mistakes raise clear errors."""
 
 import logging
 import struct

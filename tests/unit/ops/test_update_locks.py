@@ -1,4 +1,4 @@
-"""Updates of several variables take their locks in the order that everybody does."""
+"""Updates of several variables take their locks in one global order."""
 
 import threading
 

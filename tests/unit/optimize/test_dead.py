@@ -1,4 +1,4 @@
-"""What nobody needs goes; effects, random ops and forgotten feeds stay."""
+"""Unneeded nodes are removed; effects, random ops and unused feeds stay."""
 
 import pytest
 

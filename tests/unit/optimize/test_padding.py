@@ -1,4 +1,4 @@
-"""Changes of distinct rows: which steps get known sizes, and that they do what they did."""
+"""Changes of distinct rows: which steps get known sizes, and that their results don't change."""
 
 import numpy as np
 import pytest

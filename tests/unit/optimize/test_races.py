@@ -1,4 +1,4 @@
-"""What a step reads and writes in no order."""
+"""Reads and writes of a step that are unordered."""
 
 import logging
 

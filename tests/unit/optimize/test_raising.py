@@ -1,5 +1,5 @@
-"""Loops and branches in structured form: the same results as on the primitives, and what is left
-alone.
+"""Loops and branches in structured form: the same results as with the primitives, and graphs that
+are left unchanged.
 """
 
 import numpy as np

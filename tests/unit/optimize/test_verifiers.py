@@ -1,4 +1,4 @@
-"""What the verifiers of a Dataflow promise to find: flows that are broken on purpose."""
+"""The verifiers of a Dataflow find the faults of flows that are broken on purpose."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Loops that are compiled while they run: nothing shows it but the time."""
+"""Loops that are compiled while they run: only the time shows it."""
 
 import threading
 

@@ -1,5 +1,5 @@
-"""Variables that a step has found are found again, until they are removed; those of one step are
-made anew for each.
+"""Variables that a step has looked up are cached until they are removed; temporary variables are
+created again for each step.
 """
 
 import numpy as np

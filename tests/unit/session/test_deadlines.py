@@ -1,4 +1,4 @@
-"""A deadline's error names what ran or waited when the time was up, and the line that made it."""
+"""A deadline's error names the ops that were running or waiting, and the lines that made them."""
 
 import threading
 

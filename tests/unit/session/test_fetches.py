@@ -1,4 +1,4 @@
-"""Fetch structures: what comes back has the shape of what was asked for."""
+"""Fetch structures: results have the structure of the fetches."""
 
 import collections
 

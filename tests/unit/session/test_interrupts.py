@@ -1,5 +1,5 @@
-"""Ctrl-C wherever Python may see it in a step: it always comes out of session.run, and the session,
-its locks and queues included, is as good as new.
+"""Ctrl-C at any point of a step where Python may see it: session.run always raises it, and the
+session, its locks and queues included, stays fully usable.
 """
 
 import sys
@@ -109,8 +109,8 @@ def test_every_place(form):
 
 
 def in_thread(function):
-    """What a function returns in another thread; None if it takes forever, as one that waits for a
-    lock which nobody will give back.
+    """Return the result of a function in another thread; None if it never ends, for example because
+    it waits for a lock that is never released.
     """
     results = []
     thread = threading.Thread(target=lambda: results.append(function()), daemon=True)

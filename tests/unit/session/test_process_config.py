@@ -1,4 +1,4 @@
-"""tf.config: what the process asks for is what its sessions do."""
+"""tf.config: sessions honour the process's settings."""
 
 import pytest
 

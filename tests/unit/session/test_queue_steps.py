@@ -101,7 +101,7 @@ def test_a_deadline_leaves_the_queue_as_it_was(container):
 @pytest.mark.parametrize("resource", [False, True])
 @pytest.mark.parametrize("jit", [-1, 1])
 def test_what_is_enqueued_was_read_before_what_is_dequeued_is_assigned(resource, jit):
-    """In the program the assignment stands first, which must not make the step wait for itself."""
+    """The assignment comes first in the program, which must not make the step wait for itself."""
     queue = tf.FIFOQueue(1, tf.float32, shapes=[()])
     variable = tf.get_variable("variable", initializer=5.0, use_resource=resource)
     other = tf.get_variable("other", initializer=1.0, use_resource=resource)

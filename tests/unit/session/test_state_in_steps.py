@@ -1,5 +1,5 @@
-"""State inside one step: what was read stays what it was, whatever is written afterwards. Only what
-passes on a reference variable as it is has the variable's memory, also when it is fetched.
+"""State inside one step: a value that was read doesn't change with later writes. Only ops that
+forward a reference unchanged share the variable's memory, also when they are fetched.
 """
 
 import numpy as np

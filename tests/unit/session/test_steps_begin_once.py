@@ -1,4 +1,4 @@
-"""A step that relies on other shapes of variables than they have begins only once."""
+"""A step specialised for other shapes of variables than their current ones starts only once."""
 
 import numpy as np
 import pytest

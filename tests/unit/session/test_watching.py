@@ -1,4 +1,6 @@
-"""An observer sees the steps that sessions prepare: their forms, their runs, what is left out."""
+"""An observer sees the steps that sessions prepare: their forms, their runs, and nodes that are not
+compiled.
+"""
 
 import numpy as np
 import pytest

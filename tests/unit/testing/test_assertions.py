@@ -1,4 +1,4 @@
-"""tf.test.TestCase: what passes and fails, as in TensorFlow 1.15.5, and what failures say."""
+"""tf.test.TestCase: assertions pass and fail as in TensorFlow 1.15.5, with its messages."""
 
 import random
 from collections import namedtuple

@@ -1,11 +1,11 @@
 """A hundred steps of every optimizer, under TensorFlow 1.15.5 and under Headrace alike: a lookup in
-a table, whose gradients are rows that come several times, then a layer. Valid Python 3.7.
+a table, whose sparse gradients have repeated rows, then a layer. Valid Python 3.7.
 """
 
 import numpy as np
 
 STEPS = 100
-SHOWN = 20  # the loss is kept every so many steps
+SHOWN = 20  # the loss is recorded at this interval of steps
 PENALTIES = {"l1_regularization_strength": 0.001, "l2_regularization_strength": 0.002}
 
 OPTIMIZERS = {

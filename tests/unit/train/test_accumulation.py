@@ -1,4 +1,4 @@
-"""Several micro-batches with accumulation are one batch without."""
+"""Several micro-batches with accumulation equal one batch without."""
 
 import numpy as np
 import pytest

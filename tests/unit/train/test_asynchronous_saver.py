@@ -1,4 +1,4 @@
-"""Saving while training goes on."""
+"""Saving while training continues."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Variables of tf.contrib.framework: which are found and what they get, as in TensorFlow 1.15.5."""
+"""Variables of tf.contrib.framework: lookup and assigned values, as in TensorFlow 1.15.5."""
 
 import numpy as np
 import pytest

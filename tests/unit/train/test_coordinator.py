@@ -1,4 +1,4 @@
-"""Threads that end together."""
+"""Threads that stop together."""
 
 import threading
 

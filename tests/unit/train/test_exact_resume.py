@@ -1,4 +1,4 @@
-"""A program that stops at any step and is started again ends with the very same parameters."""
+"""A program that stops at any step and is restarted ends with exactly the same parameters."""
 
 import os
 

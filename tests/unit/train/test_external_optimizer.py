@@ -1,4 +1,4 @@
-"""Optimizers outside of the graph: TensorFlow's numbers, callbacks, and what is left on failure."""
+"""Optimizers outside the graph: TensorFlow's numbers, callbacks, and the state after a failure."""
 
 import sys
 

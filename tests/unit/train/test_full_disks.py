@@ -1,4 +1,4 @@
-"""Savers on disks that refuse: the error is TensorFlow's, names the file; what was good stays."""
+"""Savers on full disks: the error is TensorFlow's and names the file; good checkpoints stay."""
 
 import errno
 import os

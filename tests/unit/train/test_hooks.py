@@ -29,7 +29,7 @@ def lines(caplog):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands still unless it's moved."""
+    """A clock that advances only when told to."""
     found = SimpleNamespace(now=1000.0)
     found.monotonic = lambda: found.now
     monkeypatch.setattr(timers, "time", found)
@@ -65,7 +65,9 @@ def summaries(directory):
 
 @pytest.fixture(params=["before", "after"])
 def advanced(request):
-    """What advances the step: made before the hooks' reading of it, and so run before, or after."""
+    """Return the operation that advances the step, made before or after the hooks' read of it, and
+    run in that order.
+    """
     if request.param == "after":
         step = tf.train.get_or_create_global_step()
         tf.train.StopAtStepHook(1).begin()

@@ -1,4 +1,4 @@
-"""tf.contrib.training.HParams: texts, types and messages as in TensorFlow 1.15.5."""
+"""tf.contrib.training.HParams: parsing, types and messages as in TensorFlow 1.15.5."""
 
 import copy
 import re

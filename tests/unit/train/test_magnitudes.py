@@ -1,4 +1,4 @@
-"""Summaries of magnitudes say how large parameters, gradients, activations and updates are."""
+"""Summaries of the magnitudes of parameters, gradients, activations and updates."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Two runs are compared step by step, however they come."""
+"""Two runs, in any form, are compared step by step."""
 
 import json
 

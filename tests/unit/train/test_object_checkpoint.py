@@ -1,5 +1,5 @@
-"""Checkpoints by objects: TensorFlow 1.15.5's are restored, ours have its bytes, and what doesn't
-match is told.
+"""Object-based checkpoints: TensorFlow 1.15.5's are restored, ours have its bytes, and mismatches
+are reported.
 """
 
 import threading

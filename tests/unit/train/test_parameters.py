@@ -1,6 +1,4 @@
-"""Parameters per scope: of graphs, of what is written about them, and as `headrace params` shows
-them.
-"""
+"""Parameters per scope: of graphs, of files, and as `headrace params` shows them."""
 
 import pytest
 from click.testing import CliRunner

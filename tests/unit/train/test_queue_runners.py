@@ -1,4 +1,4 @@
-"""Queue runners: who runs, who closes, what is saved, what is told to people."""
+"""Queue runners: their threads, closing of queues, saving, and messages."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""SavedModels: TensorFlow's are read, ours are written so that they can be; mistakes are told."""
+"""SavedModels: we read TensorFlow's, TensorFlow can read ours; mistakes are reported."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Supervisors: their threads, and what they take from whom. The rest is in recorded traces
+"""Supervisors: their threads, and the sources of their defaults. The rest is in recorded traces
 (tests/oracle/sequences_sessions.py).
 """
 

@@ -1,4 +1,4 @@
-"""Optimizers around others: what savers store under which name, which rows are clipped."""
+"""Optimizers that wrap others: the names that savers use, and the rows that are clipped."""
 
 import numpy as np
 import pytest

@@ -47,7 +47,7 @@ def test_reads_are_ordered_by_control_dependencies(use_resource):
         change = v.assign_add([10.0, 10.0], read_value=False)
     with tf.control_dependencies([change]):
         later = v.read_value()
-    # What is fetched of a reference variable is its memory, as it is when the step is over.
+    # Fetching a reference variable returns its memory, as it is at the end of the step.
     got = initialised().run([before, later])
     np.testing.assert_array_equal(got, [[1, 2] if use_resource else [11, 12], [11, 12]])
 

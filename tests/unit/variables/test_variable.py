@@ -1,4 +1,4 @@
-"""tf.Variable as an object: what it says of itself, what it refuses, and how it's saved."""
+"""tf.Variable as an object: its attributes, the arguments it refuses, and how it's saved."""
 
 import numpy as np
 import pytest
