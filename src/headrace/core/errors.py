@@ -81,11 +81,11 @@ class OpError(Exception):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """What the failing step was given, line by line."""
+        """The inputs of the failing step, line by line."""
         return tuple(self._details)
 
     def add_detail(self, line: str) -> None:
-        """Add a line to the text: what the failing step was given."""
+        """Add a line about the failing step's inputs to the text."""
         self._details.append(line)
 
     def __str__(self) -> str:
@@ -156,7 +156,7 @@ class UnknownError(OpError):
 
 
 class InvalidArgumentError(_CodedError):
-    """An argument is wrong in itself, whatever the state of the system."""
+    """An argument is wrong in itself, independent of the state of the system."""
 
     _code = INVALID_ARGUMENT
 

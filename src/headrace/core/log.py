@@ -126,7 +126,7 @@ def error(msg: Any, *args: Any, **kwargs: Any) -> None:
 
 @export("logging.fatal")
 def fatal(msg: Any, *args: Any, **kwargs: Any) -> None:
-    """Log `msg % args` at level FATAL; the program goes on, as in TensorFlow."""
+    """Log `msg % args` at level FATAL; the program continues, as in TensorFlow."""
     _logger.fatal(msg, *args, stacklevel=_CALLER, **kwargs)
 
 

@@ -143,7 +143,7 @@ def assert_same_structure(
 @export("contrib.framework.nest.flatten_dict_items")
 def flatten_dict_items(dictionary: Any) -> dict[Any, Any]:
     """Return a dict in which a key that is a nest is replaced by its leaves, each mapped to the
-    corresponding leaf of the value. Values of other keys stay as they are.
+    corresponding leaf of the value. Values of other keys don't change.
     """
     if not isinstance(dictionary, Mapping):
         raise TypeError("input must be a dictionary")

@@ -239,7 +239,7 @@ class TensorShape:
         comma = "," if len(self.sizes) == 1 else ""
         return f"({', '.join(map(_show, self.sizes))}{comma})"
 
-    # -- what is known ---------------------------------------------------------------------------
+    # -- static facts ----------------------------------------------------------------------------
 
     @property
     def rank(self) -> int | None:
@@ -519,7 +519,7 @@ def matrix(rows: Any, columns: Any) -> TensorShape:
 
 
 def dimension_value(dimension: Any) -> Any:
-    """The size in a Dimension; anything else is returned as it is."""
+    """Return the size in a Dimension; anything else unchanged."""
     return dimension.value if isinstance(dimension, Dimension) else dimension
 
 

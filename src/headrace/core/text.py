@@ -53,7 +53,7 @@ export_value(__name__, "HEADRACE_VERSION", "HEADRACE_VERSION")
 
 @export("compat.as_bytes")
 def as_bytes(bytes_or_text: str | bytes, encoding: str = "utf-8") -> bytes:
-    """Return text encoded, and bytes as they are."""
+    """Return text encoded, and bytes unchanged."""
     if isinstance(bytes_or_text, str):
         return bytes_or_text.encode(encoding)
     if isinstance(bytes_or_text, bytes):
@@ -63,7 +63,7 @@ def as_bytes(bytes_or_text: str | bytes, encoding: str = "utf-8") -> bytes:
 
 @export("compat.as_text", "compat.as_str")
 def as_text(bytes_or_text: str | bytes, encoding: str = "utf-8") -> str:
-    """Return bytes decoded, and text as it is."""
+    """Return bytes decoded, and text unchanged."""
     if isinstance(bytes_or_text, bytes):
         return bytes_or_text.decode(encoding)
     if isinstance(bytes_or_text, str):

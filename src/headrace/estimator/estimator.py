@@ -94,7 +94,7 @@ class Estimator:
                     f"{kind} does override {sorted(overridden)}"
                 )
 
-    # -- What it is ----------------------------------------------------------------------------
+    # -- Properties ----------------------------------------------------------------------------
 
     @property
     def model_dir(self) -> str:
@@ -138,7 +138,7 @@ class Estimator:
         """Return the directory of the summaries of evaluations (of that name)."""
         return os.path.join(self.model_dir, f"eval_{name}" if name else "eval")
 
-    # -- Calling what the user gave ------------------------------------------------------------
+    # -- Calling the user's functions ----------------------------------------------------------
 
     def _call_model_fn(
         self, features: Any, labels: Any, mode: str, config: RunConfig | None = None

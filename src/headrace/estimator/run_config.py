@@ -109,7 +109,7 @@ class RunConfig:
             object.__setattr__(self, name, value)
         _check_fields(self)
 
-    # -- What a process alone is -----------------------------------------------------------------
+    # -- Facts of a single process ---------------------------------------------------------------
 
     @property
     def cluster_spec(self) -> dict[str, Any]:

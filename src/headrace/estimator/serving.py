@@ -35,7 +35,7 @@ __all__ = [
 _DEFAULT = names.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 
 
-# ---- What is given -------------------------------------------------------------------------------
+# ---- Outputs -------------------------------------------------------------------------------------
 
 
 @export("estimator.export.ExportOutput")
@@ -131,7 +131,7 @@ def checked_export_outputs(outputs: Any, predictions: Any) -> dict[str, ExportOu
     return outputs
 
 
-# ---- What is taken -------------------------------------------------------------------------------
+# ---- Inputs --------------------------------------------------------------------------------------
 
 
 def _named(tensors: Any, what: str, default: str) -> dict[Any, Any]:

@@ -87,7 +87,7 @@ def _reference(t: Tensor, inputs: dict[Tensor, str], nodes: dict[Operation, str]
         if position < count:
             return f"{nodes[t.op]}:{argument.name}:{position}"
         position -= count
-    raise AssertionError(f"{t.name} is no output of {schema}")
+    raise AssertionError(f"{t.name} is not an output of {schema}")
 
 
 # -- Reading ---------------------------------------------------------------------------------------

@@ -443,7 +443,7 @@ def _add_functions(graph: Graph, library: proto.FunctionDefLibrary) -> None:
         add_function(graph, Function.from_proto(message, graph))
     for pair in library.gradient:
         if pair.function_name not in graph._functions:
-            raise ValueError(f"the gradient of '{pair.function_name}', which is no function")
+            raise ValueError(f"the gradient of '{pair.function_name}', which is not a function")
         graph._functions[pair.function_name].gradient = pair.gradient_func
 
 

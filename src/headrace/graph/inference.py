@@ -167,7 +167,7 @@ def _shape_error(op: Operation | Node, error: Exception) -> ShapeError:
     return ShapeError(f"{words_of_op(error)} {where}", op=op)
 
 
-# -- What shape rules see of a tensor of the graph -------------------------------------------------
+# -- Shape rules' view of the graph's tensors ------------------------------------------------------
 
 
 def known_value(tensor: Tensor) -> np.ndarray | None:
@@ -263,7 +263,7 @@ def known_shape(
     return _UNKNOWN if sizes is None or sizes[0] is None else TensorShape.of((None,) * sizes[0])
 
 
-# -- What functions that build graphs see ----------------------------------------------------------
+# -- The view of functions that build graphs -------------------------------------------------------
 
 
 def constant_value(tensor: Tensor | Value, partial: bool = False) -> np.ndarray | None:
@@ -308,7 +308,7 @@ def static_by_kernel(op: Operation, value: Callable[[Tensor], Any], partial: boo
     return None if results is None else np.asarray(results[0])
 
 
-# -- What is known of the values of a step ---------------------------------------------------------
+# -- Known values of a step ------------------------------------------------------------------------
 
 
 def _whole_value(tensor: Tensor | Value) -> np.ndarray | None:

@@ -39,7 +39,7 @@ _NAMES = {
 }
 
 
-# -- What all of them do ---------------------------------------------------------------------------
+# -- Shared code -----------------------------------------------------------------------------------
 
 
 def scope_of(scope: Any, default: str, inputs: Any, reuse: Any) -> variable_scope:

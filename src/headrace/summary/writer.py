@@ -136,7 +136,7 @@ class FileWriter:
         self._add(proto.Event(tagged_run_metadata=tagged), global_step)
 
     def add_event(self, event: Any) -> None:
-        """Add an Event as it is."""
+        """Add an Event unchanged."""
         self._warn_if_closed()
         self.event_writer.add_event(event)
 

@@ -86,7 +86,7 @@ class ExternalOptimizerInterface:
             return None
         unknown = [var for var in given if not any(var is v for v in self._vars)]
         if unknown:
-            raise ValueError(f"var_to_bounds has what is not optimized: {unknown}")
+            raise ValueError(f"var_to_bounds has variables that are not optimized: {unknown}")
         found: Bounds = []
         for var, shape in zip(self._vars, self._shapes, strict=True):
             low, high = given.get(var, (-np.inf, np.inf))

@@ -118,7 +118,7 @@ class DynamicLossScale(LossScale):
         """Return an operation that changes the scale, and whether all gradients are finite."""
         checks = [b.reduce_all(b.is_finite(_values(g))) for g in grads if g is not None]
         if not checks:
-            raise ValueError("no gradients are given, so nothing says how the loss scale did")
+            raise ValueError("no gradients are given, so the loss scale can't be adjusted")
         finite = b.reduce_all(b.stack(checks))
         scale, good = self._scale.read_value(), self._good_steps.read_value()
         grown = scale * self._multiplier

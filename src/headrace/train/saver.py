@@ -58,7 +58,7 @@ _LIKELY = {
 }
 _MISMATCH = (
     "a variable of this graph has another shape or type in the checkpoint: "
-    "tf.train.list_variables(checkpoint) says what is there"
+    "tf.train.list_variables(checkpoint) lists the checkpoint's contents"
 )
 
 
@@ -363,12 +363,12 @@ class Saver:
         try:
             state = read_session_file(prefix)
         except NotFoundError as error:
-            _log.warning("%s: random generators and queues start anew", error.message)
+            _log.warning("%s: random generators and queues start over", error.message)
             return
         resume_state(sess, state)
         if unknown := left_over(sess, state):
             _log.warning(
-                "%s has the state of %s, which this graph doesn't have: training won't go on bit "
+                "%s has the state of %s, which this graph lacks: training won't continue bit "
                 "for bit",
                 prefix,
                 ", ".join(unknown),

@@ -105,7 +105,7 @@ class RefVariable(Variable):
             with self.graph.colocate_with(self._variable.op):
                 self._snapshot = identity(self._variable, name="read")
 
-    # -- What it is --------------------------------------------------------------------------------
+    # -- Properties --------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:

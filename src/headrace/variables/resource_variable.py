@@ -117,7 +117,7 @@ class ResourceVariable(Variable):
                 ):
                     self._cached_value = identity(self._graph_element)
 
-    # -- What it is --------------------------------------------------------------------------------
+    # -- Properties --------------------------------------------------------------------------------
 
     @property
     def handle(self) -> Tensor:
@@ -240,7 +240,7 @@ class ResourceVariable(Variable):
     ) -> Any:
         """Assign a value; return the variable as it is after that, or the operation.
 
-        Writes are always one at a time, whatever `use_locking` says.
+        Writes always happen one at a time; `use_locking` has no effect.
         """
         tensor = convert_to_tensor(value, self._dtype)
         self._shape.assert_is_compatible_with(tensor.shape)

@@ -198,7 +198,7 @@ class Variable(Operators, metaclass=_Creating):
             return [*collections, GraphKeys.TRAINABLE_VARIABLES]
         return list(collections)
 
-    # -- What it is --------------------------------------------------------------------------------
+    # -- Properties --------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:

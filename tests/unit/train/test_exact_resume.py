@@ -177,7 +177,7 @@ def test_what_another_graph_left_is_told(tmp_path, caplog):
                 saver.save(session, str(tmp_path / "m"))
             else:
                 saver.restore(session, latest)
-    assert "state of noise/RandomStandardNormal, which this graph doesn't have" in caplog.text
+    assert "state of noise/RandomStandardNormal, which this graph lacks" in caplog.text
 
 
 def monitored(directory, until):

@@ -112,7 +112,7 @@ def test_refusals():
         make(v * v)
     with pytest.raises(ValueError, match="equalities must be scalar"):
         make(loss, equalities=[v + 1.0])
-    with pytest.raises(ValueError, match="has what is not optimized"):
+    with pytest.raises(ValueError, match="has variables that are not optimized"):
         make(loss, var_list=[v], var_to_bounds={loss: (0, 1)})
     with pytest.raises(ValueError, match="needs a session"):
         make(loss).minimize()

@@ -301,7 +301,7 @@ def _differing(name: str, kernels: Any, named: dict[str, str]) -> str:
     return ", ".join(told) or name
 
 
-# -- What is not compiled --------------------------------------------------------------------------
+# -- Nodes not compiled ----------------------------------------------------------------------------
 
 
 def _refused(variant: Variant, flow: Dataflow, full: bool) -> Iterator[str]:

@@ -86,7 +86,7 @@ class Head:
         self._loss_fn = loss_fn
         self.name = name
 
-    # -- What kinds of heads differ in ---------------------------------------------------------
+    # -- Defined by each kind of head ----------------------------------------------------------
 
     def _predictions(self, logits: Any) -> dict[str, Tensor]:
         raise NotImplementedError
@@ -105,7 +105,7 @@ class Head:
     def _metrics(self, predictions: dict[str, Tensor], loss: Loss) -> dict[str, Any]:
         raise NotImplementedError
 
-    # -- What all do ---------------------------------------------------------------------------
+    # -- Common code ---------------------------------------------------------------------------
 
     def create_loss(self, features: Mapping[str, Any], mode: str, logits: Any, labels: Any) -> Loss:
         """The loss of a batch."""

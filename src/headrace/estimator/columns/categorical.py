@@ -253,7 +253,7 @@ def categorical_column_with_vocabulary_list(
     return VocabularyListCategoricalColumn(key, kind, default_value, buckets, words)
 
 
-# ---- Ids as they are -----------------------------------------------------------------------------
+# ---- Identity ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _weighted_sum(column: Any, inputs: Inputs, combiner: str, weights: Any) -> T
     )
 
 
-# ---- Variables under scopes of their own ---------------------------------------------------------
+# ---- Variables in separate scopes ----------------------------------------------------------------
 
 
 class _OldLayer(Layer):
