@@ -92,9 +92,13 @@ def test_accurate_tiles_are_small_where_errors_are_large():
             (spec.m, spec.accurate) for c in found if "winograd" in c.name for spec, _ in c.calls
         }
 
+    sse = for_level("x86-64-v2")
     for direction in PASSES:
-        assert kernels(direction, THREE, "default") == {(4, True)}
-        assert kernels(direction, THREE, "default", for_level("x86-64-v2")) == {(2, True)}
+        tile = (4, 3) if direction == "backward_data" else 4
+        assert kernels(direction, THREE, "default") == {(tile, True)}
+        assert kernels(direction, THREE, "default", sse) == {(2, True)}
+        few = {(2, True)} if direction == "forward" else set()
+        assert kernels(direction, five, "default", sse) == few
         assert kernels(direction, THREE, "fast") == {(4, False), (6, False)}
         assert kernels(direction, five, "default") == {(2, True)}
         assert kernels(direction, five, "fast") == {(4, False)}

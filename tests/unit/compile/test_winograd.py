@@ -26,6 +26,10 @@ CASES = [
     (Geometry(1, 13, 10, 16, 80, (5, 5), pads=SAME5), 4, False, 2),
     (Geometry(2, 9, 9, 16, 32, (5, 5), pads=SAME5), 2, True, 1),
 ]
+RECTANGLES = [
+    (Geometry(2, 13, 9, 32, 48, (3, 3), pads=SAME3), (4, 3), True, 2),
+    (Geometry(1, 6, 11, 16, 32, (3, 3), pads=((0, 1), (2, 3))), (3, 4), True, 1),
+]
 
 
 def transformed(w: np.ndarray, m: int, accurate: bool, backward: bool, threads: int) -> np.ndarray:
@@ -51,8 +55,13 @@ def convolved(
     return plain(out)
 
 
-@pytest.mark.parametrize(("m", "r"), [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)])
-@pytest.mark.parametrize("accurate", [False, True])
+SIZES = [(2, 3), (4, 3), (6, 3), (2, 5), (4, 5)]
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "accurate"),
+    [(3, 3, True), *((*size, accurate) for size in SIZES for accurate in (False, True))],
+)
 def test_the_matrices_filter_exactly(m, r, accurate):
     found = matrices(m, r, accurate)
     x, w = np.random.default_rng(1).standard_normal((2, m + r - 1))
@@ -67,14 +76,14 @@ def test_points_are_known_for_few_sizes():
         matrices(8, 3)
 
 
-@pytest.mark.parametrize(("geometry", "m", "accurate", "threads"), CASES)
+@pytest.mark.parametrize(("geometry", "m", "accurate", "threads"), CASES + RECTANGLES)
 def test_forward(geometry, m, accurate, threads):
     e = Example(geometry)
     found = convolved(e.x, e.w, geometry, m, accurate, threads)
     assert error(found, e.y) < 5e-6
 
 
-@pytest.mark.parametrize(("geometry", "m", "accurate", "threads"), CASES)
+@pytest.mark.parametrize(("geometry", "m", "accurate", "threads"), CASES + RECTANGLES)
 def test_backward_data(geometry, m, accurate, threads):
     e = Example(geometry)
     found = convolved(e.dy, e.w, geometry.backward_data(), m, accurate, threads, True)
@@ -166,6 +175,8 @@ def test_a_fused_max_pool_is_refused_where_it_does_not_fit():
     masked = Epilogue(record(lambda e, y, f: y * f, ["float32"] * 2), ("full",))
     with pytest.raises(ValueError, match="even"):
         WinogradForward(odd, 4, pool=True)
+    with pytest.raises(ValueError, match="tiles of even sides"):
+        WinogradForward(even, (4, 3), True, pool=True)
     with pytest.raises(ValueError, match="full"):
         WinogradForward(even, 4, False, masked, pool=True)
 

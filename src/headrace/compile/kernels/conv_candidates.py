@@ -29,6 +29,7 @@ from headrace.compile.kernels.pooling import Depthwise, DepthwiseGradient
 from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
+from headrace.compile.kernels.winograd_transform import Tile
 from headrace.devices.target import Target, host
 
 __all__ = ["ACCURACIES", "Candidate", "candidates"]
@@ -95,7 +96,7 @@ def candidates(
     found: list[Candidate] = []
     if g.blocked and g.dense and g.kernel in _ACCURATE and accuracy != "strict":
         whole = replace(g, batch=images or g.batch)
-        if accuracy == "fast" or _ACCURATE[g.kernel].holds(direction, whole):
+        if accuracy == "fast" or _ACCURATE[g.kernel].holds(direction, whole, target):
             found += _winograds(direction, g, accuracy, epilogue, pool, target)
     if _is_1x1(g) and not pool:
         found.append(_1x1(direction, g, epilogue))
@@ -132,22 +133,39 @@ def _settled(direction: str, g: Geometry, accuracy: str) -> bool:
 
 class _Accurate(NamedTuple):
     """Where the errors of Winograd's algorithm stay within four times those of direct convolution:
-    with tiles of `tile` results, if direct convolution's own sums have some length, either of
-    `terms` (channels and taps) or, for the filter's gradient, of `places` (of all images).
+    if direct convolution's own sums have some length, either of `terms` (channels and taps) or, for
+    the filter's gradient, of `places` (of all images). `tiles`: their results in each pass, and
+    without fused multiply-adds, where every product is rounded twice; None for no such tiles.
     """
 
-    tile: int
     terms: int
     places: int
+    tiles: dict[str, Tile]
+    unfused: dict[str, Tile]
 
-    def holds(self, direction: str, g: Geometry) -> bool:
+    def tile(self, direction: str, target: Target) -> Tile | None:
+        return (self.tiles if target.fma else self.unfused).get(direction)
+
+    def holds(self, direction: str, g: Geometry, target: Target) -> bool:
+        if self.tile(direction, target) is None:
+            return False
         if direction == "backward_filter":
             return g.batch * g.out_height * g.out_width >= self.places
         channels = g.channels if direction == "forward" else g.filters
         return math.prod(g.kernel) * channels >= self.terms
 
 
-_ACCURATE = {(3, 3): _Accurate(4, 128, 192), (5, 5): _Accurate(2, 128, 512)}
+# Half of the gradients behind a ReLU are zero: direct convolution's errors are smaller for that,
+# those of Winograd's algorithm aren't. So images' gradients have smaller tiles than images.
+_ACCURATE = {
+    (3, 3): _Accurate(
+        128,
+        192,
+        {"forward": 4, "backward_data": (4, 3), "backward_filter": 4},
+        dict.fromkeys(_BUFFERS, 2),
+    ),
+    (5, 5): _Accurate(128, 512, dict.fromkeys(_BUFFERS, 2), {"forward": 2}),
+}
 
 
 def _winograds(
@@ -158,9 +176,8 @@ def _winograds(
     """
     make = partial(_winograd, direction, g, epilogue, pool, target.l2)
     if accuracy == "default":
-        # Without fused multiply-adds every product is rounded twice.
-        tile = _ACCURATE[g.kernel].tile if target.fma else 2
-        return [make("accurate winograd", tile, True)]
+        tile = _ACCURATE[g.kernel].tile(direction, target)
+        return [make("accurate winograd", tile, True)] if tile else []
     larger = [make("winograd 6", 6, False)] if g.kernel == (3, 3) and not pool else []
     return [make("winograd", 4, False), *larger]
 
@@ -172,11 +189,12 @@ def _winograd(
     pool: bool,
     cache: int,
     name: str,
-    m: int,
+    m: Tile,
     accurate: bool,
 ) -> Candidate:
     r = g.kernel[0]
     if direction == "backward_filter":
+        assert isinstance(m, int)
         kernel = WinogradBackwardFilter(g, m, accurate, epilogue)
         return Candidate(name, direction, ((kernel, _BUFFERS[direction]),), *g.layouts)
     backward = direction == "backward_data"

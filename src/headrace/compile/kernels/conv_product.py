@@ -125,7 +125,7 @@ def _add_products(
     return total
 
 
-_CHAIN, _GROUP = 8, 64  # channels
+_CHAIN, _GROUP, _LARGE = 8, 32, 128  # channels
 
 
 def emit_short_sums(
@@ -143,12 +143,12 @@ def emit_short_sums(
     b_row: int,
 ) -> None:
     """Store the sums at `places` of `m`. A sum of n terms loses precision with the square root of
-    n, so channels are added up in chains, in registers, chains in groups, in a buffer, and groups
-    in `m`.
+    n, so channels are added up in chains, in registers, chains in groups and groups in large
+    groups, in buffers, and these in `m`.
     """
     vector, chain = F32.of(lanes), math.gcd(_CHAIN, channels)
-    buffer = f.local(F32, len(places) * lanes)
     buffered = [i * lanes for i in range(len(places))]
+    buffer = f.local(F32, len(places) * lanes)
 
     def chain_from(c: Operand) -> list[Reg]:
         ac = f.offset(a, f.add(f.mul(f.div(c, lanes), a_block), f.rem(c, lanes)))
@@ -167,29 +167,41 @@ def emit_short_sums(
         pairs = zip(values, at, strict=True)
         return [f.fadd(value, f.load(vector, target, place)) for value, place in pairs]
 
+    def add(values: Sequence[Reg], target: Reg, at: Sequence[int]) -> None:
+        store(plus(values, target, at), target, at)
+
+    def clear(target: Reg, at: Sequence[int]) -> None:
+        store([f.const(0.0, vector)] * len(places), target, at)
+
     def group_from(c: Operand, count: int) -> list[Reg]:
         if count == chain:
             return chain_from(c)
         store(chain_from(c), buffer, buffered)
         last = f.add(c, count - chain)
-
-        def between(k: Reg) -> None:
-            store(plus(chain_from(k), buffer, buffered), buffer, buffered)
-
-        f.loop(f.add(c, chain), last, between, step=chain)
+        between = f.add(c, chain)
+        f.loop(between, last, lambda k: add(chain_from(k), buffer, buffered), step=chain)
         return plus(chain_from(last), buffer, buffered)
 
-    first = channels if channels <= _GROUP else channels % _GROUP
-    if first:
-        store(group_from(0, first), m, places)
+    def groups(start: Operand, stop: Operand, target: Reg, at: Sequence[int]) -> None:
+        f.loop(start, stop, lambda c: add(group_from(c, _GROUP), target, at), step=_GROUP)
+
+    rest = channels % _GROUP
+    whole = channels - rest
+    if rest:
+        store(group_from(0, rest), m, places)
     else:
-        store([f.const(0.0, vector)] * len(places), m, places)
+        clear(m, places)
+    if whole <= _LARGE:
+        groups(rest, channels, m, places)
+        return
+    large = f.local(F32, len(places) * lanes)
 
-    def whole(c: Reg) -> None:
-        store(plus(group_from(c, _GROUP), m, places), m, places)
+    def large_group(c: Reg) -> None:
+        clear(large, buffered)
+        groups(c, f.minimum(f.add(c, _LARGE), channels), large, buffered)
+        add([f.load(vector, large, at) for at in buffered], m, places)
 
-    if first < channels:
-        f.loop(first, channels, whole, step=_GROUP)
+    f.loop(rest, channels, large_group, step=_LARGE)
 
 
 # -- For the filter's gradient ---------------------------------------------------------------------

@@ -32,7 +32,7 @@ __all__ = ["WinogradBackwardFilter"]
 
 _RUN = 28  # tiles that a thread transforms at a time
 _DEEP = 160  # tiles that are added up in registers: as many as the first-level cache holds
-_LEAST_DEEP = 8
+_ACCURATE_DEEP = 8, 32  # the same in accurate sums: at least, at most
 _SHARE = 32  # direct convolution's sums are at least so many times as long as accurate ones
 _PANELS = 6  # panels of a task of the product
 _CHUNK = 12 << 20, 64 << 20  # bytes of V and Z: what caches may hold, what memory may cost
@@ -104,7 +104,8 @@ class WinogradBackwardFilter:
         """
         if not self.accurate:
             return _DEEP
-        return max(_LEAST_DEEP, min(_DEEP, self._tiles * self.m**2 // _SHARE))
+        least, most = _ACCURATE_DEEP
+        return max(least, min(most, self._tiles * self.m**2 // _SHARE))
 
     @property
     def _planes(self) -> tuple[int, int, int]:
@@ -133,8 +134,8 @@ def _gradient_tiling(geometry: Geometry, m: int) -> Tiling:
         geometry.out_width,
         tiles.rows,
         tiles.columns,
-        m,
-        m,
+        (m, m),
+        (m, m),
         0,
         0,
         geometry.block,
@@ -159,13 +160,13 @@ class _Emitter:
         spec, team, f = self.spec, self.team, self.f
         g, m = spec.geometry, spec.m
         self.of_x = TileTransform(
-            team, "input", input_tiling(g, m), self.matrices.input, self.v_plane, _RUN
+            team, "input", input_tiling(g, m), (self.matrices.input,) * 2, self.v_plane, _RUN
         )
         self.of_dy = TileTransform(
             team,
             "gradient",
             _gradient_tiling(g, m),
-            self.matrices.output.transposed,
+            (self.matrices.output.transposed,) * 2,
             self.z_plane,
             _RUN,
         )
@@ -295,5 +296,5 @@ class _Emitter:
         def load(i: int, j: int) -> Reg:
             return f.load(F32.of(self.lanes), u, (i * matrix.inputs + j) * self.u_plane)
 
-        two_sided(f, matrix, load, store, self.lanes)
+        two_sided(f, matrix, matrix, load, store, self.lanes, precise=self.spec.accurate)
         return f.finish()

@@ -1,21 +1,23 @@
 """The filter's transform for Winograd convolutions. In: HWIO. Out: U = G W G^T, in panels.
 
-U is, for each of the a * a points, a filter in `Panels`, a = m + r - 1.
+U is, for each of the points, a filter in `Panels`. There are m + r - 1 points in a direction in
+which tiles have m results.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headrace.compile.emit import F32, PTR, Function, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.conv_product import Panels
 from headrace.compile.kernels.conv_transpose import transpose_function
-from headrace.compile.kernels.winograd_transform import matrices, two_sided
+from headrace.compile.kernels.winograd_transform import Tile, matrices, sides, two_sided
 
 __all__ = ["FilterLayout", "WinogradFilter"]
 
-SKEW = 16  # elements between the planes of a*a, so that they don't share cache sets
+SKEW = 16  # elements between the planes of the points, so that they don't share cache sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class FilterLayout:
 
     channels: int
     filters: int
-    points: int  # a * a
+    points: int
 
     @property
     def plane(self) -> int:
@@ -38,7 +40,7 @@ class FilterLayout:
 
 @dataclass(frozen=True, slots=True)
 class WinogradFilter:
-    """Transform a filter [r, r, channels, filters] for F(m x m, r x r).
+    """Transform a filter [r, r, channels, filters] for tiles of `m` results.
 
     `backward`: for the convolution that computes the input's gradient, whose channels are this
     one's filters and whose filters are its channels, rotated by 180 degrees. `block`: the channels
@@ -47,7 +49,7 @@ class WinogradFilter:
 
     channels: int
     filters: int
-    m: int
+    m: Tile
     r: int
     accurate: bool = False
     backward: bool = False
@@ -58,7 +60,7 @@ class WinogradFilter:
 
     @property
     def layout(self) -> FilterLayout:
-        points = (self.m + self.r - 1) ** 2
+        points = math.prod(m + self.r - 1 for m in sides(self.m))
         if self.backward:
             return FilterLayout(self.filters, self.channels, points)
         return FilterLayout(self.channels, self.filters, points)
@@ -126,14 +128,14 @@ class WinogradFilter:
         """(source, target): transform one vector of filters whose taps are `tap` apart."""
         f = team.helper("transform", [PTR, PTR])
         source, target = f.parameters
-        matrix = matrices(self.m, self.r, self.accurate).filter
+        down, across = (matrices(m, self.r, self.accurate).filter for m in sides(self.m))
 
         def store(i: int, values: list[Reg]) -> None:
             for j, value in enumerate(values):
-                f.store(value, target, (i * matrix.outputs + j) * self.layout.plane)
+                f.store(value, target, (i * across.outputs + j) * self.layout.plane)
 
         def load(i: int, j: int) -> Reg:
             return f.load(F32.of(self.block), source, (i * self.r + j) * tap)
 
-        two_sided(f, matrix, load, store, self.block)
+        two_sided(f, down, across, load, store, self.block, precise=self.accurate)
         return f.finish()

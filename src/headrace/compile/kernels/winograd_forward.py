@@ -1,13 +1,14 @@
-"""Winograd convolution F(m x m, r x r). In: blocked images, a transformed filter. Out: the same.
+"""Winograd convolution F(m x n, r x r). In: blocked images, a transformed filter. Out: the same.
 
 A task is a run of tiles. Its thread transforms their windows into scratch memory (V), multiplies
-them with a block of output channels for each of the a*a points (M), and transforms that back,
+them with a block of output channels for each of the points (M), and transforms that back,
 through the epilogue, into the result; then it goes on to the next block of channels. With the
 filter turned by `WinogradFilter(backward=True)` the same kernel computes the input's gradient.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,25 +21,26 @@ from headrace.compile.kernels.conv_product import Panels, emit_product, emit_sho
 from headrace.compile.kernels.pooling import maximum
 from headrace.compile.kernels.winograd_filter import SKEW, FilterLayout
 from headrace.compile.kernels.winograd_tiles import TileTransform, Tiling
-from headrace.compile.kernels.winograd_transform import matrices, two_sided
+from headrace.compile.kernels.winograd_transform import Tile, matrices, sides, two_sided
 
 __all__ = ["WinogradForward", "input_tiling"]
 
 
-def input_tiling(geometry: Geometry, m: int) -> Tiling:
+def input_tiling(geometry: Geometry, m: Tile) -> Tiling:
     """The tiles of a convolution's input."""
     (r, s), ((top, _), (left, _)) = geometry.kernel, geometry.pads
     if r != s or not geometry.dense or not geometry.blocked:
         raise ValueError(f"not a convolution for Winograd's algorithm: {geometry}")
+    down, across = sides(m)
     return Tiling(
         geometry.batch,
         geometry.channels // geometry.block,
         geometry.height,
         geometry.width,
-        -(-geometry.out_height // m),
-        -(-geometry.out_width // m),
-        m,
-        m + r - 1,
+        -(-geometry.out_height // down),
+        -(-geometry.out_width // across),
+        (down, across),
+        (down + r - 1, across + s - 1),
         top,
         left,
         geometry.block,
@@ -71,7 +73,7 @@ def run_length(tiles: int, points: int, channels: int, block: int, cache: int) -
 
 @dataclass(frozen=True, slots=True)
 class WinogradForward:
-    """A convolution by Winograd's algorithm, with its epilogue.
+    """A convolution by Winograd's algorithm, with its epilogue. `m`: the results of a tile.
 
     `accurate`: at points and in sums that lose less precision, which takes a little longer.
     `pool`: a max-pool of 2 x 2 with stride 2 follows the epilogue, which then has one output and no
@@ -80,7 +82,7 @@ class WinogradForward:
     """
 
     geometry: Geometry
-    m: int
+    m: Tile
     accurate: bool = False
     epilogue: Epilogue = NOTHING
     pool: bool = False
@@ -91,6 +93,8 @@ class WinogradForward:
     def __post_init__(self) -> None:
         if self.pool and (self.geometry.out_height % 2 or self.geometry.out_width % 2):
             raise ValueError(f"a fused max-pool needs an even height and width: {self.geometry}")
+        if self.pool and any(m % 2 for m in sides(self.m)):
+            raise ValueError(f"a fused max-pool needs tiles of even sides, not {self.m}")
         outputs = self.epilogue.program.output_dtypes
         if self.pool and (outputs != ("float32",) or "full" in self.epilogue.operands):
             raise ValueError("a fused max-pool needs one float32 output and no full operand")
@@ -106,12 +110,8 @@ class WinogradForward:
         return FilterLayout(self.geometry.channels, self.geometry.filters, self._points)
 
     @property
-    def _side(self) -> int:
-        return self.m + self.geometry.kernel[0] - 1
-
-    @property
     def _points(self) -> int:
-        return self._side**2
+        return math.prod(m + self.geometry.kernel[0] - 1 for m in sides(self.m))
 
     @property
     def _run(self) -> int:
@@ -148,6 +148,8 @@ class _Emitter:
     def __init__(self, spec: WinogradForward, team: Team) -> None:
         self.spec, self.team, self.f = spec, team, team.f
         self.tiling = input_tiling(spec.geometry, spec.m)
+        taps = spec.geometry.kernel[0]
+        self.matrices = [matrices(m, taps, spec.accurate) for m in sides(spec.m)]
         self.run, self.block = spec._run, spec._block
         g = spec.geometry
         self.lanes = g.block
@@ -159,8 +161,10 @@ class _Emitter:
 
     def emit(self) -> None:
         spec, team, f = self.spec, self.team, self.f
-        matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).input
-        self.transform = TileTransform(team, "input", self.tiling, matrix, spec._v_plane, self.run)
+        down, across = (each.input for each in self.matrices)
+        self.transform = TileTransform(
+            team, "input", self.tiling, (down, across), spec._v_plane, self.run
+        )
         whole, tail = self.panels.whole, self.panels.tail
         self.product = self._product_function("product", self.panels.width) if whole else None
         self.tail = self._product_function("tail", tail) if tail else None
@@ -285,7 +289,7 @@ class _Emitter:
         g = spec.geometry
         large = 4 * g.batch * g.filters * g.out_height * g.out_width >= f.target.streamed
         fused = Fused(f, table, 2, spec.epilogue, channel, self.lanes, nontemporal=large)
-        matrix = matrices(spec.m, spec.geometry.kernel[0], spec.accurate).output
+        down, across = (each.output for each in self.matrices)
         cut = _Cut(f, rows, columns, spec)
         store: Any = (
             _PooledRows(f, fused, f.load(PTR, table, len(spec.arguments) - 1), at, cut)
@@ -294,9 +298,9 @@ class _Emitter:
         )
 
         def load(i: int, j: int) -> Reg:
-            return f.load(F32.of(self.lanes), m, (i * matrix.inputs + j) * spec._m_plane)
+            return f.load(F32.of(self.lanes), m, (i * across.inputs + j) * spec._m_plane)
 
-        two_sided(f, matrix, load, store, self.lanes, pairs=True)
+        two_sided(f, down, across, load, store, self.lanes, pairs=True)
         return f.finish()
 
 
@@ -306,8 +310,9 @@ class _Cut:
     def __init__(self, f: Function, rows: Reg, columns: Reg, spec: WinogradForward) -> None:
         self._f, self._rows, self._columns = f, rows, columns
         self.width, self.lanes = spec.geometry.out_width, spec.geometry.block
-        self._tall = spec.geometry.out_height % spec.m != 0
-        self._wide = self.width % spec.m != 0
+        down, across = sides(spec.m)
+        self._tall = spec.geometry.out_height % down != 0
+        self._wide = self.width % across != 0
 
     def row(self, i: int, body: Any) -> None:
         """Do `body` if the tile's row i is within."""

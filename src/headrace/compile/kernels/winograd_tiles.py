@@ -1,12 +1,13 @@
 """Tiles of blocked images: where they lie, and code that transforms a run of them.
 
-An image is cut into tiles of `step` x `step` results each; a tile reads a `window` x `window` piece
-that begins `top` rows above and `left` columns left of them and may reach over the edges (where
+An image is cut into tiles of `step` results each (rows and columns); a tile reads a piece of the
+size `window` that begins `top` rows above and `left` columns left of them and may reach over the edges (where
 zeros are read). Tiles are numbered through the batch, row by row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,8 @@ class Tiling:
     width: int
     rows: int  # of tiles in an image
     columns: int
-    step: int
-    window: int
+    step: tuple[int, int]
+    window: tuple[int, int]
     top: int
     left: int
     block: int  # channels of a block
@@ -46,8 +47,8 @@ class Tiling:
     @property
     def edges(self) -> bool:
         """Whether some window reaches over an edge."""
-        below = (self.rows - 1) * self.step - self.top + self.window
-        right = (self.columns - 1) * self.step - self.left + self.window
+        below = (self.rows - 1) * self.step[0] - self.top + self.window[0]
+        right = (self.columns - 1) * self.step[1] - self.left + self.window[1]
         return self.top > 0 or self.left > 0 or below > self.height or right > self.width
 
     def locate(self, f: Function, tile: Operand) -> tuple[Any, Any, Any]:
@@ -55,7 +56,7 @@ class Tiling:
         image = f.div(tile, self.rows * self.columns)
         within = f.rem(tile, self.rows * self.columns)
         row, column = f.div(within, self.columns), f.rem(within, self.columns)
-        return image, f.mul(row, self.step), f.mul(column, self.step)
+        return image, f.mul(row, self.step[0]), f.mul(column, self.step[1])
 
     def start(self, f: Function, image: Operand, top: Operand, left: Operand) -> Any:
         """The offset of a pixel in the image's first block of channels."""
@@ -64,7 +65,7 @@ class Tiling:
 
     def inside(self, f: Function, top: Reg, left: Reg) -> Reg:
         """Whether the window at (top, left) lies within the image."""
-        last_row, last_column = self.height - self.window, self.width - self.window
+        last_row, last_column = self.height - self.window[0], self.width - self.window[1]
         if last_row < 0 or last_column < 0:
             return f.icmp("ne", f.const(0, I64), 0)
         # Negative numbers are large as unsigned ones.
@@ -72,10 +73,10 @@ class Tiling:
 
 
 class TileTransform:
-    """M X M^T of every tile of a run, for all blocks of channels.
+    """L X R^T of every tile of a run, for all blocks of channels, `maps` being L and R.
 
-    Element (i, j) of a tile's result is stored at (i * n + j) * `spread`, n the matrix's rows. A
-    run has at most `most` tiles.
+    Element (i, j) of a tile's result is stored at (i * n + j) * `spread`, n the rows of R. A run
+    has at most `most` tiles.
     """
 
     def __init__(
@@ -83,18 +84,18 @@ class TileTransform:
         team: Team,
         name: str,
         tiling: Tiling,
-        matrix: LinearMap,
+        maps: tuple[LinearMap, LinearMap],
         spread: int,
         most: int,
     ) -> None:
         self.team, self.tiling = team, tiling
-        self._one = _tile_function(team, name, matrix, spread, tiling.block)
+        self._one = _tile_function(team, name, maps, spread, tiling.block)
         f = team.f
         # Of each tile of the run: its offset, its window's top and left, where its result goes.
         self._places = [f.local(I64, most) for _ in range(4)]
         if tiling.edges:
             self._gather = _gather_function(team, f"{name}_gather", tiling)
-            self._edge = f.local(F32, tiling.window**2 * tiling.block)
+            self._edge = f.local(F32, math.prod(tiling.window) * tiling.block)
 
     def run(
         self,
@@ -142,7 +143,7 @@ class TileTransform:
 
         def gathered() -> None:
             f.call_function(self._gather, source, top, left, self._edge)
-            f.call_function(self._one, self._edge, tiling.window * tiling.block, target)
+            f.call_function(self._one, self._edge, tiling.window[1] * tiling.block, target)
 
         if tiling.edges:
             f.when(tiling.inside(f, top, left), direct, gathered)
@@ -150,20 +151,23 @@ class TileTransform:
             direct()
 
 
-def _tile_function(team: Team, name: str, matrix: LinearMap, spread: int, lanes: int) -> Function:
+def _tile_function(
+    team: Team, name: str, maps: tuple[LinearMap, LinearMap], spread: int, lanes: int
+) -> Function:
     """(source, elements between its rows, target): transform one tile."""
     f = team.helper(name, [PTR, I64, PTR])
     source, pitch, target = f.parameters
-    rows = [f.offset(source, f.mul(pitch, i)) for i in range(matrix.inputs)]
+    left, right = maps
+    rows = [f.offset(source, f.mul(pitch, i)) for i in range(left.inputs)]
 
     def load(i: int, j: int) -> Reg:
         return f.load(F32.of(lanes), rows[i], j * lanes)
 
     def store(i: int, values: list[Reg]) -> None:
         for j, value in enumerate(values):
-            f.store(value, target, (i * matrix.outputs + j) * spread)
+            f.store(value, target, (i * right.outputs + j) * spread)
 
-    two_sided(f, matrix, load, store, lanes)
+    two_sided(f, left, right, load, store, lanes)
     return f.finish()
 
 
@@ -171,18 +175,18 @@ def _gather_function(team: Team, name: str, tiling: Tiling) -> Function:
     """(source, top, left, target): copy a window, with zeros where it leaves the image."""
     f = team.helper(name, [PTR, I64, I64, PTR])
     source, top, left, target = f.parameters
-    window, lanes = tiling.window, tiling.block
+    (rows, columns), lanes = tiling.window, tiling.block
     zeros = f.module.data(f"{f.name}_zeros", [0.0] * lanes, F32)
-    present = [f.icmp("ult", f.add(left, j), tiling.width) for j in range(window)]
+    present = [f.icmp("ult", f.add(left, j), tiling.width) for j in range(columns)]
 
     def row(i: Reg) -> None:
         visible = f.icmp("ult", f.add(top, i), tiling.height)
         line = f.offset(source, f.mul(i, tiling.width * lanes))
-        into = f.offset(target, f.mul(i, window * lanes))
-        for j in range(window):
+        into = f.offset(target, f.mul(i, columns * lanes))
+        for j in range(columns):
             pixel = f.offset(line, j * lanes)
             at = f.select(f.and_(visible, present[j]), pixel, zeros)
             f.store(f.load(F32.of(lanes), at), into, j * lanes)
 
-    f.loop(0, window, row)
+    f.loop(0, rows, row)
     return f.finish()

@@ -17,18 +17,22 @@ from functools import cache
 
 import numpy as np
 
-from headrace.compile.emit import F32, Function, Reg
+from headrace.compile.emit import F32, F64, Function, Reg
 from headrace.compile.kernels.conv_product import registers_of
 
-__all__ = ["LinearMap", "Matrices", "matrices", "two_sided"]
+__all__ = ["LinearMap", "Matrices", "Tile", "matrices", "sides", "two_sided"]
 
+# The results of a tile: the side of a square, or rows and columns.
+Tile = int | tuple[int, int]
 
-# From a search over multiples of 1/32: the errors of F(4, 3) and of F(2, 5), as root mean square
-# and of the worst result, are close to the least.
+# From a search over multiples of 1/32: the errors of F(3, 3), F(4, 3) and F(2, 5), as root mean
+# square and of the worst result, are close to the least.
 _HALF, _NEAR, _FAR = Fraction(1, 2), Fraction(21, 32), Fraction(3, 2)
+_CLOSE, _MIDDLE = Fraction(13, 32), Fraction(5, 4)
 _POINTS: dict[tuple[int, bool], tuple[Fraction | int, ...]] = {
     (3, False): (0, 1, -1),
     (3, True): (0, 1, -1),
+    (4, True): (_CLOSE, -_CLOSE, _MIDDLE, -_MIDDLE),
     (5, False): (0, 1, -1, 2, -2),
     (5, True): (0, _NEAR, -_NEAR, _FAR, -_FAR),
     (7, False): (0, 1, -1, 2, -2, _HALF, -_HALF),
@@ -43,6 +47,11 @@ class Matrices:
     input: LinearMap
     filter: LinearMap
     output: LinearMap
+
+
+def sides(m: Tile) -> tuple[int, int]:
+    """The rows and columns of a tile."""
+    return (m, m) if isinstance(m, int) else m
 
 
 @cache
@@ -211,25 +220,35 @@ def _add_scaled(f: Function, total: Reg, factor: Fraction, x: Reg) -> Reg:
 
 def two_sided(
     f: Function,
-    matrix: LinearMap,
+    left: LinearMap,
+    right: LinearMap,
     load: Callable[[int, int], Reg],
     emit: Callable[[int, list[Reg]], None],
     lanes: int,
     pairs: bool = False,
+    precise: bool = False,
 ) -> None:
-    """M X M^T for a tile X of vectors: calls emit(i, row) for each row of the result. As many rows
-    as registers hold are worked on together; with `pairs`, an even number.
+    """L X R^T for a tile X of vectors: calls emit(i, row) for each row of the result. As many rows
+    as registers hold are worked on together; with `pairs`, an even number. With `precise`, in
+    float64: every element of the result is rounded once, which suits what is transformed rarely.
     """
-    live = 3 * registers_of(f.target, lanes) // 4  # vectors between the two sides
-    most = max(1, live // matrix.inputs)
+    type = (F64 if precise else F32).of(lanes)
+    # Vectors that are there between the two sides; in float64 each takes two registers.
+    live = 3 * registers_of(f.target, lanes) // (8 if precise else 4)
+    most = max(1, live // right.inputs)
     most = 2 * max(1, most // 2) if pairs else most
-    for rows in matrix.groups(most):
-        needed = matrix.needed(rows)
+
+    def element(i: int, j: int) -> Reg:
+        return f.convert("fpext", load(i, j), F64) if precise else load(i, j)
+
+    for rows in left.groups(most):
+        needed = left.needed(rows)
         halves: list[dict[int, Reg]] = []
-        for j in range(matrix.inputs):
-            zero = f.const(0.0, F32.of(lanes))
-            column = [load(i, j) if i in needed else zero for i in range(matrix.inputs)]
-            halves.append(matrix.apply(f, column, rows))
+        for j in range(right.inputs):
+            zero = f.const(0.0, type)
+            column = [element(i, j) if i in needed else zero for i in range(left.inputs)]
+            halves.append(left.apply(f, column, rows))
         for i in rows:
-            row = matrix.apply(f, [half[i] for half in halves])
-            emit(i, [row[k] for k in range(matrix.outputs)])
+            found = right.apply(f, [half[i] for half in halves])
+            row = [found[k] for k in range(right.outputs)]
+            emit(i, [f.convert("fptrunc", x, F32) for x in row] if precise else row)
