@@ -15,9 +15,11 @@ from headrace.compile.kernel import Kernel, meetings_of
 from headrace.compile.kernels.byte_strings import StringNumbers
 from headrace.compile.kernels.ctc import CtcLoss, row_size, work_rows
 from headrace.compile.kernels.ctc_beam import CtcBeamSearch, beam_memory
+from headrace.compile.kernels.softmax import SoftmaxOfAny
 from headrace.compile.text_routines import BYTES_AT, SIZE_AT, TEXT_ROUTINES, TYPE_AT, knows_bytes
 from headrace.devices import openmp
 from headrace.devices.buffers import address, empty_aligned
+from headrace.devices.target import host
 
 __all__ = ["ROUTINES"]
 
@@ -106,6 +108,24 @@ def ctc_beam_search(dtype: str) -> Callable[..., Any]:
     return call
 
 
+def softmax(dtype: str) -> Callable[..., Any]:
+    """The function of a contiguous array that gives its softmax along the last axis; None where the
+    rows are too short for it.
+    """
+    run = _team(SoftmaxOfAny(dtype))
+    least = host().lanes(dtype)
+
+    def call(x: np.ndarray) -> np.ndarray | None:
+        columns = x.shape[-1]
+        if columns < least:
+            return None
+        y = empty_aligned(x.shape, x.dtype)
+        run(x.size, np.array([x.size // columns, columns]), x, y)
+        return y
+
+    return call
+
+
 def string_numbers(function: str) -> Callable[..., Any] | None:
     """The function of an array of strings, a number of buckets (0: none) and a key of two integers,
     that gives a number for each string: "size", "characters", the hashes "farm", "murmur" and "sip"
@@ -139,6 +159,7 @@ def string_numbers(function: str) -> Callable[..., Any] | None:
 ROUTINES: dict[str, Callable[..., Any]] = {
     "ctc_beam_search": ctc_beam_search,
     "ctc_loss": ctc_loss,
+    "softmax": softmax,
     "string_numbers": string_numbers,
     **TEXT_ROUTINES,
 }

@@ -64,7 +64,7 @@ def elementwise(
 def column_sums(
     program: Pointwise, kinds: tuple[str, ...]
 ) -> Callable[..., np.ndarray | None] | None:
-    """The function of contiguous arrays that sums a program's result over all rows."""
+    """The function of contiguous arrays that sums each of a program's results over all rows."""
     if not supports(program):
         return None
     run = _runner(ColumnSums(program, kinds))
@@ -74,7 +74,7 @@ def column_sums(
         rows, columns = inputs[0].shape
         if columns % lanes:
             return None
-        sums = np.zeros((thread_count(), columns))
+        sums = np.zeros((thread_count(), len(program.outputs), columns))
         run(np.array([rows, columns]), *inputs, sums)
         return sums.sum(axis=0)
 

@@ -46,8 +46,8 @@ def elementwise(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any
 
 def column_sums(program: Pointwise, kinds: tuple[str, ...]) -> Callable[..., Any] | None:
     """Return a function of contiguous arrays, the first a matrix, that sums the results of a
-    pointwise program over all rows, in float64; None where it doesn't support this number of
-    columns. `kinds` as for `elementwise`.
+    pointwise program over all rows, in float64: a row of sums for each output. None where it
+    doesn't support this number of columns. `kinds` as for `elementwise`.
     """
     return _made("column_sums", program, kinds)
 

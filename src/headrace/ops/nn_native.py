@@ -1,5 +1,5 @@
 """The native kernels of convolution, pooling and softmax. In: an op's inputs and attributes. Out:
-an array, made by oneDNN.
+an array, made by oneDNN or, the softmax of large arrays, by generated code.
 
 Each function has the parameters of the NumPy kernel of the same name, works out the window's
 geometry once per set of shapes, and calls `devices.onednn`, which raises `Unsupported` for what it
@@ -15,9 +15,11 @@ import numpy as np
 
 from headrace.devices import onednn
 from headrace.devices.onednn import Unsupported
+from headrace.graph import generated
 from headrace.ops.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry, taps
 
 _Ints = tuple[int, ...]
+_GENERATED = ("float32", "float64")
 
 
 def _geometry(
@@ -186,5 +188,10 @@ def avg_pool_grad(sizes, dy, *, ksize, strides, padding, data_format):
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
+    if logits.size >= generated.LEAST and logits.dtype.name in _GENERATED:
+        run = generated.routine("softmax", logits.dtype.name)
+        found = run(np.ascontiguousarray(logits)) if run is not None else None
+        if found is not None:
+            return found
     # There is no log_softmax beside it: oneDNN's is off by 4e-6, four times NumPy's error.
     return onednn.softmax(logits)

@@ -1,7 +1,7 @@
 """Bias, batch and local response normalisation in NumPy. In: arrays, TF attributes. Out: arrays.
 
 Sums over a batch have millions of terms per channel, which NumPy would add one after another when
-the channel is the last axis: `_sum_on_channels` lets BLAS add blocks of them, and adds up the
+the channel is the last axis: `_sums_on_channels` lets BLAS add blocks of them, and adds up the
 blocks in float64. Large arrays with channels last are handed to generated code.
 """
 
@@ -137,9 +137,8 @@ def fused_batch_norm_grad(
     count = x.size // max(x.shape[axis], 1)
     inverse = 1 / np.sqrt(reserve_space_2 + scale.dtype.type(epsilon))
     dy, wide = widened(y_backprop), widened(x)
-    d_offset = _channel_sum(dy, axis).astype(scale.dtype)
-    products = _sum_on_channels(_products, axis, [dy, wide], [reserve_space_1, inverse])
-    d_scale = products.astype(scale.dtype)
+    sums = _sums_on_channels(_products, axis, [dy, wide], [reserve_space_1, inverse])
+    d_offset, d_scale = (total.astype(scale.dtype) for total in sums)
     slope = scale * inverse
     if is_training and count:
         vectors = [reserve_space_1, inverse * d_scale / count, d_offset / count, slope]
@@ -287,7 +286,7 @@ def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...
     wide = widened(x)
     with np.errstate(invalid="ignore"):
         mean = _channel_sum(wide, axis) / np.float64(count)
-        squares = _sum_on_channels(_squares, axis, [wide], [mean.astype(wide.dtype)])
+        (squares,) = _sums_on_channels(_squares, axis, [wide], [mean.astype(wide.dtype)])
         variance = squares / np.float64(count)
     unbiased = variance * (count / max(count - 1, 1))
     return mean.astype(dtype), variance.astype(dtype), unbiased.astype(dtype)
@@ -295,27 +294,29 @@ def _moments(x: np.ndarray, axis: int, dtype: np.dtype) -> tuple[np.ndarray, ...
 
 def _channel_sum(x: np.ndarray, axis: int) -> np.ndarray:
     """The sum over everything but `axis`, in float64."""
-    return _sum_on_channels(_same, axis, [x], [])
+    (total,) = _sums_on_channels(_same, axis, [x], [])
+    return total
 
 
 # Formulas on elements and their channels' vectors, as arrays or as lanes of native code.
 
 
-def _same(x: Any) -> Any:
-    return x
+def _same(x: Any) -> tuple[Any]:
+    return (x,)
 
 
-def _squares(x: Any, mean: Any) -> Any:
+def _squares(x: Any, mean: Any) -> tuple[Any]:
     centred = x - mean
-    return centred * centred
+    return (centred * centred,)
 
 
 def _normalised(x: Any, mean: Any, factor: Any, offset: Any) -> Any:
     return (x - mean) * factor + offset
 
 
-def _products(dy: Any, x: Any, mean: Any, inverse: Any) -> Any:
-    return dy * ((x - mean) * inverse)
+def _products(dy: Any, x: Any, mean: Any, inverse: Any) -> tuple[Any, Any]:
+    """The gradients of offset and scale that an element adds."""
+    return dy, dy * ((x - mean) * inverse)
 
 
 def _centred(dy: Any, x: Any, mean: Any, along: Any, offset: Any, slope: Any) -> Any:
@@ -358,30 +359,33 @@ def _on_channels(
     return result
 
 
-def _sum_on_channels(
-    formula: Callable[..., Any], axis: int, arrays: _Arrays, vectors: _Arrays
-) -> np.ndarray:
-    """The sum of the formula over everything but `axis`, in float64: blocks by BLAS, then the
-    blocks.
+def _sums_on_channels(
+    formula: Callable[..., tuple[Any, ...]], axis: int, arrays: _Arrays, vectors: _Arrays
+) -> Sequence[np.ndarray]:
+    """The sums of the formula's results over everything but `axis`, in float64: blocks by BLAS,
+    then the blocks.
     """
     x = arrays[0]
     if axis != x.ndim - 1:
+        ones = np.ones(math.prod(x.shape[2:]), x.dtype)
         found = formula(*arrays, *(_along(v, axis, x.ndim) for v in vectors))
-        planes = found.reshape(*x.shape[:2], math.prod(x.shape[2:]))
-        return (planes @ np.ones(planes.shape[2], x.dtype)).sum(axis=0, dtype=np.float64)
+        planes = (each.reshape(*x.shape[:2], ones.size) for each in found)
+        return [(each @ ones).sum(axis=0, dtype=np.float64) for each in planes]
     found = _generated(generated.column_sums, formula, arrays, vectors)
     if found is not None:
         return found
-    total, ones = np.zeros(x.shape[-1], np.float64), np.ones(_BLOCK, x.dtype)
-    for _, blocks in _blocks(arrays):
-        total += ones[: len(blocks[0])] @ formula(*blocks, *vectors)
-    return total
+    ones = np.ones(_BLOCK, x.dtype)
+    sums = [
+        [ones[: len(blocks[0])] @ each for each in formula(*blocks, *vectors)]
+        for _, blocks in _blocks(arrays)
+    ]
+    return [np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*sums, strict=True)]
 
 
 def _blocks(arrays: _Arrays) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """The arrays' rows, channels last, in blocks that stay in cache."""
+    """The arrays' rows, channels last, in blocks that stay in cache: one, empty, of no rows."""
     rows = [a.reshape(math.prod(a.shape[:-1]), a.shape[-1]) for a in arrays]
-    for start in range(0, len(rows[0]), _BLOCK):
+    for start in range(0, max(len(rows[0]), 1), _BLOCK):
         yield start, [r[start : start + _BLOCK] for r in rows]
 
 

@@ -68,18 +68,46 @@ def test_positions_have_no_span():
 @pytest.mark.parametrize("rows", [1, 127, 128, 129, 1000])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_column_sums(rows, dtype):
-    program = record(lambda e, x, m: e.square(x - m), [dtype] * 2)
-    x = RNG.standard_normal((rows, 64)).astype(dtype)
+    program = record(lambda e, x, m: (e.square(x - m), x), [dtype] * 2)
+    x = RNG.standard_normal((rows, 64)).astype(dtype) + 1
     mean = x.mean(0)
-    found = singles.column_sums(program, ("full", "row"))(x, mean)
-    exact = np.square(x.astype(np.float64) - mean).sum(0)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, exact, rtol=1e-5 if dtype == "float32" else 1e-13)
+    squares, sums = singles.column_sums(program, ("full", "row"))(x, mean)
+    exact = x.astype(np.float64)
+    assert squares.dtype == sums.dtype == np.float64
+    close = {"rtol": 1e-5 if dtype == "float32" else 1e-13}
+    np.testing.assert_allclose(squares, np.square(exact - mean).sum(0), **close)
+    np.testing.assert_allclose(sums, exact.sum(0), atol=rows * close["rtol"] / 10, **close)
 
 
 def test_column_sums_of_part_of_a_vector_are_declined():
     program = record(lambda e, x: x, ["float32"])
     assert singles.column_sums(program, ("full",))(np.ones((5, 63), np.float32)) is None
+
+
+@pytest.mark.parametrize("shape", [(70, 1000), (9000, 16), (4000, 17), (1, 70001), (40, 31, 63)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax(shape, dtype):
+    x = (5 * RNG.standard_normal(shape)).astype(dtype)
+    exact = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    exact /= exact.sum(-1, keepdims=True)
+    found = singles.routine("softmax", dtype)(x)
+    assert found.dtype == x.dtype
+    np.testing.assert_allclose(found, exact, rtol=5e-6 if dtype == "float32" else 1e-14)
+
+
+def test_softmax_of_rows_with_infinities_and_nan():
+    x = RNG.standard_normal((1000, 100)).astype(np.float32)
+    x[3, 5], x[4, 99], x[5, 98], x[6], x[7, 0] = np.nan, np.inf, -np.inf, -np.inf, 1e38
+    found = singles.routine("softmax", "float32")(x)
+    assert np.isnan(found[[3, 4, 6]]).all()
+    assert not np.isnan(np.delete(found, [3, 4, 6], 0)).any()
+    assert found[5, 98] == 0
+    assert found[7, 0] == 1
+    assert found[7, 1:].max() == 0
+
+
+def test_softmax_of_rows_shorter_than_a_vector_is_declined():
+    assert singles.routine("softmax", "float32")(np.ones((90000, 1), np.float32)) is None
 
 
 @pytest.mark.parametrize("columns", [1, 3, 8, 64, 77])

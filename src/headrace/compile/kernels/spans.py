@@ -116,8 +116,9 @@ class Span:
 
 @dataclass(frozen=True)
 class ColumnSums:
-    """The sum over all rows of program(inputs), for each column, as float64: [threads, columns], a
-    part of each thread (zeros before). Sizes are data: rows, and columns, a multiple of the lanes.
+    """The sums over all rows of the outputs of program(inputs), for each column, as float64:
+    [threads, outputs, columns], a part of each thread (zeros before). Sizes are data: rows, and
+    columns, a multiple of the lanes.
     """
 
     program: Pointwise
@@ -138,18 +139,20 @@ class ColumnSums:
         sizes, *pointers, sums = team.args
         rows, columns = f.load(I64, sizes), f.load(I64, sizes, 1)
         operands = _Operands(f, program, self.kinds, pointers)
-        mine = f.offset(sums, f.mul(columns, team.thread), F64)
-        zero = f.const(0.0, compute_type(program.output_dtypes[0], lanes))
+        count = len(program.outputs)
+        mine = f.offset(sums, f.mul(f.mul(columns, count), team.thread), F64)
+        zeros = [f.const(0.0, compute_type(dtype, lanes)) for dtype in program.output_dtypes]
 
         def over(first: Reg, end: Operand) -> Callable[[Reg], None]:
             def column(c: Reg) -> None:
-                def add(r: Reg, total: Reg) -> Reg:
-                    (value,) = emit_pointwise(f, program, operands.load(f.mul(r, columns), c))
-                    return f.fadd(total, value)
+                def add(r: Reg, *totals: Reg) -> list[Reg]:
+                    values = emit_pointwise(f, program, operands.load(f.mul(r, columns), c))
+                    return [f.fadd(t, v) for t, v in zip(totals, values, strict=True)]
 
-                (total,) = f.loop(first, end, add, [zero])
-                wide = total if total.type.scalar == F64 else f.convert("fpext", total, F64)
-                f.store(f.fadd(f.load(F64.of(lanes), mine, c), wide), mine, c)
+                for i, total in enumerate(f.loop(first, end, add, zeros)):
+                    wide = total if total.type.scalar == F64 else f.convert("fpext", total, F64)
+                    at = f.add(f.mul(columns, i), c)
+                    f.store(f.fadd(f.load(F64.of(lanes), mine, at), wide), mine, at)
 
             return column
 

@@ -1,8 +1,8 @@
 """Tiles of blocked images: where they lie, and code that transforms a run of them.
 
 An image is cut into tiles of `step` results each (rows and columns); a tile reads a piece of the
-size `window` that begins `top` rows above and `left` columns left of them and may reach over the edges (where
-zeros are read). Tiles are numbered through the batch, row by row.
+size `window` that begins `top` rows above and `left` columns left of them and may reach over the
+edges (where zeros are read). Tiles are numbered through the batch, row by row.
 """
 
 from __future__ import annotations
