@@ -379,7 +379,7 @@ def _sums_on_channels(
         [ones[: len(blocks[0])] @ each for each in formula(*blocks, *vectors)]
         for _, blocks in _blocks(arrays)
     ]
-    return [np.sum(parts, axis=0, dtype=np.float64) for parts in zip(*sums, strict=True)]
+    return [np.asarray(parts, np.float64).sum(axis=0) for parts in zip(*sums, strict=True)]
 
 
 def _blocks(arrays: _Arrays) -> Iterator[tuple[int, list[np.ndarray]]]:

@@ -159,14 +159,15 @@ class _Emitter:
     def emit(self) -> None:
         spec, team, f = self.spec, self.team, self.f
         g, m = spec.geometry, spec.m
+        of_x, of_dy = self.matrices.input, self.matrices.output.transposed
         self.of_x = TileTransform(
-            team, "input", input_tiling(g, m), (self.matrices.input,) * 2, self.v_plane, _RUN
+            team, "input", input_tiling(g, m), (of_x, of_x), self.v_plane, _RUN
         )
         self.of_dy = TileTransform(
             team,
             "gradient",
             _gradient_tiling(g, m),
-            (self.matrices.output.transposed,) * 2,
+            (of_dy, of_dy),
             self.z_plane,
             _RUN,
         )
