@@ -323,7 +323,7 @@ _SCHEMA = Schema(
 
 
 def _definition(compiled: Compiled) -> Definition:
-    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect)
+    return Definition(_SCHEMA, infer=_no_rule, kernel=compiled, effect=compiled.effect, fresh=True)
 
 
 def _no_rule(*_: object) -> None:

@@ -69,6 +69,9 @@ class Kind(enum.Enum):
     OTHER = "other"
 
 
+_COMPUTING = {Kind.ELEMENTWISE, Kind.REDUCTION, Kind.CONTRACTION}
+
+
 class _NotDifferentiable:
     def __repr__(self) -> str:
         return "NOT_DIFFERENTIABLE"
@@ -129,6 +132,8 @@ class Definition:
     flow      the role of an op that steers (see graph.flow), None for all others
     waits     whether the kernel may return a Pending though the effect is another than BLOCKS
     calls_python  whether the kernel calls a function of the program, which may block
+    fresh     whether the outputs of all its kernels are always in memory that nothing else holds,
+              and none keeps an input; None if `kind` says it
     calls     (op) -> a Called (see graph.structured) of an op that calls functions, None if it's
               to be called by its kernel
     home      the module that defines it
@@ -154,6 +159,7 @@ class Definition:
     accepts_uninitialized: bool = False
     waits: bool = False
     calls_python: bool = False
+    fresh: bool | None = None
     doc: str = ""
     home: str = ""
 
@@ -165,6 +171,15 @@ class Definition:
     def may_wait(self) -> bool:
         """Whether the kernel may return a Pending."""
         return self.waits or self.calls_python or self.effect is Effect.BLOCKS
+
+    @cached_property
+    def is_fresh(self) -> bool:
+        """Whether the outputs' memory is nobody else's, and nothing of the inputs is kept: a result
+        can be given away as it is, unless another op passes it on.
+        """
+        if self.fresh is not None:
+            return self.fresh
+        return self.effect is Effect.PURE and self.kind in _COMPUTING
 
     @cached_property
     def is_stateful(self) -> bool:

@@ -4,6 +4,7 @@ The scheduler makes it from a Dataflow, and executors run it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,6 +85,21 @@ class Program:
     def has_loops(self) -> bool:
         """Whether some instruction is a loop, or contains one: it may never end."""
         return any(_loops(i.op) for i in self.instructions)
+
+    @cached_property
+    def owned(self) -> set[int]:
+        """The slots whose memory nothing else holds at the end of a step: what is fetched from them
+        need not be copied. One that is fetched twice isn't among them.
+        """
+        made: set[int] = set()
+        passed_on: set[int] = set()
+        for i in self.instructions:
+            if i.op.definition.is_fresh:
+                made.update(range(i.output, i.output + i.width))
+            else:
+                passed_on.update(i.inputs)
+        fetches = Counter(slot for _, slot in self.fetches)
+        return (made - passed_on) & {slot for slot, n in fetches.items() if n == 1}
 
     @cached_property
     def asks_for_step(self) -> bool:

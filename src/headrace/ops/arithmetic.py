@@ -259,7 +259,7 @@ def _add_n(inputs: tuple[Any, ...]) -> Any:
                 f"Input 0: {np.shape(first)} != input: {np.shape(other)}"
             )
     if len(inputs) == 1:
-        return first
+        return np.array(first)
     total = np.add(first, inputs[1])
     for other in inputs[2:]:
         total += other

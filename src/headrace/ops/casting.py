@@ -31,7 +31,7 @@ _log = logging.getLogger("headrace")
 def _cast(x: Any, *, DstT: DType, Truncate: bool) -> Any:
     target = DstT.numpy
     if x.dtype == target:
-        return x
+        return x.copy()
     if x.dtype.names:  # quantized numbers are integers in a record
         x = x.view(x.dtype[0])
     if target.names:

@@ -91,6 +91,7 @@ def define(
     accepts_uninitialized: bool = False,
     waits: bool = False,
     calls_python: bool = False,
+    fresh: bool | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an op by decorating its builder's signature.
 
@@ -121,6 +122,7 @@ def define(
             accepts_uninitialized=accepts_uninitialized,
             waits=waits,
             calls_python=calls_python,
+            fresh=fresh,
             doc=function.__doc__ or "",
             home=function.__module__,
         )

@@ -389,7 +389,7 @@ def rint(x, name=None):
 @unary_op(
     "Round",
     _NUMBERS,
-    lambda x: x if x.dtype.kind == "i" else np.rint(x),
+    lambda x: x.copy() if x.dtype.kind == "i" else np.rint(x),
     _flat,
     lower=lambda e, x: e.rint(x) if x.is_floating else x,
 )

@@ -89,6 +89,7 @@ def _fill_static(op: Operation, value: Any, partial: bool) -> np.ndarray | None:
     "T: type; index_type: {index} = int32",
     infer=_fill_infer,
     kernel=_fill_kernel,
+    fresh=True,
     static=_fill_static,
     gradient=lambda b, op, dy: (None, b.reduce_sum(dy)),
     samples=[Sample([2, 3], r()), Sample(np.zeros(0), r()), Sample([0, 2], r())],

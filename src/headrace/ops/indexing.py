@@ -153,6 +153,7 @@ def _dense_gather_gradient(
     "batch_dims: int = 0; Tparams: type; Tindices: {index}; Taxis: {index}",
     infer=_gather_infer,
     kernel=_gather_kernel,
+    fresh=True,
     gradient=_gather_gradient,
     kind=Kind.MOVEMENT,
     samples=[
@@ -185,6 +186,7 @@ def _gather_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "validate_indices: bool = True; Tparams: type; Tindices: {index}",
     infer=lambda c, params, indices: _gather_shape(params, indices, 0, 0),
     kernel=_gather_old_kernel,
+    fresh=True,
     gradient=_gather_old_gradient,
     kind=Kind.MOVEMENT,
     samples=[Sample(r(4, 3), [1, 0, 1]), Sample(r(4), [[2], [3]], validate_indices=False)],
@@ -297,6 +299,7 @@ def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
     "Tparams: type; Tindices: {index}",
     infer=_gather_nd_infer,
     kernel=_gather_nd_kernel,
+    fresh=True,
     gradient=_gather_nd_gradient,
     lower=Anchor("gather_points", row_anchors.gather_points),
     samples=[

@@ -117,6 +117,7 @@ def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any)
     "T: {floats}",
     infer=_cross_entropy_infer,
     kernel=_cross_entropy,
+    fresh=True,
     gradient=_cross_entropy_gradient,
     samples=[
         # Rows of labels sum to 1: `backprop` relies on it.
@@ -177,6 +178,7 @@ def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backpro
     "T: {floats}; Tlabels: {index} = int64",
     infer=_sparse_cross_entropy_infer,
     kernel=_sparse_cross_entropy,
+    fresh=True,
     gradient=_sparse_cross_entropy_gradient,
     samples=[Sample(r(3, 4), [0, 3, 1]), Sample(r(0, 2), np.zeros(0, np.int64))],
     lower=Anchor("cross_entropy", anchors.sparse_cross_entropy),

@@ -128,6 +128,7 @@ def _pad_value(site: Site) -> Any:
     "T: type; Tpaddings: {index} = int32",
     infer=_pad_infer,
     kernel=_pad_kernel,
+    fresh=True,
     gradient=_pad_gradient,
     samples=[
         Sample(r(2, 3), [[1, 0], [2, 1]]),
@@ -147,6 +148,7 @@ def pad_op(input, paddings, name=None):
     "T: type; Tpaddings: {index} = int32",
     infer=_pad_infer,
     kernel=_pad_kernel,
+    fresh=True,
     gradient=_pad_gradient,
     samples=[
         Sample(r(2, 3), [[1, 0], [2, 1]], r()),

@@ -391,6 +391,7 @@ def queue_dequeue(handle, component_types, timeout_ms=-1, name=None):
     _OUT,
     infer=_many_infer,
     kernel=_dequeuing(some=False),
+    fresh=True,
 )
 def queue_dequeue_many(handle, n, component_types, timeout_ms=-1, name=None):
     """Take `n` elements from a queue as one batch."""
@@ -402,6 +403,7 @@ def queue_dequeue_many(handle, n, component_types, timeout_ms=-1, name=None):
     _OUT,
     infer=_many_infer,
     kernel=_dequeuing(some=True),
+    fresh=True,
 )
 def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
     """Take `n` elements from a queue as one batch, or the rest if it is closed."""

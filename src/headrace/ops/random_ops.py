@@ -71,6 +71,7 @@ def _drawn(op_type: str, draw: Any, distribution: str) -> Any:
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.RANDOM,
+        fresh=True,
         samples=[Sample([2, 3]), Sample([], seed=1, seed2=2), Sample([0, 2])],
         lower=Anchor("random", lambda site: anchors.random(site, distribution)),
     )
@@ -96,6 +97,7 @@ def _random_uniform_int(shape, minval, maxval, *, seed, seed2, Tout, ctx):
     "seed: int = 0; seed2: int = 0; Tout: {index}; T: {index}",
     infer=_shape_and_scalars_infer,
     kernel=_random_uniform_int,
+    fresh=True,
     effect=Effect.RANDOM,
     samples=[Sample([2, 3], -1, 4), Sample([], 0, 1, seed=1)],
     lower=Anchor("random", anchors.random_integers),

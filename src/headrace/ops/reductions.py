@@ -72,7 +72,8 @@ def _over_axes(reduce: Callable[..., Any]) -> Callable[..., Any]:
                     f"Invalid reduction dimension ({axis} for input with {rank} dimension(s)"
                 )
         found = infer.resolve_axes(given, rank)
-        return reduce(x, tuple(dict.fromkeys(found)), keep_dims)
+        result = reduce(x, tuple(dict.fromkeys(found)), keep_dims)
+        return result.copy() if result is x else result
 
     return kernel
 

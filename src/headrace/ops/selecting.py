@@ -142,6 +142,7 @@ def _select_views(site: Site) -> list[View | None]:
     "T: type",
     infer=_select_infer,
     kernel=_select_kernel,
+    fresh=True,
     gradient=_select_gradient,
     samples=[
         Sample([[True, False], [False, True]], r(2, 2), r(2, 2)),
@@ -365,6 +366,7 @@ def _one_hot_views(site: Site) -> list[View | None] | None:
     "axis: int = -1; T: type; TI: {uint8|int32|int64} = int64",
     infer=_one_hot_infer,
     kernel=_one_hot_kernel,
+    fresh=True,
     gradient=NOT_DIFFERENTIABLE,
     samples=[
         Sample([0, 2, 9], 3, r(), r()),

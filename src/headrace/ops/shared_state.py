@@ -94,6 +94,7 @@ def define_pair(
     kernel: Callable[..., Any],
     effect: Effect = Effect.BLOCKS,
     samples: Sequence[Sample] = (),
+    fresh: bool | None = None,
 ) -> Callable[[Any], Callable[..., Any]]:
     """Define `<op_type>V2`, whose handle is a resource, and `op_type`, whose handle is a reference
     as older graphs have it, with one meaning. The older builder's name ends in `_ref`.
@@ -116,6 +117,7 @@ def define_pair(
                 gradient=NOT_DIFFERENTIABLE,
                 effect=effect,
                 samples=samples,
+                fresh=fresh,
             )(builder)
         assert built is not None
         return built

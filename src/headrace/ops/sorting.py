@@ -176,6 +176,7 @@ def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
     "sorted: bool = True; T: {reals}",
     infer=_top_k_infer,
     kernel=_largest,
+    fresh=True,
     gradient=_top_k_gradient,
     lower=Anchor("largest", largest),
     samples=[
@@ -199,6 +200,7 @@ def top_k(input, k=1, sorted=True, name=None):
     "k: int >= 0; sorted: bool = True; T: {reals}",
     infer=lambda c, x: _top_k_shape(x, c.attrs["k"]),
     kernel=lambda x, *, k: _largest(x, k),
+    fresh=True,
     gradient=_top_k_gradient,
     lower=Anchor("largest", largest),
     samples=[Sample(r(2, 5), k=2), Sample(r(4), k=4)],

@@ -97,6 +97,7 @@ def _pack_pieces(site: Site) -> list[View | None]:
     "N: int >= 1; T: type; axis: int = 0",
     infer=_pack_infer,
     kernel=_pack_kernel,
+    fresh=True,
     as_shape=_packed_shape,
     static=_pack_static,
     gradient=lambda b, op, dy: b.unstack(dy, len(op.inputs), op._attrs["axis"]),
