@@ -2,7 +2,7 @@
 the region's outputs.
 
 Variables that the region writes are written in place, under their locks, as every update is; a
-variable's array that someone else still holds is copied first (devices.resources). What a fault
+variable's array that a reader still holds is copied first (devices.variable_state). What a fault
 may leave half done is copied too, for the interpreter to begin anew. Re-entrant.
 """
 
@@ -31,11 +31,13 @@ from headrace.compile.rowwise import build_rows
 from headrace.core.dtypes import as_dtype, resource
 from headrace.core.errors import InvalidArgumentError, OpError, UnavailableError
 from headrace.core.shapes import TensorShape
+from headrace.devices.batches import own
 from headrace.devices.buffers import ALIGNMENT, empty_aligned
 from headrace.devices.device import find_device
 from headrace.devices.openmp import thread_count
-from headrace.devices.resources import ResourceHandle, VariableState, in_order
+from headrace.devices.resources import ResourceHandle
 from headrace.devices.target import Target, host
+from headrace.devices.variable_state import VariableState, in_order, new_memory
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import Effect, bind_kernel
 from headrace.graph.flow import DEAD
@@ -45,7 +47,8 @@ from headrace.graph.structured import Structure
 __all__ = ["Compiled", "compile_region", "plan_region"]
 
 _ACQUIRE, _RELEASE = methodcaller("acquire"), methodcaller("release")
-_READ, _WRITABLE = methodcaller("read"), methodcaller("writable")  # of a generator, too
+_READ, _LOOK = methodcaller("read"), methodcaller("look")
+_WRITABLE = methodcaller("writable")  # of a generator, too
 _PLAIN = {  # the builders of groups without anchors
     "map": build_map,
     "copy": build_copy,
@@ -93,7 +96,9 @@ class Compiled:
         self._outputs = [_allocation(*_expected(v)) for v in region.outputs]
         self._variables = _variables(region)
         self._writes = any(v.written for v in self._variables)
-        self._gets = [_WRITABLE if v.written else _READ for v in self._variables]
+        # Whoever holds the locks need not be lent what it reads.
+        read = _LOOK if self._writes else _READ
+        self._gets = [_WRITABLE if v.written else read for v in self._variables]
         self._shapes = [v.shape for v in self._variables]
         self._handles = any(v.dtype is resource for v in region.variables)
         self._order: tuple[list[Any], list[Any]] = [], []
@@ -162,8 +167,8 @@ class Compiled:
                     np.copyto(arrays[i], array)
                 raise
             for i in self._begun:
-                if states[i].value is None:
-                    states[i].value = arrays[i]
+                if not states[i].is_initialized:
+                    states[i].adopt(arrays[i])
         finally:
             give_back()
         return outputs
@@ -188,13 +193,16 @@ class Compiled:
             arrays = []
         if [a.shape for a in arrays] == self._shapes:
             return arrays
-        del arrays  # which are the variables' own: none is to be copied for our sake
-        return [v.read(s) for v, s in zip(self._variables, states, strict=True)]
+        return [
+            v.read(s, get) for v, s, get in zip(self._variables, states, self._gets, strict=True)
+        ]
 
     def _interpret(self, values: Sequence[Any], ctx: Any) -> list[Any]:
-        """Run the region's nodes one by one: what the native code assumed doesn't hold."""
+        """Run the region's nodes one by one: what the native code assumed doesn't hold. Like the
+        native code's, the outputs are in memory of their own.
+        """
         with np.errstate(all="ignore"):
-            return self._by_node(values, ctx)
+            return [own(v) for v in self._by_node(values, ctx)]
 
     def _by_node(self, values: Sequence[Any], ctx: Any = None) -> list[Any]:
         region = self._region
@@ -303,16 +311,16 @@ class _Variable:
     def blank(self) -> VariableState:
         """A variable in the place of one that only a branch which was not taken would touch."""
         state = VariableState("", as_dtype(self.dtype), TensorShape.of(self.shape))
-        state.value = np.zeros(self.shape, self.dtype)
+        state.assign(np.zeros(self.shape, self.dtype))
         return state
 
-    def read(self, state: Any) -> np.ndarray:
-        """The variable's array, which may be written if the cluster does; a new one if the cluster
-        is what gives the variable its first value.
+    def read(self, state: Any, get: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """The variable's array, by `get`; a new one if the cluster is what gives the variable its
+        first value.
         """
-        if not self.initialized and state.value is None:
-            return empty_aligned(self.shape, self.dtype)
-        array = self._needed(state.writable if self.written else state.read)
+        if not self.initialized and not state.is_initialized:
+            return new_memory(self.shape, self.dtype)
+        array = self._needed(partial(get, state))
         if array.shape != self.shape:
             raise ValueError(
                 f"variable {state.name} has shape {list(array.shape)}; the graph says "

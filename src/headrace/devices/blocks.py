@@ -6,6 +6,7 @@ is refused here, where Python can still say so, rather than by the system's out-
 """
 
 import contextlib
+import math
 import mmap
 import os
 from functools import cache
@@ -19,9 +20,9 @@ except ImportError:  # Windows, which has no such limits
     resource = None
 
 from headrace.core.config import settings
-from headrace.devices.buffers import address, empty_aligned
+from headrace.devices.buffers import ALIGNMENT, address
 
-__all__ = ["block", "memory_limit", "private_copy", "working_memory"]
+__all__ = ["block", "empty_block", "memory_limit", "working_memory"]
 
 _HUGE_PAGE = 2**21
 _MAPPED_FROM = 2**20
@@ -31,8 +32,27 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if os.name == "posix
 
 def block(size: int) -> np.ndarray:
     """`size` bytes, not initialised, aligned to a cache line (to a huge page, when large)."""
+    return empty_block((size,), np.dtype(np.uint8))
+
+
+def empty_block(
+    shape: tuple[int, ...], dtype: np.dtype, kind: type[np.ndarray] = np.ndarray
+) -> np.ndarray:
+    """A row-major array in memory of its own, not initialised: aligned, on huge pages when large.
+    All arrays behind it are of this `kind`, too.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or not size:
+        return kind(shape, dtype)
     if size < _MAPPED_FROM:
-        return empty_aligned((size,), np.uint8)
+        raw = kind((size + ALIGNMENT,), np.uint8)
+        return kind(shape, dtype, raw, -address(raw) % ALIGNMENT)
+    mapped = _map(size)
+    return kind(shape, dtype, mapped, -address(np.frombuffer(mapped, np.uint8)) % _HUGE_PAGE)
+
+
+def _map(size: int) -> mmap.mmap:
+    """Memory of its own for `size` bytes from any huge page's boundary on."""
     limit = memory_limit()
     if size > limit:
         raise MemoryError(f"{size:,} bytes of working memory are more than the {limit:,} there are")
@@ -43,18 +63,7 @@ def block(size: int) -> np.ndarray:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages: it works without
             mapped.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(mapped, np.uint8)
-    start = -address(whole) % _HUGE_PAGE
-    return whole[start : start + size]
-
-
-def private_copy(value: np.ndarray) -> np.ndarray:
-    """A row-major copy in memory of its own: aligned, on huge pages when large."""
-    if value.dtype.hasobject or not value.size:
-        return np.array(value, order="C")
-    copy = block(value.nbytes).view(value.dtype).reshape(value.shape)
-    np.copyto(copy, value)
-    return copy
+    return mapped
 
 
 def working_memory() -> int:

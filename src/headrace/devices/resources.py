@@ -3,15 +3,10 @@
 The default container ("") of a device belongs to one session. Named containers belong to the
 device, so that sessions and disjoint graphs can share what is in them (white paper §4.7) until
 `reset_containers` clears them. What lives as long as a step is in a container of that step.
-
-Invariant on arrays: one that is referenced from elsewhere is never written. A variable updates its
-array in place only while it holds the sole reference, and otherwise makes a new one; so a reader's
-array stays what it was when it was read.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,23 +14,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from headrace.core.dtypes import DType
-from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headrace.core.errors import InvalidArgumentError, NotFoundError
 from headrace.core.locks import Lock, RLock
-from headrace.core.shapes import TensorShape
-from headrace.devices.blocks import private_copy
 from headrace.devices.device import Device, known_devices, local_devices
 from headrace.devices.gate import Gate
 from headrace.devices.resumable import Resumable
 from headrace.devices.step_context import StepContext, active, current
+from headrace.devices.variable_state import VariableState
 
 __all__ = [
     "ON_DEVICE",
     "OPERATION_STATE",
     "ResourceHandle",
     "Resources",
-    "VariableState",
-    "in_order",
     "removals",
     "reset_containers",
 ]
@@ -46,117 +37,6 @@ Running = TypeVar("Running")
 OPERATION_STATE = "_state_of/"  # with an operation's name: what it keeps for itself
 _PRIVATE = "_"  # begins the names of containers that a session has for itself
 ON_DEVICE = "@"  # between a name and its device, where that isn't the session's default
-
-_count, _Array = sys.getrefcount, np.ndarray  # asked for at every step
-
-UNINITIALIZED_HINT = (
-    "give it a value first: session.run(tf.global_variables_initializer()), or restore it"
-)
-
-
-def _references_when_alone() -> tuple[int, int]:
-    """What getrefcount says, on this Python, of an array that one attribute holds, and of a base
-    that one array holds.
-    """
-    holder = VariableState.__new__(VariableState)
-    holder.value = private_copy(np.zeros(1))
-    base = holder.value.base
-    return _count(holder.value), _count(base)
-
-
-def in_order(locks: Iterable[Any]) -> list[Any]:
-    """The locks of several variables, once each, in the one order in which everybody takes them: so
-    no two steps, be they compiled or not, wait for each other.
-    """
-    return sorted(set(locks), key=id)
-
-
-class VariableState(Resumable):
-    """The value of one variable: an array, None before it is initialised. `lock` guards it."""
-
-    __slots__ = ("__weakref__", "dtype", "lock", "name", "shape", "value")
-
-    def __init__(self, name: str, dtype: DType, shape: TensorShape) -> None:
-        self.name = name
-        self.dtype = dtype
-        self.shape = shape
-        self.value: Any = None
-        self.lock = RLock()
-
-    def read(self) -> np.ndarray:
-        """Return the value as it is now; it won't change under the reader."""
-        with self.lock:
-            value = self.value
-        if value is None:
-            raise FailedPreconditionError(
-                None,
-                None,
-                f"Attempting to use uninitialized value {self.name}",
-                hint=UNINITIALIZED_HINT,
-            )
-        return value
-
-    def writable(self) -> np.ndarray:
-        """Return the value's array, C-contiguous, for changing in place; call with `lock` held.
-
-        A copy replaces the array if anyone else holds it.
-        """
-        if self.value is None:
-            return self.read()  # which says so
-        if self._is_shared():
-            self.value = private_copy(self.value)
-        return self.value
-
-    def update(self, function: Callable[..., Any], operand: Any) -> None:
-        """Replace the value by the ufunc `function(value, operand)`, in place if nobody looks."""
-        with self.lock:
-            self.read()
-            if self._is_shared():
-                self.value = np.asarray(function(self.value, operand))
-            else:
-                function(self.value, operand, out=self.value)
-
-    def _is_shared(self) -> bool:
-        """Whether a write to the value's array could be seen through anything but this variable."""
-        # Views of our array hold its base: memory that is nobody's but the array's own.
-        base = self.value.base
-        return (
-            _count(self.value) > _ALONE
-            or (base is not None and (type(base) is not _Array or _count(base) > _BASE_ALONE))
-            or not self.value.flags.writeable
-        )
-
-    def assign(self, value: Any) -> None:
-        """Replace the value by a copy of `value`, reusing memory where nobody else looks at it."""
-        with self.lock:
-            old = self.value
-            same = old is not None and old.shape == np.shape(value) and old.dtype == value.dtype
-            del old
-            if same and not self._is_shared():
-                np.copyto(self.value, value)
-            else:
-                self.value = private_copy(np.asarray(value))
-
-    def saved(self) -> dict[str, np.ndarray]:
-        with self.lock:
-            return {} if self.value is None else {"value": np.array(self.value)}
-
-    def resume(self, saved: Mapping[str, np.ndarray]) -> None:
-        value = saved.get("value")
-        if value is None:
-            return
-        if value.dtype != self.dtype.numpy or not self.shape.is_compatible_with(value.shape):
-            raise ValueError(
-                f"{value.dtype}{value.shape} was saved for a variable that is "
-                f"{self.dtype.name}{self.shape}"
-            )
-        self.assign(value)
-
-    def __repr__(self) -> str:
-        return f"<VariableState {self.name} {self.dtype.name}{self.shape}>"
-
-
-_ALONE, _BASE_ALONE = _references_when_alone()
 
 
 @dataclass(frozen=True, slots=True)

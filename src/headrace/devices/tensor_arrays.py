@@ -22,8 +22,8 @@ from headrace.core.dtypes import DType, string
 from headrace.core.errors import InvalidArgumentError, UnimplementedError
 from headrace.core.locks import RLock
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.resources import VariableState
 from headrace.devices.room import check_room, check_rows
+from headrace.devices.variable_state import VariableState
 
 __all__ = ["TensorArrayState"]
 

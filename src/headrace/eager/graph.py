@@ -23,8 +23,8 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.errors import UnimplementedError
 from headrace.devices.pending import Pending
-from headrace.devices.resources import VariableState
 from headrace.devices.step_context import StepContext, active, current
+from headrace.devices.variable_state import VariableState
 from headrace.eager.context import CONTEXT, EAGER, EagerNodeContext, EagerResources
 from headrace.eager.tensor import EagerTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from headrace.core.shapes import TensorShape
-from headrace.devices.resources import VariableState
 from headrace.devices.room import check_room
+from headrace.devices.variable_state import VariableState
 from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.lowering import Anchor, Read
@@ -52,7 +52,7 @@ READ = Definition(
 
 def _hold(value: Any, *, T: Any, ctx: Any) -> VariableState:
     state = VariableState(ctx.name, T, TensorShape.of(np.shape(value)))
-    state.value = np.asarray(value)
+    state.assign(value)
     return state
 
 
@@ -122,6 +122,7 @@ NUMBERS = Definition(
     ),
     infer=lambda c, stream: c.attrs["shape"],
     kernel=_numbers,
+    fresh=True,
     gradient=NOT_DIFFERENTIABLE,
     lower=Anchor("random", anchors.random_of_stream),
     doc="Return the random numbers of a stream.",

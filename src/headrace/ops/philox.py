@@ -95,8 +95,8 @@ class PhiloxState(Resumable):
     `seed` becomes the key and `seed2` the upper half of the counter. Both zero means "not seeded":
     then both are taken from the operating system.
 
-    To native loops it's a variable of three words (see ops.internal), with a variable's `lock`,
-    `value` and `writable`.
+    To native loops it's a variable of three words (see ops.internal), with a variable's `lock`
+    and `writable`.
     """
 
     name = "a random generator"

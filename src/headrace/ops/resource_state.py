@@ -17,7 +17,8 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.resources import UNINITIALIZED_HINT, ResourceHandle, VariableState
+from headrace.devices.resources import ResourceHandle
+from headrace.devices.variable_state import UNINITIALIZED_HINT, VariableState
 from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
@@ -142,7 +143,7 @@ def var_handle_op(dtype, shape, container="", shared_name="", name=None):
 
 def _is_initialized(handle, *, ctx):
     found = ctx.resources.peek(handle)
-    return np.bool_(found is not None and found.value is not None)
+    return np.bool_(found is not None and found.is_initialized)
 
 
 @define(
@@ -303,6 +304,7 @@ def _gather_gradient(b, op, doutput):
     "batch_dims: int = 0; validate_indices: bool = True; dtype: type; Tindices: {index}",
     infer=_gather_infer,
     kernel=_gather_kernel,
+    fresh=True,
     gradient=_gather_gradient,
     effect=Effect.READS,
     samples=[Sample(r(4, 2), [0, 3, 1]), Sample(r(4), [[0], [2]])],

@@ -13,8 +13,8 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError, NotFoundError, OutOfRangeError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.resources import VariableState
 from headrace.devices.room import check_room
+from headrace.devices.variable_state import VariableState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.lowering import Update
 from headrace.ops import infer
@@ -166,7 +166,7 @@ def destroy_temporary_variable(ref, var_name, name=None):
     "ref: Ref(dtype) -> is_initialized: bool",
     "dtype: type",
     infer=infer.scalar,
-    kernel=lambda ref: np.bool_(state_of(ref).value is not None),
+    kernel=lambda ref: np.bool_(state_of(ref).is_initialized),
     effect=Effect.READS,
     accepts_uninitialized=True,
     samples=[Sample(r(2, 3))],
@@ -186,9 +186,7 @@ def _assign_kernel(ref, value, *, validate_shape):
     state = state_of(ref)
     if validate_shape:
         with state.lock:
-            held = state.value
-            expected = state.shape if held is None else TensorShape.of(held.shape)
-            del held  # a reference of our own would make `assign` copy
+            expected = state.shape if state.sizes is None else TensorShape.of(state.sizes)
             if not expected.is_compatible_with(np.shape(value)):
                 raise ValueError(
                     "Assign requires shapes of both tensors to match. lhs shape= "
@@ -220,10 +218,9 @@ def assign_op(ref, value, validate_shape=True, use_locking=True, name=None):
 def update_dense(state: VariableState, function: Any, value: Any, message: str) -> None:
     """Replace a variable's value by function(old, value); ValueError if their shapes differ."""
     with state.lock:
-        if state.read().shape != np.shape(value):
-            raise ValueError(
-                message.format(show_shape(state.value.shape), show_shape(np.shape(value)))
-            )
+        held = state.look().shape
+        if held != np.shape(value):
+            raise ValueError(message.format(show_shape(held), show_shape(np.shape(value))))
         state.update(function, value)
 
 
@@ -273,7 +270,7 @@ def assign_sub_op(ref, value, use_locking=False, name=None):
 def count_up(state: VariableState, limit: int) -> Any:
     """Return an integer variable's value and add 1 to it; OutOfRangeError once it is `limit`."""
     with state.lock:
-        value = state.read()[()]
+        value = state.look()[()]
         if value >= limit:
             raise OutOfRangeError(None, None, f"Reached limit of {limit}")
         state.assign(value + value.dtype.type(1))

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.devices.resources import VariableState, in_order
+from headrace.devices.variable_state import VariableState, in_order
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
 from headrace.graph.lowering import Anchor, Site, Update
 from headrace.graph.row_anchors import RowUpdate, row_update
@@ -224,7 +224,7 @@ def _step(
     with ExitStack() as held:
         for lock in in_order(state.lock for state in states):
             held.enter_context(lock)
-        _check_variables(o, [state.read() for state in states])
+        _check_variables(o, [state.look() for state in states])
         _check_scalars(o, named)
         if o.is_of_rows:
             _step_rows(o, states, named, attributes)
@@ -235,13 +235,19 @@ def _step(
 def _step_all(
     o: Optimizer, states: list[VariableState], named: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
-    old = [state.read() for state in states]
+    old = [state.look() for state in states]
     for name in _ARRAYS_BY_NAME:
         if name in named:
             _require_shape(name, named[name], old[0])
-    new = o.formula(_Arrays, *old, *_numbers(named, old[0].dtype), **attributes)
-    for state, value in zip(states, new, strict=True):
-        state.value = np.asarray(value)
+    given = _numbers(named, old[0].dtype)
+    new = o.formula(_Arrays, *old, *given, **attributes)
+    for state, held, value in zip(states, old, new, strict=True):
+        if value is held:  # an accumulator that the op was told not to update
+            continue
+        if any(value is x for x in (*old, *given)):
+            state.assign(value)
+        else:
+            state.replace(np.asarray(value))
 
 
 def _step_rows(

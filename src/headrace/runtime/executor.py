@@ -25,7 +25,7 @@ from headrace.devices.step_context import StepContext, active, current
 from headrace.graph.program import Instruction, Program
 from headrace.graph.structured import parts_of
 from headrace.runtime.frames import Frames
-from headrace.runtime.kernels import ShapesChanged, bind, echo, failure, share, take
+from headrace.runtime.kernels import ShapesChanged, bind, copy_of, echo, failure, share, take
 from headrace.runtime.python_calls import RunElsewhere, Watched, with_python_calls
 from headrace.runtime.step import Step
 
@@ -82,9 +82,9 @@ class Executable:
         waits = any(map(_returns_pendings, program.instructions))
         self._counts = steers or (waits and program.has_loops)
         fed = {t for t, _ in program.feeds}
-        get = getitem if inner else share if sharing else take
         self._fetches = [
-            (echo if t in fed and not inner else get, slot) for t, slot in program.fetches
+            (getitem if inner else _fetcher(t in fed, sharing, slot in program.owned), slot)
+            for t, slot in program.fetches
         ]
         self._blank: list[Any] = [None] * (program.slots - len(fed))
         for slot, value in program.constants:
@@ -209,8 +209,13 @@ class Executable:
     def _fetched_op(self, slots: list[Any]) -> Any:
         """The operation whose fetched reference could not be read."""
         fetches = self.program.fetches
-        unread = (t.op for t, slot in fetches if getattr(slots[slot], "value", 0) is None)
+        unread = (t.op for t, slot in fetches if not getattr(slots[slot], "is_initialized", True))
         return next(unread, fetches[0][0].op)
+
+
+def _fetcher(fed: bool, sharing: bool, owned: bool) -> Callable[[list[Any], int], Any]:
+    """The function from a step's slots to what the caller gets."""
+    return echo if fed else share if sharing else take if owned else copy_of
 
 
 def _gatherer(slots: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:

@@ -13,7 +13,6 @@ variables check it (ShapesChanged). With HEADRACE_VERIFY the results' shapes and
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -26,14 +25,9 @@ from headrace.core.config import settings
 from headrace.core.dtypes import resource
 from headrace.core.shapes import TensorShape
 from headrace.devices.pending import Pending
-from headrace.devices.resources import (
-    OPERATION_STATE,
-    ResourceHandle,
-    Resources,
-    VariableState,
-    removals,
-)
+from headrace.devices.resources import OPERATION_STATE, ResourceHandle, Resources, removals
 from headrace.devices.step_context import StepContext, current
+from headrace.devices.variable_state import VariableState
 from headrace.graph.dataflow import Node, ValueType, origin_of
 from headrace.graph.definition import HOST, Effect, bind_kernel
 from headrace.graph.operation import Operation, Tensor
@@ -44,7 +38,7 @@ _BROADCAST = re.compile(
     r"operands could not be broadcast together with (?:remapped )?shapes ((?:\([\d,]*\) ?)+).*"
 )
 
-__all__ = ["NodeContext", "ShapesChanged", "bind", "echo", "share", "take", "translate"]
+__all__ = ["NodeContext", "ShapesChanged", "bind", "copy_of", "echo", "share", "take", "translate"]
 
 
 class ShapesChanged(Exception):
@@ -174,12 +168,12 @@ def _guarding(node: Node, find: Callable[..., Any], resources: Resources) -> Cal
             found = find()
             if type(found) is VariableState and lasts:
                 known = ref(found), now
-        if type(found) is VariableState and getattr(found.value, "shape", None) == sizes:
+        if type(found) is VariableState and found.sizes == sizes:
             return found
         state = state_of(found)
-        held = None if state is None else state.value
-        if held is not None and held.shape != sizes and not shape.is_compatible_with(held.shape):
-            raise ShapesChanged(f"{state!r} holds {held.shape}")
+        held = None if state is None else state.sizes
+        if held is not None and held != sizes and not shape.is_compatible_with(held):
+            raise ShapesChanged(f"{state!r} holds {held}")
         return found
 
     return run
@@ -310,27 +304,25 @@ def _incompatible(found: re.Match[str]) -> str:
 
 
 def take(slots: list[Any], index: int) -> Any:
-    """Return the value in a slot as the caller's own: a copy, unless nothing else can see its
-    memory.
+    """Return the value in a slot that nothing else holds (see Program.owned): it becomes the
+    caller's own.
     """
+    value = slots[index]
+    if type(value) is np.ndarray and value.ndim and value.flags.writeable:
+        return value if value.dtype.names is None else copy_of(slots, index)
+    return copy_of(slots, index)
+
+
+def copy_of(slots: list[Any], index: int) -> Any:
+    """Return the value in a slot as the caller's own: a copy of an array, a scalar as NumPy's."""
     value = slots[index]
     if isinstance(value, VariableState):
         value = value.read()
-        return np.array(value) if value.ndim else value[()]
-    if not isinstance(value, np.ndarray):
+    elif not isinstance(value, np.ndarray):
         return value
-    if value.dtype.names:  # quantized numbers, which leave as the integers that they hold
+    elif value.dtype.names:  # quantized numbers, which leave as the integers that they hold
         return np.array(value.view(value.dtype[0]))[()]
-    if not value.ndim:
-        return value[()]
-    base = value.base
-    if sys.getrefcount(value) > _ALONE or not value.flags.writeable:
-        return np.array(value)
-    if base is None:
-        return value
-    # Only an array that has memory of its own is known to have no other users than we count.
-    private = type(base) is np.ndarray and base.base is None
-    return value if private and sys.getrefcount(base) <= _BASE_ALONE else np.array(value)
+    return np.array(value) if value.ndim else value[()]
 
 
 def share(slots: list[Any], index: int) -> Any:
@@ -345,20 +337,3 @@ def echo(slots: list[Any], index: int) -> Any:
     """Return a fed value to the caller: as in TensorFlow always an array, of any rank."""
     value = slots[index]
     return np.array(value) if isinstance(value, np.ndarray) else value
-
-
-def _calibrate() -> tuple[int, int]:
-    """What getrefcount says inside `take` of a value that only its slot holds, and of a view's
-    base.
-    """
-    whole = _count([np.empty(2)], 0)[0]
-    return whole, _count([np.empty(2)[:1]], 0)[1]
-
-
-def _count(slots: list[Any], index: int) -> tuple[int, int]:
-    value = slots[index]
-    base = value.base
-    return sys.getrefcount(value), sys.getrefcount(base)
-
-
-_ALONE, _BASE_ALONE = _calibrate()

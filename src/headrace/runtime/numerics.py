@@ -15,7 +15,8 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.devices.pending import Pending
-from headrace.devices.resources import ResourceHandle, Resources, VariableState
+from headrace.devices.resources import ResourceHandle, Resources
+from headrace.devices.variable_state import VariableState
 from headrace.graph.dataflow import origin_of
 from headrace.graph.definition import Effect
 from headrace.graph.program import Instruction
@@ -86,10 +87,9 @@ def _states(
 
 def _held(resources: Resources, source: VariableState | ResourceHandle) -> Any:
     """What a variable holds; nothing before it's initialised, or if it is no variable."""
-    if isinstance(source, VariableState):
-        return source.value
-    found = resources.peek(source)
-    return found.value if isinstance(found, VariableState) else None
+    found = resources.peek(source) if isinstance(source, ResourceHandle) else source
+    held = isinstance(found, VariableState) and found.is_initialized
+    return found.read() if held else None
 
 
 def _complaint(

@@ -32,7 +32,7 @@ from headrace.graph.dataflow import origin_of
 from headrace.graph.flow import DEAD, Flow
 from headrace.graph.operation import Operation, Tensor
 from headrace.runtime.frames import CONTROL, Frame, Node
-from headrace.runtime.kernels import ShapesChanged, echo, failure, take, translate
+from headrace.runtime.kernels import ShapesChanged, copy_of, echo, failure, take, translate
 from headrace.runtime.waits import report_quiet
 
 __all__ = ["Observer", "Step"]
@@ -147,7 +147,7 @@ class Step:
         self.feed({slot: v for (_, slot), v in zip(program.feeds, feeds, strict=True)})
         try:
             self.run_all()
-            return [self.fetch(t, slot) for t, slot in program.fetches]
+            return [self.fetch(t, slot, last=True) for t, slot in program.fetches]
         finally:
             self.end()
 
@@ -169,7 +169,7 @@ class Step:
         pending.then(self._ended)
         try:
             self.run_all()
-            return [self.fetch(t, slot) for t, slot in program.fetches]
+            return [self.fetch(t, slot, last=True) for t, slot in program.fetches]
         finally:
             self.end()
 
@@ -192,8 +192,10 @@ class Step:
         wanted = {*read, *slots}
         return {s for s in wanted if s in self._frames.after_feed and s not in self._fed}
 
-    def fetch(self, tensor: Tensor, slot: int) -> Any:
-        """Return the value of a fetched tensor; each fetch can be taken once."""
+    def fetch(self, tensor: Tensor, slot: int, last: bool = False) -> Any:
+        """Return the value of a fetched tensor; each fetch can be taken once. `last`: nothing will
+        run any more that could read it.
+        """
         local = self._frames.home[slot][1]
         if self._root.values[local] is DEAD:
             raise errors.InvalidArgumentError(
@@ -203,7 +205,9 @@ class Step:
                 "have made it was not taken",
             )
         try:
-            value = (echo if slot in self._fed else take)(self._root.values, local)
+            owned = last and slot in self._program.owned
+            get = echo if slot in self._fed else take if owned else copy_of
+            value = get(self._root.values, local)
         except errors.OpError as error:
             raise translate(error, tensor.op) from None
         self._release(self._root, local)

@@ -24,12 +24,12 @@ def session_html(session: BaseSession) -> str:
     facts.append(("graph", f"{amount(len(session.graph.get_operations()))} operations"))
     facts.append(("devices", ", ".join(device.name for device in session.list_devices())))
     facts.append(("steps", f"{len({id(p.variants) for p in session._plans.values()})} prepared"))
-    states = [s for s in session._resources.variables() if s.value is not None]
+    states = [s for s in session._resources.variables() if s.is_initialized]
     parts = []
     if states:
-        size = sum(state.value.nbytes for state in states)
+        size = sum(state.read().nbytes for state in states)
         facts.append(("variables", f"{amount(len(states))} have values, {amount(size)} bytes"))
-        rows = [(s.name, s.dtype.base_dtype.name, s.value.shape) for s in states[:_MOST_VARIABLES]]
+        rows = [(s.name, s.dtype.base_dtype.name, s.sizes) for s in states[:_MOST_VARIABLES]]
         parts.append(fold("variables", table(("name", "dtype", "shape"), rows)))
     kind = type(session).__name__
     return card(kind, "closed" if session._closed else "open", facts, parts)

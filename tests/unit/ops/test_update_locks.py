@@ -6,7 +6,7 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
-from headrace.devices.resources import VariableState, in_order
+from headrace.devices.variable_state import VariableState, in_order
 from headrace.graph.definition import definitions
 
 
@@ -32,7 +32,9 @@ def test_whatever_the_order_of_the_variables():
     locks = in_order(Noted(taken) for _ in states)
     # The order of the variables is the other way round.
     for state, lock in zip(sorted(states, key=id), reversed(locks), strict=True):
-        state.value, state.lock = np.ones(2, np.float32), lock
+        state.lock = lock
+        state.assign(np.ones(2, np.float32))
+    taken.clear()
     numbers = [np.float32(0.5)] * 6
     kernel = definitions()["ApplyAdam"].kernel
     kernel(*states, *numbers, np.ones(2, np.float32), use_nesterov=False)
