@@ -22,7 +22,8 @@ from headrace.core.text import (
     MONOLITHIC_BUILD,
     VERSION,
 )
-from headrace.graph import definition, generated
+from headrace.graph import definition
+from headrace.lowering import generated
 from headrace.ops import define
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headrace.compile.lowerable import is_lowerable
 from headrace.compile.region import Region, is_reference
 from headrace.core import dtypes
 from headrace.graph.definition import Effect, definitions
-from headrace.graph.lowering import Anchor, Elementwise
+from headrace.lowering.rules import Anchor, Elementwise
 from headrace.ops.samples import Sample, calls, r, samples_of, type_choices
 from tests.laws.count import count_check
 from tests.laws.test_lowering import (

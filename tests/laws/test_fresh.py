@@ -7,7 +7,7 @@ import pytest
 
 import headrace as tf
 from headrace.devices import onednn
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.graph.definition import Effect, bind_kernel, definitions
 from headrace.ops.samples import calls
 from headrace.runtime.generated import with_generated

@@ -5,9 +5,9 @@ op's kernel, for every compiled type and every way to broadcast its inputs.
 import numpy as np
 import pytest
 
-from headrace.graph import generated
 from headrace.graph.definition import bind_kernel, definitions
-from headrace.graph.lowering import Elementwise, flat_program
+from headrace.lowering import generated
+from headrace.lowering.rules import Elementwise, flat_program
 from headrace.ops.samples import Random, calls, samples_of, type_choices
 from headrace.runtime.generated import with_generated
 from tests.laws.count import count_check

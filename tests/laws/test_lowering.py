@@ -10,7 +10,7 @@ from headrace.compile.reference import run_rule
 from headrace.core import dtypes
 from headrace.graph.dataflow import Feed, Node, ValueType
 from headrace.graph.definition import Effect, bind_kernel, definitions
-from headrace.graph.lowering import Anchor, Elementwise, Update
+from headrace.lowering.rules import Anchor, Elementwise, Update
 from headrace.ops.define import build
 from headrace.ops.samples import Random, Sample, calls, samples_of, type_choices
 from tests.laws.count import count_check

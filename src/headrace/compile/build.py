@@ -39,14 +39,14 @@ from headrace.core.config import settings
 from headrace.core.progress import counted
 from headrace.devices.target import SIZES, Target
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import (
+from headrace.lowering.pointwise import Pointwise
+from headrace.lowering.rules import (
     Elementwise,
     Update,
     View,
     operand_views,
     row_major,
 )
-from headrace.graph.pointwise import Pointwise
 
 __all__ = ["Builder", "Composed", "Operand", "build", "dtype_of"]
 

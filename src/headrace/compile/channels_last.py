@@ -20,10 +20,11 @@ import numpy as np
 from headrace.compile.anchors import FAMILIES
 from headrace.compile.groups import asks_position
 from headrace.core.dtypes import as_dtype
-from headrace.graph.anchors import Convolution
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
-from headrace.graph.lowering import (
+from headrace.lowering.anchors import Convolution
+from headrace.lowering.pointwise import FLOATS
+from headrace.lowering.rules import (
     Anchor,
     Elementwise,
     Pass,
@@ -32,7 +33,6 @@ from headrace.graph.lowering import (
     pointwise_of,
     reduction_of,
 )
-from headrace.graph.pointwise import FLOATS
 
 __all__ = ["channels_last"]
 

@@ -34,8 +34,8 @@ from headrace.compile.widen import widen
 from headrace.core.config import settings
 from headrace.graph.dataflow import Dataflow, Node, Value, is_local
 from headrace.graph.definition import Definition
-from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import Schema
+from headrace.lowering.rules import Anchor, Read
 
 __all__ = ["cluster", "is_worthwhile", "region_of", "regions", "rewritten"]
 

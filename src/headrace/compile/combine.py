@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from headrace.core.dtypes import as_dtype
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = ["COMBINES", "Combine", "combine_of", "state_dtype"]
 

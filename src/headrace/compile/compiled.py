@@ -41,8 +41,8 @@ from headrace.devices.variable_state import VariableState, in_order, new_memory
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import Effect, bind_kernel
 from headrace.graph.flow import DEAD
-from headrace.graph.lowering import Update
-from headrace.graph.structured import Structure
+from headrace.lowering.rules import Update
+from headrace.ops.loops_and_branches import Structure
 
 __all__ = ["Compiled", "compile_region", "plan_region"]
 

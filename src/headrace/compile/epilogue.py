@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from headrace.compile.emit import Function, Reg
 from headrace.compile.pointwise import emit_pointwise
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = ["NOTHING", "Epilogue"]
 

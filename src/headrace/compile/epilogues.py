@@ -13,8 +13,8 @@ from headrace.compile.compose import Composer
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.groups import Group, Space
 from headrace.compile.strides import split
-from headrace.graph.lowering import row_major
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
+from headrace.lowering.rules import row_major
 
 __all__ = ["bias_relu_of", "epilogue_of", "map_epilogue"]
 

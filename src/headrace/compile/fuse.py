@@ -34,9 +34,10 @@ from headrace.compile.region import (
     writes_of,
 )
 from headrace.compile.windows import geometry_of, takes_pool
-from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import (
+from headrace.lowering.anchors import Contraction
+from headrace.lowering.pointwise import Pointwise
+from headrace.lowering.rules import (
     Anchor,
     Elementwise,
     Join,
@@ -47,7 +48,6 @@ from headrace.graph.lowering import (
     reduction_of,
     row_major,
 )
-from headrace.graph.pointwise import Pointwise
 
 __all__ = ["fuse"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import Anchor, Elementwise, pointwise_of, update_of
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.anchors import Contraction
+from headrace.lowering.pointwise import Pointwise
+from headrace.lowering.rules import Anchor, Elementwise, pointwise_of, update_of
 
 if TYPE_CHECKING:
     from headrace.compile.choose import Choice

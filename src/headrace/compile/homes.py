@@ -19,7 +19,7 @@ from headrace.compile.memory import ALIGNMENT
 from headrace.compile.region import Region, Source
 from headrace.devices.target import SIZES
 from headrace.graph.dataflow import Value
-from headrace.graph.lowering import View, assembly_of, row_major
+from headrace.lowering.rules import View, assembly_of, row_major
 
 __all__ = ["Home", "homes_of"]
 

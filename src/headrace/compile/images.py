@@ -29,8 +29,8 @@ from headrace.compile.kernels.pooling import (
 from headrace.compile.windows import follows_blocks, geometry_of, pool_geometry_of
 from headrace.core.config import settings
 from headrace.devices.target import host
-from headrace.graph.anchors import Convolution, Pooling
 from headrace.graph.dataflow import Value
+from headrace.lowering.anchors import Convolution, Pooling
 
 __all__ = ["build_convolution", "build_pooling", "supports_convolution", "supports_pooling"]
 

@@ -11,7 +11,7 @@ from headrace.compile.groups import asks_position
 from headrace.compile.region import Region, operands_of
 from headrace.compile.windows import follows_blocks
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import Anchor, Elementwise, Join, assembly_of, row_major
+from headrace.lowering.rules import Anchor, Elementwise, Join, assembly_of, row_major
 
 __all__ = ["Blocks", "blocked_values"]
 

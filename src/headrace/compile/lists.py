@@ -28,10 +28,10 @@ from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.list_rows import CheckMarks, PutRow, TakeRow, ZeroRows
 from headrace.core import dtypes
 from headrace.graph.dataflow import Dataflow, Node, Value, is_local
-from headrace.graph.lists import LISTS, ListUse, row_given, row_taken
-from headrace.graph.lowering import Anchor, row_major
-from headrace.graph.pointwise import record
 from headrace.graph.structured import parts_of
+from headrace.lowering.list_anchors import LISTS, ListUse, row_given, row_taken
+from headrace.lowering.pointwise import record
+from headrace.lowering.rules import Anchor, row_major
 
 __all__ = [
     "Rows",

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headrace.compile.combine import combine_of, state_dtype
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = [
     "Accumulate", "Affine", "Assign", "Barrier", "Body", "Call", "Compute", "Fold", "For", "If",

@@ -22,11 +22,13 @@ from headrace.compile.region import (
 )
 from headrace.devices.device import find_device
 from headrace.devices.room import fits
-from headrace.graph.anchors import Advance, Divisor
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, is_local, variable_type
 from headrace.graph.definition import Definition, Effect
-from headrace.graph.lists import row_kept
-from headrace.graph.lowering import (
+from headrace.graph.structured import is_undefined, parts_of
+from headrace.lowering.anchors import Advance, Divisor
+from headrace.lowering.list_anchors import row_kept
+from headrace.lowering.row_anchors import Cut, Gather, RowUpdate, Scatter
+from headrace.lowering.rules import (
     COMPILED,
     Anchor,
     Elementwise,
@@ -41,8 +43,7 @@ from headrace.graph.lowering import (
     update_of,
     views_of,
 )
-from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter
-from headrace.graph.structured import Structure, is_undefined, parts_of
+from headrace.ops.loops_and_branches import Structure
 
 __all__ = ["is_lowerable", "why_not"]
 

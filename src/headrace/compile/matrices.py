@@ -22,9 +22,9 @@ from headrace.compile.kernels.fully_connected import small_batch_backward
 from headrace.compile.kernels.gemm import nothing
 from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
 from headrace.devices.target import SIZES, host
-from headrace.graph.anchors import Contraction
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import row_major
+from headrace.lowering.anchors import Contraction
+from headrace.lowering.rules import row_major
 
 __all__ = ["build", "supports"]
 

@@ -13,7 +13,7 @@ from headrace.compile.kernels.reductions import Reduce as ReduceKernel
 from headrace.compile.spaces import Access
 from headrace.compile.strides import split
 from headrace.graph.dataflow import Value
-from headrace.graph.lowering import Join, assembly_of, reduction_of, row_major
+from headrace.lowering.rules import Join, assembly_of, reduction_of, row_major
 
 __all__ = ["build_copy", "build_join", "build_map", "build_reduce"]
 

@@ -24,7 +24,7 @@ import numpy as np
 from headrace.compile import vector_angles, vector_math
 from headrace.compile.emit import F16, F32, F64, I1, I8, I16, I32, I64, Function, Operand, Reg, Type
 from headrace.core.dtypes import as_dtype
-from headrace.graph.pointwise import Instruction, Pointwise
+from headrace.lowering.pointwise import Instruction, Pointwise
 
 __all__ = [
     "compute_type", "emit_pointwise", "emit_steps", "load_value", "memory_type", "narrow",

@@ -28,7 +28,8 @@ from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
 from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
-from headrace.graph.anchors import (
+from headrace.graph.dataflow import Node
+from headrace.lowering.anchors import (
     Advance,
     BatchNorm,
     CrossEntropy,
@@ -37,10 +38,9 @@ from headrace.graph.anchors import (
     Random,
     Softmax,
 )
-from headrace.graph.dataflow import Node
-from headrace.graph.lowering import row_major
-from headrace.graph.pointwise import Pointwise, record
-from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.pointwise import Pointwise, record
+from headrace.lowering.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.rules import row_major
 from headrace.ops.philox import SAMPLES_PER_OUTPUT
 
 __all__ = [

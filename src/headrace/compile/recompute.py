@@ -23,7 +23,7 @@ from headrace.compile.region import operands_of, works
 from headrace.compile.timeline import NARROW, PRODUCTS, SINGLE, Timeline, size_of
 from headrace.graph.dataflow import Dataflow, Node, Value
 from headrace.graph.definition import Effect
-from headrace.graph.lowering import Elementwise, Join, Move
+from headrace.lowering.rules import Elementwise, Join, Move
 
 __all__ = ["recompute"]
 

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from headrace.compile.reference_anchors import run_anchor
 from headrace.core.dtypes import as_dtype
 from headrace.graph.dataflow import Node
-from headrace.graph.lowering import (
+from headrace.lowering.rules import (
     Anchor,
     Elementwise,
     Join,

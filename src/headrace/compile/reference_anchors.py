@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from headrace.core.dtypes import as_dtype
-from headrace.graph.anchors import (
+from headrace.lowering.anchors import (
     BatchNorm,
     Contraction,
     Convolution,
@@ -29,7 +29,7 @@ from headrace.graph.anchors import (
     SparseCrossEntropy,
     Window,
 )
-from headrace.graph.row_anchors import Gather, GatherPoints, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.row_anchors import Gather, GatherPoints, RowUpdate, Scatter, SegmentSum
 from headrace.ops import philox
 
 __all__ = ["run_anchor"]

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headrace.graph.anchors import Pooling, SparseCrossEntropy
 from headrace.graph.dataflow import Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
-from headrace.graph.lowering import (
+from headrace.graph.structured import parts_of
+from headrace.lowering.anchors import Pooling, SparseCrossEntropy
+from headrace.lowering.pointwise import record
+from headrace.lowering.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.rules import (
     Anchor,
     Elementwise,
     Join,
@@ -31,9 +34,6 @@ from headrace.graph.lowering import (
     row_major,
     views_of,
 )
-from headrace.graph.pointwise import record
-from headrace.graph.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
-from headrace.graph.structured import parts_of
 
 __all__ = ["Region", "Source"]
 

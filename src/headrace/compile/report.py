@@ -15,7 +15,7 @@ from headrace.compile.groups import Group, program_of
 from headrace.compile.plan import Call, Plan
 from headrace.compile.segments import kind_of
 from headrace.graph.dataflow import Node
-from headrace.graph.lowering import Elementwise, Reduce, Update
+from headrace.lowering.rules import Elementwise, Reduce, Update
 
 __all__ = ["CallReport", "Section", "code_sizes", "pointwise_flops", "sections", "show_call"]
 

@@ -43,10 +43,11 @@ import numpy as np
 from headrace.compile.groups import program_of
 from headrace.compile.region import pooling_of
 from headrace.core.dtypes import as_dtype
-from headrace.graph.anchors import Contraction, Random
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, map_parts
 from headrace.graph.definition import Definition, lookup
-from headrace.graph.lowering import (
+from headrace.lowering.anchors import Contraction, Random
+from headrace.lowering.pointwise import FLOATS, Pointwise, record
+from headrace.lowering.rules import (
     Anchor,
     Elementwise,
     Join,
@@ -61,7 +62,6 @@ from headrace.graph.lowering import (
     row_major,
     views_of,
 )
-from headrace.graph.pointwise import FLOATS, Pointwise, record
 from headrace.ops.division import DIVISOR
 from headrace.ops.internal import NUMBERS, RESERVE
 

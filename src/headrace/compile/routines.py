@@ -1,4 +1,4 @@
-"""Kernels of their own, for operations that are interpreted (see graph.generated). In: settings.
+"""Kernels of their own, for operations that are interpreted (see lowering.generated). In: settings.
 Out: a function on arrays. `ROUTINES` has them by name.
 """
 

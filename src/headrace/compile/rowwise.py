@@ -22,7 +22,7 @@ from headrace.compile.region import operands_of
 from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
 from headrace.graph.dataflow import Node, Value
-from headrace.graph.lowering import Elementwise, Reduce, operand_views, reduction_of, row_major
+from headrace.lowering.rules import Elementwise, Reduce, operand_views, reduction_of, row_major
 
 __all__ = ["build_rows"]
 

@@ -1,4 +1,4 @@
-"""Kernels for single operations (see graph.generated). In: what an operation computes. Out: a
+"""Kernels for single operations (see lowering.generated). In: what an operation computes. Out: a
 function on arrays that runs it on all cores.
 
 The code of such a kernel doesn't depend on sizes: it's generated once per operation and type.
@@ -27,7 +27,7 @@ from headrace.core.dtypes import as_dtype
 from headrace.devices.buffers import address, empty_aligned
 from headrace.devices.openmp import thread_count
 from headrace.devices.target import host
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = [
     "available", "cholesky", "column_sums", "elementwise", "fourier", "inverse", "largest",

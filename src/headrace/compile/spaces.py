@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headrace.compile.loops import Affine, Compute, Load, Statement
 from headrace.devices.target import SIZES, Target
-from headrace.graph.pointwise import Instruction, Pointwise
+from headrace.lowering.pointwise import Instruction, Pointwise
 
 __all__ = [
     "Access", "Dim", "Operand", "Piece", "Staging", "cost", "index_dims", "lanes_for",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.graph.lowering import View, row_major
+from headrace.lowering.rules import View, row_major
 
 __all__ = ["broadcast", "collapse", "is_dense", "over", "split"]
 

@@ -25,9 +25,9 @@ from headrace.compile.lists import Rows, cursor, pushes
 from headrace.compile.plan import Call
 from headrace.compile.region import Region, is_reference, writes_of
 from headrace.graph.dataflow import Dataflow, Value, is_local, variable_type
-from headrace.graph.lowering import row_major
 from headrace.graph.structured import is_undefined
-from headrace.graph.trips import trip_count
+from headrace.lowering.rules import row_major
+from headrace.lowering.trip_count import trip_count
 
 __all__ = ["build_if", "build_while"]
 

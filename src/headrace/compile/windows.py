@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.compile.kernels.conv_candidates import candidates
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.core.config import settings
-from headrace.graph.anchors import Convolution, Pooling, Window
+from headrace.lowering.anchors import Convolution, Pooling, Window
 
 __all__ = ["follows_blocks", "geometry_of", "pool_geometry_of", "takes_pool"]
 

@@ -34,7 +34,6 @@ import numpy as np
 from headrace.core.dtypes import DType
 from headrace.core.shapes import Sizes, TensorShape, all_known
 from headrace.graph.definition import Definition, Effect
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
 
 __all__ = [
@@ -298,11 +297,11 @@ class Node:
 
     @_made_once
     def geometry(self) -> Any:
-        """The description of this use of the op by its anchor's rule (see graph.anchors); None for
+        """The description of this use of the op by its anchor's rule (see lowering.anchors); None for
         nodes that aren't anchors, and where the rule doesn't apply.
         """
         rule = self.definition.lower
-        return rule.describe(self) if isinstance(rule, Anchor) else None
+        return None if rule is None else rule.geometry(self)
 
     def constant_input(self, index: int) -> np.ndarray | None:
         """Return the value of input `index` if it's known at compile time."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
 from headrace.graph.flow import Flow
-from headrace.graph.lowering import Lowering
 from headrace.graph.schema import MISSING, Schema
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ __all__ = [
     "Effect",
     "Kernel",
     "Kind",
+    "LoweringRule",
     "Sample",
     "asks_for_step",
     "bind_kernel",
@@ -111,6 +111,18 @@ class Kernel:
     when: Callable[[], bool] = _always
 
 
+class LoweringRule:
+    """How the compiler lowers an op. The kinds of rules are in `headrace.lowering.rules`; the graph
+    keeps them without looking inside.
+    """
+
+    __slots__ = ()
+
+    def geometry(self, site: Any) -> Any:
+        """Describe one use of the op, if it has kernels of its own in the compiler; else None."""
+        return None
+
+
 @dataclass(frozen=True, eq=False)
 class Definition:
     """One op type: its schema and everything that follows from it.
@@ -126,7 +138,7 @@ class Definition:
     static    (op, value, partial) -> what tf.get_static_value says of the output
     kernels   for each type of device, further ways to run the op (see Kernel), the preferred one
               first; on a CPU `kernel` itself is the last
-    lower     the same meaning as loops, for the compiler (see graph.lowering), or None
+    lower     the same meaning as loops, for the compiler (see headrace.lowering), or None
     simplify  (node) -> a simpler Node, values that its outputs equal, or None to keep it
     reshapes  (node) -> whether the variable it writes may get another shape than was declared
     flow      the role of an op that steers (see graph.flow), None for all others
@@ -149,7 +161,7 @@ class Definition:
     as_shape: Callable[..., TensorShape | None] | None = None
     static: Callable[..., Any] | None = None
     kernels: Mapping[str, tuple[Kernel, ...]] = field(default_factory=dict)
-    lower: Lowering | None = None
+    lower: LoweringRule | None = None
     simplify: Callable[..., Any] | None = None
     reshapes: Callable[..., bool] | None = None
     flow: Flow | None = None

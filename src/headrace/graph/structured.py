@@ -1,8 +1,9 @@
 """Structured loops and branches: one node that holds the steps of its parts.
 
 Raising (optimize.raising) builds them from the primitives. In a Dataflow a structured node is one
-of the definitions below, whose attributes are Dataflows, and in a Program an instruction whose
-attributes are Programs. The parts take and give plain lists of values:
+of the definitions below or in ops.loops_and_branches (WHILE, IF), whose attributes are Dataflows,
+and in a Program an instruction whose attributes are Programs. The parts take and give plain lists
+of values:
 
     WHILE   cond: (variables, invariants) -> [go on?]   body: (variables, invariants) -> variables
             inputs: variables, invariants               outputs: those variables that `results` says
@@ -12,32 +13,24 @@ attributes are Programs. The parts take and give plain lists of values:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from headrace.core import dtypes
-from headrace.core.errors import InvalidArgumentError
-from headrace.devices.step_context import current
-from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
+from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, LoweringRule
 from headrace.graph.flow import DEAD
-from headrace.graph.lowering import Anchor
 from headrace.graph.schema import Schema
 
 __all__ = [
     "CALL",
-    "IF",
     "UNDEFINED",
-    "WHILE",
     "Called",
     "effect_of",
     "is_loop",
-    "iterations",
     "parts_of",
+    "structured",
     "with_effect",
 ]
 
@@ -85,58 +78,8 @@ def _no_rule(*_: Any) -> Any:
     raise AssertionError("the types of a structured node come from its parts")
 
 
-def _while_kernel(
-    inputs: Sequence[Any], *, ctx: Any, cond: Any, body: Any, results: Sequence[int]
-) -> list[Any]:
-    for variables in iterations(inputs, ctx, cond, body):  # noqa: B007  (the last ones count)
-        pass
-    return [variables[i] for i in results]
-
-
-def iterations(inputs: Sequence[Any], ctx: Any, cond: Any, body: Any) -> Iterator[list[Any]]:
-    """A loop's variables: their initial values, and after each iteration."""
-    goes_on, step = ctx.bound(cond), ctx.bound(body)
-    count = len(body.fetches)
-    variables, invariants = list(inputs[:count]), list(inputs[count:])
-    running = current()
-    yield variables
-    while scalar(goes_on(variables + invariants)[0], "the condition of a loop"):
-        variables = step(variables + invariants)
-        if running is not None:
-            running.cancellation.check()
-        yield variables
-
-
-def _if_kernel(inputs: Sequence[Any], *, ctx: Any, then: Any, otherwise: Any) -> list[Any]:
-    taken = then if scalar(inputs[0], "the predicate of a branch") else otherwise
-    return ctx.bound(taken)(inputs[1:])
-
-
-def scalar(value: Any, what: str) -> Any:
-    """Return a predicate, which must be a single boolean."""
-    if np.ndim(value):
-        raise InvalidArgumentError(
-            None, None, f"{what} must be a scalar, but has shape {np.shape(value)}"
-        )
-    return value
-
-
 _SIGNATURE = "inputs: *Tin -> outputs: *Tout"
 _TYPES = "Tin: list(type) >= 0; Tout: list(type) >= 0"
-
-
-@dataclass(frozen=True, eq=False)
-class Structure:
-    """The compiler's view of a structured node: the inputs it reads, and its parts."""
-
-    operands: tuple[int, ...]
-    parts: tuple[Any, ...]
-
-
-def _describe(node: Any) -> Structure:
-    handles = (dtypes.resource, dtypes.variant)
-    data = [i for i, v in enumerate(node._inputs) if v.dtype not in handles]
-    return Structure(tuple(data), tuple(parts_of(node).values()))
 
 
 def is_undefined(op: Any) -> bool:
@@ -146,25 +89,24 @@ def is_undefined(op: Any) -> bool:
     return getattr(op, "definition", None) is UNDEFINED
 
 
-def _definition(
-    op_type: str, kernel: Callable[..., Any], doc: str, family: str | None = None
+def structured(
+    op_type: str, kernel: Callable[..., Any], doc: str, lower: LoweringRule | None = None
 ) -> Definition:
+    """The definition of a node that holds steps."""
     return Definition(
         schema=Schema(op_type, _SIGNATURE, _TYPES),
         infer=_no_rule,
         kernel=kernel,
         gradient=NOT_DIFFERENTIABLE,
-        lower=None if family is None else Anchor(family, _describe),
+        lower=lower,
         doc=doc,
     )
 
 
-WHILE = _definition("_While", _while_kernel, "Repeat `body` as long as `cond` is true.", "while")
-IF = _definition("_If", _if_kernel, "Run one of two steps.", "if")
-CALL = _definition(
+CALL = structured(
     "_Call", lambda inputs, *, ctx, callee: ctx.bound(callee)(inputs), "Run a function's body."
 )
-UNDEFINED = _definition(
+UNDEFINED = structured(
     "_Undefined",
     lambda inputs, *, Tout: [DEAD] * len(Tout),
     "A placeholder for a value that only the other branch makes; it is never read.",

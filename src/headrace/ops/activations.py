@@ -14,9 +14,9 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
+from headrace.lowering.pointwise import rounded_once
+from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope

@@ -17,8 +17,8 @@ from headrace.core.shapes import TensorShape, as_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Elementwise, Site
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Elementwise, Site
 from headrace.ops import infer
 from headrace.ops.broadcasting import same_shapes, settle_axes
 from headrace.ops.convert import convert_to_tensor, name_scope

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.definition import Kind
-from headrace.graph.lowering import Elementwise
+from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import pairs, unary

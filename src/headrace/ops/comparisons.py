@@ -11,8 +11,8 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import static_by_kernel
-from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define

@@ -17,8 +17,8 @@ from headrace.core.shapes import show_shape
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.default import get_default_graph
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Pass
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Pass
 from headrace.ops import infer
 from headrace.ops.control_flow import passed
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor, graph_of, name_scope

@@ -15,7 +15,7 @@ from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.flow import DEAD, Flow
-from headrace.graph.lowering import Pass
+from headrace.lowering.rules import Pass
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import r

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from headrace.lowering.windows import ConvGeometry, conv_geometry, known, taps
 from headrace.ops.accumulation import require_float, widened
-from headrace.ops.windows import ConvGeometry, conv_geometry, known, taps
 
 _COLUMN_BYTES = 1 << 26  # large enough for an efficient product, small compared to a training step
 

@@ -13,13 +13,13 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
+from headrace.lowering.window_anchors import convolution
+from headrace.lowering.windows import conv_geometry
 from headrace.ops import conv_kernels, nn_native
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
-from headrace.ops.window_anchors import convolution
-from headrace.ops.windows import conv_geometry
 
 __all__ = [
     "conv2d_backprop_filter_op",

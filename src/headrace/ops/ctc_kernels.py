@@ -3,7 +3,7 @@
 Out: a loss with its gradient, or decoded labels in sparse form: (indices, values, shape). The last
 class is the blank. The loss runs the forward-backward recursions in log space over the labels
 interleaved with blanks, for the whole batch and all positions at once: only time is a loop. From
-some size on, generated code does the same for each sequence (graph.generated).
+some size on, generated code does the same for each sequence (lowering.generated).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.core.errors import FailedPreconditionError
 from headrace.devices.room import check_room
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.accumulation import require_float
 from headrace.ops.ctc_search import search
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import anchors
 from headrace.graph.definition import Sample
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted

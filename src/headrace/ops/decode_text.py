@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.core.dtypes import as_dtype, show_type
 from headrace.devices.room import check_room
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.string_arrays import (
     Spans,
     attr_bytes,

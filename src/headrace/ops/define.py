@@ -20,10 +20,18 @@ from headrace.core.errors import ShapeError
 from headrace.core.shapes import TensorShape
 from headrace.graph.attributes import as_attribute, check_limits, expected
 from headrace.graph.default import get_default_graph
-from headrace.graph.definition import Definition, Effect, Kernel, Kind, Sample, lookup, register
+from headrace.graph.definition import (
+    Definition,
+    Effect,
+    Kernel,
+    Kind,
+    LoweringRule,
+    Sample,
+    lookup,
+    register,
+)
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
-from headrace.graph.lowering import Lowering
 from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING, Argument, Attribute, Schema
 from headrace.ops.convert import convert_to_tensor, graph_of
@@ -82,7 +90,7 @@ def define(
     as_shape: Callable[..., Any] | None = None,
     static: Callable[..., Any] | None = None,
     kernels: Mapping[str, Sequence[Kernel]] | None = None,
-    lower: Lowering | None = None,
+    lower: LoweringRule | None = None,
     simplify: Callable[..., Any] | None = None,
     reshapes: Callable[..., bool] | None = None,
     flow: Flow | None = None,

@@ -16,8 +16,8 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Elementwise, Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Elementwise, Join, Move, Site, View, row_major, traced
 from headrace.ops import infer
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define

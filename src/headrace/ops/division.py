@@ -8,12 +8,12 @@ import numpy as np
 
 from headrace.core import dtypes
 from headrace.core.export import export
-from headrace.graph.anchors import Divisor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Sample
-from headrace.graph.lowering import Anchor, Elementwise
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
 from headrace.graph.schema import Schema
+from headrace.lowering.anchors import Divisor
+from headrace.lowering.pointwise import rounded_once
+from headrace.lowering.rules import Anchor, Elementwise
 from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op, zero_where
 from headrace.ops.convert import convert_to_tensor, name_scope

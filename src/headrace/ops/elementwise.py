@@ -15,9 +15,9 @@ import numpy as np
 from headrace.core.export import export
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
-from headrace.graph.lowering import Elementwise
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once, sign_of
+from headrace.lowering.pointwise import rounded_once, sign_of
+from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arithmetic import zero_where

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from headrace.core import proto
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.string_arrays import attr_bytes, numpy_dtype, of_strings, spans_of
 
 __all__ = ["parse_example", "parse_single_example", "sparse_rows"]

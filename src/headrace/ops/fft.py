@@ -17,10 +17,10 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.room import check_room
-from headrace.graph import generated
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
+from headrace.lowering import generated
 from headrace.ops import infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted

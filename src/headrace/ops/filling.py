@@ -20,8 +20,8 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample
 from headrace.graph.inference import static_by_kernel
-from headrace.graph.lowering import Elementwise, Site
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Elementwise, Site
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define

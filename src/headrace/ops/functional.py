@@ -20,10 +20,11 @@ from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Effect
 from headrace.graph.functions import Function, function_named
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.structured import CALL, IF, WHILE, Called
+from headrace.graph.structured import CALL, Called
 from headrace.ops import infer
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor
 from headrace.ops.define import b, composed, define
+from headrace.ops.loops_and_branches import IF, WHILE
 from headrace.ops.resource_state import handle_data
 
 __all__ = ["For", "Gradient", "If", "While", "partitioned_call", "remote_call"]

@@ -10,10 +10,10 @@ from typing import Any
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import anchors
 from headrace.graph.definition import Sample
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops import norm_kernels
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.counted import broadcast_nodes, counted, reduce_nodes

@@ -9,12 +9,12 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering import row_anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define

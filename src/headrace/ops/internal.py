@@ -20,10 +20,10 @@ import numpy as np
 from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
 from headrace.devices.variable_state import VariableState
-from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
-from headrace.graph.lowering import Anchor, Read
 from headrace.graph.schema import Schema
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor, Read
 from headrace.ops import infer, philox
 from headrace.ops.control_flow import ref_identity
 from headrace.ops.source_ops import ensure_shape_op

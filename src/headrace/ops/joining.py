@@ -17,8 +17,8 @@ from headrace.devices.room import check_room
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value, known_shape, static_by_kernel
-from headrace.graph.lowering import Join, Move, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Join, Move, Site, View, row_major, traced
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted

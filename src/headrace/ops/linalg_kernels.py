@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.graph import generated
+from headrace.lowering import generated
 
 Array = np.ndarray
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph import anchors
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Anchor, Reduce, Site
 from headrace.graph.operation import Tensor
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor, Reduce, Site
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument

@@ -15,10 +15,10 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, broadcast, show_shape
 from headrace.devices import onednn
-from headrace.graph.anchors import contraction
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
+from headrace.lowering.anchors import contraction
+from headrace.lowering.rules import Anchor
 from headrace.ops import infer
 from headrace.ops.broadcasting import same_shapes
 from headrace.ops.convert import convert_to_tensor, name_scope

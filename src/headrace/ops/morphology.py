@@ -8,12 +8,12 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.operation import Tensor
+from headrace.lowering.windows import check_steps, conv_geometry
 from headrace.ops import infer, morphology_kernels
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
-from headrace.ops.windows import check_steps, conv_geometry
 
 __all__ = ["dilation2d", "erosion2d"]
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headrace.lowering.windows import ConvGeometry, conv_geometry, taps
 from headrace.ops.accumulation import lowest, widened
-from headrace.ops.windows import ConvGeometry, conv_geometry, taps
 
 
 def dilation2d(

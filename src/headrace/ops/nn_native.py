@@ -15,8 +15,8 @@ import numpy as np
 
 from headrace.devices import onednn
 from headrace.devices.onednn import Unsupported
-from headrace.graph import generated
-from headrace.ops.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry, taps
+from headrace.lowering import generated
+from headrace.lowering.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry, taps
 
 _Ints = tuple[int, ...]
 _GENERATED = ("float32", "float64")

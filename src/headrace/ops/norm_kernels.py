@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from headrace.core.shapes import show_shape
-from headrace.graph import generated
-from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
+from headrace.lowering import generated
+from headrace.lowering.pointwise import Lane, Pointwise, Recorder, record
 from headrace.ops.accumulation import require_float, widened
 
 _Arrays = Sequence[np.ndarray]

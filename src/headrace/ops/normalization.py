@@ -11,11 +11,11 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
-from headrace.graph.lowering import Anchor, Elementwise, Reduce, Site, View, broadcast_view
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
+from headrace.lowering import anchors
+from headrace.lowering.pointwise import rounded_once
+from headrace.lowering.rules import Anchor, Elementwise, Reduce, Site, View, broadcast_view
 from headrace.ops import norm_kernels
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope

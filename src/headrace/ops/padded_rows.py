@@ -20,9 +20,9 @@ import numpy as np
 
 from headrace.core.dtypes import int64
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Kind
-from headrace.graph.lowering import Anchor
-from headrace.graph.row_anchors import row_update
 from headrace.graph.schema import Argument, Schema
+from headrace.lowering.row_anchors import row_update
+from headrace.lowering.rules import Anchor
 from headrace.ops.uniqueness import distinct
 
 __all__ = ["UNIQUE_ROWS", "Part", "counted", "part_of"]

@@ -12,9 +12,9 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value, partial_value
-from headrace.graph.lowering import Anchor, Join, Site, View, row_major
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.row_anchors import Cut
+from headrace.lowering.row_anchors import Cut
+from headrace.lowering.rules import Anchor, Join, Site, View, row_major
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.counted import counted

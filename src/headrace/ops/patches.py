@@ -12,11 +12,11 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room, check_windows
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
+from headrace.lowering.windows import WindowAxis, known, taps
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
-from headrace.ops.windows import WindowAxis, known, taps
 
 __all__ = ["extract_image_patches", "extract_volume_patches"]
 

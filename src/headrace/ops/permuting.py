@@ -10,8 +10,8 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import traced
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define

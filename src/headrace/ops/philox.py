@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from headrace.core.locks import RLock
 from headrace.devices.buffers import empty_aligned
 from headrace.devices.resumable import Resumable
-from headrace.graph import generated
+from headrace.lowering import generated
 
 SAMPLES_PER_OUTPUT = 256
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
+from headrace.lowering.windows import PoolGeometry, known, pool_geometry, taps
 from headrace.ops.accumulation import lowest, require_float, widened
-from headrace.ops.windows import PoolGeometry, known, pool_geometry, taps
 
 
 def max_pool(

@@ -12,13 +12,13 @@ import numpy as np
 
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
+from headrace.lowering.window_anchors import pooling, pooling_3d
+from headrace.lowering.windows import pool_geometry
 from headrace.ops import nn_native, pool_kernels
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.onednn_kernel import onednn_kernel
 from headrace.ops.samples import r
-from headrace.ops.window_anchors import pooling, pooling_3d
-from headrace.ops.windows import pool_geometry
 
 __all__ = ["avg_pool3d_op", "avg_pool_op", "max_pool3d_op", "max_pool_op", "max_pool_v2_op"]
 

@@ -12,8 +12,8 @@ from headrace.core.dtypes import DType
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Reduce
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Reduce
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from headrace.devices.room import check_text
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.string_arrays import attr_bytes, of_strings
 
 _FILLS = ("", " ", "+", "-", "0", "#")

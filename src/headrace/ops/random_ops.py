@@ -14,9 +14,9 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
-from headrace.graph import anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Anchor
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops import distributions, infer, philox
 from headrace.ops.counted import counted
 from headrace.ops.define import define

@@ -14,8 +14,8 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import traced
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import traced
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope

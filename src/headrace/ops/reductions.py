@@ -16,8 +16,8 @@ from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Reduce, Site
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Reduce, Site
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.arguments import renamed_argument

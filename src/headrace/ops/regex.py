@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.automata import automaton
 from headrace.ops.string_arrays import (
     attr_bytes,

@@ -19,11 +19,11 @@ from headrace.core.errors import FailedPreconditionError, InvalidArgumentError, 
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import ResourceHandle
 from headrace.devices.variable_state import UNINITIALIZED_HINT, VariableState
-from headrace.graph import row_anchors
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
-from headrace.graph.lowering import Anchor, Read, Update
 from headrace.graph.operation import Tensor
+from headrace.lowering import row_anchors
+from headrace.lowering.rules import Anchor, Read, Update
 from headrace.ops import infer
 from headrace.ops.counted import counted
 from headrace.ops.define import define

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.graph import generated
-from headrace.graph.pointwise import record
+from headrace.lowering import generated
+from headrace.lowering.pointwise import record
 
 # Elements to gather at once: they are reduced while they are still in L2.
 _BLOCK = 1 << 16

@@ -10,9 +10,9 @@ import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph import row_anchors
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Anchor
+from headrace.lowering import row_anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_data, handle_shape, on_variable

@@ -14,10 +14,10 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_room
-from headrace.graph import row_anchors
 from headrace.graph.definition import Sample
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
+from headrace.lowering import row_anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted

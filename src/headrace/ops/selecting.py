@@ -15,8 +15,8 @@ from headrace.devices.room import check_room
 from headrace.graph.composite import IndexedSlices
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Elementwise, Site, View, broadcast_view
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Elementwise, Site, View, broadcast_view
 from headrace.ops import convert, infer
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.string_arrays import Spans, of_strings, spans_of
 
 __all__ = ["FeatureRows", "split_record"]

@@ -19,8 +19,8 @@ from headrace.core.shapes import broadcast as broadcast_shapes
 from headrace.devices.room import check_room
 from headrace.graph.composite import SparseTensor, SparseTensorValue
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
-from headrace.graph.lowering import Move, Site, View, broadcast_view, row_major
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Move, Site, View, broadcast_view, row_major
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.convert import convert_to_tensor, name_scope

@@ -18,9 +18,9 @@ from headrace.core.shapes import Dimension, TensorShape
 from headrace.devices.room import check_room
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.inference import known_shape, partial_value
-from headrace.graph.lowering import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.graph.operation import Operation, Tensor
-from headrace.graph.row_anchors import Cut
+from headrace.lowering.row_anchors import Cut
+from headrace.lowering.rules import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.ops import convert, infer
 from headrace.ops.convert import name_scope
 from headrace.ops.counted import counted

@@ -8,11 +8,11 @@ import numpy as np
 
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.export import export
-from headrace.graph import anchors
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import Anchor
 from headrace.graph.operation import Tensor
+from headrace.lowering import anchors
+from headrace.lowering.rules import Anchor
 from headrace.ops import nn_native
 from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument

@@ -13,12 +13,12 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
-from headrace.graph import generated
-from headrace.graph.anchors import largest
 from headrace.graph.definition import Sample
 from headrace.graph.inference import constant_value
-from headrace.graph.lowering import COMPILED, Anchor
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering import generated
+from headrace.lowering.anchors import largest
+from headrace.lowering.rules import COMPILED, Anchor
 from headrace.ops import convert
 from headrace.ops.accumulation import widened
 from headrace.ops.convert import convert_to_tensor, name_scope

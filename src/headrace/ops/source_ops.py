@@ -17,8 +17,8 @@ from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.resources import ResourceHandle
 from headrace.graph.composite import SparseTensor
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample, unfolded
-from headrace.graph.lowering import Pass
 from headrace.graph.operation import Tensor
+from headrace.lowering.rules import Pass
 from headrace.ops import convert, infer
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary

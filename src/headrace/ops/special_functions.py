@@ -15,7 +15,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Kind, Sample
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
+from headrace.lowering.pointwise import rounded_once
 from headrace.ops import infer, special, special_lowered
 from headrace.ops.arithmetic import binary_op
 from headrace.ops.convert import convert_to_tensor, name_scope

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from headrace.graph.pointwise import Lane, Recorder
+from headrace.lowering.pointwise import Lane, Recorder
 from headrace.ops import special_bessel, special_error, special_gamma
 from headrace.ops.special_gamma import Fit
 

@@ -14,8 +14,8 @@ from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.locks import Lock
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
+from headrace.lowering import list_anchors
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.shared_state import keep_in_step, on
@@ -94,7 +94,7 @@ def _stack_kernel(limit, *, ctx, step, elem_type, stack_name):
     infer=_stack_infer,
     kernel=_stack_kernel,
     effect=Effect.LOCAL,
-    lower=lists.STACK,
+    lower=list_anchors.STACK,
 )
 def stack_v2(max_size, elem_type, stack_name="", name=None):
     """Make a stack with room for `max_size` values, or for any number if that is negative."""
@@ -128,7 +128,7 @@ def _push(op_type: str, handle: str) -> Any:
         kernel=on(StackState, _push_kernel),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
-        lower=lists.PUSH,
+        lower=list_anchors.PUSH,
     )
 
 
@@ -151,7 +151,7 @@ def _pop(op_type: str, handle: str) -> Any:
         kernel=on(StackState, lambda stack, *, elem_type: stack.pop(elem_type)),
         gradient=NOT_DIFFERENTIABLE,
         effect=Effect.LOCAL,
-        lower=lists.POP,
+        lower=list_anchors.POP,
     )
 
 

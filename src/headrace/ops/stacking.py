@@ -9,8 +9,8 @@ import numpy as np
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.definition import Kind, Sample
-from headrace.graph.lowering import Join, Site, View, row_major, traced
 from headrace.graph.operation import Operation, Tensor
+from headrace.lowering.rules import Join, Site, View, row_major, traced
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r

@@ -16,7 +16,7 @@ from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.room import check_room
 from headrace.devices.variable_state import VariableState
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
-from headrace.graph.lowering import Update
+from headrace.lowering.rules import Update
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.samples import r

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.graph import generated
+from headrace.lowering import generated
 
 
 def string_array(value: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from headrace.devices.room import check_room
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops.row_groups import stable_order
 from headrace.ops.string_arrays import (
     Spans,

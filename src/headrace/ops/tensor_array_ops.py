@@ -19,10 +19,10 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape, unknown_shape
 from headrace.devices.tensor_arrays import TensorArrayState
-from headrace.graph import lists
 from headrace.graph.dataflow import Node
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.inference import constant_value
+from headrace.lowering import list_anchors
 from headrace.ops import infer
 from headrace.ops.define import define
 from headrace.ops.resource_state import HandleData, handle_data
@@ -106,7 +106,7 @@ def _array_kernel(
     infer=_array_infer,
     kernel=_array_kernel,
     gradient=NOT_DIFFERENTIABLE,
-    lower=lists.ARRAY,
+    lower=list_anchors.ARRAY,
 )
 def tensor_array_v3(
     size,
@@ -138,7 +138,7 @@ def _size_fold(op):
     infer=infer.scalar,
     kernel=on_array(lambda array, flow: np.int32(array.size)),
     fold=_size_fold,
-    lower=lists.SIZE,
+    lower=list_anchors.SIZE,
 )
 def tensor_array_size_v3(handle, flow_in, name=None):
     """Return the number of rows."""
@@ -194,7 +194,7 @@ def _write_gradient(b: Any, op: Any, dflow: Any) -> Any:
     infer=_write_infer,
     kernel=_write_kernel,
     gradient=_write_gradient,
-    lower=lists.WRITE,
+    lower=list_anchors.WRITE,
 )
 def tensor_array_write_v3(handle, index, value, flow_in, name=None):
     """Write a row."""
@@ -220,7 +220,7 @@ def _read_gradient(b: Any, op: Any, dvalue: Any) -> Any:
         lambda array, index, flow, *, dtype: array.read(_row_number(index), dtype),
     ),
     gradient=_read_gradient,
-    lower=lists.READ,
+    lower=list_anchors.READ,
 )
 def tensor_array_read_v3(handle, index, flow_in, dtype, name=None):
     """Return a row."""
@@ -255,7 +255,7 @@ def _gather_gradient(b: Any, op: Any, dvalue: Any) -> Any:
         )
     ),
     gradient=_gather_gradient,
-    lower=lists.GATHER,
+    lower=list_anchors.GATHER,
 )
 def tensor_array_gather_v3(handle, indices, flow_in, dtype, element_shape=None, name=None):
     """Return rows, stacked."""
@@ -293,7 +293,7 @@ def _scatter_gradient(b: Any, op: Any, dflow: Any) -> Any:
     infer=_scatter_infer,
     kernel=_scatter_kernel,
     gradient=_scatter_gradient,
-    lower=lists.SCATTER,
+    lower=list_anchors.SCATTER,
 )
 def tensor_array_scatter_v3(handle, indices, value, flow_in, name=None):
     """Write the rows of a tensor."""
@@ -387,7 +387,7 @@ def _grad_infer(c: Any, handle: TensorShape, flow: TensorShape, *more: Any) -> l
     infer=_grad_infer,
     kernel=lambda handle, flow, *, ctx, source: (gradient_of(ctx, handle, source), flow),
     gradient=NOT_DIFFERENTIABLE,
-    lower=lists.GRADIENT,
+    lower=list_anchors.GRADIENT,
 )
 def tensor_array_grad_v3(handle, flow_in, source, name=None):
     """Return the array that collects the gradients of an array for one call of tf.gradients."""

@@ -17,10 +17,10 @@ from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, show_shape
-from headrace.graph import lists
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect
 from headrace.graph.inference import known_shape, known_value
 from headrace.graph.schema import Schema
+from headrace.lowering import list_anchors
 from headrace.ops import infer
 from headrace.ops.define import define
 
@@ -268,7 +268,7 @@ def _empty_kernel(element_shape, max_num_elements, *, element_dtype):
     kernel=_empty_kernel,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
-    lower=lists.LIST,
+    lower=list_anchors.LIST,
 )
 def empty_tensor_list(element_shape, max_num_elements, element_dtype, name=None):
     """Return a list for elements of a type and a shape (-1: any), `max_num_elements` at most."""
@@ -295,7 +295,7 @@ def _push_gradient(b: Any, op: Any, longer: Any) -> list[Any]:
     kernel=_push_kernel,
     gradient=_push_gradient,
     effect=Effect.LOCAL,
-    lower=lists.APPEND,
+    lower=list_anchors.APPEND,
 )
 def tensor_list_push_back(input_handle, tensor, name=None):
     """Return a list with one more element."""
@@ -321,7 +321,7 @@ def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
     kernel=_pop_kernel,
     gradient=_pop_gradient,
     effect=Effect.LOCAL,
-    lower=lists.REMOVE,
+    lower=list_anchors.REMOVE,
 )
 def tensor_list_pop_back(input_handle, element_shape, element_dtype, name=None):
     """Return a list without its last element, and that element."""
@@ -333,7 +333,7 @@ ZEROS = Definition(
     kernel=zeros_of,
     gradient=NOT_DIFFERENTIABLE,
     effect=Effect.LOCAL,
-    lower=lists.ZEROS,
+    lower=list_anchors.ZEROS,
     doc="Return a list or optional like another, of zeros; what the pipeline makes of ZerosLike.",
 )
 

@@ -21,8 +21,8 @@ import numpy as np
 from headrace.core.shapes import TensorShape, show_shape
 from headrace.devices.variable_state import VariableState, in_order
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample, keywords_of
-from headrace.graph.lowering import Anchor, Site, Update
-from headrace.graph.row_anchors import RowUpdate, row_update
+from headrace.lowering.row_anchors import RowUpdate, row_update
+from headrace.lowering.rules import Anchor, Site, Update
 from headrace.ops.define import define
 from headrace.ops.resource_state import handle_shape, variable_behind
 from headrace.ops.row_groups import row_groups

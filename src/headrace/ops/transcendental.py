@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
-from headrace.graph.pointwise import rounded_once
+from headrace.lowering.pointwise import rounded_once
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed

@@ -8,7 +8,7 @@ in each iteration what the last one has written; a branch reads what was written
 array that was read does not change any more. So a node that uses an alias after a write gets the
 reference in place of the alias, and reads when it runs. Where the alias comes through a Switch, a
 Merge or the border of a loop, or what made it waits for something, these carry the reference
-(graph.references).
+(optimize.references).
 
 What a tensor array holds of a variable is read when the row is read, what a step fetches when the
 step is over. Without a path from a write, what a user of an alias sees is a race in TensorFlow, and
@@ -25,9 +25,9 @@ from headrace.core.dtypes import resource
 from headrace.graph.dataflow import Backedge, Dataflow, Feed, Node, Value, ValueType
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
-from headrace.graph.lists import row_kept
-from headrace.graph.references import carrying, holds_data, keeping
+from headrace.lowering.list_anchors import row_kept
 from headrace.ops.internal import SAME_REFERENCE
+from headrace.optimize.references import carrying, holds_data, keeping
 from headrace.optimize.surroundings import (
     Frame,
     Sides,

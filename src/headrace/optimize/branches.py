@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from headrace.graph.dataflow import Node, Value
 from headrace.graph.flow import Flow
-from headrace.graph.lowering import Pass
-from headrace.graph.structured import IF, UNDEFINED
+from headrace.graph.structured import UNDEFINED
+from headrace.lowering.rules import Pass
+from headrace.ops.loops_and_branches import IF
 from headrace.optimize.raised import Draft, Op, Part, Unraisable, holders, in_order, stand_in
 
 __all__ = ["raise_branches"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from headrace.graph.dataflow import Dataflow, Node, Value
 from headrace.graph.definition import Effect
 from headrace.graph.flow import Flow
-from headrace.graph.structured import WHILE
+from headrace.ops.loops_and_branches import WHILE
 from headrace.optimize.branches import raise_branches
 from headrace.optimize.raised import (
     Draft,

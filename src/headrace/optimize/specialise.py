@@ -24,7 +24,6 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value, ValueType, handle_data, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.inference import inferred_shapes, partial_value
-from headrace.graph.lists import NUMBERS, makes, row_given, row_taken
 from headrace.graph.structured import (
     effect_of,
     is_loop,
@@ -32,6 +31,7 @@ from headrace.graph.structured import (
     parts_of,
     with_effect,
 )
+from headrace.lowering.list_anchors import NUMBERS, makes, row_given, row_taken
 from headrace.ops.internal import ENSURE_SHAPE
 from headrace.optimize.evaluate import evaluate, is_known
 from headrace.optimize.states import Order, State, carries_state, is_source

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.graph.dataflow import Dataflow, Node, Value
 from headrace.graph.flow import Flow
-from headrace.graph.lowering import Pass
+from headrace.lowering.rules import Pass
 
 __all__ = ["Frame", "Sides", "around", "entered", "exclude", "frames_of", "passes", "sides_of"]
 

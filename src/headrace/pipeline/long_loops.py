@@ -19,7 +19,8 @@ from typing import Any
 from headrace.core.locks import Lock
 from headrace.graph.dataflow import Dataflow, Node, rewrite
 from headrace.graph.program import Program
-from headrace.graph.structured import is_loop, iterations
+from headrace.graph.structured import is_loop
+from headrace.ops.loops_and_branches import iterations
 from headrace.pipeline.tiers import patience
 
 __all__ = ["count_iterations"]

@@ -13,7 +13,7 @@ import math
 from headrace.graph.dataflow import Dataflow, Node
 from headrace.graph.definition import Effect, Kind
 from headrace.graph.structured import is_loop, parts_of
-from headrace.graph.trips import trip_count
+from headrace.lowering.trip_count import trip_count
 
 __all__ = ["compile_at", "flops", "patience"]
 

@@ -1,5 +1,5 @@
 """Large element-wise operations by generated code. In: an operation and its NumPy kernel. Out: a
-kernel that hands large arrays to code generated for this operation alone (graph.generated).
+kernel that hands large arrays to code generated for this operation alone (lowering.generated).
 
 Whether it does depends on the arrays' sizes and nothing else: equal steps give equal bits.
 """
@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from headrace.graph import generated
 from headrace.graph.dataflow import Node
-from headrace.graph.lowering import Elementwise, flat_program
 from headrace.graph.operation import Operation
+from headrace.lowering import generated
+from headrace.lowering.rules import Elementwise, flat_program
 
 __all__ = ["with_generated"]
 
@@ -56,8 +56,8 @@ def _is_small(node: Node) -> bool:
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """How each array lies over the others (see graph.generated); None where there is no large one
-    or they broadcast in other ways.
+    """How each array lies over the others (see lowering.generated); None where there is no large
+    one or they broadcast in other ways.
     """
     shape: tuple[int, ...] = ()
     for v in values:

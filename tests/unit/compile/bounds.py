@@ -25,7 +25,7 @@ from headrace.compile.kernels.winograd_backward import WinogradBackwardFilter
 from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
 from headrace.compile.spaces import Access
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 PAGE = mmap.PAGESIZE
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

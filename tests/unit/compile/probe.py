@@ -10,7 +10,7 @@ from headrace.compile.kernel import Team
 from headrace.compile.native import run_kernel
 from headrace.compile.pointwise import emit_pointwise, load_value, store_value
 from headrace.core.dtypes import as_dtype
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 
 @dataclass(frozen=True)

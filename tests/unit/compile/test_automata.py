@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import regex
 from headrace.ops.automata import automaton
 

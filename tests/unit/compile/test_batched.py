@@ -7,7 +7,7 @@ import pytest
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.batched import Matrices, batched_gemm, dense
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import headrace as tf
 from headrace.compile import singles
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import fingerprints, string_arrays
 from tests.unit.ops import test_string_kernels as kernels
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from headrace.compile.compose import Composer
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 SCALE = record(lambda e, x: x * 2.0 + 1.0, ["float32"])
 CLIP = record(lambda e, x, y: (e.max(x, y), e.min(x, y)), ["float32", "float32"])

@@ -9,7 +9,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_1x1 import Conv1x1, Conv1x1BackwardFilter
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 
 CASES = [

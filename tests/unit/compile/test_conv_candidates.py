@@ -14,7 +14,7 @@ from headrace.compile.kernels.conv_candidates import candidates
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
 from headrace.devices.target import for_level, host
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.test_conv_onednn import run as run_foreign
 

@@ -10,7 +10,7 @@ from headrace.compile.kernels.conv_few import FewChannels
 from headrace.compile.kernels.conv_few_backward import FewChannelsBackwardFilter
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 
 CASES = [

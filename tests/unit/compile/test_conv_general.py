@@ -10,7 +10,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.conv_general import GeneralConv
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read, room
 from tests.unit.compile.targets import TARGETS, run_on
 

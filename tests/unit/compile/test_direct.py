@@ -13,7 +13,7 @@ from headrace.compile.kernels.direct import direct_conv, pack_filters
 from headrace.compile.kernels.direct_windows import DirectDepthwise, DirectPool
 from headrace.compile.native import run_kernel
 from headrace.devices.target import Target, host
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 SAME = ((1, 1), (1, 1))
 CASES = [

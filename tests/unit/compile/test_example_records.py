@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.core import proto
 from headrace.core.shapes import TensorShape
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import example_kernels
 
 KEYS = ["a", "number", "word", "ids", "ragged", "é", ""]

@@ -11,7 +11,7 @@ from headrace.compile.kernels.fully_connected import (
 )
 from headrace.compile.kernels.gemm import nothing
 from headrace.compile.native import aligned, run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 SIZES = [(1, 1, 1), (8, 37, 23), (16, 300, 61), (19, 513, 5), (5, 64, 12)]
 

@@ -10,7 +10,7 @@ from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRo
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.native import run_kernel
 from headrace.compile.reference_anchors import run_anchor
-from headrace.graph import anchors, row_anchors
+from headrace.lowering import anchors, row_anchors
 from tests.unit.compile.arrays import TYPES, numbers
 from tests.unit.compile.steps import clusters
 

@@ -10,7 +10,7 @@ from headrace.compile.epilogue import Epilogue
 from headrace.compile.kernels.gemm import Gemm, PackB, gemm, nothing
 from headrace.compile.native import aligned, run_kernel
 from headrace.devices.target import host
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 SIZES = [(1, 1, 1), (2, 3, 5), (7, 31, 17), (13, 67, 61), (37, 19, 300), (64, 48, 32), (53, 113, 2)]
 TOLERANCE = {"float32": 3e-6, "float64": 1e-14}

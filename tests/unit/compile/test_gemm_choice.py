@@ -10,7 +10,7 @@ from headrace.compile.kernels.fully_connected import SmallBatchBackward
 from headrace.compile.kernels.gemm import Gemm, nothing
 from headrace.compile.kernels.gemm_choice import candidates, packed_gemm
 from headrace.compile.native import aligned, run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 TRANSPOSES = [(False, False), (True, False), (False, True), (True, True)]
 

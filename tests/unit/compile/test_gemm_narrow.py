@@ -11,7 +11,7 @@ from headrace.compile.kernels import gemm_choice
 from headrace.compile.kernels.gemm_narrow import NarrowProduct, narrow_product
 from headrace.compile.native import run_kernel
 from headrace.devices.target import for_level, host
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.targets import TARGETS, run_on
 from tests.unit.compile.test_gemm import assert_close, long_program, operand, product
 

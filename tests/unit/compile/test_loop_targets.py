@@ -13,8 +13,8 @@ from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.spaces import Access
 from headrace.devices.target import Target
-from headrace.graph.anchors import Softmax
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.anchors import Softmax
+from headrace.lowering.pointwise import Pointwise, record
 from headrace.ops import philox
 from tests.unit.compile.arrays import dense, numbers
 from tests.unit.compile.targets import TARGETS, run_on

@@ -34,7 +34,7 @@ from headrace.compile.loops import (
 )
 from headrace.compile.native import _llvm, run_kernel
 from headrace.compile.nests import generate_loops
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 
 @dataclass(frozen=True)

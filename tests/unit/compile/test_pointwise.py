@@ -11,7 +11,7 @@ from headrace.compile.kernel import generate
 from headrace.compile.pointwise import supports
 from headrace.core.dtypes import as_dtype
 from headrace.devices.target import host
-from headrace.graph.pointwise import OPCODES, Pointwise, record
+from headrace.lowering.pointwise import OPCODES, Pointwise, record
 from tests.unit.compile.probe import Probe, apply
 
 INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -16,7 +16,7 @@ from headrace.compile.kernels.pooling import (
     MaxPoolGradient,
 )
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from headrace.ops import conv_kernels, pool_kernels
 from tests.unit.compile.conv_runs import blocked, placed, plain, room
 

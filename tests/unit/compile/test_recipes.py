@@ -9,7 +9,7 @@ from headrace.compile.kernels import recipes
 from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.native import run_kernel
 from headrace.compile.reference_anchors import run_anchor
-from headrace.graph.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
+from headrace.lowering.anchors import BatchNorm, CrossEntropy, Softmax, SparseCrossEntropy
 from tests.unit.compile.arrays import numbers, numpy_type
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")

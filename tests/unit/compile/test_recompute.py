@@ -9,8 +9,8 @@ import headrace as tf
 from headrace.compile.cluster import region_of, regions
 from headrace.compile.passes import recompute, rewrite
 from headrace.compile.timeline import Timeline
-from headrace.graph.lowering import Anchor, Reduce
 from headrace.graph.verify import verify_dataflow
+from headrace.lowering.rules import Anchor, Reduce
 from headrace.pipeline import Options, finish, optimise, prepare
 from tests.unit.compile.steps import session, uniform
 

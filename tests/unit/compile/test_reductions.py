@@ -12,7 +12,7 @@ from headrace.compile.loops import show
 from headrace.compile.native import run_kernel
 from headrace.compile.spaces import Access
 from headrace.devices.target import host
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 from tests.unit.compile.arrays import TYPES, dense, numbers, numpy_type
 
 NUMPY = {

@@ -8,7 +8,7 @@ import pytest
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.native import run_kernel
 from headrace.compile.spaces import Access
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 from tests.unit.compile.arrays import numbers
 
 SAME = Pointwise(("float32",), (), (0,))

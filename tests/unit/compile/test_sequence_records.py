@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.core import proto
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import sequence_examples, sequence_records
 from tests.unit.compile.test_example_records import features
 

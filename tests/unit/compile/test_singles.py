@@ -11,7 +11,7 @@ from headrace.compile.kernels.fourier import Fourier
 from headrace.compile.kernels.largest import LargestOfAny
 from headrace.compile.kernels.spans import ColumnSums, RowUpdates, Span, block_of
 from headrace.devices.target import host
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.arrays import numpy_type
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import decode_text, string_kernels
 
 ODD = st.one_of(st.binary(max_size=6), st.text("é€a \0\n", max_size=5).map(str.encode))

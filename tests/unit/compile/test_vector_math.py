@@ -10,7 +10,7 @@ import pytest
 
 from headrace.compile import vector_math
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.probe import Probe, apply
 
 LONG = np.longdouble

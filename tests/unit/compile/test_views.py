@@ -7,7 +7,7 @@ import pytest
 
 import headrace as tf
 from headrace.compile.region import _seen_through
-from headrace.graph.lowering import View, row_major
+from headrace.lowering.rules import View, row_major
 from tests.unit.compile.steps import assert_tiers_agree, uniform
 
 

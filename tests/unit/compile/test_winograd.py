@@ -12,7 +12,7 @@ from headrace.compile.kernels.winograd_filter import WinogradFilter
 from headrace.compile.kernels.winograd_forward import WinogradForward
 from headrace.compile.kernels.winograd_transform import matrices
 from headrace.compile.native import run_kernel
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 
 SAME3, SAME5 = ((1, 1), (1, 1)), ((2, 2), (2, 2))

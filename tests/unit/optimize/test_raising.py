@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph.structured import IF, WHILE, parts_of
+from headrace.graph.structured import parts_of
 from headrace.ops.define import b
+from headrace.ops.loops_and_branches import IF, WHILE
 from headrace.optimize.prune import prune
 from headrace.optimize.raising import Unraisable, raise_structure
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as tf
-from headrace.graph import generated
+from headrace.lowering import generated
 from headrace.ops import norm_kernels, philox
 
 pytestmark = pytest.mark.needs_llvm

@@ -29,10 +29,10 @@ from headrace.compile.kernels.largest import Largest
 from headrace.compile.kernels.points import GatherPoints
 from headrace.compile.prepared import status_word
 from headrace.compile.region import constant_of, is_constant
-from headrace.graph import anchors as geometries
-from headrace.graph import row_anchors
-from headrace.graph.anchors import Contraction, Convolution, Pooling, Pooling3D, Window
 from headrace.graph.dataflow import Value
+from headrace.lowering import anchors as geometries
+from headrace.lowering import row_anchors
+from headrace.lowering.anchors import Contraction, Convolution, Pooling, Pooling3D, Window
 
 __all__ = ["FAMILIES", "pack_matrix"]
 

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.core.dtypes import float32
-from headrace.graph.anchors import BatchNorm
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import Definition, lookup
-from headrace.graph.lowering import Anchor, Elementwise
 from headrace.graph.schema import Schema
+from headrace.lowering.anchors import BatchNorm
+from headrace.lowering.rules import Anchor, Elementwise
 
 __all__ = ["simplify"]
 

@@ -19,9 +19,9 @@ from headrace.compile.epilogues import map_epilogue
 from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
-from headrace.graph.anchors import Convolution, Window
-from headrace.graph.lowering import row_major
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.anchors import Convolution, Window
+from headrace.lowering.pointwise import Pointwise
+from headrace.lowering.rules import row_major
 
 __all__ = ["AS_IT_IS", "build_transposed", "supports_transposed"]
 

@@ -17,7 +17,7 @@ from headrace.compile.emit import I1, I64, Function, Operand, Reg, Type
 from headrace.compile.kernel import Team
 from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, store_value
 from headrace.devices.target import SIZES
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = [
     "CheckIndices",

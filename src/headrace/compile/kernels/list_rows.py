@@ -19,7 +19,7 @@ from headrace.compile.emit import I8, I64, Function, Operand, Reg
 from headrace.compile.kernel import Team
 from headrace.compile.kernels.gathers import along, lanes_of, load_index
 from headrace.compile.pointwise import emit_pointwise, load_value, memory_type, store_value
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 __all__ = ["HEADER", "CheckMarks", "PutRow", "TakeRow", "ZeroRows"]
 

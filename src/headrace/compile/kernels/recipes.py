@@ -21,14 +21,14 @@ from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.spaces import Access
-from headrace.graph.anchors import (
+from headrace.lowering.anchors import (
     BatchNorm,
     CrossEntropy,
     LocalResponse,
     Softmax,
     SparseCrossEntropy,
 )
-from headrace.graph.pointwise import record
+from headrace.lowering.pointwise import record
 
 __all__ = [
     "Recipe", "batch_norm", "cross_entropy", "layer_norm", "layer_norm_gradient", "local_response",

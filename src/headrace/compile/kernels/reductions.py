@@ -52,7 +52,7 @@ from headrace.compile.spaces import (
     simplify,
 )
 from headrace.devices.target import SIZES, Target
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = ["Reduce"]
 

@@ -37,7 +37,7 @@ from headrace.compile.loops import (
 from headrace.compile.nests import generate_loops
 from headrace.compile.spaces import Access, Operand, Staging, cost, lanes_for
 from headrace.devices.target import SIZES, Target
-from headrace.graph.pointwise import Pointwise, record
+from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = ["Rows", "Stage"]
 

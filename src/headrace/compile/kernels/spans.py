@@ -16,7 +16,7 @@ from headrace.compile.kernels.maps import unroll_of
 from headrace.compile.pointwise import compute_type, emit_pointwise, load_value, store_value
 from headrace.compile.spaces import lanes_for
 from headrace.devices.target import Target
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = ["ColumnSums", "RowUpdates", "Span", "block_of"]
 

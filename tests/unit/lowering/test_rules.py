@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import headrace  # noqa: F401  (defines the ops)
-from headrace.graph import lowering
-from headrace.graph.anchors import Convolution, Window
 from headrace.graph.definition import lookup
-from headrace.graph.lowering import Reduce, View
+from headrace.lowering import rules
+from headrace.lowering.anchors import Convolution, Window
+from headrace.lowering.rules import Reduce, View
 
 
 def site(inputs, outputs, constants=(), variables=(), **attrs):
@@ -36,49 +36,49 @@ F32, F64, I32 = "float32", "float64", "int32"
 
 def test_broadcast_operands_have_strides_of_zero():
     use = site([(F32, (2, 1)), (F32, (3,))], [(F32, (2, 3))])
-    views = lowering.operand_views(rule("Add"), use)
+    views = rules.operand_views(rule("Add"), use)
     assert views == (View((2, 3), (1, 0)), View((2, 3), (0, 1)))
 
 
 def test_shapes_that_do_not_broadcast_are_left_to_the_kernel():
     use = site([(F32, (2,)), (F32, (3,))], [("bool", ())], incompatible_shape_error=False)
-    assert lowering.pointwise_of(rule("Equal"), use) is None
+    assert rules.pointwise_of(rule("Equal"), use) is None
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "string"])
 def test_types_that_are_not_compiled_are_left_to_the_kernel(dtype):
     use = site([(dtype, (2,))] * 2, [(dtype, (2,))])
-    assert lowering.pointwise_of(rule("Add"), use) is None
-    assert lowering.views_of(rule("Transpose"), site([(dtype, ())], [(dtype, ())])) is None
+    assert rules.pointwise_of(rule("Add"), use) is None
+    assert rules.views_of(rule("Transpose"), site([(dtype, ())], [(dtype, ())])) is None
 
 
 def test_ops_that_fail_on_some_integers_are_left_to_the_kernel():
     use = site([(I32, (2,))] * 2, [(I32, (2,))])
     for op_type in ("Div", "FloorDiv", "Pow"):
-        assert lowering.pointwise_of(rule(op_type), use) is None, op_type
+        assert rules.pointwise_of(rule(op_type), use) is None, op_type
 
 
 def test_functions_get_the_attributes_that_they_name():
     use = site([(F32, (2,))], [(F32, (2,))], alpha=0.25)
-    program = lowering.pointwise_of(rule("LeakyRelu"), use)
+    program = rules.pointwise_of(rule("LeakyRelu"), use)
     assert 0.25 in [step.immediate for step in program.steps]
 
 
 def test_a_rule_of_the_wrong_type_is_our_fault():
     use = site([(F32, (2,))], [(F64, (2,))])
     with pytest.raises(TypeError, match="float64"):
-        lowering.pointwise_of(rule("Exp"), use)
+        rules.pointwise_of(rule("Exp"), use)
 
 
 def test_a_vector_of_conditions_chooses_rows():
     use = site([("bool", (2,)), (F32, (2, 3)), (F32, (2, 3))], [(F32, (2, 3))])
-    condition, *_ = lowering.operand_views(rule("Select"), use)
+    condition, *_ = rules.operand_views(rule("Select"), use)
     assert condition.strides == (1, 0)
 
 
 def test_reductions_say_axes_and_the_type_they_add_in():
     use = site([("bfloat16", (2, 3)), (I32, (1,))], [("bfloat16", (2,))], {1: [-1]})
-    found = lowering.reduction_of(rule("Mean"), use)
+    found = rules.reduction_of(rule("Mean"), use)
     assert (found.combine, found.axes) == ("sum", (1,))
     assert found.before.output_dtypes == ("float32",)
     assert found.after.output_dtypes == ("bfloat16",)
@@ -87,75 +87,72 @@ def test_reductions_say_axes_and_the_type_they_add_in():
 def test_reductions_of_unknown_or_bad_axes_are_left_to_the_kernel():
     unknown = site([(F32, (2, 3)), (I32, (1,))], [(F32, (2,))])
     outside = site([(F32, (2, 3)), (I32, (1,))], [(F32, (2,))], {1: [2]})
-    assert lowering.reduction_of(rule("Sum"), unknown) is None
-    assert lowering.reduction_of(rule("Sum"), outside) is None
-    assert (
-        lowering.reduction_of(Reduce("argmax"), site([(F32, (0,)), (I32, ())], [(F32, ())])) is None
-    )
+    assert rules.reduction_of(rule("Sum"), unknown) is None
+    assert rules.reduction_of(rule("Sum"), outside) is None
+    assert rules.reduction_of(Reduce("argmax"), site([(F32, (0,)), (I32, ())], [(F32, ())])) is None
 
 
 def test_moves_are_found_by_running_the_kernel_on_nothing():
     use = site([(F32, (2, 3, 4)), (I32, (3,))], [(F32, (4, 2, 3))], {1: [2, 0, 1]})
-    assert lowering.views_of(rule("Transpose"), use) == (View((4, 2, 3), (1, 12, 4)),)
+    assert rules.views_of(rule("Transpose"), use) == (View((4, 2, 3), (1, 12, 4)),)
     use = site([(F32, (2, 3)), (I32, (1,))], [(F32, (2, 3))], {1: [1]})
-    assert lowering.views_of(rule("ReverseV2"), use) == (View((2, 3), (3, -1), 2),)
+    assert rules.views_of(rule("ReverseV2"), use) == (View((2, 3), (3, -1), 2),)
     use = site([(I32, ()), (F32, (4, 3))], [(F32, (2, 3))] * 2, {0: 0}, num_split=2)
-    assert lowering.views_of(rule("Split"), use) == (View((2, 3), (3, 1)), View((2, 3), (3, 1), 6))
+    assert rules.views_of(rule("Split"), use) == (View((2, 3), (3, 1)), View((2, 3), (3, 1), 6))
 
 
 def test_a_huge_move_costs_no_memory():
     shape = (1 << 14, 1 << 14, 16)  # 4 GiB at a byte each, never touched
     use = site([(F32, shape), (I32, (3,))], [(F32, shape[::-1])], {1: [2, 1, 0]})
-    (view,) = lowering.views_of(rule("Transpose"), use)
+    (view,) = rules.views_of(rule("Transpose"), use)
     assert view.strides == (1, 16, 1 << 18)
 
 
 def test_moves_whose_kernel_refuses_or_whose_axes_are_unknown_are_left_to_it():
     assert (
-        lowering.views_of(rule("Transpose"), site([(F32, (2,)), (I32, (1,))], [(F32, (2,))]))
-        is None
+        rules.views_of(rule("Transpose"), site([(F32, (2,)), (I32, (1,))], [(F32, (2,))])) is None
     )
     use = site([(F32, (2,)), (I32, (1,))], [(F32, (2,))], {1: [5]})
-    assert lowering.views_of(rule("Transpose"), use) is None
+    assert rules.views_of(rule("Transpose"), use) is None
 
 
 def test_a_kernel_that_copies_is_no_move():
-    assert lowering.traced_view(lambda x: x.copy(), (2, 3)) is None
-    assert lowering.traced_view(lambda x: [x[0], x[:1] + 1], (2, 3)) is None
+    assert rules.traced_view(lambda x: x.copy(), (2, 3)) is None
+    assert rules.traced_view(lambda x: [x[0], x[:1] + 1], (2, 3)) is None
 
 
 def test_tiles_repeat_without_moving():
     use = site([(F32, (2, 3)), (I32, (2,))], [(F32, (4, 3))], {1: [2, 1]})
-    assert lowering.views_of(rule("Tile"), use) == (View((2, 2, 1, 3), (0, 3, 0, 1)),)
+    assert rules.views_of(rule("Tile"), use) == (View((2, 2, 1, 3), (0, 3, 0, 1)),)
 
 
 def test_joins_say_what_each_input_fills():
     use = site([(F32, (2, 1)), (F32, (2, 2)), (I32, ())], [(F32, (2, 3))], {2: 1})
-    found = lowering.assembly_of(rule("ConcatV2"), use)
+    found = rules.assembly_of(rule("ConcatV2"), use)
     assert found.pieces == ((0, View((2, 1), (3, 1))), (1, View((2, 2), (3, 1), 1)))
     assert found.fill is None
     use = site([(F32, (2,)), (I32, (1, 2)), (F32, ())], [(F32, (5,))], {1: [[1, 2]], 2: 1.5})
-    found = lowering.assembly_of(rule("PadV2"), use)
+    found = rules.assembly_of(rule("PadV2"), use)
     assert (found.pieces, found.fill) == (((0, View((2,), (1,), 1)),), 1.5)
 
 
 def test_padding_with_an_unknown_number_is_left_to_the_kernel():
     use = site([(F32, (2,)), (I32, (1, 2)), (F32, ())], [(F32, (5,))], {1: [[1, 2]]})
-    assert lowering.assembly_of(rule("PadV2"), use) is None
+    assert rules.assembly_of(rule("PadV2"), use) is None
 
 
 def test_updates_get_variables_first_and_need_their_types():
     inputs = [(F32, (2,)), (F32, (2,)), (F32, ()), (F32, (2,)), (F32, ())]
     known = site(inputs, [(F32, (2,))], variables=[(F32, (2,))] * 2, use_nesterov=False)
-    program = lowering.update_of(rule("ApplyMomentum"), known)
+    program = rules.update_of(rule("ApplyMomentum"), known)
     assert (len(program.inputs), len(program.outputs)) == (5, 2)
     unknown = site(inputs, [(F32, (2,))], variables=[None, None], use_nesterov=False)
-    assert lowering.update_of(rule("ApplyMomentum"), unknown) is None
+    assert rules.update_of(rule("ApplyMomentum"), unknown) is None
 
 
 def test_an_assignment_that_changes_the_shape_is_left_to_the_kernel():
     use = site([(F32, (2,)), (F32, (3,))], [(F32, (3,))], variables=[(F32, (2,))])
-    assert lowering.update_of(rule("Assign"), use) is None
+    assert rules.update_of(rule("Assign"), use) is None
 
 
 def test_convolutions_have_explicit_windows():

@@ -2,7 +2,7 @@
 
 An op without one is run by its kernel, outside of compiled clusters. A rule never sees machine
 code; it says what is computed (Elementwise, Reduce, Update), where elements come from (Move, Join),
-or names one of the anchors that have kernels of their own (graph.anchors). Functions here get a
+or names one of the anchors that have kernels of their own (lowering.anchors). Functions here get a
 `Site`: the concrete shapes, types and attributes of one use of the op, and constant inputs.
 
 Rules hold for the types in `COMPILED` only. What a function of a rule answers None for is left to
@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headrace.graph.pointwise import Lane, Pointwise, Recorder, record
+from headrace.graph.definition import LoweringRule
+from headrace.lowering.pointwise import Lane, Pointwise, Recorder, record
 
 __all__ = [
     "COMPILED",
@@ -29,7 +30,6 @@ __all__ = [
     "Assembly",
     "Elementwise",
     "Join",
-    "Lowering",
     "Move",
     "Pass",
     "Read",
@@ -119,7 +119,7 @@ def broadcast_view(shape: tuple[int, ...], to: tuple[int, ...]) -> View | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
+class Elementwise(LoweringRule):
     """Each output element from the input elements at its (broadcast) position.
 
     function(e, *lanes, **attributes it names as keyword-only parameters) -> lane, or a tuple with
@@ -136,7 +136,7 @@ class Elementwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduce:
+class Reduce(LoweringRule):
     """Combine the elements along axes: input 1 holds the axes (a constant), `keep_dims` is an
     attribute. combine: "sum", "prod", "max", "min", "all", "any", or "argmax", "argmin" (the
     position, along the only axis, of the first of the largest or smallest; a NaN is both). Of no
@@ -154,7 +154,7 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Move(LoweringRule):
     """The elements of the output, in row-major order, are those of a view of input `operand`:
     `view(site)` says which. Its shape needn't be the output's (Tile). An op with several outputs
     (Split, Unpack) returns one View per output. `otherwise`: what it is to a native loop where the
@@ -215,7 +215,7 @@ def _view_of(memory: np.ndarray, part: np.ndarray) -> View | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(LoweringRule):
     """The output is put together from pieces: `pieces(site)` gives, per tensor input in order, the
     View of the *output* that this input fills (same shape as the input), or None for an input that
     isn't copied (an axis). `fill(site)`, if given, is stored where no piece reaches (Pad): a
@@ -228,17 +228,17 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(LoweringRule):
     """Each output is the input of its number itself (Identity; NoOp has none): no work at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(LoweringRule):
     """The value of the variable that input 0 refers to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(LoweringRule):
     """Change the variable that input 0 refers to, element by element: function(e, old, *operands)
     -> new. Operands are inputs 1…; each has the variable's shape or is a scalar. With several
     variables (`variables` = how many of the first inputs are references, as for Momentum or Adam)
@@ -257,7 +257,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(LoweringRule):
     """An op with kernels of its own in the compiler, by the name of its family.
 
     `describe(site)` returns the family's geometry (a frozen, hashable object or tuple), or None
@@ -269,8 +269,8 @@ class Anchor:
     describe: Callable[[Site], Any]
     variables: int = 1
 
-
-Lowering = Elementwise | Reduce | Move | Join | Pass | Read | Update | Anchor
+    def geometry(self, site: Site) -> Any:
+        return self.describe(site)
 
 
 # ---- What the rules say, recorded ---------------------------------------------------------------
@@ -321,7 +321,7 @@ def pointwise_of(rule: Elementwise, site: Site) -> Pointwise | None:
 
 
 def flat_program(
-    rule: Lowering | None, types: Sequence[str], attrs: Mapping[str, Any]
+    rule: LoweringRule | None, types: Sequence[str], attrs: Mapping[str, Any]
 ) -> Pointwise | None:
     """The program of an element-wise rule for operands of these types; None where it depends on
     more than types and attributes, or where operands must be looked at first.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headrace.core.dtypes import as_dtype
-from headrace.graph.pointwise import Recorder, record, rounded_once
+from headrace.lowering.pointwise import Recorder, record, rounded_once
 
 
 def test_records_straight_line_code():

@@ -5,7 +5,7 @@ import pytest
 
 import headrace as tf
 from headrace.graph.structured import is_loop
-from headrace.graph.trips import trip_count
+from headrace.lowering.trip_count import trip_count
 from headrace.pipeline import Options, optimise, prepare
 
 

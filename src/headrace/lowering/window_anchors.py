@@ -1,4 +1,4 @@
-"""Convolutions and poolings as the compiler sees them. In: a Site. Out: graph.anchors' geometries.
+"""Convolutions and poolings as the compiler sees them. In: a Site. Out: geometries of windows.
 
 The sizes come from `windows`, where the shape rules and the kernels have theirs from.
 """
@@ -9,10 +9,10 @@ from math import prod
 from typing import Any
 
 from headrace.core.errors import UnimplementedError
-from headrace.graph.anchors import Convolution, Pooling, Pooling3D, Window
-from headrace.graph.lowering import Anchor, Site
-from headrace.graph.pointwise import FLOATS
-from headrace.ops.windows import WindowAxis, conv_geometry, known, pool_geometry
+from headrace.lowering.anchors import Convolution, Pooling, Pooling3D, Window
+from headrace.lowering.pointwise import FLOATS
+from headrace.lowering.rules import Anchor, Site
+from headrace.lowering.windows import WindowAxis, conv_geometry, known, pool_geometry
 
 __all__ = ["convolution", "pooling", "pooling_3d"]
 

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import UnimplementedError
-from headrace.ops.windows import WindowAxis, conv_geometry, out_size, pad_amounts, pool_geometry
+from headrace.lowering.windows import (
+    WindowAxis,
+    conv_geometry,
+    out_size,
+    pad_amounts,
+    pool_geometry,
+)
 
 AXES = list(itertools.product(range(1, 9), (1, 2, 3), (1, 2, 3), (1, 2)))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from headrace.graph.definition import Definition
 from headrace.graph.flow import Flow
-from headrace.graph.lists import row_kept
+from headrace.lowering.list_anchors import row_kept
 
 __all__ = ["carrying", "holds_data", "keeping"]
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from headrace.graph.pointwise import Pointwise
+from headrace.lowering.pointwise import Pointwise
 
 __all__ = [
     "LEAST", "cholesky", "column_sums", "elementwise", "expect", "fourier", "inverse", "largest",

@@ -15,8 +15,8 @@ import numpy as np
 from headrace.graph.dataflow import Dataflow, Feed, Node, Value
 from headrace.graph.definition import Effect
 from headrace.graph.inference import run_kernel
-from headrace.graph.lowering import Elementwise, Pass
 from headrace.graph.structured import parts_of
+from headrace.lowering.rules import Elementwise, Pass
 
 __all__ = ["trip_count"]
 

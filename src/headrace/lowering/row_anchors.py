@@ -1,4 +1,4 @@
-"""Anchors (see `graph.anchors`) that read or change rows, or pieces, at computed positions.
+"""Anchors (see `lowering.anchors`) that read or change rows, or pieces, at computed positions.
 
 In: a `Site`. Out: a frozen, hashable description, or None.
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from headrace.graph.lowering import COMPILED, Site, View, recorded
-from headrace.graph.pointwise import FLOATS, Pointwise
+from headrace.lowering.pointwise import FLOATS, Pointwise
+from headrace.lowering.rules import COMPILED, Site, View, recorded
 
 __all__ = ["Cut", "Gather", "GatherPoints", "RowUpdate", "Scatter", "SegmentSum"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.core.shapes import all_known
 from headrace.graph.definition import Definition, Effect
-from headrace.graph.lowering import COMPILED, Anchor, Site
+from headrace.lowering.rules import COMPILED, Anchor, Site
 
 __all__ = [
     "APPEND",

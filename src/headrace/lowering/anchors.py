@@ -6,7 +6,7 @@ or a corner that isn't worth machine code). `operands` are the numbers of the op
 kernel reads; all others are in the description. Arrays are row-major, sizes are ints.
 
 16-bit floats: sums are taken in float32 and rounded once, unless said otherwise.
-Anchors that take or change rows by their numbers are in `graph.row_anchors`.
+Anchors that take or change rows by their numbers are in `lowering.row_anchors`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from headrace.graph.lowering import COMPILED, Site
-from headrace.graph.pointwise import FLOATS
+from headrace.lowering.pointwise import FLOATS
+from headrace.lowering.rules import COMPILED, Site
 
 __all__ = [
     "Advance",

@@ -1,0 +1,1 @@
+"""The vocabulary in which ops tell the compiler what they compute: rules, programs, anchors."""
