@@ -22,7 +22,6 @@ from headrace.compile.groups import asks_position
 from headrace.core.dtypes import as_dtype
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
-from headrace.lowering.anchors import Convolution
 from headrace.lowering.pointwise import FLOATS
 from headrace.lowering.rules import (
     Anchor,
@@ -33,6 +32,7 @@ from headrace.lowering.rules import (
     pointwise_of,
     reduction_of,
 )
+from headrace.lowering.window_anchors import Convolution
 
 __all__ = ["channels_last"]
 

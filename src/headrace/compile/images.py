@@ -30,7 +30,7 @@ from headrace.compile.windows import follows_blocks, geometry_of, pool_geometry_
 from headrace.core.config import settings
 from headrace.devices.target import host
 from headrace.graph.dataflow import Value
-from headrace.lowering.anchors import Convolution, Pooling
+from headrace.lowering.window_anchors import Convolution, Pooling
 
 __all__ = ["build_convolution", "build_pooling", "supports_convolution", "supports_pooling"]
 

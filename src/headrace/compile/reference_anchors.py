@@ -14,22 +14,20 @@ import ml_dtypes
 import numpy as np
 
 from headrace.core.dtypes import as_dtype
+from headrace.core.windows import Window
 from headrace.lowering.anchors import (
     BatchNorm,
     Contraction,
-    Convolution,
     CrossEntropy,
     Largest,
     LocalResponse,
-    Pooling,
-    Pooling3D,
     Random,
     Scan,
     Softmax,
     SparseCrossEntropy,
-    Window,
 )
 from headrace.lowering.row_anchors import Gather, GatherPoints, RowUpdate, Scatter, SegmentSum
+from headrace.lowering.window_anchors import Convolution, Pooling, Pooling3D
 from headrace.ops import philox
 
 __all__ = ["run_anchor"]
@@ -68,14 +66,14 @@ def _contraction(g: Contraction, x: np.ndarray, y: np.ndarray) -> Arrays:
 # ---- Windows ------------------------------------------------------------------------------------
 
 
-def _taps(h: Window, w: Window) -> Iterator[tuple[int, int, Any, Any]]:
+def _taps(h: Window[int], w: Window[int]) -> Iterator[tuple[int, int, Any, Any]]:
     """For each tap in scan order: its place, which outputs see an element there, and which."""
     for a, b in product(range(h.taps), range(w.taps)):
         rows, columns = (_seen(axis, tap) for axis, tap in ((h, a), (w, b)))
         yield a, b, np.ix_(rows[0], columns[0]), np.ix_(rows[1], columns[1])
 
 
-def _seen(axis: Window, tap: int) -> tuple[np.ndarray, np.ndarray]:
+def _seen(axis: Window[int], tap: int) -> tuple[np.ndarray, np.ndarray]:
     outs = np.arange(axis.out)
     ins = outs * axis.stride + tap * axis.dilation - axis.before
     inside = (ins >= 0) & (ins < axis.size)

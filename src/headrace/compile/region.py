@@ -16,7 +16,7 @@ import numpy as np
 from headrace.graph.dataflow import Feed, Node, Value, is_local
 from headrace.graph.definition import Effect
 from headrace.graph.structured import parts_of
-from headrace.lowering.anchors import Pooling, SparseCrossEntropy
+from headrace.lowering.anchors import SparseCrossEntropy
 from headrace.lowering.pointwise import record
 from headrace.lowering.row_anchors import Gather, RowUpdate, Scatter, SegmentSum
 from headrace.lowering.rules import (
@@ -34,6 +34,7 @@ from headrace.lowering.rules import (
     row_major,
     views_of,
 )
+from headrace.lowering.window_anchors import Pooling
 
 __all__ = ["Region", "Source"]
 

@@ -6,7 +6,8 @@ or a corner that isn't worth machine code). `operands` are the numbers of the op
 kernel reads; all others are in the description. Arrays are row-major, sizes are ints.
 
 16-bit floats: sums are taken in float32 and rounded once, unless said otherwise.
-Anchors that take or change rows by their numbers are in `lowering.row_anchors`.
+Anchors that take or change rows by their numbers are in `lowering.row_anchors`, those of
+convolutions and poolings in `lowering.window_anchors`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,14 @@ __all__ = [
     "Advance",
     "BatchNorm",
     "Contraction",
-    "Convolution",
     "CrossEntropy",
     "Divisor",
     "LocalResponse",
     "Largest",
-    "Pooling",
-    "Pooling3D",
     "Random",
     "Scan",
     "Softmax",
     "SparseCrossEntropy",
-    "Window",
 ]
 
 
@@ -75,95 +72,6 @@ def contraction(site: Site) -> Contraction | None:
     *batch, m, n = site.output_shapes[0]
     k = x[-2] if transpose_x else x[-1]
     return Contraction(x[:-2], y[:-2], tuple(batch), m, n, k, transpose_x, transpose_y, dtype)
-
-
-# ---- Windows ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One spatial axis: output o sees, at tap t, input o * stride + t * dilation - before.
-
-    `after` is what the last window needs beyond the end; it may be negative where inputs are left
-    over.
-    """
-
-    size: int
-    taps: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-    out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """y[n, oh, ow, k] = sum of x[n, h, w, c] * filter[kh, kw, c, k], read in one of its directions:
-    "forward" (from x and filter, to y), "input" (from filter and y, to x) or "filter" (from x and
-    y, to filter).
-
-    Images are [n, h, w, c] or, for NCHW, [n, c, h, w]; filters are always [kh, kw, c, k]. If
-    `depthwise`, channel c makes the output channels c * multiplier + i alone, k = c * multiplier,
-    and filters are [kh, kw, c, multiplier]. `precision`: the narrower type, if any, in which both
-    operands can be held without loss.
-    """
-
-    direction: str
-    n: int
-    c: int
-    k: int
-    h: Window
-    w: Window
-    data_format: str
-    dtype: str
-    depthwise: bool = False
-    precision: str = ""
-
-    @property
-    def operands(self) -> tuple[int, ...]:
-        return {"forward": (0, 1), "input": (1, 2), "filter": (0, 2)}[self.direction]
-
-
-@dataclass(frozen=True, slots=True)
-class Pooling:
-    """The "max" or the "mean" of each window, "forward" (from x) or its "gradient".
-
-    max: from the lowest finite number on, what is greater wins, so a NaN never does. Its gradient
-    is from x, y and dy, and x alone decides: from the window's first element on, what is greater
-    wins and gets dy (the first of equals; a leading NaN). mean: padding isn't counted. Its gradient
-    is from dy alone.
-    """
-
-    kind: str
-    direction: str
-    n: int
-    c: int
-    h: Window
-    w: Window
-    data_format: str
-    dtype: str
-
-    @property
-    def operands(self) -> tuple[int, ...]:
-        if self.direction == "forward":
-            return (0,)
-        return (0, 1, 2) if self.kind == "max" else (1,)
-
-
-@dataclass(frozen=True, slots=True)
-class Pooling3D:
-    """The "max" or the "mean" of each window of volumes [n, d, h, w, c]; see Pooling."""
-
-    kind: str
-    n: int
-    c: int
-    d: Window
-    h: Window
-    w: Window
-    dtype: str
-
-    operands: ClassVar[tuple[int, ...]] = (0,)
 
 
 # ---- Rows ---------------------------------------------------------------------------------------

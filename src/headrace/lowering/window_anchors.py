@@ -1,20 +1,50 @@
 """Convolutions and poolings as the compiler sees them. In: a Site. Out: geometries of windows.
 
-The sizes come from `windows`, where the shape rules and the kernels have theirs from.
+The sizes come from `windows`, where the shape rules and the kernels have theirs from; all windows
+are tight.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from headrace.core.errors import UnimplementedError
-from headrace.lowering.anchors import Convolution, Pooling, Pooling3D, Window
+from headrace.core.windows import Window
 from headrace.lowering.pointwise import FLOATS
 from headrace.lowering.rules import Anchor, Site
-from headrace.lowering.windows import WindowAxis, conv_geometry, known, pool_geometry
+from headrace.lowering.windows import conv_geometry, pool_geometry
 
-__all__ = ["convolution", "pooling", "pooling_3d"]
+__all__ = ["Convolution", "Pooling", "Pooling3D", "convolution", "pooling", "pooling_3d"]
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """y[n, oh, ow, k] = sum of x[n, h, w, c] * filter[kh, kw, c, k], read in one of its directions:
+    "forward" (from x and filter, to y), "input" (from filter and y, to x) or "filter" (from x and
+    y, to filter).
+
+    Images are [n, h, w, c] or, for NCHW, [n, c, h, w]; filters are always [kh, kw, c, k]. If
+    `depthwise`, channel c makes the output channels c * multiplier + i alone, k = c * multiplier,
+    and filters are [kh, kw, c, multiplier]. `precision`: the narrower type, if any, in which both
+    operands can be held without loss.
+    """
+
+    direction: str
+    n: int
+    c: int
+    k: int
+    h: Window[int]
+    w: Window[int]
+    data_format: str
+    dtype: str
+    depthwise: bool = False
+    precision: str = ""
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        return {"forward": (0, 1), "input": (1, 2), "filter": (0, 2)}[self.direction]
 
 
 def convolution(direction: str, depthwise: bool = False) -> Anchor:
@@ -42,14 +72,14 @@ def _describe_convolution(site: Site, direction: str, depthwise: bool) -> Convol
         )
     except (MemoryError, UnimplementedError, ValueError):
         return None  # the kernel says why
-    if not prod(x) or not prod(w) or not prod(map(known, geometry.output_shape)):
+    if not prod(x) or not prod(w) or not prod(geometry.output_shape):
         return None
-    height, width = map(_window, geometry.axes)
+    height, width = (axis.tight() for axis in geometry.axes)
     return Convolution(
         direction,
         x[0],
-        known(geometry.in_channels),
-        known(geometry.out_channels),
+        geometry.in_channels,
+        geometry.out_channels,
         height,
         width,
         attrs["data_format"],
@@ -68,10 +98,30 @@ def _image_and_filter(site: Site, direction: str) -> tuple[tuple[int, ...], tupl
     return x, w
 
 
-def _window(axis: WindowAxis) -> Window:
-    size, taps, before, out = map(known, (axis.size, axis.window, axis.before, axis.out))
-    reached = (out - 1) * axis.stride + (taps - 1) * axis.dilation + 1
-    return Window(size, taps, axis.stride, axis.dilation, before, reached - before - size, out)
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """The "max" or the "mean" of each window, "forward" (from x) or its "gradient".
+
+    max: from the lowest finite number on, what is greater wins, so a NaN never does. Its gradient
+    is from x, y and dy, and x alone decides: from the window's first element on, what is greater
+    wins and gets dy (the first of equals; a leading NaN). mean: padding isn't counted. Its gradient
+    is from dy alone.
+    """
+
+    kind: str
+    direction: str
+    n: int
+    c: int
+    h: Window[int]
+    w: Window[int]
+    data_format: str
+    dtype: str
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        if self.direction == "forward":
+            return (0,)
+        return (0, 1, 2) if self.kind == "max" else (1,)
 
 
 def pooling(kind: str, direction: str) -> Anchor:
@@ -94,10 +144,25 @@ def _describe_pooling(site: Site, kind: str, direction: str) -> Pooling | None:
     except (MemoryError, UnimplementedError):
         return None  # the kernel reports the error
     channel = 1 if data_format == "NCHW" else 3
-    if geometry.axes[channel].window != 1 or not prod(map(known, geometry.output_shape)):
+    if geometry.axes[channel].taps != 1 or not prod(geometry.output_shape):
         return None
-    height, width = (_window(a) for d, a in enumerate(geometry.axes) if d not in (0, channel))
+    height, width = (a.tight() for d, a in enumerate(geometry.axes) if d not in (0, channel))
     return Pooling(kind, direction, x[0], x[channel], height, width, data_format, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling3D:
+    """The "max" or the "mean" of each window of volumes [n, d, h, w, c]; see Pooling."""
+
+    kind: str
+    n: int
+    c: int
+    d: Window[int]
+    h: Window[int]
+    w: Window[int]
+    dtype: str
+
+    operands: ClassVar[tuple[int, ...]] = (0,)
 
 
 def pooling_3d(kind: str) -> Anchor:
@@ -119,9 +184,9 @@ def _describe_pooling_3d(site: Site, kind: str) -> Pooling3D | None:
         )
     except (MemoryError, UnimplementedError):
         return None  # the kernel says why
-    if geometry.axes[4].window != 1 or not prod(map(known, geometry.output_shape)):
+    if geometry.axes[4].taps != 1 or not prod(geometry.output_shape):
         return None
-    depth, height, width = map(_window, geometry.axes[1:4])
+    depth, height, width = (axis.tight() for axis in geometry.axes[1:4])
     return Pooling3D(kind, x[0], x[4], depth, height, width, dtype)
 
 

@@ -1,157 +1,52 @@
-"""Window geometry. In: shapes and TF attributes. Out: frozen sizes, and slices that meet.
+"""The geometry of convolutions and poolings. In: shapes and TensorFlow's attributes. Out: all
+sizes, with a `Window` (core.windows) per axis.
 
-Every windowed op (convolution, pooling, morphology), its shape rule and the oneDNN adaptor read
-their sizes here, so they cannot disagree. Sizes may be None (unknown while the graph is built):
-whatever depends on them is then None. The kernels visit a window one *tap* (one position inside the
-window) at a time; `taps` says which outputs see which inputs through it. Padding is never
-materialised: a tap that would fall into it simply has fewer outputs.
+Every windowed op (convolution, pooling, morphology), its shape rule, its kernels and its anchor
+read their sizes here. Sizes may be None (unknown while the graph is built): whatever depends on
+them is then None.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
 from headrace.core.shapes import mismatch
+from headrace.core.windows import Size, Window
 from headrace.devices.room import check_room, check_windows
 
-Size = int | None
-Slices = tuple[slice, ...]
+Kind = TypeVar("Kind", bound=Size, covariant=True)
+Given = TypeVar("Given", bound=Size)
 
 _CHANNEL_AXIS = {"NHWC": 3, "NCHW": 1, "NDHWC": 4, "NCDHW": 1}
 
 
-def out_size(
-    n: Size,
-    k: Size,
-    stride: int,
-    dilation: int = 1,
-    padding: str = "VALID",
-    explicit: tuple[int, int] = (0, 0),
-) -> Size:
-    """How many windows of `k` taps fit along an axis of `n` elements; None if that is unknown."""
-    _check_step(stride, dilation)
-    if padding == "SAME":
-        return None if n is None else -(-n // stride)
-    before, after = _fixed_pads(padding, explicit)
-    if k == 1 and stride == 1 and not before + after:
-        return n  # each element is a window, also where there is none
-    if n is None or k is None:
-        return None
-    extent = _extent(k, dilation)
-    if extent > n + before + after:
-        negative = (
-            f"Negative dimension size caused by subtracting {extent} from {n + before + after}"
-        )
-        raise mismatch(
-            f"{negative}: a window of {k} taps at dilation {dilation} spans {extent} elements, but "
-            f"the axis has only {n} (+{before} and +{after} of padding)",
-            negative,
-        )
-    return (n + before + after - extent) // stride + 1
-
-
-def pad_amounts(
-    n: Size,
-    k: Size,
-    stride: int,
-    dilation: int = 1,
-    padding: str = "VALID",
-    explicit: tuple[int, int] = (0, 0),
-) -> tuple[Size, Size]:
-    """Padding (before, after) along an axis; SAME puts the odd element after, as TensorFlow."""
-    _check_step(stride, dilation)
-    if padding != "SAME":
-        return _fixed_pads(padding, explicit)
-    if n is None or k is None:
-        return None, None
-    windows = -(-n // stride)
-    total = max((windows - 1) * stride + _extent(k, dilation) - n, 0)
-    return total // 2, total - total // 2
-
-
 @dataclass(frozen=True, slots=True)
-class WindowAxis:
-    """One axis under a window: output o sees, at tap k, input o*stride + k*dilation - before."""
-
-    size: Size
-    window: Size
-    stride: int
-    dilation: int
-    before: Size
-    after: Size
-    out: Size
-
-    @classmethod
-    def of(
-        cls,
-        size: Size,
-        window: Size,
-        stride: int,
-        dilation: int,
-        padding: str,
-        explicit: tuple[int, int] = (0, 0),
-    ) -> WindowAxis:
-        if window is not None and window < 1:
-            raise ValueError(f"a window must have at least one tap per axis, got {window}")
-        rule = (size, window, stride, dilation, padding, explicit)
-        before, after = pad_amounts(*rule)
-        return cls(size, window, stride, dilation, before, after, out_size(*rule))
-
-    def reach(self, tap: int) -> tuple[slice, slice]:
-        """The outputs that see a real (unpadded) input through `tap`, and those inputs."""
-        size, before, out = known(self.size), known(self.before), known(self.out)
-        shift = tap * self.dilation - before
-        first = max(-(shift // self.stride), 0)
-        last = min((size - 1 - shift) // self.stride, out - 1)
-        count = max(last - first + 1, 0)
-        start = max(first * self.stride + shift, 0)
-        # A count of zero must give an empty slice on both sides, wherever `first` lies.
-        stop = start + (count - 1) * self.stride + 1 if count else start
-        return slice(first, first + count), slice(start, stop, self.stride)
-
-    def coverage(self) -> np.ndarray:
-        """For each output, how many of its taps fall on real inputs."""
-        counts = np.zeros(known(self.out), np.int64)
-        for tap in range(known(self.window)):
-            counts[self.reach(tap)[0]] += 1
-        return counts
-
-
-def taps(axes: Sequence[WindowAxis]) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
-    """Visit a window in scan order (last axis fastest): (position, output slices, input slices)."""
-    reaches = [[axis.reach(tap) for tap in range(known(axis.window))] for axis in axes]
-    for position in itertools.product(*(range(len(reach)) for reach in reaches)):
-        pairs = [reach[tap] for reach, tap in zip(reaches, position, strict=True)]
-        yield position, tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class ConvGeometry:
+class ConvGeometry(Generic[Kind]):
     """All sizes of one convolution: spatial `axes` in order, shapes in the data's own layout."""
 
-    batch: Size
-    in_channels: Size
-    out_channels: Size
-    axes: tuple[WindowAxis, ...]
+    batch: Kind
+    in_channels: Kind
+    out_channels: Kind
+    axes: tuple[Window[Kind], ...]
     channel_axis: int
 
     @property
-    def input_shape(self) -> tuple[Size, ...]:
+    def input_shape(self) -> tuple[Kind, ...]:
         return self._shape(self.in_channels, [axis.size for axis in self.axes])
 
     @property
-    def output_shape(self) -> tuple[Size, ...]:
+    def output_shape(self) -> tuple[Kind, ...]:
         return self._shape(self.out_channels, [axis.out for axis in self.axes])
 
     @property
-    def kernel(self) -> tuple[Size, ...]:
-        return tuple(axis.window for axis in self.axes)
+    def kernel(self) -> tuple[Kind, ...]:
+        return tuple(axis.taps for axis in self.axes)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -162,18 +57,18 @@ class ConvGeometry:
         return tuple(axis.dilation for axis in self.axes)
 
     @property
-    def pads(self) -> tuple[tuple[Size, Size], ...]:
+    def pads(self) -> tuple[tuple[Kind, Kind], ...]:
         return tuple((axis.before, axis.after) for axis in self.axes)
 
-    def _shape(self, channels: Size, spatial: list[Size]) -> tuple[Size, ...]:
-        shape = [self.batch, *spatial]
+    def _shape(self, channels: Given, spatial: list[Given]) -> tuple[Given, ...]:
+        shape: list[Any] = [self.batch, *spatial]
         shape.insert(self.channel_axis, channels)
         return tuple(shape)
 
 
 def conv_geometry(
-    input_shape: Sequence[Size],
-    filter_shape: Sequence[Size],
+    input_shape: Sequence[Given],
+    filter_shape: Sequence[Given],
     *,
     strides: Sequence[int],
     padding: str,
@@ -182,7 +77,7 @@ def conv_geometry(
     dilations: Sequence[int] | None = None,
     depthwise: bool = False,
     checked: bool = True,
-) -> ConvGeometry:
+) -> ConvGeometry[Given]:
     """Sizes of a 2-D or 3-D convolution.
 
     The filter is [*window, in, out], or [*window, in, multiplier] when `depthwise`: each input
@@ -204,7 +99,7 @@ def conv_geometry(
         input_shape[channel_axis], filter_shape[-2], filter_shape[-1], depthwise
     )
     axes = tuple(
-        WindowAxis.of(input_shape[d], window, strides[d], dilations[d], padding, explicit[d])
+        Window.of(input_shape[d], window, strides[d], dilations[d], padding, explicit[d])
         for d, window in zip(_spatial(rank, channel_axis), filter_shape[:-2], strict=True)
     )
     geometry = ConvGeometry(input_shape[0], in_channels, out_channels, axes, channel_axis)
@@ -215,25 +110,25 @@ def conv_geometry(
 
 
 @dataclass(frozen=True, slots=True)
-class PoolGeometry:
+class PoolGeometry(Generic[Kind]):
     """All sizes of one pooling: a window axis per array axis, of one tap over the batch."""
 
-    axes: tuple[WindowAxis, ...]
+    axes: tuple[Window[Kind], ...]
 
     @property
-    def output_shape(self) -> tuple[Size, ...]:
+    def output_shape(self) -> tuple[Kind, ...]:
         return tuple(axis.out for axis in self.axes)
 
 
 def pool_geometry(
-    input_shape: Sequence[Size],
+    input_shape: Sequence[Given],
     *,
     ksize: Sequence[int],
     strides: Sequence[int],
     padding: str,
     data_format: str = "NHWC",
     checked: bool = True,
-) -> PoolGeometry:
+) -> PoolGeometry[Given]:
     """Sizes of a 2-D or 3-D pooling. Depth may be pooled alone, by windows that tile it; kernels
     check that, shape rules don't.
     """
@@ -246,9 +141,9 @@ def pool_geometry(
         raise ValueError(f"pooling takes padding SAME or VALID, got {padding!r}")
     if checked:
         _check_pooled_axes(input_shape, ksize, strides, channel_axis)
-    batch = WindowAxis.of(input_shape[0], 1, 1, 1, padding)
+    batch = Window.of(input_shape[0], 1, 1, 1, padding)
     axes = [
-        WindowAxis.of(n, k, s, 1, "VALID" if axis == channel_axis else padding)
+        Window.of(n, k, s, 1, "VALID" if axis == channel_axis else padding)
         for axis, (n, k, s) in enumerate(zip(input_shape, ksize, strides, strict=True))
         if axis
     ]
@@ -260,37 +155,9 @@ def pool_geometry(
     return geometry
 
 
-def known(size: Size) -> int:
-    """A size that a kernel cannot do without, though a shape rule can."""
-    if size is None:
-        raise ValueError("the window geometry has unknown sizes: kernels need them all")
-    return size
-
-
 def _check_size(shape: Sequence[Size], cause: str) -> None:
     """Reject sizes that exceed the available memory; unknown sizes count as 1."""
     check_room([1 if n is None else n for n in shape], np.float32, cause)
-
-
-def _extent(k: int, dilation: int) -> int:
-    return (k - 1) * dilation + 1
-
-
-def _fixed_pads(padding: str, explicit: tuple[int, int]) -> tuple[int, int]:
-    if padding == "VALID":
-        return 0, 0
-    if padding != "EXPLICIT":
-        raise ValueError(f"padding must be SAME, VALID or EXPLICIT, got {padding!r}")
-    if min(explicit) < 0:
-        raise ValueError(f"explicit paddings must not be negative, got {explicit}")
-    return explicit
-
-
-def _check_step(stride: int, dilation: int) -> None:
-    if stride < 1 or dilation < 1:
-        raise ValueError(
-            f"stride and dilation must be positive, got stride {stride}, dilation {dilation}"
-        )
 
 
 def _channel_axis(data_format: str) -> int:
@@ -333,7 +200,7 @@ def _explicit_pairs(
     return pairs
 
 
-def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Size, Size]:
+def _channels(data: Size, taken: Size, made: Size, depthwise: bool) -> tuple[Any, Any]:
     """(input, output) channels from the data's channels and the filter's last two dimensions."""
     if data is not None and taken is not None and data != taken:
         if depthwise:

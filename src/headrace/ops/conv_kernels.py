@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from headrace.lowering.windows import ConvGeometry, conv_geometry, known, taps
+from headrace.core.windows import taps
+from headrace.lowering.windows import ConvGeometry, conv_geometry
 from headrace.ops.accumulation import require_float, widened
 
 _COLUMN_BYTES = 1 << 26  # large enough for an efficient product, small compared to a training step
@@ -224,7 +225,7 @@ def _geometry(
     dilations: Sequence[int],
     explicit_paddings: Sequence[int] | None = None,
     depthwise: bool = False,
-) -> ConvGeometry:
+) -> ConvGeometry[int]:
     """Sizes of a convolution; one that takes no `explicit_paddings` pads by SAME or VALID only."""
     if explicit_paddings is None and padding not in ("SAME", "VALID"):
         raise ValueError(f"padding must be SAME or VALID, got {padding!r}")
@@ -240,7 +241,7 @@ def _geometry(
     )
 
 
-def _forward(inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
+def _forward(inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
     x, w = _channels_last(widened(inputs), geometry), _matrix(widened(filters))
     out = np.empty((len(x), *_outs(geometry), w.shape[1]), w.dtype)
     for images in _chunks(geometry, w.dtype.itemsize):
@@ -250,7 +251,7 @@ def _forward(inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry) ->
 
 
 def _backward_input(
-    filters: np.ndarray, out_backprop: np.ndarray, geometry: ConvGeometry
+    filters: np.ndarray, out_backprop: np.ndarray, geometry: ConvGeometry[int]
 ) -> np.ndarray:
     w, dy = _matrix(widened(filters)), _gradient_last(out_backprop, geometry)
     dx = np.zeros((len(dy), *_ins(geometry), filters.shape[-2]), w.dtype)
@@ -260,19 +261,19 @@ def _backward_input(
 
 
 def _backward_filter(
-    inputs: np.ndarray, out_backprop: np.ndarray, geometry: ConvGeometry
+    inputs: np.ndarray, out_backprop: np.ndarray, geometry: ConvGeometry[int]
 ) -> np.ndarray:
     x, dy = _channels_last(widened(inputs), geometry), _gradient_last(out_backprop, geometry)
-    shape = (*map(known, geometry.kernel), x.shape[-1], dy.shape[-1])
+    shape = (*geometry.kernel, x.shape[-1], dy.shape[-1])
     dw = np.zeros((math.prod(shape[:-1]), shape[-1]), x.dtype)
     for images in _chunks(geometry, x.dtype.itemsize):
         dw += _columns(x[images], geometry).T @ _rows(dy[images])
     return dw.reshape(shape).astype(inputs.dtype, copy=False)
 
 
-def _columns(x: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
+def _columns(x: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
     """One row per output: the inputs that it sees, zero where padded, in the filter's order."""
-    kernel = tuple(map(known, geometry.kernel))
+    kernel = geometry.kernel
     columns = np.zeros((len(x), *_outs(geometry), *kernel, x.shape[-1]), x.dtype)
     for position, outs, ins in taps(geometry.axes):
         columns[:, *outs, *position] = x[:, *ins]
@@ -280,28 +281,28 @@ def _columns(x: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
     return columns.reshape(rows, math.prod(kernel) * x.shape[-1])
 
 
-def _scatter_columns(columns: np.ndarray, dx: np.ndarray, geometry: ConvGeometry) -> None:
+def _scatter_columns(columns: np.ndarray, dx: np.ndarray, geometry: ConvGeometry[int]) -> None:
     """Add each row to the inputs that its output saw: the transpose of `_columns`."""
-    kernel = tuple(map(known, geometry.kernel))
+    kernel = geometry.kernel
     columns = columns.reshape(len(dx), *_outs(geometry), *kernel, dx.shape[-1])
     for position, outs, ins in taps(geometry.axes):
         dx[:, *ins] += columns[:, *outs, *position]
 
 
-def _chunks(geometry: ConvGeometry, itemsize: int) -> Iterator[slice]:
+def _chunks(geometry: ConvGeometry[int], itemsize: int) -> Iterator[slice]:
     """Slices of the batch whose columns stay within the budget (one image at least)."""
     sizes = (*_outs(geometry), *geometry.kernel, geometry.in_channels)
-    per_image = math.prod(map(known, sizes)) * itemsize
+    per_image = math.prod(sizes) * itemsize
     step = max(_COLUMN_BYTES // max(per_image, 1), 1)
-    for start in range(0, known(geometry.batch), step):
+    for start in range(0, geometry.batch, step):
         yield slice(start, start + step)
 
 
-def _channels_last(x: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
+def _channels_last(x: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
     return np.moveaxis(x, geometry.channel_axis, -1)
 
 
-def _gradient_last(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
+def _gradient_last(out_backprop: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
     if out_backprop.shape != geometry.output_shape:
         raise ValueError(
             f"out_backprop has shape {out_backprop.shape}, "
@@ -310,7 +311,7 @@ def _gradient_last(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarr
     return _channels_last(widened(out_backprop), geometry)
 
 
-def _restored(x: np.ndarray, geometry: ConvGeometry, dtype: np.dtype) -> np.ndarray:
+def _restored(x: np.ndarray, geometry: ConvGeometry[int], dtype: np.dtype) -> np.ndarray:
     """From the channels-last working form back to the data's layout and dtype."""
     return np.ascontiguousarray(np.moveaxis(x, -1, geometry.channel_axis), dtype)
 
@@ -327,12 +328,12 @@ def _merged(x: np.ndarray) -> np.ndarray:
     return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
 
-def _outs(geometry: ConvGeometry) -> tuple[int, ...]:
-    return tuple(known(axis.out) for axis in geometry.axes)
+def _outs(geometry: ConvGeometry[int]) -> tuple[int, ...]:
+    return tuple(axis.out for axis in geometry.axes)
 
 
-def _ins(geometry: ConvGeometry) -> tuple[int, ...]:
-    return tuple(known(axis.size) for axis in geometry.axes)
+def _ins(geometry: ConvGeometry[int]) -> tuple[int, ...]:
+    return tuple(axis.size for axis in geometry.axes)
 
 
 def _sizes(sizes: np.ndarray) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headrace.lowering.windows import ConvGeometry, conv_geometry, taps
+from headrace.core.windows import taps
+from headrace.lowering.windows import ConvGeometry, conv_geometry
 from headrace.ops.accumulation import lowest, widened
 
 
@@ -73,7 +74,7 @@ def _geometry(
     strides: Sequence[int],
     rates: Sequence[int],
     padding: str,
-) -> ConvGeometry:
+) -> ConvGeometry[int]:
     if inputs.dtype != filters.dtype:
         raise TypeError(f"dilation2d: input is {inputs.dtype.name}, filter is {filters.dtype.name}")
     if padding not in ("SAME", "VALID"):
@@ -90,7 +91,7 @@ def _geometry(
     )
 
 
-def _gradient(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
+def _gradient(out_backprop: np.ndarray, geometry: ConvGeometry[int]) -> np.ndarray:
     if out_backprop.shape != geometry.output_shape:
         raise ValueError(
             f"out_backprop has shape {out_backprop.shape}, "
@@ -100,7 +101,7 @@ def _gradient(out_backprop: np.ndarray, geometry: ConvGeometry) -> np.ndarray:
 
 
 def _scan(
-    inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry
+    inputs: np.ndarray, filters: np.ndarray, geometry: ConvGeometry[int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the maximum of each window and the winning tap (the first real one if all are NaN)."""
     shape = tuple(size or 0 for size in geometry.output_shape)

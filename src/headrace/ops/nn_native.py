@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from headrace.core.windows import taps
 from headrace.devices import onednn
 from headrace.devices.onednn import Unsupported
 from headrace.lowering import generated
-from headrace.lowering.windows import ConvGeometry, WindowAxis, conv_geometry, pool_geometry, taps
+from headrace.lowering.windows import ConvGeometry, conv_geometry, pool_geometry
 
 _Ints = tuple[int, ...]
 _GENERATED = ("float32", "float64")
@@ -31,8 +32,8 @@ def _geometry(
     data_format: str,
     dilations: _Ints,
     depthwise: bool = False,
-) -> tuple[ConvGeometry, str, bool]:
-    geometry: ConvGeometry = conv_geometry(
+) -> tuple[ConvGeometry[int], str, bool]:
+    geometry: ConvGeometry[int] = conv_geometry(
         input_shape,
         filter_shape,
         strides=strides,
@@ -149,9 +150,9 @@ def _pool(
     channel = data_format.index("C")
     if ksize[channel] != 1:
         return "oneDNN does not pool over channels"
-    axes: list[WindowAxis] = [a for i, a in enumerate(geometry.axes) if i not in (0, channel)]
+    axes = [a for i, a in enumerate(geometry.axes) if i not in (0, channel)]
     return (
-        tuple(a.window for a in axes),
+        tuple(a.taps for a in axes),
         tuple(a.stride for a in axes),
         tuple((a.before, a.after) for a in axes),
         data_format,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape
+from headrace.core.windows import Size, Window, taps
 from headrace.devices.room import check_room, check_windows
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
-from headrace.lowering.windows import WindowAxis, known, taps
 from headrace.ops.arguments import renamed_argument
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
@@ -20,14 +20,16 @@ from headrace.ops.samples import r
 
 __all__ = ["extract_image_patches", "extract_volume_patches"]
 
+Given = TypeVar("Given", bound=Size)
+
 
 def _axes(
-    shape: Sequence[int | None],
+    shape: Sequence[Given],
     ksizes: Sequence[int],
     strides: Sequence[int],
     rates: Sequence[int],
     padding: str,
-) -> list[WindowAxis]:
+) -> list[Window[Given]]:
     """The windows along the spatial dimensions."""
     rank = len(ksizes)
     if len(shape) != rank or len(strides) != rank or len(rates) != rank:
@@ -39,8 +41,7 @@ def _axes(
         if values[0] != 1 or values[-1] != 1:
             raise ValueError(f"{name} must be 1 for batch and depth, got {list(values)}")
     return [
-        WindowAxis.of(shape[d], ksizes[d], strides[d], rates[d], padding)
-        for d in range(1, rank - 1)
+        Window.of(shape[d], ksizes[d], strides[d], rates[d], padding) for d in range(1, rank - 1)
     ]
 
 
@@ -52,8 +53,8 @@ def _patches(
     padding: str,
 ) -> np.ndarray:
     axes = _axes(x.shape, ksizes, strides, rates, padding)
-    outs = tuple(known(axis.out) for axis in axes)
-    window = tuple(known(axis.window) for axis in axes)
+    outs = tuple(axis.out for axis in axes)
+    window = tuple(axis.taps for axis in axes)
     check_windows(window, x.shape[1:-1], "ksizes")
     check_room((len(x), *outs, *window, x.shape[-1]), x.dtype, "ksizes")
     result = np.zeros((len(x), *outs, *window, x.shape[-1]), x.dtype)

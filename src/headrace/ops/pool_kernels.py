@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from headrace.core.errors import UnimplementedError
-from headrace.lowering.windows import PoolGeometry, known, pool_geometry, taps
+from headrace.core.windows import taps
+from headrace.lowering.windows import PoolGeometry, pool_geometry
 from headrace.ops.accumulation import lowest, require_float, widened
 
 
@@ -239,7 +240,7 @@ def _geometry(
     data_format: str,
     *,
     rank: int,
-) -> PoolGeometry:
+) -> PoolGeometry[int]:
     if len(data_format) != rank:
         raise ValueError(f"{rank - 2}-D pooling has no data_format {data_format!r}")
     return pool_geometry(
@@ -255,7 +256,7 @@ def _plane(
     data_format: str,
     *,
     rank: int,
-) -> PoolGeometry:
+) -> PoolGeometry[int]:
     """The geometry of a pooling that doesn't take depth."""
     geometry = _geometry(shape, ksize, strides, padding, data_format, rank=rank)
     if ksize[data_format.index("C")] != 1:
@@ -263,8 +264,8 @@ def _plane(
     return geometry
 
 
-def _outputs(geometry: PoolGeometry) -> tuple[int, ...]:
-    return tuple(map(known, geometry.output_shape))
+def _outputs(geometry: PoolGeometry[int]) -> tuple[int, ...]:
+    return geometry.output_shape
 
 
 def _check_shape(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
@@ -272,7 +273,7 @@ def _check_shape(what: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
         raise ValueError(f"{what} has shape {array.shape}, but the pooling needs {shape}")
 
 
-def _maximum(inputs: np.ndarray, geometry: PoolGeometry, start: float) -> np.ndarray:
+def _maximum(inputs: np.ndarray, geometry: PoolGeometry[int], start: float) -> np.ndarray:
     best = np.full(_outputs(geometry), start, inputs.dtype)
     for _, outs, ins in taps(geometry.axes):
         seen = best[outs]
@@ -280,7 +281,7 @@ def _maximum(inputs: np.ndarray, geometry: PoolGeometry, start: float) -> np.nda
     return best
 
 
-def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
+def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
     """The tap that holds each window's maximum, starting from the window's first element."""
     best = np.zeros(_outputs(geometry), inputs.dtype)
     winner = np.full(best.shape, -1, np.int32)
@@ -293,7 +294,7 @@ def _first_maximum(inputs: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
 
 
 def _read_at_maximum(
-    orig_input: np.ndarray, orig_output: np.ndarray, grad: np.ndarray, geometry: PoolGeometry
+    orig_input: np.ndarray, orig_output: np.ndarray, grad: np.ndarray, geometry: PoolGeometry[int]
 ) -> np.ndarray:
     _check_shape("orig_output", orig_output, _outputs(geometry))
     _check_shape("grad", grad, orig_input.shape)
@@ -307,11 +308,11 @@ def _read_at_maximum(
     return out
 
 
-def _flat_index(winner: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
+def _flat_index(winner: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
     """Where in the flattened input the winning taps lie."""
-    windows = tuple(known(axis.window) for axis in geometry.axes)
+    windows = tuple(axis.taps for axis in geometry.axes)
     coordinates = [
-        np.expand_dims(np.arange(out) * axis.stride - known(axis.before), others) + tap
+        np.expand_dims(np.arange(out) * axis.stride - axis.before, others) + tap
         for out, axis, tap, others in zip(
             winner.shape,
             geometry.axes,
@@ -320,7 +321,7 @@ def _flat_index(winner: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
             strict=True,
         )
     ]
-    return np.ravel_multi_index(coordinates, tuple(known(axis.size) for axis in geometry.axes))
+    return np.ravel_multi_index(coordinates, tuple(axis.size for axis in geometry.axes))
 
 
 def _other_axes(rank: int) -> list[tuple[int, ...]]:
@@ -333,7 +334,7 @@ def _image_starts(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _checked_argmax(
-    argmax: np.ndarray, shape: tuple[int, ...], geometry: PoolGeometry, include_batch: bool
+    argmax: np.ndarray, shape: tuple[int, ...], geometry: PoolGeometry[int], include_batch: bool
 ) -> np.ndarray:
     _check_shape("argmax", argmax, _outputs(geometry))
     size = int(np.prod(shape if include_batch else shape[1:]))
@@ -345,7 +346,7 @@ def _checked_argmax(
     return where if include_batch else where + _image_starts(shape)
 
 
-def _average(value: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
+def _average(value: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
     require_float("average pooling", value)
     x = widened(value)
     total = np.zeros(_outputs(geometry), x.dtype)
@@ -354,7 +355,7 @@ def _average(value: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
     return _per_element(total, geometry).astype(value.dtype, copy=False)
 
 
-def _spread(grad: np.ndarray, shape: tuple[int, ...], geometry: PoolGeometry) -> np.ndarray:
+def _spread(grad: np.ndarray, shape: tuple[int, ...], geometry: PoolGeometry[int]) -> np.ndarray:
     require_float("average pooling", grad)
     _check_shape("grad", grad, _outputs(geometry))
     share = _per_element(widened(grad), geometry)
@@ -364,7 +365,7 @@ def _spread(grad: np.ndarray, shape: tuple[int, ...], geometry: PoolGeometry) ->
     return dx.astype(grad.dtype, copy=False)
 
 
-def _per_element(values: np.ndarray, geometry: PoolGeometry) -> np.ndarray:
+def _per_element(values: np.ndarray, geometry: PoolGeometry[int]) -> np.ndarray:
     """Divide each window's value by the number of its real elements."""
     counts = np.ones((1,) * values.ndim, values.dtype)
     for axis, others in zip(geometry.axes, _other_axes(values.ndim), strict=True):

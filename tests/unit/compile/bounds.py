@@ -83,7 +83,7 @@ def _sizes(g: Geometry) -> tuple[int, int, int]:
 
 def winograd() -> None:
     for c, k, h, r in ((16, 32, 5, 3), (48, 16, 9, 3), (64, 48, 14, 3), (32, 16, 7, 5)):
-        g = Geometry(2, h, h, c, k, (r, r), pads=((r // 2,) * 2, (r // 2,) * 2))
+        g = Geometry.of(2, h, h, c, k, (r, r), pads=((r // 2,) * 2, (r // 2,) * 2))
         x, y, w = _sizes(g)
         for m, accurate in ((4, False), (4 if r == 3 else 2, True)):
             for backward in (False, True):
@@ -97,7 +97,7 @@ def winograd() -> None:
 
 def pointwise_convolutions() -> None:
     for c, k, h in ((16, 32, 5), (384, 384, 7), (64, 256, 9), (480, 208, 3), (112, 288, 4)):
-        g = Geometry(2, h, h, c, k, (1, 1))
+        g = Geometry.of(2, h, h, c, k, (1, 1))
         x, y, w = _sizes(g)
         run(Conv1x1(g), [x, w, y])
         run(Conv1x1(g.backward_data(), transposed=True), [y, w, x])
@@ -106,7 +106,7 @@ def pointwise_convolutions() -> None:
 
 def pools() -> None:
     for h, size, stride in ((7, 3, 2), (8, 2, 2), (5, 3, 1)):
-        g = Geometry(2, h, h, 32, 32, (size, size), (stride, stride))
+        g = Geometry.of(2, h, h, 32, 32, (size, size), (stride, stride))
         x, y, _ = _sizes(g)
         run(MaxPool(g, argmax=True), [x, y, y // 4])
         run(MaxPoolGradient(g), [y, y // 4, x])

@@ -158,7 +158,7 @@ def test_other_processors(tmp_path, architecture):
 
 def test_phases_cover_every_place_once():
     from headrace.compile.ahead.transposed import _phases
-    from headrace.lowering.anchors import Window
+    from headrace.core.windows import Window
 
     for size, taps, stride, before in itertools.product((1, 5, 8), (1, 2, 3, 5), (1, 2, 3), (0, 1)):
         if before >= taps:

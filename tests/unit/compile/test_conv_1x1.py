@@ -24,7 +24,7 @@ CASES = [
 
 
 def example(batch, height, width, channels, filters) -> Example:
-    return Example(Geometry(batch, height, width, channels, filters, (1, 1)))
+    return Example(Geometry.of(batch, height, width, channels, filters, (1, 1)))
 
 
 @pytest.mark.parametrize(("shape", "threads"), [(c[:5], c[5]) for c in CASES])
@@ -71,10 +71,10 @@ def test_the_filter_is_updated_in_place():
 @pytest.mark.parametrize(
     "geometry",
     [
-        Geometry(1, 8, 8, 16, 16, (3, 3)),
-        Geometry(1, 8, 8, 16, 16, (1, 1), strides=(2, 2)),
-        Geometry(1, 8, 8, 16, 16, (1, 1), pads=((1, 1), (1, 1))),
-        Geometry(1, 8, 8, 16, 24, (1, 1)),
+        Geometry.of(1, 8, 8, 16, 16, (3, 3)),
+        Geometry.of(1, 8, 8, 16, 16, (1, 1), strides=(2, 2)),
+        Geometry.of(1, 8, 8, 16, 16, (1, 1), pads=((1, 1), (1, 1))),
+        Geometry.of(1, 8, 8, 16, 24, (1, 1)),
     ],
 )
 def test_what_is_not_1x1_is_refused(geometry):

@@ -25,15 +25,15 @@ BOUND = 4  # times the error of direct convolution
 PASSES = ("forward", "backward_data", "backward_filter")
 SAME3, SAME5 = ((1, 1), (1, 1)), ((2, 2), (2, 2))
 GEOMETRIES = {
-    "3x3, few channels": Geometry(2, 16, 16, 16, 32, (3, 3), pads=SAME3),
-    "3x3, more channels": Geometry(1, 12, 12, 80, 48, (3, 3), pads=SAME3),
-    "3x3, many channels": Geometry(1, 8, 8, 256, 16, (3, 3), pads=SAME3),
-    "3x3, middling": Geometry(1, 28, 28, 64, 64, (3, 3), pads=SAME3),
-    "3x3, ragged tiles": Geometry(4, 7, 9, 48, 64, (3, 3)),
-    "3x3, few places": Geometry(4, 7, 7, 16, 32, (3, 3), pads=SAME3),
-    "5x5, few channels": Geometry(3, 14, 14, 16, 32, (5, 5), pads=SAME5),
-    "5x5, more channels": Geometry(2, 9, 9, 96, 32, (5, 5), pads=SAME5),
-    "5x5, few places": Geometry(11, 7, 7, 16, 32, (5, 5), pads=SAME5),
+    "3x3, few channels": Geometry.of(2, 16, 16, 16, 32, (3, 3), pads=SAME3),
+    "3x3, more channels": Geometry.of(1, 12, 12, 80, 48, (3, 3), pads=SAME3),
+    "3x3, many channels": Geometry.of(1, 8, 8, 256, 16, (3, 3), pads=SAME3),
+    "3x3, middling": Geometry.of(1, 28, 28, 64, 64, (3, 3), pads=SAME3),
+    "3x3, ragged tiles": Geometry.of(4, 7, 9, 48, 64, (3, 3)),
+    "3x3, few places": Geometry.of(4, 7, 7, 16, 32, (3, 3), pads=SAME3),
+    "5x5, few channels": Geometry.of(3, 14, 14, 16, 32, (5, 5), pads=SAME5),
+    "5x5, more channels": Geometry.of(2, 9, 9, 96, 32, (5, 5), pads=SAME5),
+    "5x5, few places": Geometry.of(11, 7, 7, 16, 32, (5, 5), pads=SAME5),
 }
 
 
@@ -138,7 +138,7 @@ def test_errors_stay_within_four_times_those_of_direct_convolution(geometry, dir
 @pytest.mark.parametrize("block", [4, 8, 16])
 @pytest.mark.parametrize("blocks", [1, 3, 5, 17])
 def test_short_sums_of_any_number_of_channels(block, blocks):
-    geometry = Geometry(1, 8, 8, block * blocks, 5 * block, (3, 3), pads=SAME3, block=block)
+    geometry = Geometry.of(1, 8, 8, block * blocks, 5 * block, (3, 3), pads=SAME3, block=block)
     e = example(geometry, "normal")
     for direction in PASSES:
         expected = exact(e, direction)

@@ -15,15 +15,15 @@ from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain,
 
 CASES = [
     # geometry, threads
-    (Geometry(2, 20, 22, 3, 64, (3, 3), pads=((1, 1), (1, 1))), 2),
-    (Geometry(1, 37, 41, 3, 96, (11, 11), strides=(4, 4)), 1),
-    (Geometry(2, 31, 30, 3, 32, (7, 7), strides=(2, 2), pads=((2, 3), (3, 2))), 2),
-    (Geometry(3, 9, 4, 1, 16, (5, 3), pads=((2, 2), (0, 3))), 2),
-    (Geometry(1, 12, 9, 5, 80, (1, 2), strides=(3, 1)), 2),
-    (Geometry(1, 5, 3, 2, 48, (2, 2)), 1),
+    (Geometry.of(2, 20, 22, 3, 64, (3, 3), pads=((1, 1), (1, 1))), 2),
+    (Geometry.of(1, 37, 41, 3, 96, (11, 11), strides=(4, 4)), 1),
+    (Geometry.of(2, 31, 30, 3, 32, (7, 7), strides=(2, 2), pads=((2, 3), (3, 2))), 2),
+    (Geometry.of(3, 9, 4, 1, 16, (5, 3), pads=((2, 2), (0, 3))), 2),
+    (Geometry.of(1, 12, 9, 5, 80, (1, 2), strides=(3, 1)), 2),
+    (Geometry.of(1, 5, 3, 2, 48, (2, 2)), 1),
 ]
-ODD = Geometry(1, 9, 8, 3, 16, (3, 3), pads=((1, 1), (1, 1)))
-EVEN = Geometry(2, 12, 10, 3, 48, (3, 3), pads=((1, 1), (1, 1)))
+ODD = Geometry.of(1, 9, 8, 3, 16, (3, 3), pads=((1, 1), (1, 1)))
+EVEN = Geometry.of(2, 12, 10, 3, 48, (3, 3), pads=((1, 1), (1, 1)))
 
 
 @pytest.mark.parametrize(("geometry", "threads"), CASES)
@@ -77,9 +77,9 @@ def test_the_filter_is_updated_in_place(threads):
 @pytest.mark.parametrize(
     ("geometry", "pool", "message"),
     [
-        (Geometry(1, 8, 8, 16, 16, (3, 3)), False, "few channels"),
-        (Geometry(1, 8, 8, 3, 20, (3, 3)), False, "whole blocks"),
-        (Geometry(1, 8, 8, 3, 16, (3, 3), dilations=(2, 1)), False, "few channels"),
+        (Geometry.of(1, 8, 8, 16, 16, (3, 3)), False, "few channels"),
+        (Geometry.of(1, 8, 8, 3, 20, (3, 3)), False, "whole blocks"),
+        (Geometry.of(1, 8, 8, 3, 16, (3, 3), dilations=(2, 1)), False, "few channels"),
         (ODD, True, "even"),
     ],
 )

@@ -16,24 +16,24 @@ from tests.unit.compile.targets import TARGETS, run_on
 
 SAME3 = ((1, 1), (1, 1))
 CASES = [
-    Geometry(2, 8, 7, 16, 48, (3, 3), pads=SAME3),
-    Geometry(2, 9, 9, 32, 16, (1, 1), strides=(2, 2)),
-    Geometry(1, 12, 11, 48, 16, (3, 2), strides=(2, 3), pads=((0, 1), (1, 1))),
-    Geometry(2, 10, 10, 16, 32, (3, 3), pads=((2, 2), (2, 2)), dilations=(2, 2)),
-    Geometry(1, 5, 4, 16, 16, (7, 7), strides=(2, 2), pads=((3, 3), (3, 3))),
-    Geometry(1, 9, 30, 16, 16, (1, 5), pads=((0, 0), (2, 2))),
+    Geometry.of(2, 8, 7, 16, 48, (3, 3), pads=SAME3),
+    Geometry.of(2, 9, 9, 32, 16, (1, 1), strides=(2, 2)),
+    Geometry.of(1, 12, 11, 48, 16, (3, 2), strides=(2, 3), pads=((0, 1), (1, 1))),
+    Geometry.of(2, 10, 10, 16, 32, (3, 3), pads=((2, 2), (2, 2)), dilations=(2, 2)),
+    Geometry.of(1, 5, 4, 16, 16, (7, 7), strides=(2, 2), pads=((3, 3), (3, 3))),
+    Geometry.of(1, 9, 30, 16, 16, (1, 5), pads=((0, 0), (2, 2))),
 ]
 RAGGED = [
-    Geometry(1, 8, 8, 24, 21, (3, 3), pads=SAME3),
-    Geometry(2, 9, 11, 3, 5, (5, 3), strides=(2, 2), pads=((2, 1), (0, 1)), dilations=(1, 2)),
+    Geometry.of(1, 8, 8, 24, 21, (3, 3), pads=SAME3),
+    Geometry.of(2, 9, 11, 3, 5, (5, 3), strides=(2, 2), pads=((2, 1), (0, 1)), dilations=(1, 2)),
 ]
 DEPTHWISE = [
-    Geometry(2, 8, 7, 48, 48, (3, 3), pads=SAME3, depthwise=True),
-    Geometry(1, 9, 9, 16, 16, (3, 3), (2, 2), ((2, 2), (1, 1)), (2, 1), depthwise=True),
+    Geometry.of(2, 8, 7, 48, 48, (3, 3), pads=SAME3, depthwise=True),
+    Geometry.of(1, 9, 9, 16, 16, (3, 3), (2, 2), ((2, 2), (1, 1)), (2, 1), depthwise=True),
 ]
 SEVERAL = [
-    Geometry(1, 7, 8, 5, 15, (3, 3), pads=SAME3, depthwise=True),
-    Geometry(2, 6, 6, 4, 80, (2, 2), strides=(2, 1), depthwise=True),
+    Geometry.of(1, 7, 8, 5, 15, (3, 3), pads=SAME3, depthwise=True),
+    Geometry.of(2, 6, 6, 4, 80, (2, 2), strides=(2, 1), depthwise=True),
 ]
 PASSES = ("forward", "backward_data", "backward_filter")
 SCALED = Epilogue(record(lambda e, y, s, r: (y * s + r, y), ["float32"] * 3), ("channel", "full"))
@@ -109,4 +109,4 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match="direction"):
         GeneralConv("sideways", CASES[0], "nhwc", "nhwc")
     with pytest.raises(ValueError, match="depthwise"):
-        GeneralConv("forward", Geometry(1, 4, 4, 3, 4, (1, 1), depthwise=True), "nhwc", "nhwc")
+        GeneralConv("forward", Geometry.of(1, 4, 4, 3, 4, (1, 1), depthwise=True), "nhwc", "nhwc")

@@ -20,13 +20,13 @@ from tests.unit.compile.conv_runs import Example, error, laid_out, placed, read,
 BLOCK = host().block  # oneDNN has code for the blocks that suit the processor, and for no others
 BLOCKED = layout_of(BLOCK)
 CASES = [
-    Geometry(2, 8, 7, 32, 48, (3, 3), pads=((1, 1), (1, 1)), block=BLOCK),
-    Geometry(2, 9, 9, 16, 32, (1, 1), block=BLOCK),
-    Geometry(1, 12, 11, 48, 16, (3, 3), (2, 2), ((0, 1), (1, 1)), block=BLOCK),
-    Geometry(2, 10, 10, 16, 16, (3, 3), pads=((2, 2), (2, 2)), dilations=(2, 2), block=BLOCK),
-    Geometry(1, 12, 12, 32, 16, (1, 1), strides=(2, 2), block=BLOCK),
+    Geometry.of(2, 8, 7, 32, 48, (3, 3), pads=((1, 1), (1, 1)), block=BLOCK),
+    Geometry.of(2, 9, 9, 16, 32, (1, 1), block=BLOCK),
+    Geometry.of(1, 12, 11, 48, 16, (3, 3), (2, 2), ((0, 1), (1, 1)), block=BLOCK),
+    Geometry.of(2, 10, 10, 16, 16, (3, 3), pads=((2, 2), (2, 2)), dilations=(2, 2), block=BLOCK),
+    Geometry.of(1, 12, 12, 32, 16, (1, 1), strides=(2, 2), block=BLOCK),
 ]
-PHOTOGRAPHS = Geometry(2, 21, 22, 3, 32, (7, 5), (2, 3), ((2, 3), (1, 2)), block=BLOCK)
+PHOTOGRAPHS = Geometry.of(2, 21, 22, 3, 32, (7, 5), (2, 3), ((2, 3), (1, 2)), block=BLOCK)
 
 
 def offered(spec: OneDnnConvolution) -> bool:

@@ -19,10 +19,10 @@ from headrace.devices.target import Target
 from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain, room
 from tests.unit.compile.targets import TARGETS, run_on
 
-THREE = Geometry(1, 9, 6, 16, 80, (3, 3), pads=((1, 1), (1, 1)))
-ONE = Geometry(2, 7, 3, 32, 80, (1, 1))
-POOL = Geometry(2, 6, 8, 16, 16, (2, 2), strides=(2, 2))
-PHOTO = Geometry(1, 12, 14, 3, 48, (5, 5), strides=(2, 2), pads=((1, 2), (2, 1)))
+THREE = Geometry.of(1, 9, 6, 16, 80, (3, 3), pads=((1, 1), (1, 1)))
+ONE = Geometry.of(2, 7, 3, 32, 80, (1, 1))
+POOL = Geometry.of(2, 6, 8, 16, 16, (2, 2), strides=(2, 2))
+PHOTO = Geometry.of(1, 12, 14, 3, 48, (5, 5), strides=(2, 2), pads=((1, 2), (2, 1)))
 
 
 @pytest.fixture(params=TARGETS.values(), ids=TARGETS)

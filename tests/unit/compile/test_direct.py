@@ -17,14 +17,14 @@ from headrace.lowering.pointwise import record
 
 SAME = ((1, 1), (1, 1))
 CASES = [
-    Geometry(2, 9, 11, 3, 5, (3, 3), pads=SAME),
-    Geometry(1, 13, 13, 4, 70, (5, 5), pads=((2, 2), (2, 2))),
-    Geometry(2, 14, 14, 8, 32, (3, 3), (2, 2), ((0, 1), (0, 1))),
-    Geometry(1, 12, 12, 4, 9, (3, 2), (1, 2), ((2, 2), (1, 1)), (2, 3)),
-    Geometry(3, 7, 7, 33, 1, (1, 1)),
-    Geometry(1, 7, 7, 8, 40, (7, 7)),
-    Geometry(1, 10, 10, 5, 100, (3, 3), (3, 1), ((1, 0), (0, 0))),
-    Geometry(1, 4, 4, 2, 3, (2, 2), (1, 1), ((5, 5), (5, 5))),
+    Geometry.of(2, 9, 11, 3, 5, (3, 3), pads=SAME),
+    Geometry.of(1, 13, 13, 4, 70, (5, 5), pads=((2, 2), (2, 2))),
+    Geometry.of(2, 14, 14, 8, 32, (3, 3), (2, 2), ((0, 1), (0, 1))),
+    Geometry.of(1, 12, 12, 4, 9, (3, 2), (1, 2), ((2, 2), (1, 1)), (2, 3)),
+    Geometry.of(3, 7, 7, 33, 1, (1, 1)),
+    Geometry.of(1, 7, 7, 8, 40, (7, 7)),
+    Geometry.of(1, 10, 10, 5, 100, (3, 3), (3, 1), ((1, 0), (0, 0))),
+    Geometry.of(1, 4, 4, 2, 3, (2, 2), (1, 1), ((5, 5), (5, 5))),
 ]
 SCALED = Epilogue(
     record(lambda e, y, b, s, k: (y + b) * s + k, ["float32"] * 4), ("channel", "full", "scalar")
@@ -92,10 +92,10 @@ def test_several_bands():
 
 
 POOLS = [
-    Geometry(2, 8, 8, 5, 5, (2, 2), (2, 2)),
-    Geometry(1, 9, 7, 37, 37, (3, 3), (2, 2), SAME),
-    Geometry(1, 5, 5, 16, 16, (5, 5)),
-    Geometry(1, 6, 6, 67, 67, (2, 2), (2, 1), ((0, 0), (1, 1))),
+    Geometry.of(2, 8, 8, 5, 5, (2, 2), (2, 2)),
+    Geometry.of(1, 9, 7, 37, 37, (3, 3), (2, 2), SAME),
+    Geometry.of(1, 5, 5, 16, 16, (5, 5)),
+    Geometry.of(1, 6, 6, 67, 67, (2, 2), (2, 1), ((0, 0), (1, 1))),
 ]
 
 
@@ -114,7 +114,7 @@ def test_pooling(geometry, how):
 def test_a_nan_never_wins():
     x = np.array([np.nan, 1, -np.inf, -np.inf], np.float32).reshape(1, 1, 4, 1)
     y = np.empty((1, 1, 2, 1), np.float32)
-    run_kernel(DirectPool(Geometry(1, 1, 4, 1, 1, (1, 2), (1, 2)), "max", NOTHING), [x, y])
+    run_kernel(DirectPool(Geometry.of(1, 1, 4, 1, 1, (1, 2), (1, 2)), "max", NOTHING), [x, y])
     assert y.ravel().tolist() == [1, np.finfo(np.float32).min]
 
 
@@ -125,7 +125,9 @@ def test_a_nan_never_wins():
 def test_depthwise_convolution(channels, multiplier, stride, dilation):
     pads = ((dilation, dilation), (dilation, 0))
     filters = channels * multiplier
-    g = Geometry(2, 7, 8, channels, filters, (3, 2), (stride, stride), pads, (dilation, dilation))
+    g = Geometry.of(
+        2, 7, 8, channels, filters, (3, 2), (stride, stride), pads, (dilation, dilation)
+    )
     x = values(2, 7, 8, channels)
     w = values(3, 2, channels, multiplier, seed=1)
     bias, scale, shift = values(filters, seed=2), values(1, seed=3), values(1, seed=4)
@@ -141,7 +143,7 @@ def test_depthwise_convolution(channels, multiplier, stride, dilation):
 def test_windows_of_other_kinds_is_refused():
     with pytest.raises(ValueError, match="not 'median'"):
         DirectPool(POOLS[0], "median", NOTHING)
-    odd = Geometry(1, 8, 8, 5, 6, (2, 2))
+    odd = Geometry.of(1, 8, 8, 5, 6, (2, 2))
     with pytest.raises(ValueError, match="no pooling has this geometry"):
         DirectPool(odd, "max", NOTHING)
     with pytest.raises(ValueError, match="no depthwise convolution has this geometry"):

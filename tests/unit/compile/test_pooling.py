@@ -45,7 +45,7 @@ class Example:
     def __init__(self, batch, height, width, channels, window, strides, padding):
         axes = zip((height, width), window, strides, strict=True)
         pads = tuple(same(*a) if padding == "SAME" else (0, 0) for a in axes)
-        self.geometry = Geometry(
+        self.geometry = Geometry.of(
             batch, height, width, channels, channels, window, strides=strides, pads=pads
         )
         random = np.random.default_rng(3)
@@ -144,9 +144,9 @@ def test_epilogues():
 @pytest.mark.parametrize(
     ("geometry", "message"),
     [
-        (Geometry(1, 8, 8, 16, 32, (2, 2)), "geometry"),
-        (Geometry(1, 8, 8, 24, 24, (2, 2)), "geometry"),
-        (Geometry(1, 40, 40, 16, 16, (17, 17)), "256"),
+        (Geometry.of(1, 8, 8, 16, 32, (2, 2)), "geometry"),
+        (Geometry.of(1, 8, 8, 24, 24, (2, 2)), "geometry"),
+        (Geometry.of(1, 40, 40, 16, 16, (17, 17)), "256"),
     ],
 )
 def test_what_is_no_pooling_is_refused(geometry, message):

@@ -18,13 +18,13 @@ from tests.unit.compile.conv_runs import Example, blocked, error, placed, plain,
 SAME3, SAME5 = ((1, 1), (1, 1)), ((2, 2), (2, 2))
 CASES = [
     # geometry, m, accurate, threads
-    (Geometry(2, 8, 8, 16, 32, (3, 3), pads=SAME3), 4, False, 2),
-    (Geometry(1, 7, 9, 48, 16, (3, 3), pads=SAME3), 4, False, 1),
-    (Geometry(3, 6, 5, 16, 48, (3, 3)), 2, False, 2),
-    (Geometry(2, 3, 14, 32, 64, (3, 3), pads=((0, 1), (2, 3))), 4, True, 2),
-    (Geometry(2, 13, 13, 32, 16, (3, 3), pads=SAME3), 6, False, 2),
-    (Geometry(1, 13, 10, 16, 80, (5, 5), pads=SAME5), 4, False, 2),
-    (Geometry(2, 9, 9, 16, 32, (5, 5), pads=SAME5), 2, True, 1),
+    (Geometry.of(2, 8, 8, 16, 32, (3, 3), pads=SAME3), 4, False, 2),
+    (Geometry.of(1, 7, 9, 48, 16, (3, 3), pads=SAME3), 4, False, 1),
+    (Geometry.of(3, 6, 5, 16, 48, (3, 3)), 2, False, 2),
+    (Geometry.of(2, 3, 14, 32, 64, (3, 3), pads=((0, 1), (2, 3))), 4, True, 2),
+    (Geometry.of(2, 13, 13, 32, 16, (3, 3), pads=SAME3), 6, False, 2),
+    (Geometry.of(1, 13, 10, 16, 80, (5, 5), pads=SAME5), 4, False, 2),
+    (Geometry.of(2, 9, 9, 16, 32, (5, 5), pads=SAME5), 2, True, 1),
 ]
 RECTANGLES = [
     (Geometry(2, 13, 9, 32, 48, (3, 3), pads=SAME3), (4, 3), True, 2),
@@ -100,7 +100,7 @@ def test_backward_filter(geometry, m, accurate, threads):
 
 
 def test_the_filter_is_updated_in_place():
-    geometry = Geometry(3, 45, 21, 32, 48, (3, 3), pads=SAME3)
+    geometry = Geometry.of(3, 45, 21, 32, 48, (3, 3), pads=SAME3)
     e = Example(geometry)
     sgd = Epilogue(record(lambda e, d, w: w - d * 0.5, ["float32"] * 2), ("full",))
     spec = WinogradBackwardFilter(geometry, 4, False, sgd)
@@ -111,7 +111,7 @@ def test_the_filter_is_updated_in_place():
 
 
 def test_the_filters_gradient_in_several_chunks():
-    geometry = Geometry(1, 259, 257, 16, 16, (3, 3), pads=SAME3)
+    geometry = Geometry.of(1, 259, 257, 16, 16, (3, 3), pads=SAME3)
     spec = WinogradBackwardFilter(geometry, 4)
     assert spec.counters == 4
     e = Example(geometry)
@@ -121,20 +121,20 @@ def test_the_filters_gradient_in_several_chunks():
 
 
 def test_more_tasks_than_threads_and_a_ragged_last_one():
-    geometry = Geometry(3, 45, 21, 16, 16, (3, 3), pads=SAME3)
+    geometry = Geometry.of(3, 45, 21, 16, 16, (3, 3), pads=SAME3)
     e = Example(geometry)
     assert error(convolved(e.x, e.w, geometry, 4), e.y) < 5e-6
     assert error(convolved(e.x, e.w, geometry, 2, threads=1), e.y) < 5e-6
 
 
 def test_more_filters_than_a_block_with_a_ragged_last_one():
-    geometry = Geometry(1, 6, 6, 16, 80, (3, 3), pads=SAME3)
+    geometry = Geometry.of(1, 6, 6, 16, 80, (3, 3), pads=SAME3)
     e = Example(geometry)
     assert error(convolved(e.x, e.w, geometry, 4), e.y) < 5e-6
 
 
 def test_an_epilogue_has_operands_of_every_kind():
-    geometry = Geometry(2, 7, 6, 16, 48, (3, 3), pads=SAME3)
+    geometry = Geometry.of(2, 7, 6, 16, 48, (3, 3), pads=SAME3)
     e = Example(geometry)
     full = np.random.default_rng(2).standard_normal(e.y.shape)
     bias, scalar = np.linspace(-2, 3, 48), np.array([1.5])
@@ -146,7 +146,7 @@ def test_an_epilogue_has_operands_of_every_kind():
 
 
 def test_accurate_points_are_more_accurate():
-    geometry = Geometry(4, 16, 16, 64, 32, (3, 3), pads=SAME3)
+    geometry = Geometry.of(4, 16, 16, 64, 32, (3, 3), pads=SAME3)
     e = Example(geometry)
     rough, fine = (error(convolved(e.x, e.w, geometry, 4, a), e.y) for a in (False, True))
     assert fine < 0.8 * rough
@@ -154,7 +154,7 @@ def test_accurate_points_are_more_accurate():
 
 @pytest.mark.parametrize(("m", "height", "width"), [(4, 8, 12), (4, 6, 10), (2, 6, 6)])
 def test_a_fused_max_pool_stores_the_maxima_and_where_they_were(m, height, width):
-    geometry = Geometry(2, height, width, 16, 32, (3, 3), pads=SAME3)
+    geometry = Geometry.of(2, height, width, 16, 32, (3, 3), pads=SAME3)
     e = Example(geometry)
     bias = np.linspace(-2, 3, 32)
     epilogue = Epilogue(record(lambda e, y, b: y * b, ["float32"] * 2), ("channel",))
@@ -170,8 +170,8 @@ def test_a_fused_max_pool_stores_the_maxima_and_where_they_were(m, height, width
 
 
 def test_a_fused_max_pool_is_refused_where_it_does_not_fit():
-    odd = Geometry(1, 7, 8, 16, 16, (3, 3), pads=SAME3)
-    even = Geometry(1, 8, 8, 16, 16, (3, 3), pads=SAME3)
+    odd = Geometry.of(1, 7, 8, 16, 16, (3, 3), pads=SAME3)
+    even = Geometry.of(1, 8, 8, 16, 16, (3, 3), pads=SAME3)
     masked = Epilogue(record(lambda e, y, f: y * f, ["float32"] * 2), ("full",))
     with pytest.raises(ValueError, match="even"):
         WinogradForward(odd, 4, pool=True)
@@ -184,10 +184,10 @@ def test_a_fused_max_pool_is_refused_where_it_does_not_fit():
 @pytest.mark.parametrize(
     "geometry",
     [
-        Geometry(1, 8, 8, 16, 16, (3, 3), strides=(2, 2)),
-        Geometry(1, 8, 8, 16, 16, (3, 3), dilations=(2, 2)),
-        Geometry(1, 8, 8, 20, 16, (3, 3)),
-        Geometry(1, 8, 8, 16, 16, (3, 5)),
+        Geometry.of(1, 8, 8, 16, 16, (3, 3), strides=(2, 2)),
+        Geometry.of(1, 8, 8, 16, 16, (3, 3), dilations=(2, 2)),
+        Geometry.of(1, 8, 8, 20, 16, (3, 3)),
+        Geometry.of(1, 8, 8, 16, 16, (3, 5)),
     ],
 )
 def test_what_the_algorithm_cannot_do_is_refused(geometry):

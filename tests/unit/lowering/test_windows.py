@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.core.errors import UnimplementedError
-from headrace.lowering.windows import (
-    WindowAxis,
-    conv_geometry,
-    out_size,
-    pad_amounts,
-    pool_geometry,
-)
+from headrace.core.windows import Window, out_size, pad_amounts
+from headrace.lowering.windows import conv_geometry, pool_geometry
 
 AXES = list(itertools.product(range(1, 9), (1, 2, 3), (1, 2, 3), (1, 2)))
 
@@ -39,7 +34,7 @@ def test_reach_pairs_each_output_with_its_input(padding):
         room = n + sum(pad_amounts(n, k, stride, dilation, padding, (2, 1)))
         if (k - 1) * dilation >= room:
             continue
-        axis = WindowAxis.of(n, k, stride, dilation, padding, (2, 1))
+        axis = Window.of(n, k, stride, dilation, padding, (2, 1))
         covered = np.zeros(axis.out, int)
         for tap in range(k):
             outs, ins = (range(1000)[part] for part in axis.reach(tap))

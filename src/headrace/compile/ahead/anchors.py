@@ -29,10 +29,12 @@ from headrace.compile.kernels.largest import Largest
 from headrace.compile.kernels.points import GatherPoints
 from headrace.compile.prepared import status_word
 from headrace.compile.region import constant_of, is_constant
+from headrace.core.windows import Window
 from headrace.graph.dataflow import Value
 from headrace.lowering import anchors as geometries
 from headrace.lowering import row_anchors
-from headrace.lowering.anchors import Contraction, Convolution, Pooling, Pooling3D, Window
+from headrace.lowering.anchors import Contraction
+from headrace.lowering.window_anchors import Convolution, Pooling, Pooling3D
 
 __all__ = ["FAMILIES", "pack_matrix"]
 
@@ -40,17 +42,7 @@ _FEW_ROWS = 32  # of a matrix that is read in place: packing it would take longe
 
 
 def _geometry_of(g: Convolution | Pooling) -> Geometry:
-    return Geometry(
-        g.n,
-        g.h.size,
-        g.w.size,
-        g.c,
-        g.k if isinstance(g, Convolution) else g.c,
-        (g.h.taps, g.w.taps),
-        (g.h.stride, g.w.stride),
-        ((g.h.before, max(0, g.h.after)), (g.w.before, max(0, g.w.after))),
-        (g.h.dilation, g.w.dilation),
-    )
+    return Geometry(g.n, g.c, g.k if isinstance(g, Convolution) else g.c, g.h, g.w)
 
 
 def _known(builder: Builder, value: Value) -> np.ndarray | None:

@@ -19,9 +19,10 @@ from headrace.compile.epilogues import map_epilogue
 from headrace.compile.groups import Group, Space
 from headrace.compile.kernels.conv_geometry import Geometry
 from headrace.compile.kernels.direct import direct_conv, pack_filters
-from headrace.lowering.anchors import Convolution, Window
+from headrace.core.windows import Window
 from headrace.lowering.pointwise import Pointwise
 from headrace.lowering.rules import row_major
+from headrace.lowering.window_anchors import Convolution
 
 __all__ = ["AS_IT_IS", "build_transposed", "supports_transposed"]
 
@@ -46,7 +47,7 @@ class _Phase:
     places: int
 
 
-def _phases(window: Window) -> list[_Phase]:
+def _phases(window: Window[int]) -> list[_Phase]:
     """The phases of an axis that have taps and places."""
     found = []
     for p in range(window.stride):
@@ -83,7 +84,7 @@ def build_transposed(
         nothing = Operand(zero, "float32", (0,) * 4)
         builder.copy(nothing, Operand(raw.buffer, "float32", row_major(shape)), Space(shape))
     for tall, wide in pairs:
-        geometry = Geometry(
+        geometry = Geometry.of(
             g.n, g.h.out, g.w.out, g.k, g.c, (tall.count, wide.count),
             pads=(tall.pads, wide.pads), dilations=(g.h.dilation, g.w.dilation),
         )  # fmt: skip

@@ -2,12 +2,13 @@
 
 Activations are float32 in a blocked layout, [N][C/block][H][W][block], which oneDNN calls nChw16c,
 nChw8c and so on; filters are plain HWIO.
-`pads` are what the window may reach over the image's edge: ((top, bottom), (left, right)).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from headrace.core.windows import Window
 
 __all__ = ["Geometry", "layout_of"]
 
@@ -23,34 +24,71 @@ def layout_of(block: int) -> str:
 class Geometry:
     """A convolution of `batch` images of height x width x channels with `filters` filters.
 
+    h, w: the windows along height and width, tight ones
     depthwise: each channel makes filters / channels results alone; filters are [height, width,
         channels, filters / channels]
     block: how many channels lie together in the blocked layout: those of a vector register
     """
 
     batch: int
-    height: int
-    width: int
     channels: int
     filters: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    pads: Pads = ((0, 0), (0, 0))
-    dilations: tuple[int, int] = (1, 1)
+    h: Window[int]
+    w: Window[int]
     depthwise: bool = False
     block: int = 16
 
+    @staticmethod
+    def of(
+        batch: int,
+        height: int,
+        width: int,
+        channels: int,
+        filters: int,
+        kernel: tuple[int, int],
+        strides: tuple[int, int] = (1, 1),
+        pads: Pads = ((0, 0), (0, 0)),
+        dilations: tuple[int, int] = (1, 1),
+        depthwise: bool = False,
+        block: int = 16,
+    ) -> Geometry:
+        """The geometry with as many windows as fit between the pads."""
+        axes = zip((height, width), kernel, strides, dilations, pads, strict=True)
+        h, w = (Window.padded(n, k, s, d, *pad).tight() for n, k, s, d, pad in axes)
+        return Geometry(batch, channels, filters, h, w, depthwise, block)
+
+    @property
+    def height(self) -> int:
+        return self.h.size
+
+    @property
+    def width(self) -> int:
+        return self.w.size
+
     @property
     def out_height(self) -> int:
-        return self._out(0, self.height)
+        return self.h.out
 
     @property
     def out_width(self) -> int:
-        return self._out(1, self.width)
+        return self.w.out
 
-    def _out(self, axis: int, size: int) -> int:
-        window = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        return (size + sum(self.pads[axis]) - window) // self.strides[axis] + 1
+    @property
+    def kernel(self) -> tuple[int, int]:
+        return self.h.taps, self.w.taps
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        return self.h.stride, self.w.stride
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        return self.h.dilation, self.w.dilation
+
+    @property
+    def pads(self) -> Pads:
+        """How far windows reach over the image's edges: ((top, bottom), (left, right))."""
+        return (self.h.before, max(0, self.h.after)), (self.w.before, max(0, self.w.after))
 
     @property
     def dense(self) -> bool:
@@ -88,7 +126,7 @@ class Geometry:
             raise ValueError(f"the gradient of a strided or dilated {self} is no convolution")
         (top, bottom), (left, right) = self.pads
         tall, wide = self.kernel[0] - 1, self.kernel[1] - 1
-        return Geometry(
+        return Geometry.of(
             self.batch,
             self.out_height,
             self.out_width,

@@ -19,10 +19,10 @@ from headrace.devices.onednn.plan import (
     ready,
     require,
 )
-from headrace.devices.onednn.window import Pads, Window, pairs
+from headrace.devices.onednn.window import Pads, SlidingWindow, pairs
 
 
-def _inner_order(window: Window) -> Shape:
+def _inner_order(window: SlidingWindow) -> Shape:
     """Choose the layout in which the activations are computed.
 
     Filters always go to the layout that oneDNN prefers: reordering them costs little, and with
@@ -51,7 +51,7 @@ class _Convolution:
         data_format: str,
         groups: int,
     ):
-        window = Window(len(x_shape), w_shape[:-2], strides, dilations, pads, data_format)
+        window = SlidingWindow(len(x_shape), w_shape[:-2], strides, dilations, pads, data_format)
         require(0 not in x_shape + w_shape, "empty array")
         batch, cin, extents = window.split(x_shape)
         per_group, cout = w_shape[-2:]

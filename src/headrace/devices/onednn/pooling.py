@@ -18,7 +18,7 @@ from headrace.devices.onednn.plan import (
     ready,
     require,
 )
-from headrace.devices.onednn.window import Pads, Window, pairs
+from headrace.devices.onednn.window import Pads, SlidingWindow, pairs
 
 
 class _Pool:
@@ -35,7 +35,7 @@ class _Pool:
         pads: Any,
         data_format: str,
     ):
-        window = Window(len(x_shape), ksize, strides, (1,) * len(ksize), pads, data_format)
+        window = SlidingWindow(len(x_shape), ksize, strides, (1,) * len(ksize), pads, data_format)
         require(0 not in x_shape, "empty array")
         require(
             all(max(pad) < size for pad, size in zip(pads, ksize, strict=True)),

@@ -1,4 +1,4 @@
-"""Sliding windows: the geometry that convolutions and pools share, checked once per plan.
+"""Sliding windows in oneDNN's terms, which convolutions and pools share, checked once per plan.
 
 In: shapes and window parameters as the caller gave them. Out: oneDNN's dimensions, or
 `Unsupported`. Convention: oneDNN's logical dimensions are always (batch, channels, *spatial); how
@@ -8,6 +8,7 @@ they lie in memory is said by an order of dimensions, outermost first.
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.core.windows import Window
 from headrace.devices.onednn.plan import Shape, int64s, require
 
 Pads = Sequence[tuple[int, int]]
@@ -27,7 +28,7 @@ def pairs(pads: Pads) -> tuple[tuple[int, int], ...]:
     return tuple([(before, after) for before, after in pads])
 
 
-class Window:
+class SlidingWindow:
     """A window over the spatial dimensions, and the layout of the arrays that it slides over."""
 
     def __init__(
@@ -58,12 +59,8 @@ class Window:
 
     def slide(self, extents: Shape) -> Shape:
         """Return the spatial extents of the output."""
-        out = tuple(
-            (extent + sum(pad) - (size - 1) * dilation - 1) // stride + 1
-            for extent, size, stride, dilation, pad in zip(
-                extents, self.ksize, self.strides, self.dilations, self.pads, strict=True
-            )
-        )
+        axes = zip(extents, self.ksize, self.strides, self.dilations, self.pads, strict=True)
+        out = tuple(Window.padded(n, k, s, d, *pad).out for n, k, s, d, pad in axes)
         require(min(out) > 0, f"window {self.ksize} does not fit into {extents}")
         return out
 
