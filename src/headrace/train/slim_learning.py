@@ -379,9 +379,9 @@ def _step_tensors(
     with name_scope("train_step"):
         found["should_stop"] = constant(False) if last is None else b.greater_equal(step, last)
         if log_every and log_every > 0:
-            found["should_log"] = b.equal(b.mod(step, log_every), 0)
+            found["should_log"] = b.equal(b.floormod(step, log_every), 0)
         if trace_every is not None:
-            found["should_trace"] = b.equal(b.mod(step, trace_every), 0)
+            found["should_trace"] = b.equal(b.floormod(step, trace_every), 0)
             found["logdir"] = logdir
     return found
 

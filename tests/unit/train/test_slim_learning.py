@@ -65,6 +65,21 @@ def test_train_stops_after_its_steps_and_goes_on_from_its_checkpoint(tmp_path):
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-5")
 
 
+def test_train_logs_and_traces_every_so_many_steps(tmp_path):
+    with tf.Graph().as_default():
+        optimizer = tf.train.GradientDescentOptimizer(0.5)
+        train_op = slim.learning.create_train_op(loss_of([1.0, 1.0]), optimizer)
+        loss = slim.learning.train(
+            train_op,
+            str(tmp_path),
+            number_of_steps=2,
+            log_every_n_steps=2,
+            trace_every_n_steps=2,
+        )
+    assert loss == 2.0
+    assert list(tmp_path.glob("tf_trace-*.json"))
+
+
 def test_train_without_a_directory_calls_the_given_step_function():
     seen = []
 
