@@ -24,7 +24,7 @@ from headrace.core.text import (
 )
 from headrace.graph import definition
 from headrace.lowering import generated
-from headrace.ops import define
+from headrace.ops import builder
 
 if TYPE_CHECKING:
     from headrace.api import *  # noqa: F403
@@ -38,7 +38,7 @@ __monolithic_build__ = MONOLITHIC_BUILD
 
 # Ops are here from the start, by name; the modules that define them are imported when one is used.
 definition.expect(_homes.OPS)
-define.expect(_homes.FUNCTIONS)
+builder.expect(_homes.FUNCTIONS)
 generated.expect("headrace.compile.singles")
 
 

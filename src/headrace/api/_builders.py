@@ -28,7 +28,7 @@ def arg_min(input: Any, dimension: Any, output_type: Any = None, name: str | Non
     """Return the index of the smallest element along a dimension, the first of several."""
     ...
 
-def as_string(input: Any, precision: int = -1, scientific: bool = False, shortest: bool = False, width: int = -1, fill: str | bytes = "", name: str | None = None) -> Tensor:
+def as_string(input: Any, precision: int | None = -1, scientific: bool | None = False, shortest: bool | None = False, width: int | None = -1, fill: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Return every number as text, formatted like printf."""
     ...
 
@@ -128,7 +128,7 @@ def conv3d(inputs: Any, filters: int, kernel_size: Any, strides: Any = 1, paddin
     """Make a Conv3D and return its function of `inputs`."""
     ...
 
-def conv3d_backprop_filter_v2(input: Any, filter_sizes: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes = "NDHWC", dilations: Sequence[Any] = ..., name: str | None = None) -> Tensor:
+def conv3d_backprop_filter_v2(input: Any, filter_sizes: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes | None = "NDHWC", dilations: Sequence[Any] | None = ..., name: str | None = None) -> Tensor:
     """Return the gradient of conv3d for its filter, whose shape is filter_sizes."""
     ...
 
@@ -152,7 +152,7 @@ def decode_base64(input: Any, name: str | None = None) -> Tensor:
     """Decode every string from web-safe base64."""
     ...
 
-def decode_compressed(bytes: Any, compression_type: str | bytes = "", name: str | None = None) -> Tensor:
+def decode_compressed(bytes: Any, compression_type: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Decompress every string."""
     ...
 
@@ -164,15 +164,15 @@ def dense(inputs: Any, units: int, activation: Any = None, use_bias: bool = True
     """Make a Dense and return its function of `inputs`."""
     ...
 
-def depthwise_conv2d_native(input: Any, filter: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes = "NHWC", dilations: Sequence[Any] = ..., name: str | None = None) -> Tensor:
+def depthwise_conv2d_native(input: Any, filter: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes | None = "NHWC", dilations: Sequence[Any] | None = ..., name: str | None = None) -> Tensor:
     """Return each channel's correlation with its own filters: [height, width, in, multiplier]."""
     ...
 
-def depthwise_conv2d_native_backprop_filter(input: Any, filter_sizes: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes = "NHWC", dilations: Sequence[Any] = ..., name: str | None = None) -> Tensor:
+def depthwise_conv2d_native_backprop_filter(input: Any, filter_sizes: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes | None = "NHWC", dilations: Sequence[Any] | None = ..., name: str | None = None) -> Tensor:
     """Return the gradient of depthwise_conv2d_native for its filter."""
     ...
 
-def depthwise_conv2d_native_backprop_input(input_sizes: Any, filter: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes = "NHWC", dilations: Sequence[Any] = ..., name: str | None = None) -> Tensor:
+def depthwise_conv2d_native_backprop_input(input_sizes: Any, filter: Any, out_backprop: Any, strides: Sequence[Any], padding: str | bytes, data_format: str | bytes | None = "NHWC", dilations: Sequence[Any] | None = ..., name: str | None = None) -> Tensor:
     """Return the gradient of depthwise_conv2d_native for its input."""
     ...
 
@@ -200,7 +200,7 @@ def elu(features: Any, name: str | None = None) -> Tensor:
     """Return exp(features) - 1 where features are negative, else features."""
     ...
 
-def encode_base64(input: Any, pad: bool = False, name: str | None = None) -> Tensor:
+def encode_base64(input: Any, pad: bool | None = False, name: str | None = None) -> Tensor:
     """Encode every string in web-safe base64."""
     ...
 
@@ -261,7 +261,7 @@ class FractionalAvgPool(NamedTuple):
     row_pooling_sequence: Tensor
     col_pooling_sequence: Tensor
 
-def fractional_avg_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0, name: str | None = None) -> FractionalAvgPool:
+def fractional_avg_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool | None = False, overlapping: bool | None = False, deterministic: bool | None = False, seed: int | None = 0, seed2: int | None = 0, name: str | None = None) -> FractionalAvgPool:
     """Return the mean of each window, and the cuts that were drawn."""
     ...
 
@@ -270,7 +270,7 @@ class FractionalMaxPool(NamedTuple):
     row_pooling_sequence: Tensor
     col_pooling_sequence: Tensor
 
-def fractional_max_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0, name: str | None = None) -> FractionalMaxPool:
+def fractional_max_pool(value: Any, pooling_ratio: Sequence[Any], pseudo_random: bool | None = False, overlapping: bool | None = False, deterministic: bool | None = False, seed: int | None = 0, seed2: int | None = 0, name: str | None = None) -> FractionalMaxPool:
     """Return the largest element of each window, and the cuts that were drawn."""
     ...
 
@@ -358,7 +358,7 @@ def linspace(start: Any, stop: Any, num: Any, name: str | None = None) -> Tensor
     """Return `num` evenly spaced numbers from start to stop."""
     ...
 
-def local_response_normalization(input: Any, depth_radius: int = 5, bias: float = 1, alpha: float = 1, beta: float = 0.5, name: str | None = None) -> Tensor:
+def local_response_normalization(input: Any, depth_radius: int | None = 5, bias: float | None = 1, alpha: float | None = 1, beta: float | None = 0.5, name: str | None = None) -> Tensor:
     """Return input / (bias + alpha * sum of squares of channels within depth_radius) ** beta."""
     ...
 
@@ -410,7 +410,7 @@ def matrix_determinant(input: Any, name: str | None = None) -> Tensor:
     """Return the determinants of matrices."""
     ...
 
-def matrix_inverse(input: Any, adjoint: bool = False, name: str | None = None) -> Tensor:
+def matrix_inverse(input: Any, adjoint: bool | None = False, name: str | None = None) -> Tensor:
     """Return the inverses of matrices, or of their adjoints."""
     ...
 
@@ -418,7 +418,7 @@ def matrix_logarithm(input: Any, name: str | None = None) -> Tensor:
     """Return the principal logarithm of each matrix."""
     ...
 
-def matrix_solve(matrix: Any, rhs: Any, adjoint: bool = False, name: str | None = None) -> Tensor:
+def matrix_solve(matrix: Any, rhs: Any, adjoint: bool | None = False, name: str | None = None) -> Tensor:
     """Return x such that matrix x = rhs."""
     ...
 
@@ -426,7 +426,7 @@ def matrix_square_root(input: Any, name: str | None = None) -> Tensor:
     """Return the principal square root of each matrix; NaN where there is none."""
     ...
 
-def matrix_triangular_solve(matrix: Any, rhs: Any, lower: bool = True, adjoint: bool = False, name: str | None = None) -> Tensor:
+def matrix_triangular_solve(matrix: Any, rhs: Any, lower: bool | None = True, adjoint: bool | None = False, name: str | None = None) -> Tensor:
     """Return x such that matrix x = rhs; only the lower or the upper triangle is read."""
     ...
 
@@ -486,7 +486,7 @@ class Qr(NamedTuple):
     q: Tensor
     r: Tensor
 
-def qr(input: Any, full_matrices: bool = False, name: str | None = None) -> Qr:
+def qr(input: Any, full_matrices: bool | None = False, name: str | None = None) -> Qr:
     """Return q with orthonormal columns and upper triangular r such that q r = input."""
     ...
 
@@ -598,11 +598,11 @@ def space_to_batch_nd(input: Any, block_shape: Any, paddings: Any, name: str | N
     """Pad with zeros, then move the elements of blocks to the batch."""
     ...
 
-def sparse_matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False, a_is_sparse: bool = False, b_is_sparse: bool = False, name: str | None = None) -> Tensor:
+def sparse_matmul(a: Any, b: Any, transpose_a: bool | None = False, transpose_b: bool | None = False, a_is_sparse: bool | None = False, b_is_sparse: bool | None = False, name: str | None = None) -> Tensor:
     """Return the product of two dense matrices that may contain many zeros."""
     ...
 
-def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0, validate_indices: bool = True, name: str | None = None) -> Tensor:
+def sparse_to_dense(sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0, validate_indices: bool | None = True, name: str | None = None) -> Tensor:
     """Return a dense tensor of `default_value` with values at some indices."""
     ...
 
@@ -622,15 +622,15 @@ def stop_gradient(input: Any, name: str | None = None) -> Tensor:
     """Return the same value, through which no gradient flows."""
     ...
 
-def string_join(inputs: Any, separator: str | bytes = "", name: str | None = None) -> Tensor:
+def string_join(inputs: Any, separator: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Join strings element by element; scalars broadcast."""
     ...
 
-def string_length(input: Any, name: str | None = None, unit: str | bytes = "BYTE") -> Tensor:
+def string_length(input: Any, name: str | None = None, unit: str | bytes | None = "BYTE") -> Tensor:
     """Return the number of bytes (or characters) of every string."""
     ...
 
-def string_lower(input: Any, encoding: str | bytes = "", name: str | None = None) -> Tensor:
+def string_lower(input: Any, encoding: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Return every string in lower case: ASCII letters only, unless `encoding` is "utf-8"."""
     ...
 
@@ -646,11 +646,11 @@ def string_to_hash_bucket_strong(input: Any, num_buckets: int, key: Sequence[Any
     """Hash every string into a bucket under a secret key of two integers."""
     ...
 
-def string_upper(input: Any, encoding: str | bytes = "", name: str | None = None) -> Tensor:
+def string_upper(input: Any, encoding: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Return every string in upper case: ASCII letters only, unless `encoding` is "utf-8"."""
     ...
 
-def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str | bytes = "BYTE") -> Tensor:
+def substr(input: Any, pos: Any, len: Any, name: str | None = None, unit: str | bytes | None = "BYTE") -> Tensor:
     """Return `len` bytes (or characters) of every string, starting at `pos`."""
     ...
 
@@ -690,7 +690,7 @@ class TopKV2(NamedTuple):
     values: Tensor
     indices: Tensor
 
-def top_k(input: Any, k: Any = 1, sorted: bool = True, name: str | None = None) -> TopKV2:
+def top_k(input: Any, k: Any = 1, sorted: bool | None = True, name: str | None = None) -> TopKV2:
     """Return the k largest elements of each row, in descending order, and their indices."""
     ...
 
@@ -706,7 +706,7 @@ def unicode_script(input: Any, name: str | None = None) -> Tensor:
     """Return ICU's number of each code point's script, -1 for invalid code points."""
     ...
 
-def unicode_transcode(input: Any, input_encoding: str | bytes, output_encoding: str | bytes, errors: str | bytes = "replace", replacement_char: int = 65533, replace_control_characters: bool = False, name: str | None = None) -> Tensor:
+def unicode_transcode(input: Any, input_encoding: str | bytes, output_encoding: str | bytes, errors: str | bytes | None = "replace", replacement_char: int | None = 65533, replace_control_characters: bool | None = False, name: str | None = None) -> Tensor:
     """Return every string in another encoding."""
     ...
 
@@ -731,7 +731,7 @@ def unravel_index(indices: Any, dims: Any, name: str | None = None) -> Tensor:
     """Return the coordinates, one row per dimension, of flat indices in an array of `dims`."""
     ...
 
-def unsorted_segment_join(inputs: Any, segment_ids: Any, num_segments: Any, separator: str | bytes = "", name: str | None = None) -> Tensor:
+def unsorted_segment_join(inputs: Any, segment_ids: Any, num_segments: Any, separator: str | bytes | None = "", name: str | None = None) -> Tensor:
     """Join the strings of each segment in order; an empty segment gives an empty string."""
     ...
 

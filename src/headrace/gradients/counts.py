@@ -24,7 +24,7 @@ from headrace.graph.contexts import (
 from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
-from headrace.ops.define import b
+from headrace.ops.define import b, definition_of
 
 __all__ = [
     "Stacks",
@@ -126,18 +126,18 @@ def _is_inside(value: Tensor, context: ControlFlowContext) -> bool:
 
 def _asks_for_shape(op: Operation) -> bool:
     """Whether an operation needs only the shape of its input, and TensorFlow knows that of it."""
-    return op.definition in (b.shape_op.definition, b.size_op.definition, b.rank_op.definition)
+    return op.definition in map(definition_of, (b.shape_op, b.size_op, b.rank_op))
 
 
 def invariant_behind(op: Operation) -> Operation | None:
     """The Enter of an invariant of a loop that an operation only passes on."""
-    while op.definition is b.identity.definition or op.definition.flow is Flow.SWITCH:
+    while op.definition is definition_of(b.identity) or op.definition.flow is Flow.SWITCH:
         op = op._inputs[0].op
     return op if op.definition.flow is Flow.ENTER and op._attrs["is_constant"] else None
 
 
 def _is_constant(op: Operation) -> bool:
-    return op.definition is b.const.definition
+    return op.definition is definition_of(b.const)
 
 
 def backward_loop(graph: Graph) -> Any:

@@ -400,10 +400,10 @@ def _branch_gradient(build: Callable[..., Any], op: Operation, grads: Sequence[A
 
 @composed
 def gradient_of_if(op: Operation, *grads: Any) -> list[Any]:
-    names = [_with_gradients_of(op, op._attrs[k]) for k in ("then_branch", "else_branch")]
+    then, otherwise = (_with_gradients_of(op, op._attrs[k]) for k in ("then_branch", "else_branch"))
     build = b.if_op if op.definition.is_stateful else b.stateless_if_op
     return _branch_gradient(
-        lambda cond, inputs, types: build(cond, inputs, types, *names), op, grads
+        lambda cond, inputs, types: build(cond, inputs, types, then, otherwise), op, grads
     )
 
 

@@ -21,6 +21,7 @@ from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import Argument, Schema
 from headrace.graph.structured import CALL, Called
+from headrace.ops.builder import OpBuilder
 
 if TYPE_CHECKING:
     from headrace.core import proto
@@ -276,7 +277,7 @@ class Function:
 
         return call
 
-    def _gradient(self, b: Any, op: Operation, *grads: Any) -> Any:
+    def _gradient(self, b: OpBuilder, op: Operation, *grads: Any) -> Any:
         if self.python_gradient is not None:
             return self.python_gradient(op, *grads)
         return b.function_gradients(self, op.inputs, op.outputs, grads)

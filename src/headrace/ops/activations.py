@@ -19,6 +19,7 @@ from headrace.lowering.pointwise import rounded_once
 from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -88,7 +89,7 @@ def _piecewise_constant_slope(name: str) -> Any:
     """
 
     @counted(4)
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         features = op.inputs[1]
         return getattr(b, name)(grad, features), b.zeros_like(features)
 
@@ -221,7 +222,7 @@ def _leaky_relu_grad(gradients: np.ndarray, features: np.ndarray, *, alpha: floa
 
 
 @counted(4)
-def _leaky_relu_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _leaky_relu_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     features = op.inputs[1]
     alpha = op.get_attr("alpha")
     return b.leaky_relu_grad(grad, features, alpha=alpha), b.zeros_like(features)
@@ -296,7 +297,7 @@ def _elu_grad(gradients: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 def _exponential_grad_gradient(name: str) -> Any:
     """The gradient of elu_grad and selu_grad: left of 0 the derivative changes with the output."""
 
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         gradients, outputs = op.inputs
         curved = b.where(b.less(outputs, 0), b.multiply(grad, gradients), b.zeros_like(outputs))
         return getattr(b, name)(grad, outputs), curved
@@ -387,7 +388,7 @@ def _softplus_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     )
 
 
-def _softplus_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _softplus_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     gradients, features = op.inputs
     width = b.add(b.add(b.exp(b.negative(features)), 2.0), b.exp(features))
     return b.softplus_grad(grad, features), b.divide(b.multiply(grad, gradients), width)
@@ -424,7 +425,7 @@ def _softsign_grad(gradients: np.ndarray, features: np.ndarray) -> np.ndarray:
     return gradients / np.square(np.abs(features) + features.dtype.type(1))
 
 
-def _softsign_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _softsign_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     gradients, features = op.inputs
     slope = b.softsign_grad(grad, features)
     bend = b.divide(b.multiply(b.sign(features), -2.0), b.add(b.abs(features), 1.0))

@@ -9,6 +9,7 @@ import numpy as np
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.ops import pool_kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.pooling import pool_infer, pool_options
 from headrace.ops.samples import r
@@ -76,7 +77,7 @@ def max_pool_with_argmax_op(
 
 
 def _at_argmax_gradient(name: str) -> Any:
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         x, _, argmax = op.inputs
         return b.zeros_like(x), getattr(b, name)(x, grad, argmax, **pool_options(op)), None
 

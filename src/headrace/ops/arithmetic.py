@@ -21,6 +21,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering.rules import Elementwise, Site
 from headrace.ops import infer
 from headrace.ops.broadcasting import same_shapes, settle_axes
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -95,17 +96,19 @@ def _sub_simplify(node: Node) -> Answer:
     return _difference_simplify(node)
 
 
-def _add_gradient(b: Any, op: Any, dz: Any) -> Any:
-    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+def _add_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    to_x, to_y = b.unbroadcast(x, y, dz)
     return to_x(dz), to_y(dz)
 
 
-def _sub_gradient(b: Any, op: Any, dz: Any) -> Any:
-    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+def _sub_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
+    x, y = op.inputs
+    to_x, to_y = b.unbroadcast(x, y, dz)
     return to_x(dz), to_y(b.negative(dz))
 
 
-def _mul_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _mul_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     if same_shapes(x, y, dz) and dz.dtype not in (dtypes.float32, dtypes.int32):
         settle_axes(x, y)  # TensorFlow compares the shapes first for these types only
@@ -180,7 +183,7 @@ def _mul_no_nan(x: Any, y: Any) -> Any:
 
 
 @counted(lambda op, dz: 2 if same_shapes(*op.inputs, dz) else 9)
-def _mul_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _mul_no_nan_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     to_x, to_y = b.unbroadcast(x, y, dz if same_shapes(x, y, dz) else None)
     return to_x(b.mul_no_nan(dz, b.conj(y))), to_y(b.mul_no_nan(b.conj(x), dz))
@@ -214,7 +217,7 @@ def _squared_difference(x: Any, y: Any) -> Any:
     return np.multiply(difference, difference)
 
 
-def _squared_difference_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _squared_difference_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     slope = b.multiply(b.multiply(b.constant(2, dz.dtype.base_dtype), dz), b.subtract(x, y))
     to_x, to_y = b.unbroadcast(x, y, dz)
@@ -369,7 +372,7 @@ def accumulate_n(
 
 def _extremum_gradient(chosen: str) -> Any:
     @counted(13)
-    def gradient(b: Any, op: Any, dz: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
         x, y = op.inputs
         takes_x = getattr(b, chosen)(x, y)
         zeros = b.zeros_like(dz)
@@ -428,7 +431,7 @@ def _pow_simplify(node: Node) -> Answer:
     return squared(node, x) if power == 2 and not x.dtype.is_complex else None
 
 
-def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _pow_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     z = op.outputs[0]
     x, y, z = b.conj(x), b.conj(y), b.conj(z)
@@ -442,7 +445,7 @@ def _pow_gradient(b: Any, op: Any, dz: Any) -> Any:
     log = b.where(inside, b.log(b.where(inside, x, b.ones_like(x))), b.zeros_like(x))
     if same_shapes(*op.inputs, dz):
         settle_axes(*op.inputs)
-    to_x, to_y = b.unbroadcast(*op.inputs, dz)
+    to_x, to_y = b.unbroadcast(op.inputs[0], op.inputs[1], dz)
     return to_x(dx), to_y(b.multiply(b.multiply(dz, z), log))
 
 
@@ -473,7 +476,7 @@ def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 
 @counted(7)
-def _atan2_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _atan2_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, x = op.inputs
     scaled = b.realdiv(dz, b.add_v2(b.square(x), b.square(y)))
     to_y, to_x = b.unbroadcast(y, x)

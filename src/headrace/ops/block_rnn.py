@@ -13,6 +13,7 @@ import numpy as np
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.ops import block_rnn_kernels as kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.samples import r
 
@@ -60,10 +61,14 @@ def _lstm_cell_kernel(
     return tuple(result[0] for result in results)
 
 
-def _lstm_cell_gradient(b: Any, op: Any, *grads: Any) -> tuple[Any, ...]:
+def _lstm_cell_gradient(b: OpBuilder, op: Any, *grads: Any) -> tuple[Any, ...]:
     x, _, h_prev, w, *_ = op.inputs
     found = b.lstm_block_cell_grad(
-        *op.inputs, *op.outputs[:6], grads[1], grads[6], op.get_attr("use_peephole")
+        *op.inputs,
+        *op.outputs[:6],
+        cs_grad=grads[1],
+        h_grad=grads[6],
+        use_peephole=op.get_attr("use_peephole"),
     )
     both = b.matmul(found.dicfo, w, transpose_b=True)
     depth = x.shape.as_list()[1] if x.shape.ndims else None
@@ -232,7 +237,7 @@ def _block(
 
 
 def _block_gradient(builder: str) -> Any:
-    def gradient(b: Any, op: Any, *grads: Any) -> tuple[Any, ...]:
+    def gradient(b: OpBuilder, op: Any, *grads: Any) -> tuple[Any, ...]:
         found = getattr(b, builder)(
             *op.inputs, *op.outputs, grads[1], grads[6], op.get_attr("use_peephole")
         )
@@ -442,10 +447,12 @@ def _gru_infer(c: Any, x: TensorShape, h_prev: TensorShape, *rest: TensorShape) 
     return [_state_shape(x.with_rank(2)[:1], h_prev)] * 4
 
 
-def _gru_gradient(b: Any, op: Any, *grads: Any) -> tuple[Any, ...]:
+def _gru_gradient(b: OpBuilder, op: Any, *grads: Any) -> tuple[Any, ...]:
     x, h_prev, *_ = op.inputs
     reset, update, c, _ = op.outputs
-    d_x, d_h_prev, d_c_bar, d_gates = b.gru_block_cell_grad(*op.inputs, reset, update, c, grads[3])
+    d_x, d_h_prev, d_c_bar, d_gates = b.gru_block_cell_grad(
+        *op.inputs, r=reset, u=update, c=c, d_h=grads[3]
+    )
     d_w_ru = b.matmul(b.concat([x, h_prev], 1), d_gates, transpose_a=True)
     d_w_c = b.matmul(b.concat([x, h_prev * reset], 1), d_c_bar, transpose_a=True)
     return d_x, d_h_prev, d_w_ru, d_w_c, b.reduce_sum(d_gates, 0), b.reduce_sum(d_c_bar, 0)

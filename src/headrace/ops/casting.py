@@ -18,6 +18,7 @@ from headrace.graph.inference import static_by_kernel
 from headrace.graph.operation import Tensor
 from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -69,7 +70,7 @@ def _is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype == ml_dtypes.bfloat16
 
 
-def _cast_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _cast_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     source, target = op.inputs[0].dtype.base_dtype, dy.dtype.base_dtype
     if all(t.is_floating or t.is_complex for t in (source, target)):
         return b.cast(dy, source)

@@ -14,6 +14,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r, typed
@@ -32,7 +33,7 @@ def _clip(t: Any, low: Any, high: Any) -> Any:
     return np.maximum(np.minimum(t, high), low)
 
 
-def _clip_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _clip_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     t, low, high = op.inputs
     zeros = b.zeros_like(dy)
     below, above = b.less(t, low), b.greater(t, high)

@@ -12,6 +12,7 @@ from headrace.core.export import export
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import pairs, r, typed, unary
@@ -36,15 +37,15 @@ def _part_op(op_type: str, kernel: Callable[..., Any], gradient: Callable[..., A
     )
 
 
-def _along_real(b: Any, op: Any, dy: Any) -> Any:
+def _along_real(b: OpBuilder, op: Any, dy: Any) -> Any:
     return b.complex(dy, b.zeros_like(dy))
 
 
-def _along_imaginary(b: Any, op: Any, dy: Any) -> Any:
+def _along_imaginary(b: OpBuilder, op: Any, dy: Any) -> Any:
     return b.complex(b.zeros_like(dy), dy)
 
 
-def _angle_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _angle_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     z = op.inputs[0]
     turned = b.reciprocal(b.complex(b.imag(z), b.real(z)))
     return b.negative(b.multiply(b.complex(dy, b.zeros_like(dy)), turned))
@@ -87,7 +88,7 @@ def _complex(real: Any, imag: Any, *, Tout: dtypes.DType) -> Any:
     return result
 
 
-def _complex_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _complex_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     real, imag = op.inputs
     to_real, to_imag = b.unbroadcast(real, imag)
     return to_real(b.real(dz)), to_imag(b.imag(dz))

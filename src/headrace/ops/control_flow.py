@@ -17,6 +17,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Sample
 from headrace.graph.flow import DEAD, Flow
 from headrace.lowering.rules import Pass
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.samples import r
 from headrace.ops.simplify import equals_input
@@ -33,7 +34,7 @@ def _scalar(what: str, shape: TensorShape) -> None:
         raise ValueError(f"{what} must be a scalar, but has shape {shape}")
 
 
-def _border_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _border_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """While a branch or a loop is being built, what leads a value into it has the gradient of an
     Identity. A branch or a loop as a whole is the business of `gradients`.
     """
@@ -45,7 +46,7 @@ def _border_gradient(b: Any, op: Any, dy: Any) -> Any:
     return dy
 
 
-def _switch_gradient(b: Any, op: Any, on_false: Any, on_true: Any) -> list[Any]:
+def _switch_gradient(b: OpBuilder, op: Any, on_false: Any, on_true: Any) -> list[Any]:
     branch = getattr(op._control_flow_context, "branch", None)
     if branch is None:
         raise LookupError(f"'{op.name}' has no gradient by itself: it is part of a loop")

@@ -16,6 +16,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.lowering.window_anchors import convolution
 from headrace.lowering.windows import conv_geometry
 from headrace.ops import conv_kernels, nn_native
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.onednn_kernel import onednn_kernel
@@ -99,7 +100,7 @@ def _gradients(forward: str, backprop_input: str, backprop_filter: str) -> tuple
     is given by the names of the three builders.
     """
 
-    def of_forward(b: Any, op: Any, dy: Any) -> Any:
+    def of_forward(b: OpBuilder, op: Any, dy: Any) -> Any:
         x, w = op.inputs
         options = _options(op)
         return (
@@ -107,7 +108,7 @@ def _gradients(forward: str, backprop_input: str, backprop_filter: str) -> tuple
             getattr(b, backprop_filter)(x, b.shape(w), dy, **options),
         )
 
-    def of_backprop_input(b: Any, op: Any, grad: Any) -> Any:
+    def of_backprop_input(b: OpBuilder, op: Any, grad: Any) -> Any:
         _, w, dy = op.inputs
         options = _options(op)
         return (
@@ -116,7 +117,7 @@ def _gradients(forward: str, backprop_input: str, backprop_filter: str) -> tuple
             getattr(b, forward)(grad, w, **options),
         )
 
-    def of_backprop_filter(b: Any, op: Any, grad: Any) -> Any:
+    def of_backprop_filter(b: OpBuilder, op: Any, grad: Any) -> Any:
         x, _, dy = op.inputs
         options = _options(op)
         return (

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.core.shapes import Sizes
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Tensor
+from headrace.ops.builder import OpBuilder
 
 __all__ = ["broadcast_nodes", "counted", "is_complex", "reduce_nodes"]
 
@@ -58,7 +59,7 @@ def counted(
         return lambda rule: counted(nodes, rule, reads, shapes)
 
     @wraps(rule)
-    def gradient(b: Any, op: Any, *grads: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, *grads: Any) -> Any:
         context = op.graph.scope.context
         count = nodes(op, *grads) if callable(nodes) else nodes
         if context is None or (reads is None and shapes is None):

@@ -12,6 +12,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import ctc_kernels
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -45,7 +46,7 @@ def _loss_infer(
 
 
 @counted(4)
-def _loss_gradient(b: Any, op: Any, grad_loss: Any, grad_gradient: Any) -> Any:
+def _loss_gradient(b: OpBuilder, op: Any, grad_loss: Any, grad_gradient: Any) -> Any:
     if not is_zero(grad_gradient):
         raise LookupError(
             f"ctc_loss has no second derivative: '{op.name}' gives its first one as an output"

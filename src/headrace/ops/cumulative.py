@@ -17,6 +17,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering import anchors
 from headrace.lowering.rules import Anchor
 from headrace.ops.accumulation import lowest, widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
@@ -99,7 +100,7 @@ def _options(op: Any) -> dict[str, Any]:
     }
 
 
-def _cumsum_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _cumsum_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     return b.cumsum(dy, **_options(op)), None
 
 
@@ -116,7 +117,7 @@ def cumsum_op(x, axis, exclusive=None, reverse=None, name=None):
 
 
 @counted(4)
-def _cumprod_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _cumprod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """Element i is a factor of every product that it enters: sum dy * product / x_i over those."""
     x, y = b.conj(op.inputs[0]), b.conj(op.outputs[0])
     return b.realdiv(b.cumsum(b.multiply(y, dy), **_options(op)), x), None
@@ -134,7 +135,7 @@ def cumprod_op(x, axis, exclusive=None, reverse=None, name=None):
     """Return the running product along an axis."""
 
 
-def _logsumexp_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _logsumexp_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """The sum of dy_j * exp(x_i - y_j): its positive and negative parts, each as logarithms."""
     x, y = op.inputs[0], op.outputs[0]
     nothing = b.fill(b.shape(dy), b.constant(dy.dtype.min, dy.dtype.base_dtype))

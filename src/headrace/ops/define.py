@@ -12,8 +12,7 @@ import collections
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Concatenate, TypeVar
 
 from headrace.core.dtypes import DType
 from headrace.core.errors import ShapeError
@@ -34,32 +33,18 @@ from headrace.graph.flow import Flow
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor, made_at
 from headrace.graph.schema import MISSING, Argument, Attribute, Schema
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, graph_of
 
-__all__ = ["apply", "b", "build", "builder_of", "composed", "define", "expect"]
+__all__ = ["apply", "b", "build", "builder_of", "composed", "define", "definition_of"]
 
 
-_HOMES: dict[str, str] = {}
+Gradient = Callable[Concatenate[OpBuilder, Operation, ...], Any]
 Composed = TypeVar("Composed", bound=Callable[..., Any])
 
 
-class _Builder:
-    """Every builder and composed function, by its Python name."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in _HOMES:
-            raise AttributeError(f"no op family defines {name!r}")
-        import_module(_HOMES[name])
-        return vars(self)[name]
-
-
 # The only door from one op family to another that would otherwise be a circular import.
-b: Any = _Builder()
-
-
-def expect(homes: Mapping[str, str]) -> None:
-    """Say which modules define functions of `b`: each is imported when one is first asked for."""
-    _HOMES.update(homes)
+b = OpBuilder()
 
 
 def composed(function: Composed) -> Composed:
@@ -82,7 +67,7 @@ def define(
     *,
     infer: Callable[..., Any],
     kernel: Callable[..., Any],
-    gradient: Any = MISSING,
+    gradient: Gradient | object = MISSING,
     effect: Effect = Effect.PURE,
     kind: Kind = Kind.OTHER,
     samples: Sequence[Sample] | Callable[[], Sequence[Sample]] = (),
@@ -177,6 +162,11 @@ def builder_of(definition: Definition, function: Callable[..., Any]) -> Callable
 
     build_op.definition = definition  # type: ignore[attr-defined]  # for the op reference
     return build_op
+
+
+def definition_of(builder: Callable[..., Any]) -> Definition:
+    """The op that a builder, such as `b.identity`, adds."""
+    return builder.definition  # type: ignore[attr-defined]
 
 
 def build(op_type: str, *, name: str | None = None, **values: Any) -> Any:

@@ -214,7 +214,7 @@ def _band_part_lowered(e: Any, x: Any, *, site: Site) -> Any:
     "T: type; Tindex: {index} = int64",
     infer=infer.same_as(0),
     kernel=_band_part,
-    gradient=lambda b, op, grad: (b.matrix_band_part(grad, *op.inputs[1:]), None, None),
+    gradient=lambda b, op, grad: (b.matrix_band_part(grad, op.inputs[1], op.inputs[2]), None, None),
     samples=[Sample(r(3, 3), 0, 1), Sample(r(2, 3, 4), -1, 0), Sample(r(0, 2), 0, -1)],
     lower=Elementwise(_band_part_lowered, operands=(0,)),
 )

@@ -16,6 +16,7 @@ from headrace.lowering.pointwise import rounded_once
 from headrace.lowering.rules import Anchor, Elementwise
 from headrace.ops import infer, special
 from headrace.ops.arithmetic import binary_op, zero_where
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed
@@ -114,7 +115,7 @@ def _floor_mod_lowered(e: Any, x: Any, y: Any, *, site: Any) -> Any:
 
 
 @counted(lambda op, dz: 12 + 2 * is_complex(op))
-def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _quotient_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.realdiv(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
@@ -123,7 +124,7 @@ def _quotient_gradient(b: Any, op: Any, dz: Any) -> Any:
 
 
 @counted(10)
-def _floor_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _floor_mod_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     """The gradient of x - floor(x / y) y: the quotient is constant nearly everywhere."""
     x, y = op.inputs
     dy = b.multiply(dz, b.negative(b.floor_div(x, y)))
@@ -132,7 +133,7 @@ def _floor_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
 
 
 @counted(10)
-def _truncate_mod_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _truncate_mod_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     """The gradient of x - k y, where k, a whole number, is constant nearly everywhere."""
     x, y = op.inputs
     k = b.realdiv(b.subtract(x, op.outputs[0]), y)
@@ -218,7 +219,7 @@ def _div_no_nan(x: Any, y: Any) -> Any:
 
 
 @counted(lambda op, dz: 12 + 2 * is_complex(op))
-def _div_no_nan_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _div_no_nan_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     dx = b.div_no_nan_op(dz, b.conj(y))
     dy = b.negative(b.multiply(dx, b.conj(op.outputs[0])))
@@ -240,7 +241,7 @@ def div_no_nan_op(x, y, name=None):
 
 
 @counted(lambda op, dz: 17 + (dz.dtype is not dtypes.float32))
-def _xdivy_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _xdivy_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
     dx = b.multiply(dz, b.conj(b.xdivy(nonzero, y)))

@@ -16,6 +16,7 @@ import numpy as np
 from headrace.core.errors import InvalidArgumentError
 from headrace.core.shapes import TensorShape, broadcast
 from headrace.graph.definition import Kind, Sample
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.samples import r
 
@@ -165,7 +166,7 @@ def _on_diagonals(found: np.ndarray, once: Labels, output: Labels, places: Any) 
     return result
 
 
-def _gradient(b: Any, op: Any, dy: Any) -> list[Any]:
+def _gradient(b: OpBuilder, op: Any, dy: Any) -> list[Any]:
     """Of each input: a product of `dy` with the other input, by an equation too."""
     equation, inputs = _parsed(op.attrs["equation"]), list(op.inputs)
     both = [*zip(equation.inputs, inputs, strict=True)]
@@ -174,7 +175,7 @@ def _gradient(b: Any, op: Any, dy: Any) -> list[Any]:
     ]
 
 
-def _gradient_of(b: Any, equation: _Equation, dy: Any, part: Any, others: list[Any]) -> Any:
+def _gradient_of(b: OpBuilder, equation: _Equation, dy: Any, part: Any, others: list[Any]) -> Any:
     """What is computed first has the ellipsis in front, and each label that `dy` or the other input
     knows once. Then what was broadcast is summed, and the input's own labels are made of these.
     """

@@ -21,6 +21,7 @@ from headrace.lowering.rules import Elementwise
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arithmetic import zero_where
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import composed, define
@@ -89,7 +90,7 @@ def in_float32(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _constant(b: Any, value: float, like: Tensor) -> Tensor:
+def _constant(b: OpBuilder, value: float, like: Tensor) -> Tensor:
     return b.constant(value, like.dtype.base_dtype)
 
 
@@ -122,7 +123,7 @@ def abs_op(x, name=None):
 
 
 @counted(6)
-def _complex_abs_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _complex_abs_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """dy * x / |x|, and 0 where x is 0, whatever dy is there."""
     zeros = b.zeros_like(dy)
     scaled = b.multiply(b.complex(dy, zeros), op.inputs[0])
@@ -171,7 +172,7 @@ def sign(x, name=None):
 # Powers
 
 
-def _square_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _square_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x = op.inputs[0]
     return b.multiply(dy, b.multiply(b.conj(x), _constant(b, 2, x)))
 
@@ -284,7 +285,7 @@ def slope_op(
 
 
 @counted(lambda op, dz: 5 + is_complex(op))
-def _sqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _sqrt_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, dy = op.inputs
     cy = b.conj(y)
     slope = b.realdiv(b.multiply(dy, _constant(b, -0.5, dy)), b.square(cy))
@@ -303,7 +304,7 @@ def sqrt_grad(y, dy, name=None):
     """Return dy times the derivative of the square root whose result is y."""
 
 
-def _rsqrt_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _rsqrt_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, dy = op.inputs
     cy = b.conj(y)
     slope = b.multiply(b.multiply(dy, _constant(b, -1.5, dy)), b.square(cy))
@@ -331,7 +332,7 @@ def _reciprocal_grad(y: Any, dy: Any) -> Any:
     return -dy * y * y
 
 
-def _reciprocal_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _reciprocal_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, dy = op.inputs
     cy = b.conj(y)
     slope = b.multiply(b.multiply(dy, _constant(b, -2, dy)), cy)
@@ -363,7 +364,7 @@ def inv_grad(y, dy, name=None):
 # Rounding
 
 
-def _flat(b: Any, op: Any, dy: Any) -> Any:
+def _flat(b: OpBuilder, op: Any, dy: Any) -> Any:
     """The gradient of steps: none."""
     return None
 
@@ -406,7 +407,7 @@ def round(x: Any, name: str | None = None) -> Tensor:
 
 
 @counted(13)
-def _nextafter_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _nextafter_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, direction = op.inputs
     return b.sum_to(dz, x), b.zeros_like(direction)
 

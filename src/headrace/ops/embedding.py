@@ -129,8 +129,10 @@ def _clipped(rows: Tensor, ids: Tensor, max_norm: Any) -> Tensor:
         return rows
     first = b.rank(ids) if ids.shape.ndims is None else ids.shape.ndims
     last = b.rank(rows) if rows.shape.ndims is None else rows.shape.ndims
-    static = isinstance(first, int) and isinstance(last, int)
-    axes = list(range(first, last)) if static else b.range(first, last)
+    if isinstance(first, int) and isinstance(last, int):
+        axes = list(range(first, last))
+    else:
+        axes = b.range(first, last)
     return b.clip_by_norm(rows, max_norm, axes=axes)
 
 

@@ -22,6 +22,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Tensor
 from headrace.lowering import generated
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -132,13 +133,13 @@ def _inverse_real_transform(rank: int) -> Callable[..., np.ndarray]:
 # Gradients -------------------------------------------------------------------------------------
 
 
-def _count(b: Any, x: Any, rank: int, dtype: Any) -> Any:
+def _count(b: OpBuilder, x: Any, rank: int, dtype: Any) -> Any:
     """The number of elements that one transform of `x` mixes, in `dtype`."""
     return b.cast(b.reduce_prod(b.shape(x)[-rank:]), dtype)
 
 
 def _forward_gradient(inverse: str, rank: int) -> Any:
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         back = getattr(b, inverse)(grad)
         return b.multiply(back, _count(b, grad, rank, grad.dtype))
 
@@ -147,14 +148,14 @@ def _forward_gradient(inverse: str, rank: int) -> Any:
 
 def _inverse_gradient(forward: str, rank: int) -> Any:
     @counted(13)
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         ahead = getattr(b, forward)(grad)
         return b.divide(ahead, _count(b, grad, rank, grad.dtype))
 
     return gradient
 
 
-def _fit(b: Any, x: Any, shape: Any) -> Any:
+def _fit(b: OpBuilder, x: Any, shape: Any) -> Any:
     """`x` padded with zeros at the end of each dimension to `shape`, which is no smaller."""
     missing = b.subtract(shape, b.shape(x))
     return b.pad(x, b.stack([b.zeros_like(missing), missing], axis=1))
@@ -171,7 +172,7 @@ def _real_gradient(inverse: str, rank: int) -> Any:
     """
 
     @counted(lambda op, grad: (49 if rank == 1 else 107) + _unknown_rank(op, 37))
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         x, length = op.inputs
         batch = b.shape(x)[:-rank]
         whole = _fit(b, grad, b.concat([batch, length], axis=0))
@@ -186,7 +187,7 @@ def _inverse_real_gradient(forward: str, rank: int) -> Any:
     """Return the transform of the signal's gradient; mirrored frequencies count twice."""
 
     @counted(lambda op, grad: 44 + _unknown_rank(op, 27))
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         x, length = op.inputs
         spectrum = getattr(b, forward)(grad, length)
         last = length[-1]

@@ -22,6 +22,7 @@ from headrace.graph.functions import Function, function_named
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.structured import CALL, Called
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_n_to_tensor, convert_to_tensor
 from headrace.ops.define import b, composed, define
 from headrace.ops.loops_and_branches import IF, WHILE
@@ -64,7 +65,7 @@ def _call_kernel(args, *, ctx, op, f):
     return ctx.call(_named(op, f), args)
 
 
-def _call_gradient(b: Any, op: Operation, *grads: Any) -> Any:
+def _call_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
     return b.function_gradients(_named(op, op._attrs["f"]), op.inputs, op.outputs, grads)
 
 
@@ -106,7 +107,7 @@ def _remote_kernel(target, args, *, ctx, op, f):
     return ctx.call(_named(op, f), args)
 
 
-def _remote_gradient(b: Any, op: Operation, *grads: Any) -> Any:
+def _remote_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
     function = _named(op, op._attrs["f"])
     return None, *b.function_gradients(function, op.inputs[1:], op.outputs, grads)
 

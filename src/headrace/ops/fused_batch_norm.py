@@ -15,6 +15,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering import anchors
 from headrace.lowering.rules import Anchor
 from headrace.ops import norm_kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.counted import broadcast_nodes, counted, reduce_nodes
 from headrace.ops.define import b, composed, define
@@ -81,7 +82,7 @@ def _gradient(name: str) -> Any:
     """
 
     @counted(lambda op, *grads: 7 if _is_transposed(op) else 1)
-    def gradient(b: Any, op: Any, dy: Any, *_: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, dy: Any, *_: Any) -> Any:
         x, scale, _, mean, variance = op.inputs
         spaces = list(op.outputs[3:])
         if not op.get_attr("is_training"):
@@ -113,7 +114,9 @@ def _grad_nodes(op: Any, *grads: Any) -> int:
 
 
 @counted(_grad_nodes)
-def _grad_gradient(b: Any, op: Any, grad_dx: Any, grad_dscale: Any, grad_doffset: Any, *_: Any):
+def _grad_gradient(
+    b: OpBuilder, op: Any, grad_dx: Any, grad_dscale: Any, grad_doffset: Any, *_: Any
+):
     """The second derivatives, for the incoming gradient, x and scale.
 
     With n = (x - mean) * s, s = 1 / sqrt(variance + epsilon), and <> the mean over all but the
@@ -159,7 +162,7 @@ def _grad_gradient(b: Any, op: Any, grad_dx: Any, grad_dscale: Any, grad_doffset
     )
 
 
-def _layout(b: Any, op: Any, x: Any) -> tuple[list[int], list[int], Any]:
+def _layout(b: OpBuilder, op: Any, x: Any) -> tuple[list[int], list[int], Any]:
     """How a vector lies along the channels, the other axes, and how many elements these have."""
     first = op.get_attr("data_format") == "NCHW"
     axes = [0, 2, 3] if first else [0, 1, 2]

@@ -18,6 +18,7 @@ from headrace.core.shapes import TensorShape
 from headrace.devices.room import check_rows
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.tensor_lists import (
     Sizes,
@@ -111,7 +112,7 @@ def _from_tensor_kernel(tensor, element_shape, *, element_dtype):
     return TensorList(element_dtype, element_sizes(element_shape), base=list(tensor))
 
 
-def _from_tensor_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
+def _from_tensor_gradient(b: OpBuilder, op: Any, rows: Any) -> list[Any]:
     tensor = op.inputs[0]
     if not carries(tensor.dtype.base_dtype):
         return [None, None]
@@ -167,7 +168,7 @@ def _get_kernel(input_handle, index, element_shape, *, element_dtype):
     return values.value(values[int(index)], element_sizes(element_shape))
 
 
-def _get_gradient(b: Any, op: Any, gradient: Any) -> list[Any]:
+def _get_gradient(b: OpBuilder, op: Any, gradient: Any) -> list[Any]:
     values, index = op.inputs[0], op.inputs[1]
     shape = b.tensor_list_element_shape(values, dtypes.int32)
     zeros = b.tensor_list_reserve(shape, b.tensor_list_length(values), gradient.dtype.base_dtype)
@@ -195,7 +196,7 @@ def _set_kernel(input_handle, index, item, *, element_dtype):
     return TensorList(values.dtype, values.sizes, values.limit, elements)
 
 
-def _set_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
+def _set_gradient(b: OpBuilder, op: Any, rows: Any) -> list[Any]:
     index, item = op.inputs[1], op.inputs[2]
     if not carries(item.dtype.base_dtype):
         return [None, None, None]
@@ -226,7 +227,7 @@ def _gather_kernel(input_handle, indices, element_shape, *, element_dtype):
     return _stacked(values, [elements[i] for i in indices.tolist()], element_sizes(element_shape))
 
 
-def _gather_gradient(b: Any, op: Any, gradient: Any) -> list[Any]:
+def _gather_gradient(b: OpBuilder, op: Any, gradient: Any) -> list[Any]:
     values, indices = op.inputs[0], op.inputs[1]
     shape = b.tensor_list_element_shape(values, dtypes.int32)
     count = b.tensor_list_length(values)
@@ -278,7 +279,7 @@ def _scatter_kernel(tensor, indices, element_shape, num_elements=_ANY, *, elemen
     return _scattered(values, tensor, indices)
 
 
-def _scatter_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
+def _scatter_gradient(b: OpBuilder, op: Any, rows: Any) -> list[Any]:
     tensor, indices = op.inputs[0], op.inputs[1]
     if not carries(tensor.dtype.base_dtype):
         return [None] * len(op.inputs)
@@ -315,7 +316,7 @@ def _scatter_into_kernel(input_handle, tensor, indices, *, element_dtype):
     return _scattered(as_list(input_handle, element_dtype), tensor, indices)
 
 
-def _scatter_into_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
+def _scatter_into_gradient(b: OpBuilder, op: Any, rows: Any) -> list[Any]:
     tensor, indices = op.inputs[1], op.inputs[2]
     if not carries(tensor.dtype.base_dtype):
         return [None, None, None]
@@ -354,7 +355,7 @@ def _split_kernel(tensor, element_shape, lengths, *, element_dtype):
     return TensorList(element_dtype, values.sizes, base=pieces)
 
 
-def _split_gradient(b: Any, op: Any, rows: Any) -> list[Any]:
+def _split_gradient(b: OpBuilder, op: Any, rows: Any) -> list[Any]:
     tensor, shape, lengths = op.inputs
     if not carries(tensor.dtype.base_dtype):
         return [None, None, None]
@@ -405,7 +406,7 @@ def _concat_infer(element: TensorShape) -> list[TensorShape]:
     return [TensorShape(sizes and (None, *sizes[1:])), TensorShape((None,))]
 
 
-def _concat_gradient(b: Any, op: Any, gradient: Any, _: Any) -> list[Any]:
+def _concat_gradient(b: OpBuilder, op: Any, gradient: Any, _: Any) -> list[Any]:
     shape = b.tensor_list_element_shape(op.inputs[0], dtypes.int32)
     rows = b.tensor_list_split(gradient, shape, op.outputs[1])
     return [rows, *[None] * (len(op.inputs) - 1)]

@@ -15,6 +15,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.lowering import row_anchors
 from headrace.lowering.rules import Anchor
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -104,7 +105,7 @@ def _gather_nodes(op: Operation, dy: Any) -> int:
 
 
 @counted(_gather_nodes)
-def _gather_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _gather_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     params, indices, axis = op.inputs
     at = constant_value(axis)
     if at is not None and int(at) == 0 and not op._attrs["batch_dims"]:
@@ -113,7 +114,7 @@ def _gather_gradient(b: Any, op: Operation, dy: Any) -> Any:
     return dparams, None, None
 
 
-def _rows_gradient(b: Any, params: Tensor, indices: Tensor, dy: Any) -> IndexedSlices:
+def _rows_gradient(b: OpBuilder, params: Tensor, indices: Tensor, dy: Any) -> IndexedSlices:
     """The gradient of some rows: just those rows, however many more there are."""
     with params.graph.colocate_with(params.op):
         shape = b.shape(params)
@@ -123,7 +124,7 @@ def _rows_gradient(b: Any, params: Tensor, indices: Tensor, dy: Any) -> IndexedS
 
 
 def _dense_gather_gradient(
-    b: Any, params: Tensor, indices: Tensor, axis: Any, batch_dims: int, dy: Any
+    b: OpBuilder, params: Tensor, indices: Tensor, axis: Any, batch_dims: int, dy: Any
 ) -> Tensor:
     """Sum the gradients of each element: number all rows that were gathered from, then sum by
     number.
@@ -175,7 +176,7 @@ def _gather_old_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
 
 
 @counted(13)
-def _gather_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _gather_old_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     params, indices = op.inputs
     return _rows_gradient(b, params, indices, dy), None
 
@@ -285,7 +286,7 @@ def _gather_nd_kernel(params: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.reshape(params, (count, *inner))[rows].reshape(indices.shape[:-1] + inner)
 
 
-def _gather_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _gather_nd_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     params, indices = op.inputs
     shape = b.shape(params, out_type=indices.dtype)
     if indices.shape.rank == 2 and indices.shape[-1].value == 1:

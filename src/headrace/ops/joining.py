@@ -20,6 +20,7 @@ from headrace.graph.inference import constant_value, known_shape, static_by_kern
 from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import Join, Move, Site, View, row_major, traced
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
@@ -100,7 +101,7 @@ def _concat(values: Any, axis: Any) -> np.ndarray:
         ) from None
 
 
-def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Any]:
+def _cut_apart(b: OpBuilder, values: list[Tensor], axis: Any, dy: Any) -> list[Any]:
     """`dy` in pieces of the sizes that `values` have along an axis."""
     known = convert_to_tensor(axis)
     if isinstance(dy, IndexedSlices):
@@ -112,7 +113,7 @@ def _cut_apart(b: Any, values: list[Tensor], axis: Any, dy: Any) -> list[Any]:
     return b.split(dy, sizes, axis=axis, num=len(values))
 
 
-def _rows_apart(b: Any, values: list[Tensor], axis: Tensor, dy: IndexedSlices) -> list[Any]:
+def _rows_apart(b: OpBuilder, values: list[Tensor], axis: Tensor, dy: IndexedSlices) -> list[Any]:
     """The gradient of each input of a concatenation of which only some rows have one."""
     at, rank = constant_value(axis), values[0].shape.rank
     if at is None or (at < 0 and rank is None):
@@ -162,7 +163,7 @@ def _taken(values: list[Tensor], axis: Tensor) -> list[Tensor]:
     lambda op, dy: _concat_nodes(op.inputs[:-1], dy),
     reads=lambda op: _taken(op.inputs[:-1], op.inputs[-1]),
 )
-def _concat_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _concat_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     *values, axis = op.inputs
     return (*_cut_apart(b, values, axis, dy), None)
 
@@ -222,7 +223,7 @@ def _concat_old_infer(c: Any, axis: TensorShape, shapes: list[TensorShape]) -> A
     lambda op, dy: _concat_nodes(op.inputs[1:], dy),
     reads=lambda op: _taken(op.inputs[1:], op.inputs[0]),
 )
-def _concat_old_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _concat_old_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     axis, *values = op.inputs
     return (None, *_cut_apart(b, values, axis, dy))
 
@@ -465,7 +466,7 @@ def _tile_view(site: Site) -> View:
 
 
 @counted(12, reads=lambda op: op.inputs[1:], shapes=lambda op: op.inputs[:1])
-def _tile_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _tile_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     x, multiples = op.inputs
     sizes = b.shape(x, out_type=multiples.dtype)
     apart = b.reshape(b.transpose(b.stack([multiples, sizes])), [-1])

@@ -15,6 +15,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Sample
 from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import define
 from headrace.ops.samples import r
@@ -73,7 +74,7 @@ def _system_infer(c: Any, matrix: TensorShape, rhs: TensorShape) -> TensorShape 
 # Decompositions --------------------------------------------------------------------------------
 
 
-def _times_inverse_adjoint(b: Any, x: Any, triangle: Any, lower: bool) -> Any:
+def _times_inverse_adjoint(b: OpBuilder, x: Any, triangle: Any, lower: bool) -> Any:
     """x T^-H, where T is triangular: the adjoint of T^-1 x^H."""
     return b.adjoint(b.matrix_triangular_solve(triangle, b.adjoint(x), lower=lower))
 
@@ -94,7 +95,7 @@ def _cholesky_gradient(b, op, grad):
     return b.multiply(b.add_v2(both, b.adjoint(both)), _number(b, 0.5, grad))
 
 
-def _number(b: Any, value: float, like: Any) -> Any:
+def _number(b: OpBuilder, value: float, like: Any) -> Any:
     return b.cast(b.constant(value), like.dtype.base_dtype)
 
 
@@ -249,18 +250,18 @@ def _svd_gradient(b, op, ds, du, dv):
     return b.add_n([core, b.matmul(u_part, v, adjoint_b=True), b.matmul(u, v_part, adjoint_b=True)])
 
 
-def _turn(b: Any, vectors: Any, grad: Any) -> Any:
+def _turn(b: OpBuilder, vectors: Any, grad: Any) -> Any:
     product = b.matmul(vectors, grad, adjoint_a=True)
     return b.subtract(product, b.adjoint(product))
 
 
-def _outside(b: Any, vectors: Any, grad: Any) -> Any:
+def _outside(b: OpBuilder, vectors: Any, grad: Any) -> Any:
     """The part of `grad` that is orthogonal to the vectors."""
     inside = b.matmul(vectors, b.matmul(vectors, grad, adjoint_a=True))
     return b.subtract(grad, inside)
 
 
-def _without_complement(b: Any, vectors: Any, grad: Any, count: Any) -> tuple[Any, Any]:
+def _without_complement(b: OpBuilder, vectors: Any, grad: Any, count: Any) -> tuple[Any, Any]:
     """The first `count` vectors, and their gradient with that of the others carried over."""
     first, rest = vectors[..., :count], vectors[..., count:]
     carried = b.matmul(rest, b.matmul(grad[..., count:], first, adjoint_a=True))
@@ -373,7 +374,7 @@ def lu(input, output_idx_type=None, name=None):
 # Determinants, inverses and systems ------------------------------------------------------------
 
 
-def _spread(b: Any, x: Any) -> Any:
+def _spread(b: OpBuilder, x: Any) -> Any:
     """One number per matrix, to be multiplied with the matrix."""
     return b.expand_dims(b.expand_dims(x, -1), -1)
 
@@ -441,7 +442,7 @@ def matrix_inverse(input, adjoint=False, name=None):
     """
 
 
-def _solve_gradients(b: Any, op: Any, d_rhs: Any) -> Any:
+def _solve_gradients(b: OpBuilder, op: Any, d_rhs: Any) -> Any:
     """The matrix's gradient, once the right hand side's is known."""
     x = op.outputs[0]
     left, right = (x, d_rhs) if op._attrs["adjoint"] else (d_rhs, x)

@@ -20,6 +20,7 @@ from headrace.lowering.rules import Anchor, Reduce, Site
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -89,7 +90,7 @@ def _scaled_rows(vector: Tensor, matrix: Tensor) -> Tensor:
     return b.multiply(b.expand_dims(vector, -1), matrix)
 
 
-def _through_softmax(b: Any, grad: Tensor, logits: Tensor) -> Tensor:
+def _through_softmax(b: OpBuilder, grad: Tensor, logits: Tensor) -> Tensor:
     """The gradient for the logits of a gradient that arrives at their softmax."""
     probabilities = b.softmax(logits)
     mean = b.reduce_sum(b.multiply(grad, probabilities), 1, keepdims=True)
@@ -100,7 +101,7 @@ def _through_softmax(b: Any, grad: Tensor, logits: Tensor) -> Tensor:
     lambda op, grad_loss, grad_backprop: 8 if is_zero(grad_backprop) else 18,
     reads=lambda op: [op.inputs[0], op.outputs[1]],
 )
-def _cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
+def _cross_entropy_gradient(b: OpBuilder, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
     logits, labels = op.inputs
     backprop = op.outputs[1]
     for_logits = _scaled_rows(grad_loss, backprop)
@@ -164,7 +165,9 @@ def _sparse_cross_entropy_infer(c: Any, features: TensorShape, labels: TensorSha
 
 
 @counted(4)
-def _sparse_cross_entropy_gradient(b: Any, op: Any, grad_loss: Any, grad_backprop: Any) -> Any:
+def _sparse_cross_entropy_gradient(
+    b: OpBuilder, op: Any, grad_loss: Any, grad_backprop: Any
+) -> Any:
     logits = op.inputs[0]
     for_logits = _scaled_rows(grad_loss, op.outputs[1])
     if not is_zero(grad_backprop):

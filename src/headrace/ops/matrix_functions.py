@@ -10,6 +10,7 @@ from headrace.graph.definition import Sample
 from headrace.graph.operation import Tensor
 from headrace.ops import infer
 from headrace.ops import linalg_kernels as kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed, define
@@ -32,7 +33,7 @@ def _block_gradient(function: str) -> Any:
     It is the upper right block of f([[A^H, dY], [0, A^H]]) (Higham, "Functions of matrices", 3.16).
     """
 
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         a = b.adjoint(op.inputs[0])
         size = b.shape(a)[-1]
         upper = b.concat([a, grad], axis=-1)
@@ -111,16 +112,16 @@ def _tridiagonal_solve_infer(c: Any, diagonals: TensorShape, rhs: TensorShape) -
     return rhs
 
 
-def _later(b: Any, x: Any) -> Any:
+def _later(b: OpBuilder, x: Any) -> Any:
     """`x` [..., M, K] with each row where the one before it was, and zeros last."""
     return b.concat([x[..., 1:, :], b.zeros_like(x[..., :1, :])], axis=-2)
 
 
-def _earlier(b: Any, x: Any) -> Any:
+def _earlier(b: OpBuilder, x: Any) -> Any:
     return b.concat([b.zeros_like(x[..., :1, :]), x[..., :-1, :]], axis=-2)
 
 
-def _inner(b: Any, x: Any, y: Any) -> Any:
+def _inner(b: OpBuilder, x: Any, y: Any) -> Any:
     return b.reduce_sum(b.multiply(x, b.conj(y)), axis=-1)
 
 
@@ -176,11 +177,11 @@ def _tridiagonal_mat_mul_gradient(b, op, grad):
     return (*[b.expand_dims(t, -2) for t in products], d_rhs)
 
 
-def _later_row(b: Any, x: Any) -> Any:
+def _later_row(b: OpBuilder, x: Any) -> Any:
     return b.matrix_transpose(_later(b, b.matrix_transpose(x)))
 
 
-def _earlier_row(b: Any, x: Any) -> Any:
+def _earlier_row(b: OpBuilder, x: Any) -> Any:
     return b.matrix_transpose(_earlier(b, b.matrix_transpose(x)))
 
 

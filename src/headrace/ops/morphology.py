@@ -11,6 +11,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering.windows import check_steps, conv_geometry
 from headrace.ops import infer, morphology_kernels
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -40,7 +41,7 @@ def _infer(c: Any, x: TensorShape, w: TensorShape) -> Any:
     return (*found, depth if c.settled else filter_sizes[2])
 
 
-def _gradient(b: Any, op: Any, dy: Any) -> Any:
+def _gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x, w = op.inputs
     options = {k: op.get_attr(k) for k in ("strides", "rates", "padding")}
     return (

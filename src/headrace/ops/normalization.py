@@ -18,6 +18,7 @@ from headrace.lowering.pointwise import rounded_once
 from headrace.lowering.rules import Anchor, Elementwise, Reduce, Site, View, broadcast_view
 from headrace.ops import norm_kernels
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
@@ -58,13 +59,13 @@ def _bias_add_grad_infer(c: Any, out_backprop: TensorShape) -> Any:
     return (out_backprop.sizes[axis],)
 
 
-def _bias_add_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _bias_add_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     data_format = op._attrs.get("data_format", "NHWC")
     return dy, b.bias_add_grad(dy, data_format=data_format)
 
 
 @counted(lambda op, grad: 31 if op._attrs["data_format"] == "NCHW" else 20)
-def _bias_add_grad_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _bias_add_grad_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     zeros = b.zeros_like(op.inputs[0])
     return b.bias_add_op(zeros, grad, data_format=op.get_attr("data_format"))
 
@@ -169,7 +170,7 @@ _LRN_ATTRIBUTES = (
 )
 
 
-def _lrn_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _lrn_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     options = {k: op.get_attr(k) for k in ("depth_radius", "bias", "alpha", "beta")}
     return b.lrn_grad(dy, op.inputs[0], op.outputs[0], **options)
 
@@ -256,7 +257,7 @@ def _global_norm_infer(c: Any, t: TensorShape, *vectors: TensorShape) -> Any:
     return t
 
 
-def _global_norm_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _global_norm_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     t, m, v, _, gamma = op.inputs
     dx, dm, dv, db, dg = b.batch_norm_with_global_normalization_grad(
         t,

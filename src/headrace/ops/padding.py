@@ -17,6 +17,7 @@ from headrace.lowering.row_anchors import Cut
 from headrace.lowering.rules import Anchor, Join, Site, View, row_major
 from headrace.ops import infer
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.filling import zero_array
@@ -87,7 +88,7 @@ def _pad_kernel(x: np.ndarray, paddings: np.ndarray, value: Any = None) -> np.nd
 
 
 @counted(9)
-def _pad_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _pad_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     x, paddings, *value = op.inputs
     begin = paddings[:, 0]
     dx = b.slice(dy, begin, b.shape(x, out_type=begin.dtype))
@@ -188,7 +189,7 @@ def _mirror_kernel(x: np.ndarray, paddings: np.ndarray, *, mode: str) -> np.ndar
     return x
 
 
-def _mirror_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _mirror_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.mirror_pad_grad(dy, op.inputs[1], mode=op._attrs["mode"]), None
 
 
@@ -240,7 +241,7 @@ def _mirror_grad_kernel(y: np.ndarray, paddings: np.ndarray, *, mode: str) -> np
     return y.astype(dtype, copy=False)
 
 
-def _mirror_grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
+def _mirror_grad_gradient(b: OpBuilder, op: Operation, dx: Any) -> Any:
     return b.mirror_pad(dx, op.inputs[1], mode=op._attrs["mode"]), None
 
 

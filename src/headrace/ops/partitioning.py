@@ -13,6 +13,7 @@ from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import zero_array
@@ -54,7 +55,7 @@ def _partition_kernel(
     return np.split(ordered, ends[:-1])
 
 
-def _partition_gradient(b: Any, op: Operation, *grads: Any) -> Any:
+def _partition_gradient(b: OpBuilder, op: Operation, *grads: Any) -> Any:
     data, partitions = op.inputs
     shape = b.shape(partitions)
     places = b.reshape(b.range(b.reduce_prod(shape)), shape)
@@ -124,7 +125,7 @@ def _stitch_kernel(indices: Any, data: Any) -> np.ndarray:
     return merged
 
 
-def _stitch_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _stitch_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     count = len(op.inputs) // 2
     return (*[None] * count, *[b.gather(dy, where) for where in op.inputs[:count]])
 

@@ -14,6 +14,7 @@ from headrace.devices.room import check_room, check_windows
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Tensor
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
@@ -75,7 +76,7 @@ def _patches_infer(c: Any, x: TensorShape) -> Any:
 
 
 @counted(lambda op, grad: 97 if "rates" in op._attrs else 57)
-def _gradient(b: Any, op: Any, grad: Any) -> Any:
+def _gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     """Sum, for each element, the gradients of its places in the patches.
 
     The places are found by taking patches of the elements' own numbers, counted from 1, so that

@@ -13,6 +13,7 @@ from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import traced
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import b, composed, define
 from headrace.ops.filling import range_op
@@ -65,7 +66,7 @@ def _transpose_kernel(x: np.ndarray, perm: np.ndarray) -> np.ndarray:
     return x.transpose(_permutation(perm, np.ndim(x)))
 
 
-def _transpose_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _transpose_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.transpose(dy, b.invert_permutation(op.inputs[1])), None
 
 
@@ -98,7 +99,7 @@ def _conjugate_kernel(x: np.ndarray, perm: np.ndarray) -> np.ndarray:
     return np.conjugate(result) if result.dtype.kind == "c" else result
 
 
-def _conjugate_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _conjugate_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.transpose(dy, b.invert_permutation(op.inputs[1]), conjugate=True), None
 
 
@@ -146,7 +147,9 @@ def invert_permutation(x, name=None):
 
 @composed
 @export("transpose")
-def transpose(a: Any, perm: Any = None, name: str = "transpose", conjugate: bool = False) -> Tensor:
+def transpose(
+    a: Any, perm: Any = None, name: str | None = "transpose", conjugate: bool = False
+) -> Tensor:
     """Permute the axes, or reverse their order if no permutation is given."""
     with name_scope(name, "transpose", [a]) as scope:
         build = transpose_op
@@ -301,7 +304,7 @@ def _sequence_infer(c: Any, x: TensorShape, lengths: TensorShape) -> Any:
     return x.merge_with(TensorShape.of(tuple(sizes)))
 
 
-def _sequence_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _sequence_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     attrs = {k: op._attrs[k] for k in ("seq_dim", "batch_dim")}
     return b.reverse_sequence_op(dy, op.inputs[1], **attrs), None
 

@@ -15,6 +15,7 @@ from headrace.graph.definition import Sample
 from headrace.lowering.window_anchors import pooling, pooling_3d
 from headrace.lowering.windows import pool_geometry
 from headrace.ops import nn_native, pool_kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.onednn_kernel import onednn_kernel
@@ -146,7 +147,7 @@ def _undone_by(name: str) -> Any:
     """
 
     @counted(7)
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         x, y, _, *window = op.inputs
         back = getattr(b, name)(x, y, grad, *window, **pool_options(op))
         return b.zeros_like(x), b.zeros_like(y), back, *[None] * len(window)
@@ -357,7 +358,7 @@ def max_pool3d_grad_grad(
 
 
 def _avg_gradient(name: str) -> Any:
-    def gradient(b: Any, op: Any, dy: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
         return getattr(b, name)(b.shape(op.inputs[0]), dy, **pool_options(op))
 
     return gradient
@@ -365,7 +366,7 @@ def _avg_gradient(name: str) -> Any:
 
 def _avg_grad_gradient(name: str) -> Any:
     @counted(2)
-    def gradient(b: Any, op: Any, grad: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
         return None, getattr(b, name)(grad, **pool_options(op))
 
     return gradient

@@ -18,6 +18,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import traced
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -173,7 +174,7 @@ def _nd_infer(batch_size: Any, size: Any) -> Any:
     "T: type; Tblock_shape: {index} = int32; Tpaddings: {index} = int32",
     infer=_nd_infer(_space_to_batch_size, _to_batch_size),
     kernel=_space_to_batch,
-    gradient=lambda b, op, dy: (b.batch_to_space_nd(dy, *op.inputs[1:]), None, None),
+    gradient=lambda b, op, dy: (b.batch_to_space_nd(dy, op.inputs[1], op.inputs[2]), None, None),
     samples=[
         Sample(r(1, 4, 4, 1), [2, 2], [[0, 0], [0, 0]]),
         Sample(r(2, 3, 2), [2], [[1, 0]]),
@@ -195,7 +196,7 @@ def space_to_batch_nd(input, block_shape, paddings, name=None):
     "T: type; Tblock_shape: {index} = int32; Tcrops: {index} = int32",
     infer=_nd_infer(_whole_batch, _to_space_size),
     kernel=_batch_to_space,
-    gradient=lambda b, op, dy: (b.space_to_batch_nd(dy, *op.inputs[1:]), None, None),
+    gradient=lambda b, op, dy: (b.space_to_batch_nd(dy, op.inputs[1], op.inputs[2]), None, None),
     samples=[
         Sample(r(4, 2, 2, 1), [2, 2], [[0, 0], [0, 1]]),
         Sample(r(4, 2, 2), [2], [[1, 0]]),
@@ -235,12 +236,12 @@ def _old_infer(batch_size: Any, size: Any) -> Any:
 
 
 @counted(2)
-def _old_to_batch_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _old_to_batch_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.batch_to_space_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
 
 
 @counted(2)
-def _old_to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _old_to_space_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.space_to_batch_old(dy, op.inputs[1], block_size=op._attrs["block_size"]), None
 
 
@@ -408,7 +409,7 @@ def _to_depth_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
     return seen.reshape(len(x), math.prod(seen.shape[1:4]), *seen.shape[4:])
 
 
-def _to_depth_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _to_depth_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.depth_to_space(dy, op._attrs["block_size"], data_format=op._attrs["data_format"])
 
 
@@ -478,7 +479,7 @@ def _to_space_kernel(x: np.ndarray, *, block_size: int, data_format: str) -> np.
     return seen.reshape(*seen.shape[:first], h * k, w * k, *seen.shape[first + 4 :])
 
 
-def _to_space_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _to_space_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return b.space_to_depth(dy, op._attrs["block_size"], data_format=op._attrs["data_format"])
 
 

@@ -21,6 +21,7 @@ from headrace.lowering.rules import Reduce, Site
 from headrace.ops import infer
 from headrace.ops.accumulation import lowest, widened
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted, is_complex, reduce_nodes
 from headrace.ops.define import b, composed, define
 from headrace.ops.samples import r
@@ -182,7 +183,7 @@ def _static_axes(op: Any) -> list[int] | None:
     return sorted(set(infer.resolve_axes(axes.ravel().tolist(), rank)))
 
 
-def _restored(b: Any, op: Any, *tensors: Tensor) -> list[Tensor]:
+def _restored(b: OpBuilder, op: Any, *tensors: Tensor) -> list[Tensor]:
     """Tensors of the output's shape, shaped to broadcast: the reduced axes are there, of size 1."""
     if op.get_attr("keep_dims"):
         return list(tensors)
@@ -200,7 +201,7 @@ def _restored(b: Any, op: Any, *tensors: Tensor) -> list[Tensor]:
     return restored
 
 
-def _kept_shape(b: Any, shape: Tensor, axes: Tensor) -> Tensor:
+def _kept_shape(b: OpBuilder, shape: Tensor, axes: Tensor) -> Tensor:
     """`shape` with 1 at each of the axes, all of them known only in a step."""
     shape = b.cast(shape, "int32")
     rank = b.size(shape)
@@ -234,17 +235,17 @@ def _mean_nodes(op: Any, dy: Any) -> int:
 
 
 @counted(_sum_nodes)
-def _sum_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _sum_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     return _spread(b, op, dy), None
 
 
-def _spread(b: Any, op: Any, dy: Any) -> Tensor:
+def _spread(b: OpBuilder, op: Any, dy: Any) -> Tensor:
     (dy,) = _restored(b, op, dy)
     return b.broadcast_to(dy, b.shape(op.inputs[0]))
 
 
 @counted(_mean_nodes)
-def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _mean_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
     spread = _spread(b, op, dy)
     sizes = x.shape.num_elements(), y.shape.num_elements()
@@ -257,7 +258,7 @@ def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @counted(lambda op, dy: 49 + 2 * is_complex(op))
-def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """dy times the product of all other elements, by running products from both ends."""
     x = op.inputs[0]
     (dy,) = _restored(b, op, dy)
@@ -275,7 +276,7 @@ def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.multiply(dy, b.reshape(rest, shape)), None
 
 
-def _split_axes(b: Any, op: Any) -> tuple[Tensor, Tensor]:
+def _split_axes(b: OpBuilder, op: Any) -> tuple[Tensor, Tensor]:
     """The axes that are reduced, and the others."""
     known, rank = _static_axes(op), op.inputs[0].shape.ndims
     if known is not None:
@@ -289,7 +290,7 @@ def _split_axes(b: Any, op: Any) -> tuple[Tensor, Tensor]:
 
 
 @counted(lambda op, dy: 19 + _cast_nodes(op))
-def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """dy goes to the elements that are the extreme, in equal shares if there are several."""
     x = op.inputs[0]
     y, dy = _restored(b, op, op.outputs[0], dy)
@@ -299,7 +300,7 @@ def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @counted(0)
-def _norm_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _norm_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     y, dy = _restored(b, op, op.outputs[0], dy)
     return b.multiply(op.inputs[0], b.realdiv(dy, y)), None
 

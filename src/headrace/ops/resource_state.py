@@ -25,6 +25,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering import row_anchors
 from headrace.lowering.rules import Anchor, Read, Update
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.places import check_indices, row_numbers
@@ -341,7 +342,7 @@ def _gather_nd_kernel(state, indices, *, dtype):
     return params.reshape(count, *tail)[rows].reshape(indices.shape[:-1] + tail)
 
 
-def _gather_nd_gradient(b: Any, op: Any, doutput: Any) -> Any:
+def _gather_nd_gradient(b: OpBuilder, op: Any, doutput: Any) -> Any:
     handle, indices = op.inputs
     shape = b.variable_shape(handle, out_type=indices.dtype.base_dtype)
     if indices.shape.rank == 2 and indices.shape[-1].value == 1:

@@ -12,6 +12,7 @@ from headrace.devices.room import check_room
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Operation
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.counted import counted
 from headrace.ops.define import define
 from headrace.ops.filling import zero_array
@@ -89,7 +90,7 @@ def _scatter_nd_kernel(indices: np.ndarray, updates: np.ndarray, shape: np.ndarr
     return _scatter(zero_array(sizes, updates.dtype), indices, updates, np.add)
 
 
-def _scatter_nd_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _scatter_nd_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return None, b.gather_nd(dy, op.inputs[0]), None
 
 
@@ -125,7 +126,7 @@ _TENSOR_SAMPLES = [
 ]
 
 
-def _update_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _update_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     _, indices, updates = op.inputs
     dx = b.tensor_scatter_update(b.identity(dy), indices, b.zeros_like(updates))
     return dx, None, b.gather_nd(dy, indices)
@@ -145,7 +146,7 @@ def tensor_scatter_update(tensor, indices, updates, name=None):
     """Return a copy of a tensor with the updates at their coordinates."""
 
 
-def _add_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _add_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return dy, None, b.gather_nd(dy, op.inputs[1])
 
 
@@ -164,7 +165,7 @@ def tensor_scatter_add(tensor, indices, updates, name=None):
 
 
 @counted(3)
-def _sub_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _sub_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     return dy, None, b.negative(b.gather_nd(dy, op.inputs[1]))
 
 

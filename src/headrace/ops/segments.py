@@ -19,6 +19,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering import row_anchors
 from headrace.lowering.rules import Anchor
 from headrace.ops.accumulation import lowest, widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -154,18 +155,18 @@ def _unsorted_infer(c: Any, data: TensorShape, ids: TensorShape, count: TensorSh
 # Gradients
 
 
-def _sum_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _sum_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     return b.gather(dy, op.inputs[1]), None
 
 
-def _mean_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _mean_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     data, ids = op.inputs
     shape = b.concat([b.shape(ids), b.fill(b.expand_dims(b.rank(data) - 1, 0), 1)], 0)
     counts = b.segment_sum(b.fill(shape, b.constant(1, dy.dtype.base_dtype)), ids)
     return b.gather(b.div_no_nan(dy, counts), ids), None
 
 
-def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     """dy goes to the elements that are the extreme of their segment, in equal shares."""
     data, ids = op.inputs
     chosen = b.equal(data, b.gather(op.outputs[0], ids))
@@ -174,7 +175,7 @@ def _extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.where(chosen, share, b.zeros_like(share)), None
 
 
-def _others_product(b: Any, data: Tensor, product: Any, total: Any, spread: Any) -> Tensor:
+def _others_product(b: OpBuilder, data: Tensor, product: Any, total: Any, spread: Any) -> Tensor:
     """For each element, the product of the others of its segment, also if some of them are 0."""
     zero = b.equal(data, b.zeros_like(data))
     whole = b.where(zero, b.ones_like(data), data)
@@ -184,7 +185,7 @@ def _others_product(b: Any, data: Tensor, product: Any, total: Any, spread: Any)
     return b.where(other_zeros, b.zeros_like(rest), rest)
 
 
-def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     data, ids = op.inputs
     rest = _others_product(
         b,
@@ -196,7 +197,7 @@ def _prod_gradient(b: Any, op: Any, dy: Any) -> Any:
     return b.multiply(b.gather(dy, ids), b.conj(rest)), None
 
 
-def _spread(b: Any, rows: Tensor, ids: Tensor) -> Tensor:
+def _spread(b: OpBuilder, rows: Tensor, ids: Tensor) -> Tensor:
     """The row of each element's segment; zeros for elements that belong to none."""
     inside = b.greater_equal(ids, b.zeros_like(ids))
     found = b.gather(rows, b.maximum(ids, b.zeros_like(ids)))
@@ -213,12 +214,12 @@ def _rank_nodes(op: Any) -> int:
 
 
 @counted(lambda op, dy: 12 + _rank_nodes(op))
-def _unsorted_sum_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _unsorted_sum_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     return _spread(b, dy, op.inputs[1]), None, None
 
 
 @counted(lambda op, dy: 23 + _rank_nodes(op))
-def _unsorted_extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _unsorted_extreme_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     data, ids, count = op.inputs
     same = b.equal(data, _spread(b, op.outputs[0], ids))
     counts = b.unsorted_segment_sum(b.cast(same, dy.dtype.base_dtype), ids, count)
@@ -227,7 +228,7 @@ def _unsorted_extreme_gradient(b: Any, op: Any, dy: Any) -> Any:
 
 
 @counted(lambda op, dy: 32 + _rank_nodes(op))
-def _unsorted_prod_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _unsorted_prod_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     data, ids, count = op.inputs
     rest = _others_product(
         b,

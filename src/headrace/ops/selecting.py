@@ -18,6 +18,7 @@ from headrace.graph.inference import constant_value
 from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import Elementwise, Site, View, broadcast_view
 from headrace.ops import convert, infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -116,7 +117,7 @@ def _unknown_like(op: Operation) -> list[Tensor]:
 
 
 @counted(lambda op, dy: 3 + 5 * isinstance(dy, IndexedSlices), reads=_unknown_like)
-def _select_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _select_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     condition = op.inputs[0]
     dy = convert_to_tensor(dy)
     zeros = b.zeros_like(dy)
@@ -158,7 +159,7 @@ def select(condition, t, e, name=None):
 
 
 @counted(12)
-def _select_v2_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _select_v2_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     condition, t, e = op.inputs
     dy = convert_to_tensor(dy)
     zeros = b.zeros_like(dy)

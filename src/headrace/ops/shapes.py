@@ -23,6 +23,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import Move, Site, View, broadcast_view, row_major
 from headrace.ops import convert, infer
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -267,7 +268,7 @@ def _reshape_problem(x: np.ndarray, shape: np.ndarray) -> str:
     )
 
 
-def _reshape_back(b: Any, op: Operation, dy: Any) -> Any:
+def _reshape_back(b: OpBuilder, op: Operation, dy: Any) -> Any:
     """The gradient of every op that only gives its first input a new shape."""
     return (b.reshape(dy, b.shape(op.inputs[0])), *[None] * (len(op.inputs) - 1))
 

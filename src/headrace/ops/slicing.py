@@ -22,6 +22,7 @@ from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.row_anchors import Cut
 from headrace.lowering.rules import Anchor, Join, Site, View, row_major, traced, traced_view
 from headrace.ops import convert, infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -108,7 +109,7 @@ def _slice_cut(site: Site) -> Cut | None:
 
 
 @counted(12)
-def _slice_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _slice_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     x, begin, _ = op.inputs
     dtype = begin.dtype.base_dtype
     after = b.subtract(b.subtract(b.shape(x, out_type=dtype), b.shape(dy, out_type=dtype)), begin)
@@ -331,7 +332,7 @@ def _vectors(*values: np.ndarray) -> list[list[int]]:
     return found
 
 
-def _strided_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _strided_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     x, begin, end, strides = op.inputs
     shape = b.shape(x, out_type=begin.dtype)
     masks = dict(zip(MASKS, _masks(op._attrs), strict=True))
@@ -417,7 +418,7 @@ def _grad_pieces(site: Site) -> list[View | None] | None:
     return None if view is None else [None, None, None, None, view]
 
 
-def _grad_gradient(b: Any, op: Operation, dx: Any) -> Any:
+def _grad_gradient(b: OpBuilder, op: Operation, dx: Any) -> Any:
     _, begin, end, strides, _ = op.inputs
     masks = dict(zip(MASKS, _masks(op._attrs), strict=True))
     return None, None, None, None, b.strided_slice_op(dx, begin, end, strides, **masks)

@@ -16,6 +16,7 @@ from headrace.lowering.rules import Anchor
 from headrace.ops import nn_native
 from headrace.ops.accumulation import widened
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor
 from headrace.ops.define import b, composed, define
 from headrace.ops.onednn_kernel import onednn_kernel
@@ -57,13 +58,13 @@ def _at_least_a_vector(c: Any, logits: Any) -> Any:
     return logits
 
 
-def _softmax_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _softmax_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     y = op.outputs[0]
     mean = b.reduce_sum(b.multiply(grad, y), -1, keepdims=True)
     return b.multiply(b.subtract(grad, mean), y)
 
 
-def _log_softmax_gradient(b: Any, op: Any, grad: Any) -> Any:
+def _log_softmax_gradient(b: OpBuilder, op: Any, grad: Any) -> Any:
     total = b.reduce_sum(grad, -1, keepdims=True)
     return b.subtract(grad, b.multiply(total, b.exp(op.outputs[0])))
 

@@ -21,6 +21,7 @@ from headrace.lowering.anchors import largest
 from headrace.lowering.rules import COMPILED, Anchor
 from headrace.ops import convert
 from headrace.ops.accumulation import widened
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -156,7 +157,7 @@ def _places_by_partition(rows: np.ndarray, k: int) -> np.ndarray:
 
 
 @counted(43)
-def _top_k_gradient(b: Any, op: Operation, dvalues: Any, _: Any) -> Any:
+def _top_k_gradient(b: OpBuilder, op: Operation, dvalues: Any, _: Any) -> Any:
     x, found = op.inputs[0], op.outputs[1]
     shape = b.shape(x)
     size, k = shape[-1], b.shape(found)[-1]
@@ -294,7 +295,7 @@ def _nth_kernel(x: np.ndarray, n: np.ndarray, *, reverse: bool) -> np.ndarray:
     return np.partition(widened(x), at, axis=-1)[..., at].astype(x.dtype)
 
 
-def _nth_gradient(b: Any, op: Operation, dy: Any) -> Any:
+def _nth_gradient(b: OpBuilder, op: Operation, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
     equal = b.cast(b.equal(b.expand_dims(y, -1), x), dy.dtype)
     count = b.expand_dims(b.reduce_sum(equal, -1), -1)

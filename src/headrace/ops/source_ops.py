@@ -20,6 +20,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect, Kind, Sample, 
 from headrace.graph.operation import Tensor
 from headrace.lowering.rules import Pass
 from headrace.ops import convert, infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r, unary
 from headrace.ops.simplify import all_equal_inputs, equals_input, equals_input_if_same_size
@@ -218,7 +219,7 @@ def stop_gradient(input, name=None):
     """Return the same value, through which no gradient flows."""
 
 
-def _prevented(b: Any, op: Any, dy: Any) -> Any:
+def _prevented(b: OpBuilder, op: Any, dy: Any) -> Any:
     raise LookupError(f"Gradient explicitly disabled. Reason: {op._attrs['message']}")
 
 

@@ -16,6 +16,7 @@ from headrace.graph.definition import Sample
 from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_kernels
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -74,7 +75,7 @@ def _to_dense_infer(
 
 
 @counted(lambda op, grad: 8 if op.inputs[0].shape.ndims is not None else 14)
-def _to_dense_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _to_dense_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     indices, _, values, _ = op.inputs
     rows = b.reshape(indices, [-1, 1]) if indices.shape.ndims != 2 else indices
     taken = b.gather_nd(grad, rows)

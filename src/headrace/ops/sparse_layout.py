@@ -19,6 +19,7 @@ from headrace.graph.inference import (
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_layout_kernels as kernels
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -54,7 +55,7 @@ def _reorder_infer(
 
 
 @counted(13)
-def _reorder_gradient(b: Any, op: Any, _: Any, grad: Tensor) -> Any:
+def _reorder_gradient(b: OpBuilder, op: Any, _: Any, grad: Tensor) -> Any:
     indices, _, shape = op.inputs
     # Reordering the numbers 0, 1, ... shows where each element moved.
     places = b.range(b.shape(indices)[0])
@@ -368,7 +369,7 @@ def _slice_infer(
     return [(None, shape.num_elements()), (None,), shape]
 
 
-def _slice_gradient(b: Any, op: Any, _: Any, grad: Tensor, __: Any) -> Any:
+def _slice_gradient(b: OpBuilder, op: Any, _: Any, grad: Tensor, __: Any) -> Any:
     d_values = b.sparse_slice_grad(grad, op.inputs[0], op.inputs[3], op.outputs[0])
     return None, d_values, None, None, None
 
@@ -446,7 +447,7 @@ def _fill_infer(
     return [(None, rank), (None,), (sizes[0] if sizes else None,), (count,)]
 
 
-def _fill_gradient(b: Any, op: Any, _: Any, grad: Tensor, *__: Any) -> Any:
+def _fill_gradient(b: OpBuilder, op: Any, _: Any, grad: Tensor, *__: Any) -> Any:
     d_values, d_default = b.sparse_fill_empty_rows_grad(op.outputs[3], grad)
     return None, d_values, None, d_default
 
@@ -469,7 +470,7 @@ def sparse_fill_empty_rows_op(indices, values, dense_shape, default_value, name=
     """Give every row of a sparse tensor at least one element."""
 
 
-def _fill_grad_gradient(b: Any, op: Any, d_values: Tensor, d_default: Tensor) -> Any:
+def _fill_grad_gradient(b: OpBuilder, op: Any, d_values: Tensor, d_default: Tensor) -> Any:
     places, grad = op.inputs
     size = b.shape(grad, out_type=dtypes.int64)
     rows = b.expand_dims(places, 1)

@@ -15,6 +15,7 @@ from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import sparse_kernels
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -50,7 +51,7 @@ def _add_infer(
     return [(None, rank), (None,), (rank,)]
 
 
-def _add_gradient(b: Any, op: Any, _: Any, dz: Tensor, __: Any) -> Any:
+def _add_gradient(b: OpBuilder, op: Any, _: Any, dz: Tensor, __: Any) -> Any:
     da, db = b.sparse_add_grad(dz, op.inputs[0], op.inputs[3], op.outputs[0])
     return None, da, None, None, db, None, None
 
@@ -126,7 +127,7 @@ def _extremum_infer(c: InferenceContext, *shapes: TensorShape) -> list[Any]:
 def _extremum_gradient(takes_left: str) -> Any:
     """Send the gradient to the operand that the element is from; to the left one if they tie."""
 
-    def gradient(b: Any, op: Any, _: Any, dz: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, _: Any, dz: Any) -> Any:
         a_indices, a_values, a_shape, b_indices, b_values, b_shape = op.inputs
         over_left = b_indices, b.zeros_like(b_values), b_shape
         over_right = a_indices, b.zeros_like(a_values), a_shape
@@ -218,19 +219,19 @@ def _scatter_like(op: Any, inner: Tensor, updates: Tensor) -> Tensor:
     return b.scatter_nd(inner, updates, b.shape(dense, out_type=dtypes.int64))
 
 
-def _cwise_add_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _cwise_add_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     inner, _ = _dense_parts(op)
     return None, grad, None, _scatter_like(op, inner, grad)
 
 
 @counted(23)
-def _cwise_mul_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _cwise_mul_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     inner, dense = _dense_parts(op)
     return None, grad * dense, None, _scatter_like(op, inner, grad * op.inputs[1])
 
 
 @counted(26)
-def _cwise_div_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _cwise_div_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     inner, dense = _dense_parts(op)
     slope = -op.inputs[1] / (dense * dense)
     return None, grad / dense, None, _scatter_like(op, inner, grad * slope)
@@ -285,7 +286,7 @@ def sparse_dense_cwise_div(sp_indices, sp_values, sp_shape, dense, name=None):
     """Divide the elements of a sparse tensor by those of a dense one."""
 
 
-def _dense_add_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _dense_add_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     return None, b.gather_nd(grad, op.inputs[0]), None, grad
 
 
@@ -318,7 +319,7 @@ def _mat_mul_infer(
     return (a[0], columns)
 
 
-def _mat_mul_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _mat_mul_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     indices, values, shape, dense = op.inputs
     adjoint_a, adjoint_b = op.get_attr("adjoint_a"), op.get_attr("adjoint_b")
     d_dense = b.sparse_tensor_dense_mat_mul(indices, values, shape, grad, adjoint_a=not adjoint_a)

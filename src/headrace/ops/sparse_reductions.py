@@ -15,6 +15,7 @@ from headrace.graph.inference import InferenceContext
 from headrace.graph.operation import Tensor
 from headrace.ops import infer, sparse_kernels
 from headrace.ops.arguments import renamed_argument
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -46,7 +47,7 @@ def _reduce_infer(
 
 
 @counted(16)
-def _reduce_sum_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _reduce_sum_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     indices, _, shape, axes = op.inputs
     rank = b.size(shape)
     positions = b.floormod(b.add(b.reshape(axes, [-1]), rank), rank)
@@ -205,7 +206,7 @@ def _softmax_infer(c: InferenceContext, i: TensorShape, v: TensorShape, s: Tenso
     return v.with_rank(1)
 
 
-def _softmax_gradient(b: Any, op: Any, grad: Tensor) -> Any:
+def _softmax_gradient(b: OpBuilder, op: Any, grad: Tensor) -> Any:
     indices, _, shape = op.inputs
     out = op.outputs[0]
     sums = b.sparse_reduce_sum_op(indices, out * grad, shape, [-1], True)

@@ -14,6 +14,7 @@ from headrace.core.export import export
 from headrace.core.shapes import TensorShape
 from headrace.graph.definition import Sample
 from headrace.graph.operation import Tensor
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
 from headrace.ops.segments import checked_segments, counts_of, segment_rows
@@ -88,7 +89,7 @@ def _counted_infer(
 def _gradient(scaled: str | None) -> Callable[..., Any]:
     """Spread dy over the selected rows; `scaled` names the op that does so for scaled sums."""
 
-    def gradient(b: Any, op: Any, dy: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
         data, indices, ids = op.inputs[:3]
         rows = b.shape(data)[0]
         if scaled is None:
@@ -101,7 +102,7 @@ def _gradient(scaled: str | None) -> Callable[..., Any]:
 
 
 def _grad_gradient(forward: str) -> Callable[..., Any]:
-    def gradient(b: Any, op: Any, dz: Any) -> Any:
+    def gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
         grad, indices, ids, _ = op.inputs
         return getattr(b, forward)(dz, indices, ids, b.shape(grad)[0]), None, None, None
 

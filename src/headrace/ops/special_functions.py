@@ -18,6 +18,7 @@ from headrace.graph.operation import Tensor
 from headrace.lowering.pointwise import rounded_once
 from headrace.ops import infer, special, special_lowered
 from headrace.ops.arithmetic import binary_op
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted
 from headrace.ops.define import b, composed, define
@@ -29,14 +30,14 @@ __all__ = ["betainc", "digamma", "erf", "erfc", "igamma", "igammac", "lbeta", "l
 _TWO = "{float32|float64}"
 
 
-def _number(b: Any, value: float, like: Tensor) -> Tensor:
+def _number(b: OpBuilder, value: float, like: Tensor) -> Tensor:
     return b.constant(value, like.dtype.base_dtype)
 
 
 # Error functions
 
 
-def _gaussian(b: Any, op: Any, dy: Any, scale: float) -> Any:
+def _gaussian(b: OpBuilder, op: Any, dy: Any, scale: float) -> Any:
     x = op.inputs[0]
     return b.multiply(b.multiply(dy, _number(b, scale, dy)), b.exp(b.negative(b.square(x))))
 
@@ -82,7 +83,7 @@ def lgamma(x, name=None):
     """Return the logarithm of the magnitude of the gamma function."""
 
 
-def _digamma_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _digamma_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x = op.inputs[0]
     if x.dtype.base_dtype.size >= 4:
         return b.multiply(dy, b.polygamma(_number(b, 1, x), x))
@@ -107,7 +108,7 @@ _ORDERS = [Sample([1.0, 2.0, 3.0], r(2, 3, low=0.5, high=4)), Sample([2.0], r(3,
 
 
 @counted(9)
-def _polygamma_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _polygamma_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     order, x = op.inputs
     slope = b.polygamma(b.add_v2(order, _number(b, 1, order)), x)
     _, to_x = b.unbroadcast(order, x)
@@ -128,7 +129,7 @@ def polygamma(a, x, name=None):
 
 
 @counted(11)
-def _zeta_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _zeta_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, q = op.inputs
     slope = b.negative(b.multiply(x, b.zeta(b.add_v2(x, _number(b, 1, x)), q)))
     _, to_q = b.unbroadcast(x, q)
@@ -154,7 +155,7 @@ def zeta(x, q, name=None):
 # Incomplete gamma and beta functions
 
 
-def _igamma_slopes(b: Any, op: Any, dz: Any) -> tuple[Tensor, Tensor]:
+def _igamma_slopes(b: OpBuilder, op: Any, dz: Any) -> tuple[Tensor, Tensor]:
     a, x = op.inputs
     power = b.multiply(b.subtract(a, _number(b, 1, a)), b.log(x))
     density = b.exp(b.subtract(b.subtract(power, x), b.lgamma(a)))
@@ -216,7 +217,7 @@ def _betainc(a: Any, b: Any, x: Any) -> Any:
 
 
 @counted(25)
-def _betainc_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _betainc_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     p, q, x = op.inputs
     one = _number(b, 1, x)
     logs = b.add_v2(
@@ -249,7 +250,7 @@ def betainc(a, b, x, name=None):
 # Bessel functions
 
 
-def _i0e_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _i0e_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
     return b.multiply(dy, b.subtract(b.bessel_i1e(x), b.multiply(b.sign(x), y)))
 
@@ -268,7 +269,7 @@ def bessel_i0e(x, name=None):
 
 
 @counted(17)
-def _i1e_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _i1e_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x, y = op.inputs[0], op.outputs[0]
     # I1(x)/x tends to 1/2, which division by a small x would miss.
     far = b.greater(b.abs(x), _number(b, float(np.finfo(np.float32).eps), x))
@@ -313,7 +314,7 @@ def bessel_i1(x: Any, name: str | None = None) -> Tensor:
 
 
 @counted(lambda op, dz: 14 + (dz.dtype is not dtypes.float32))
-def _xlogy_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _xlogy_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     x, y = op.inputs
     nonzero = b.cast(b.not_equal(x, b.zeros_like(x)), x.dtype.base_dtype)
     dx = b.multiply(dz, b.conj(b.xlogy(nonzero, y)))

@@ -11,6 +11,7 @@ from headrace.core.shapes import TensorShape, show_shape, words_of_op
 from headrace.graph.definition import Kind, Sample
 from headrace.graph.operation import Operation, Tensor
 from headrace.lowering.rules import Join, Site, View, row_major, traced
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.define import composed, define
 from headrace.ops.samples import r
@@ -203,7 +204,7 @@ def _parallel_infer(c: Any, shapes: list[TensorShape]) -> TensorShape:
     return whole
 
 
-def _parallel_gradient(b: Any, op: Operation, dy: Tensor) -> Any:
+def _parallel_gradient(b: OpBuilder, op: Operation, dy: Tensor) -> Any:
     return b.split(dy, len(op.inputs), 0)
 
 

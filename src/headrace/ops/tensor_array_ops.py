@@ -24,6 +24,7 @@ from headrace.graph.definition import NOT_DIFFERENTIABLE, Effect
 from headrace.graph.inference import constant_value
 from headrace.lowering import list_anchors
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 from headrace.ops.resource_state import HandleData, handle_data
 from headrace.ops.shared_state import keep_in_step, on, state_behind
@@ -182,7 +183,7 @@ def _write_kernel(array, index, value, flow, *, T):
     return flow
 
 
-def _write_gradient(b: Any, op: Any, dflow: Any) -> Any:
+def _write_gradient(b: OpBuilder, op: Any, dflow: Any) -> Any:
     handle, index, value, _ = op.inputs
     return None, None, _twin(b, handle, value.dtype, dflow).read(index), dflow
 
@@ -206,7 +207,7 @@ def _read_infer(c: Any, handle: TensorShape, index: TensorShape, flow: TensorSha
     return _element_shape(c)
 
 
-def _read_gradient(b: Any, op: Any, dvalue: Any) -> Any:
+def _read_gradient(b: OpBuilder, op: Any, dvalue: Any) -> Any:
     handle, index, flow = op.inputs
     return None, None, _twin(b, handle, op._attrs["dtype"], flow).write(index, dvalue).flow
 
@@ -238,7 +239,7 @@ def _gather_infer(
     return (indices if c.settled else TensorShape.of((None,))).concatenate(rows)
 
 
-def _gather_gradient(b: Any, op: Any, dvalue: Any) -> Any:
+def _gather_gradient(b: OpBuilder, op: Any, dvalue: Any) -> Any:
     handle, indices, flow = op.inputs
     twin = _twin(b, handle, op._attrs["dtype"], flow)
     return None, None, twin.scatter(indices, dvalue).flow
@@ -281,7 +282,7 @@ def _scatter_kernel(array, indices, value, flow, *, T):
     return flow
 
 
-def _scatter_gradient(b: Any, op: Any, dflow: Any) -> Any:
+def _scatter_gradient(b: OpBuilder, op: Any, dflow: Any) -> Any:
     handle, indices, value, _ = op.inputs
     return None, None, _twin(b, handle, value.dtype, dflow).gather(indices), dflow
 
@@ -306,7 +307,7 @@ def _concat_infer(c: Any, handle: TensorShape, flow: TensorShape) -> list[Tensor
     return [value, TensorShape.of((None,))]
 
 
-def _concat_gradient(b: Any, op: Any, dvalue: Any, dlengths: Any) -> Any:
+def _concat_gradient(b: OpBuilder, op: Any, dvalue: Any, dlengths: Any) -> Any:
     handle, flow = op.inputs
     twin = _twin(b, handle, op._attrs["dtype"], flow)
     return None, twin.split(dvalue, op.outputs[1]).flow
@@ -342,7 +343,7 @@ def _split_kernel(array, value, lengths, flow, *, T):
     return flow
 
 
-def _split_gradient(b: Any, op: Any, dflow: Any) -> Any:
+def _split_gradient(b: OpBuilder, op: Any, dflow: Any) -> Any:
     handle, value, _, _ = op.inputs
     return None, _twin(b, handle, value.dtype, dflow).concat(), None, dflow
 
@@ -362,7 +363,7 @@ def tensor_array_split_v3(handle, value, lengths, flow_in, name=None):
 # -- Gradients -------------------------------------------------------------------------------------
 
 
-def _twin(b: Any, handle: Any, dtype: Any, flow: Any) -> Any:
+def _twin(b: OpBuilder, handle: Any, dtype: Any, flow: Any) -> Any:
     """The array of the gradients of the one behind `handle`, for the tf.gradients being made."""
     array = b.tensor_array_of(handle, flow, dtype)
     return array.grad(handle.graph.scope.gradient_source, flow=flow)

@@ -22,6 +22,7 @@ from headrace.graph.inference import known_shape, known_value
 from headrace.graph.schema import Schema
 from headrace.lowering import list_anchors
 from headrace.ops import infer
+from headrace.ops.builder import OpBuilder
 from headrace.ops.define import define
 
 __all__ = [
@@ -278,7 +279,7 @@ def _push_kernel(input_handle, tensor, *, element_dtype):
     return as_list(input_handle, element_dtype).push(tensor)
 
 
-def _push_gradient(b: Any, op: Any, longer: Any) -> list[Any]:
+def _push_gradient(b: OpBuilder, op: Any, longer: Any) -> list[Any]:
     value = op.inputs[1]
     if not carries(value.dtype.base_dtype):
         return [None, None]
@@ -307,7 +308,7 @@ def _pop_kernel(input_handle, element_shape, *, element_dtype):
     return rest, values.value(last, element_sizes(element_shape))
 
 
-def _pop_gradient(b: Any, op: Any, rest: Any, gradient: Any) -> list[Any]:
+def _pop_gradient(b: OpBuilder, op: Any, rest: Any, gradient: Any) -> list[Any]:
     if rest is None or gradient is None:
         return [None, None]
     return [b.tensor_list_push_back(rest, gradient), None]

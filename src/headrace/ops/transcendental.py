@@ -14,6 +14,7 @@ import numpy as np
 from headrace.core.export import export
 from headrace.graph.operation import Tensor
 from headrace.lowering.pointwise import rounded_once
+from headrace.ops.builder import OpBuilder
 from headrace.ops.convert import convert_to_tensor, name_scope
 from headrace.ops.counted import counted, is_complex
 from headrace.ops.define import b, composed
@@ -42,7 +43,7 @@ def _floating(kernel: Any) -> Any:
     return run
 
 
-def _one(b: Any, like: Tensor) -> Tensor:
+def _one(b: OpBuilder, like: Tensor) -> Tensor:
     return b.constant(1, like.dtype.base_dtype)
 
 
@@ -86,7 +87,7 @@ def log(x, name=None):
     """Return the natural logarithm of x."""
 
 
-def _log1p_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _log1p_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x = b.conj(op.inputs[0])
     return b.multiply(dy, b.reciprocal(b.add_v2(_one(b, x), x)))
 
@@ -131,7 +132,7 @@ def cos(x, name=None):
     """Return the cosine of x."""
 
 
-def _tan_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _tan_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     y = b.conj(op.outputs[0])
     return b.multiply(dy, b.add_v2(b.square(y), _one(b, y)))
 
@@ -149,7 +150,7 @@ def tan(x, name=None):
     """Return the tangent of x."""
 
 
-def _asin_slope(b: Any, op: Any) -> Tensor:
+def _asin_slope(b: OpBuilder, op: Any) -> Tensor:
     x = b.conj(op.inputs[0])
     return b.rsqrt(b.subtract(_one(b, x), b.square(x)))
 
@@ -189,7 +190,7 @@ def acos(x, name=None):
     """Return the angle whose cosine is x."""
 
 
-def _atan_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _atan_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x = b.conj(op.inputs[0])
     return b.multiply(dy, b.reciprocal(b.add(_one(b, x), b.square(x))))
 
@@ -316,7 +317,7 @@ def acosh(x, name=None):
     """Return the non-negative number whose hyperbolic cosine is x."""
 
 
-def _atanh_gradient(b: Any, op: Any, dy: Any) -> Any:
+def _atanh_gradient(b: OpBuilder, op: Any, dy: Any) -> Any:
     x = b.conj(op.inputs[0])
     return b.multiply(dy, b.reciprocal(b.subtract(_one(b, x), b.square(x))))
 
@@ -371,7 +372,7 @@ def log_sigmoid(x: Any, name: str | None = None) -> Tensor:
 # Derivatives computed from the function's result
 
 
-def _tanh_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _tanh_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, dy = (b.conj(t) for t in op.inputs)
     slope = b.multiply(b.multiply(dy, b.constant(-2, dy.dtype.base_dtype)), y)
     return b.multiply(dz, slope), b.tanh_grad(y, dz)
@@ -389,7 +390,7 @@ def tanh_grad(y, dy, name=None):
     """Return dy times the derivative of the hyperbolic tangent whose result is y."""
 
 
-def _sigmoid_grad_gradient(b: Any, op: Any, dz: Any) -> Any:
+def _sigmoid_grad_gradient(b: OpBuilder, op: Any, dz: Any) -> Any:
     y, dy = (b.conj(t) for t in op.inputs)
     slope = b.subtract(_one(b, y), b.add_v2(y, y))
     return b.multiply(dz, b.multiply(dy, slope)), b.sigmoid_grad(y, dz)

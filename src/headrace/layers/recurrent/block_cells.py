@@ -75,12 +75,15 @@ class LSTMBlockCell(LayerRNNCell):
         """Return (h', (c', h'))."""
         c, h = unpack_state(state)
         weights = self._weights
+        wci, wcf, wco = weights.peepholes(self.dtype)
         step = b.lstm_block_cell(
             inputs,
             c,
             h,
             weights.w,
-            *weights.peepholes(self.dtype),
+            wci,
+            wcf,
+            wco,
             weights.b,
             forget_bias=self._forget_bias,
             cell_clip=self._cell_clip,
@@ -217,7 +220,7 @@ class LSTMBlockFusedCell(Layer):
         self, inputs: Any, c: Any, h: Any, dtype: Any, lengths: Any, steps: Any
     ) -> tuple[Any, Any]:
         weights = self._weights
-        peepholes = weights.peepholes(dtype)
+        wci, wcf, wco = weights.peepholes(dtype)
         longest = b.cast(steps if lengths is None else b.reduce_max(lengths), dtypes.int64)
         made = b.block_lstm(
             longest,
@@ -225,7 +228,9 @@ class LSTMBlockFusedCell(Layer):
             c,
             h,
             weights.w,
-            *peepholes,
+            wci,
+            wcf,
+            wco,
             weights.b,
             forget_bias=self._forget_bias,
             cell_clip=self._cell_clip,
