@@ -87,8 +87,8 @@ def _handle_infer(c: Any) -> Any:
     return (2,)
 
 
-def _define_both(op_type: str, signature: str, attributes: str, **options: Any) -> Any:
-    """Define an op on a reference, and `Resource<op_type>` on a resource."""
+def _define_both(op_type: str, newer: str, signature: str, attributes: str, **options: Any) -> Any:
+    """Define an op on a reference, and a newer one on a resource."""
 
     def decorate(function: Any) -> Any:
         name = f"resource_{function.__name__}"
@@ -96,7 +96,7 @@ def _define_both(op_type: str, signature: str, attributes: str, **options: Any) 
         again.__doc__ = function.__doc__
         rule = options["infer"] if not signature.startswith("->") else _handle_infer
         resource = signature.replace("Ref(string)", "resource")
-        define(f"Resource{op_type}", resource, attributes, **{**options, "infer": rule})(again)
+        define(newer, resource, attributes, **{**options, "infer": rule})(again)
         return define(op_type, signature, attributes, **options)(function)
 
     return decorate
@@ -104,6 +104,7 @@ def _define_both(op_type: str, signature: str, attributes: str, **options: Any) 
 
 @_define_both(
     "ConditionalAccumulator",
+    "ResourceConditionalAccumulator",
     "-> handle: Ref(string)",
     _MAKE,
     infer=reference_infer,
@@ -120,6 +121,7 @@ def conditional_accumulator(
 
 @_define_both(
     "AccumulatorApplyGradient",
+    "ResourceAccumulatorApplyGradient",
     "handle: Ref(string), local_step: int64, gradient: dtype ->",
     "dtype: {numbers}",
     infer=infer.no_outputs,
@@ -132,6 +134,7 @@ def accumulator_apply_gradient(handle, local_step, gradient, name=None):
 
 @_define_both(
     "AccumulatorTakeGradient",
+    "ResourceAccumulatorTakeGradient",
     "handle: Ref(string), num_required: int32 -> average: dtype",
     "dtype: {numbers}",
     infer=infer.unknown,
@@ -144,6 +147,7 @@ def accumulator_take_gradient(handle, num_required, dtype, name=None):
 
 @_define_both(
     "AccumulatorSetGlobalStep",
+    "ResourceAccumulatorSetGlobalStep",
     "handle: Ref(string), new_global_step: int64 ->",
     "",
     infer=infer.no_outputs,
@@ -156,6 +160,7 @@ def accumulator_set_global_step(handle, new_global_step, name=None):
 
 @_define_both(
     "AccumulatorNumAccumulated",
+    "ResourceAccumulatorNumAccumulated",
     "handle: Ref(string) -> num_accumulated: int32",
     "",
     infer=infer.scalar,

@@ -24,7 +24,17 @@ from headrace.ops.tensor_array_ops import HANDLE, gradient_of, on_array
 
 __all__: list[str] = []
 
-_SHARED = ("Close", "Concat", "Gather", "Read", "Scatter", "Size", "Split", "Write")
+# Ops of today, and what they were called in the first and in the second version.
+_SHARED = {
+    "TensorArrayCloseV3": ("TensorArrayClose", "TensorArrayCloseV2"),
+    "TensorArrayConcatV3": ("TensorArrayConcat", "TensorArrayConcatV2"),
+    "TensorArrayGatherV3": ("TensorArrayGather", "TensorArrayGatherV2"),
+    "TensorArrayReadV3": ("TensorArrayRead", "TensorArrayReadV2"),
+    "TensorArrayScatterV3": ("TensorArrayScatter", "TensorArrayScatterV2"),
+    "TensorArraySizeV3": ("TensorArraySize", "TensorArraySizeV2"),
+    "TensorArraySplitV3": ("TensorArraySplit", "TensorArraySplitV2"),
+    "TensorArrayWriteV3": ("TensorArrayWrite", "TensorArrayWriteV2"),
+}
 
 
 def _array_kernel(
@@ -69,14 +79,15 @@ def _older(argument: Argument, is_ref: bool) -> Argument:
     return replace(argument, dtype=dtypes.string, is_ref=is_ref)
 
 
-def _define_version(version: str, is_ref: bool) -> None:
+def _define_version(version: int, array: str, gradient: str) -> None:
+    is_ref = version == 1
     handle = "Ref(string)" if is_ref else "string"
     attributes = (
         "dtype: type; element_shape: shape = <unknown>; dynamic_size: bool = False; "
         "clear_after_read: bool = True; tensor_array_name: string = ''"
     )
     _define(
-        f"TensorArray{version}",
+        array,
         f"size: int32 -> handle: {handle}",
         attributes,
         "TensorArrayV3",
@@ -84,22 +95,22 @@ def _define_version(version: str, is_ref: bool) -> None:
         kernel=_array_kernel,
     )
     _define(
-        f"TensorArrayGrad{version}",
+        gradient,
         f"handle: string, flow_in: float32 -> grad_handle: {handle}",
         "source: string",
         "TensorArrayGradV3",
         infer=lambda c, handle, flow: [HANDLE],
         kernel=lambda handle, flow, *, ctx, source: gradient_of(ctx, handle, source),
     )
-    for name in _SHARED:
-        definition = _plain(f"TensorArray{name}V3")
+    for newer, names in _SHARED.items():
+        definition = _plain(newer)
         inputs = tuple(_older(a, is_ref) for a in definition.schema.inputs)
-        schema = definition.schema.changed(f"TensorArray{name}{version}", inputs)
+        schema = definition.schema.changed(names[version - 1], inputs)
         register(replace(definition, schema=schema))
 
 
-_define_version("", is_ref=True)
-_define_version("V2", is_ref=False)
+_define_version(1, "TensorArray", "TensorArrayGrad")
+_define_version(2, "TensorArrayV2", "TensorArrayGradV2")
 _define(
     "TensorArrayPack",
     "handle: Ref(string), flow_in: float32 -> value: dtype",

@@ -189,9 +189,10 @@ _SHUFFLE = "min_after_dequeue: int = 0; seed: int = 0; seed2: int = 0"
 _PLACE = "container: string = ''; shared_name: string = ''"
 
 
-def _define_queue(op_type: str, attributes: str, kernel: Callable[..., Any]) -> Any:
+def _define_queue(op_type: str, newer: str, attributes: str, kernel: Callable[..., Any]) -> Any:
     return define_pair(
         op_type,
+        newer,
         "-> handle: resource",
         f"{attributes}; {_PLACE}",
         infer=infer.scalar,
@@ -201,26 +202,28 @@ def _define_queue(op_type: str, attributes: str, kernel: Callable[..., Any]) -> 
     )
 
 
-@_define_queue("FIFOQueue", _TYPES, _fifo_kernel)
+@_define_queue("FIFOQueue", "FIFOQueueV2", _TYPES, _fifo_kernel)
 def fifo_queue(component_types, shapes=(), capacity=-1, container="", shared_name="", name=None):
     """Return a queue that returns elements in the order in which they were added."""
 
 
-@_define_queue("PaddingFIFOQueue", _TYPES, _padding_kernel)
+@_define_queue("PaddingFIFOQueue", "PaddingFIFOQueueV2", _TYPES, _padding_kernel)
 def padding_fifo_queue(
     component_types, shapes=(), capacity=-1, container="", shared_name="", name=None
 ):
     """Return a queue whose batches pad elements to the size of the largest."""
 
 
-@_define_queue("PriorityQueue", _PRIORITY, _priority_kernel)
+@_define_queue("PriorityQueue", "PriorityQueueV2", _PRIORITY, _priority_kernel)
 def priority_queue(
     shapes, component_types=(), capacity=-1, container="", shared_name="", name=None
 ):
     """Return a queue that returns the element with the smallest first component first."""
 
 
-@_define_queue("RandomShuffleQueue", f"{_TYPES}; {_SHUFFLE}", _shuffle_kernel)
+@_define_queue(
+    "RandomShuffleQueue", "RandomShuffleQueueV2", f"{_TYPES}; {_SHUFFLE}", _shuffle_kernel
+)
 def random_shuffle_queue(
     component_types,
     shapes=(),
@@ -354,6 +357,7 @@ _OUT = "component_types: list(type) >= 1; timeout_ms: int = -1"
 
 @define_pair(
     "QueueEnqueue",
+    "QueueEnqueueV2",
     "handle: resource, components: *Tcomponents ->",
     _IN,
     infer=infer.no_outputs,
@@ -365,6 +369,7 @@ def queue_enqueue(handle, components, timeout_ms=-1, name=None):
 
 @define_pair(
     "QueueEnqueueMany",
+    "QueueEnqueueManyV2",
     "handle: resource, components: *Tcomponents ->",
     _IN,
     infer=infer.no_outputs,
@@ -376,6 +381,7 @@ def queue_enqueue_many(handle, components, timeout_ms=-1, name=None):
 
 @define_pair(
     "QueueDequeue",
+    "QueueDequeueV2",
     "handle: resource -> components: *component_types",
     _OUT,
     infer=infer.unknown,
@@ -387,6 +393,7 @@ def queue_dequeue(handle, component_types, timeout_ms=-1, name=None):
 
 @define_pair(
     "QueueDequeueMany",
+    "QueueDequeueManyV2",
     "handle: resource, n: int32 -> components: *component_types",
     _OUT,
     infer=_many_infer,
@@ -399,6 +406,7 @@ def queue_dequeue_many(handle, n, component_types, timeout_ms=-1, name=None):
 
 @define_pair(
     "QueueDequeueUpTo",
+    "QueueDequeueUpToV2",
     "handle: resource, n: int32 -> components: *component_types",
     _OUT,
     infer=_many_infer,
@@ -411,6 +419,7 @@ def queue_dequeue_up_to(handle, n, component_types, timeout_ms=-1, name=None):
 
 @define_pair(
     "QueueClose",
+    "QueueCloseV2",
     "handle: resource ->",
     "cancel_pending_enqueues: bool = False",
     infer=infer.no_outputs,
@@ -422,6 +431,7 @@ def queue_close(handle, cancel_pending_enqueues=False, name=None):
 
 @define_pair(
     "QueueIsClosed",
+    "QueueIsClosedV2",
     "handle: resource -> is_closed: bool",
     infer=infer.scalar,
     kernel=on(Queue, lambda queue: np.bool_(queue.closed)),
@@ -432,6 +442,7 @@ def queue_is_closed(handle, name=None):
 
 @define_pair(
     "QueueSize",
+    "QueueSizeV2",
     "handle: resource -> size: int32",
     infer=infer.scalar,
     kernel=on(Queue, lambda queue: np.int32(queue.size())),

@@ -163,9 +163,10 @@ def _name_kernel(*, ctx, container, shared_name):
     return _make(ctx, (container, shared_name), _name_itself, is_whole=True)
 
 
-def _define_reader(op_type: str, attributes: str, kernel: Callable[..., Any]) -> Any:
+def _define_reader(op_type: str, newer: str, attributes: str, kernel: Callable[..., Any]) -> Any:
     return define_pair(
         op_type,
+        newer,
         "-> reader_handle: resource",
         attributes,
         infer=infer.scalar,
@@ -175,22 +176,29 @@ def _define_reader(op_type: str, attributes: str, kernel: Callable[..., Any]) ->
     )
 
 
-@_define_reader("TextLineReader", f"skip_header_lines: int = 0; {_PLACE}", _lines_kernel)
+@_define_reader(
+    "TextLineReader", "TextLineReaderV2", f"skip_header_lines: int = 0; {_PLACE}", _lines_kernel
+)
 def text_line_reader(skip_header_lines=0, container="", shared_name="", name=None):
     """Return a reader of lines."""
 
 
-@_define_reader("TFRecordReader", f"{_PLACE}; compression_type: string = ''", _tf_records_kernel)
+@_define_reader(
+    "TFRecordReader",
+    "TFRecordReaderV2",
+    f"{_PLACE}; compression_type: string = ''",
+    _tf_records_kernel,
+)
 def tf_record_reader(container="", shared_name="", compression_type="", name=None):
     """Return a reader of TFRecords."""
 
 
-@_define_reader("WholeFileReader", _PLACE, _whole_kernel)
+@_define_reader("WholeFileReader", "WholeFileReaderV2", _PLACE, _whole_kernel)
 def whole_file_reader(container="", shared_name="", name=None):
     """Return a reader whose records are whole files."""
 
 
-@_define_reader("IdentityReader", _PLACE, _name_kernel)
+@_define_reader("IdentityReader", "IdentityReaderV2", _PLACE, _name_kernel)
 def identity_reader(container="", shared_name="", name=None):
     """Return a reader whose records are the file names themselves."""
 
@@ -280,6 +288,7 @@ def _read_up_to_infer(c: Any, reader: Any, queue: Any, num_records: Any) -> list
 
 @define_pair(
     "ReaderRead",
+    "ReaderReadV2",
     "reader_handle: resource, queue_handle: resource -> key: string, value: string",
     infer=lambda c, *handles: [(), ()],
     kernel=on(Reader, _read_kernel),
@@ -290,6 +299,7 @@ def reader_read(reader_handle, queue_handle, name=None):
 
 @define_pair(
     "ReaderReadUpTo",
+    "ReaderReadUpToV2",
     "reader_handle: resource, queue_handle: resource, num_records: int64 -> "
     "keys: string, values: string",
     infer=_read_up_to_infer,
@@ -301,6 +311,7 @@ def reader_read_up_to(reader_handle, queue_handle, num_records, name=None):
 
 @define_pair(
     "ReaderNumRecordsProduced",
+    "ReaderNumRecordsProducedV2",
     "reader_handle: resource -> records_produced: int64",
     infer=infer.scalar,
     kernel=on(Reader, lambda reader: np.int64(reader.produced)),
@@ -311,6 +322,7 @@ def reader_num_records_produced(reader_handle, name=None):
 
 @define_pair(
     "ReaderNumWorkUnitsCompleted",
+    "ReaderNumWorkUnitsCompletedV2",
     "reader_handle: resource -> units_completed: int64",
     infer=infer.scalar,
     kernel=on(Reader, lambda reader: np.int64(reader.finished)),
@@ -321,6 +333,7 @@ def reader_num_work_units_completed(reader_handle, name=None):
 
 @define_pair(
     "ReaderSerializeState",
+    "ReaderSerializeStateV2",
     "reader_handle: resource -> state: string",
     infer=infer.scalar,
     kernel=on(Reader, lambda reader: of_strings([reader.serialize()], ())),
@@ -335,6 +348,7 @@ def _restore_infer(c: Any, reader: Any, state: Any) -> None:
 
 @define_pair(
     "ReaderRestoreState",
+    "ReaderRestoreStateV2",
     "reader_handle: resource, state: string ->",
     infer=_restore_infer,
     kernel=on(Reader, lambda reader, state: reader.restore(string_scalar(state, "state"))),
@@ -345,6 +359,7 @@ def reader_restore_state(reader_handle, state, name=None):
 
 @define_pair(
     "ReaderReset",
+    "ReaderResetV2",
     "reader_handle: resource ->",
     infer=infer.no_outputs,
     kernel=on(Reader, lambda reader: reader.reset()),

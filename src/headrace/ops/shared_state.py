@@ -87,6 +87,7 @@ def reference_infer(c: Any) -> TensorShape:
 
 def define_pair(
     op_type: str,
+    newer: str,
     signature: str,
     attributes: str = "",
     *,
@@ -96,23 +97,24 @@ def define_pair(
     samples: Sequence[Sample] = (),
     fresh: bool | None = None,
 ) -> Callable[[Any], Callable[..., Any]]:
-    """Define `<op_type>V2`, whose handle is a resource, and `op_type`, whose handle is a reference
-    as older graphs have it, with one meaning. The older builder's name ends in `_ref`.
+    """Define `newer`, whose handle is a resource, and `op_type`, whose handle is a reference as
+    older graphs have it, with one meaning. The older builder's name ends in `_ref`.
     """
-    older = infer if not signature.startswith("->") else reference_infer
-    signatures = {"V2": signature, "": signature.replace(" resource", " Ref(string)")}
+    rule = infer if not signature.startswith("->") else reference_infer
+    older = signature.replace(" resource", " Ref(string)")
 
     def decorate(function: Any) -> Callable[..., Any]:
         name = f"{function.__name__}_ref"
         again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
         again.__doc__ = f"{function.__doc__} The form of older graphs."
         built = None
-        for suffix, rule, builder in (("", older, again), ("V2", infer, function)):
+        pair = ((op_type, older, rule, again), (newer, signature, infer, function))
+        for defined, arguments, shapes, builder in pair:
             built = define(
-                f"{op_type}{suffix}",
-                signatures[suffix],
+                defined,
+                arguments,
                 attributes,
-                infer=rule,
+                infer=shapes,
                 kernel=kernel,
                 gradient=NOT_DIFFERENTIABLE,
                 effect=effect,

@@ -114,16 +114,16 @@ def _map_area(ctx: Any) -> MapStaging:
 
 
 def _define_maps(
-    suffix: str, signature: str, attributes: str, kernel: Callable[..., Any]
+    op_type: str, ordered: str, signature: str, attributes: str, kernel: Callable[..., Any]
 ) -> Callable[[Any], Any]:
-    """Define `Map<suffix>` and `OrderedMap<suffix>`."""
+    """Define an op on a map, and the same op on an ordered one."""
 
     def decorate(function: Any) -> Any:
         name = f"ordered_{function.__name__}"
         again = FunctionType(function.__code__, function.__globals__, name, function.__defaults__)
         again.__doc__ = function.__doc__
-        _define(f"OrderedMap{suffix}", signature, attributes, kernel)(again)
-        return _define(f"Map{suffix}", signature, attributes, kernel)(function)
+        _define(ordered, signature, attributes, kernel)(again)
+        return _define(op_type, signature, attributes, kernel)(function)
 
     return decorate
 
@@ -134,7 +134,8 @@ def _put_kernel(key, indices, values, *, dtypes, ctx):
 
 
 @_define_maps(
-    "Stage",
+    "MapStage",
+    "OrderedMapStage",
     "key: int64, indices: int32, values: *fake_dtypes ->",
     f"{_LIMITS}; dtypes: list(type); fake_dtypes: list(type) >= 1; {_PLACE}",
     _put_kernel,
@@ -157,7 +158,13 @@ def _get_kernel(key, indices, *, ctx):
     return _map_area(ctx).get(_scalar(key, "key"), np.ravel(indices).tolist())
 
 
-@_define_maps("Unstage", "key: int64, indices: int32 -> values: *dtypes", _SOME, _get_kernel)
+@_define_maps(
+    "MapUnstage",
+    "OrderedMapUnstage",
+    "key: int64, indices: int32 -> values: *dtypes",
+    _SOME,
+    _get_kernel,
+)
 def map_unstage(
     key, indices, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
 ):
@@ -168,7 +175,13 @@ def _peek_kernel(key, indices, *, ctx):
     return _map_area(ctx).peek(_scalar(key, "key"), np.ravel(indices).tolist())
 
 
-@_define_maps("Peek", "key: int64, indices: int32 -> values: *dtypes", _SOME, _peek_kernel)
+@_define_maps(
+    "MapPeek",
+    "OrderedMapPeek",
+    "key: int64, indices: int32 -> values: *dtypes",
+    _SOME,
+    _peek_kernel,
+)
 def map_peek(
     key, indices, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
 ):
@@ -180,7 +193,11 @@ def _get_any_kernel(indices, *, ctx):
 
 
 @_define_maps(
-    "UnstageNoKey", "indices: int32 -> key: int64, values: *dtypes", _SOME, _get_any_kernel
+    "MapUnstageNoKey",
+    "OrderedMapUnstageNoKey",
+    "indices: int32 -> key: int64, values: *dtypes",
+    _SOME,
+    _get_any_kernel,
 )
 def map_unstage_no_key(
     indices, dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None
@@ -188,13 +205,20 @@ def map_unstage_no_key(
     """Take components of some element from a staging area, and return its key with them."""
 
 
-@_define_maps("Size", "-> size: int32", _ANY, lambda *, ctx: np.int32(_map_area(ctx).size()))
+@_define_maps(
+    "MapSize",
+    "OrderedMapSize",
+    "-> size: int32",
+    _ANY,
+    lambda *, ctx: np.int32(_map_area(ctx).size()),
+)
 def map_size(dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None):
     """Return the number of complete elements in a staging area."""
 
 
 @_define_maps(
-    "IncompleteSize",
+    "MapIncompleteSize",
+    "OrderedMapIncompleteSize",
     "-> size: int32",
     _ANY,
     lambda *, ctx: np.int32(_map_area(ctx).incomplete_size()),
@@ -205,7 +229,7 @@ def map_incomplete_size(
     """Return the number of incomplete elements in a staging area."""
 
 
-@_define_maps("Clear", "->", _ANY, lambda *, ctx: _map_area(ctx).clear())
+@_define_maps("MapClear", "OrderedMapClear", "->", _ANY, lambda *, ctx: _map_area(ctx).clear())
 def map_clear(dtypes, capacity=0, memory_limit=0, container="", shared_name="", name=None):
     """Remove all elements from a staging area."""
 
