@@ -19,7 +19,6 @@ import numpy as np
 
 from headrace.compile.anchors import FAMILIES
 from headrace.compile.groups import asks_position
-from headrace.core.dtypes import as_dtype
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
 from headrace.graph.definition import lookup
 from headrace.lowering.pointwise import FLOATS
@@ -33,6 +32,7 @@ from headrace.lowering.rules import (
     reduction_of,
 )
 from headrace.lowering.window_anchors import Convolution
+from headrace.ops.simplify import constant_node
 
 __all__ = ["channels_last"]
 
@@ -206,9 +206,9 @@ class _Turner:
         return self._add("Reshape", {"T": value.dtype, "Tshape": shape.dtype}, (value, shape), to)
 
     def _constant(self, array: np.ndarray, near: Value) -> Value:
-        array = np.ascontiguousarray(array)
-        t = ValueType(as_dtype(array.dtype), array.shape)
-        return self._add("Const", {"dtype": t.dtype, "value": array}, (), t, near, (array,))
+        node = constant_node(np.ascontiguousarray(array), f"{near.producer.name}/const")
+        self.kept.append(node)
+        return node.outputs[0]
 
     def _add(
         self,
@@ -216,11 +216,9 @@ class _Turner:
         attrs: dict[str, Any],
         inputs: tuple[Value, ...],
         to: ValueType,
-        near: Value | None = None,
-        constant: tuple[np.ndarray, ...] | None = None,
     ) -> Value:
-        name = f"{(near or inputs[0]).producer.name}/{op_type.lower()}"
-        node = Node(lookup(op_type), name, attrs, inputs, (), (to,), constant=constant)
+        name = f"{inputs[0].producer.name}/{op_type.lower()}"
+        node = Node(lookup(op_type), name, attrs, inputs, (), (to,))
         self.kept.append(node)
         return node.outputs[0]
 

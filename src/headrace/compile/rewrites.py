@@ -64,6 +64,7 @@ from headrace.lowering.rules import (
 )
 from headrace.ops.division import DIVISOR
 from headrace.ops.internal import NUMBERS, RESERVE
+from headrace.ops.simplify import constant_node
 
 __all__ = [
     "cut_pieces", "join_pieces", "join_products", "look_at_divisors", "mask_before_unpooling",
@@ -208,14 +209,8 @@ def _outer_product(node: Node) -> Contraction | None:
     return g if g is not None and not g.batch and g.transpose_x and not g.transpose_y else None
 
 
-def _constant(array: np.ndarray, name: str) -> Node:
-    t = ValueType(as_dtype(array.dtype), array.shape)
-    attrs = {"dtype": t.dtype, "value": array}
-    return Node(lookup("Const"), name, attrs, (), (), (t,), constant=(array,))
-
-
 def _beside_each_other(values: Sequence[Value], axis: int, name: str) -> list[Node]:
-    along = _constant(np.array(axis, np.int32), f"{name}/axis")
+    along = constant_node(np.array(axis, np.int32), f"{name}/axis")
     first = values[0].type
     sizes = list(first.sizes or ())
     sizes[axis] = sum(v.type.sizes[axis] for v in values)  # type: ignore[index]
@@ -277,7 +272,7 @@ def _spread(node: Node, uses: Counter[Value]) -> list[Node] | None:
         value = node.inputs[number]
         if turned:
             name = f"{node.name}/operand{number}"
-            dims = _constant(np.array(shape, np.int32), f"{name}/shape")
+            dims = constant_node(np.array(shape, np.int32), f"{name}/shape")
             attrs = {"T": value.dtype, "Tshape": dims.types[0].dtype}
             inputs, types = (value, dims.outputs[0]), (ValueType(value.dtype, shape),)
             added += [dims, Node(lookup("Reshape"), name, attrs, inputs, (), types, node.origin)]
@@ -308,7 +303,7 @@ def _summed_once(node: Node, uses: Counter[Value]) -> list[Node] | None:
         return None
     name, value = node.name, node.inputs[0]
     shape = [1 if d in repeated else n for d, n in enumerate(sizes)]
-    dims = _constant(np.array(shape), f"{name}/shape")
+    dims = constant_node(np.array(shape), f"{name}/shape")
     attrs = {"T": value.dtype, "Tidx": dims.types[0].dtype}
     inputs, types = (given, dims.outputs[0]), (ValueType(value.dtype, tuple(shape)),)
     spread = Node(lookup("BroadcastTo"), f"{name}/once", attrs, inputs, (), types, node.origin)
@@ -317,7 +312,7 @@ def _summed_once(node: Node, uses: Counter[Value]) -> list[Node] | None:
         return [dims, spread, summed]
     summed = replace(summed, name=f"{name}/sum")
     times = np.array(prod(sizes[d] for d in repeated), node.types[0].dtype.numpy)
-    often = _constant(times, f"{name}/times")
+    often = constant_node(times, f"{name}/times")
     operands = (summed.outputs[0], often.outputs[0])
     attrs = {"T": node.types[0].dtype}
     product = Node(lookup("Mul"), name, attrs, operands, (), node.types, node.origin)

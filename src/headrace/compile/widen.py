@@ -29,6 +29,7 @@ from headrace.graph.definition import lookup
 from headrace.graph.structured import parts_of
 from headrace.lowering.pointwise import Instruction, Pointwise
 from headrace.lowering.rules import Anchor, Elementwise, Join, Move, Pass, Read, Reduce
+from headrace.ops.simplify import constant_node
 
 __all__ = ["widen"]
 
@@ -119,10 +120,7 @@ class _Widener:
 
     def _known(self, value: Value) -> Value:
         array = np.asarray(value.constant).astype(np.float32)
-        attrs = {"dtype": _FLOAT32, "value": array}
-        t = _wide_type(value.type)
-        name = f"{value.producer.name}/float32"
-        node = Node(lookup("Const"), name, attrs, (), (), (t,), constant=(array,))
+        node = constant_node(array, f"{value.producer.name}/float32")
         self.kept.append(node)
         return node.outputs[0]
 

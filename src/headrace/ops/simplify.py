@@ -18,11 +18,13 @@ import numpy as np
 from headrace.core.dtypes import as_dtype
 from headrace.graph.dataflow import Node, Value, ValueType
 from headrace.graph.definition import lookup
+from headrace.graph.operation import Operation
 
 __all__ = [
     "all_equal_inputs",
     "as_constant",
     "cancels_itself",
+    "constant_node",
     "equals_input",
     "equals_input_if_same_size",
     "filled",
@@ -88,13 +90,16 @@ def _is(found: Any, number: int) -> bool:
 # -- Construction ----------------------------------------------------------------------------------
 
 
+def constant_node(array: np.ndarray, name: str, origin: Operation | None = None) -> Node:
+    """A node whose output is known to be `array`."""
+    t = ValueType(as_dtype(array.dtype), array.shape)
+    attrs = {"value": array, "dtype": t.dtype}
+    return Node(lookup("Const"), name, attrs, (), (), (t,), origin, (array,))
+
+
 def as_constant(node: Node, array: np.ndarray, name: str) -> Value:
     """A constant that a new form of `node` needs."""
-    dtype = as_dtype(array.dtype)
-    attrs = {"value": array, "dtype": dtype}
-    types = (ValueType(dtype, array.shape),)
-    full = f"{node.name}/{name}"
-    return Node(lookup("Const"), full, attrs, (), (), types, node.origin, (array,)).outputs[0]
+    return constant_node(array, f"{node.name}/{name}", node.origin).outputs[0]
 
 
 # -- Rules -----------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import numpy as np
 
 from headrace.core.dtypes import int64
 from headrace.graph.dataflow import Dataflow, Node, Value, ValueType, rewrite
-from headrace.graph.definition import Effect, Kind, lookup
+from headrace.graph.definition import Effect, Kind
 from headrace.ops.padded_rows import UNIQUE_ROWS, Part, counted, part_of
+from headrace.ops.simplify import as_constant
 
 __all__ = ["pad_rows"]
 
@@ -116,7 +117,7 @@ class _Padding:
             return None
         if numbers.index != 1 or not _is_size(count, finder.outputs[0]):
             return None
-        constant = _constant(np.array(length, count.dtype.numpy), f"{node.name}/size", count)
+        constant = as_constant(node, np.array(length, count.dtype.numpy), "size")
         inputs = (data, self._finder(finder).outputs[1], constant)
         types = (ValueType(node.types[0].dtype, (length, *data.type.sizes[1:])),)
         return _Padded(_again(node, inputs, types), finder)
@@ -158,9 +159,3 @@ def _is_size(count: Value, rows: Value) -> bool:
 def _again(node: Node, inputs: tuple[Value, ...], types: tuple[ValueType, ...]) -> Value:
     """Return the result of the same op on other inputs."""
     return replace(node, name=f"{node.name}/padded", inputs=inputs, types=types).outputs[0]
-
-
-def _constant(array: np.ndarray, name: str, like: Value) -> Value:
-    attrs = {"dtype": like.dtype, "value": array}
-    types = (ValueType(like.dtype, array.shape),)
-    return Node(lookup("Const"), name, attrs, (), (), types, constant=(array,)).outputs[0]

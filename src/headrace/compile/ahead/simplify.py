@@ -11,11 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from headrace.core.dtypes import float32
-from headrace.graph.dataflow import Dataflow, Node, Value, ValueType
-from headrace.graph.definition import Definition, lookup
+from headrace.graph.dataflow import Dataflow, Node, Value
+from headrace.graph.definition import Definition
 from headrace.graph.schema import Schema
 from headrace.lowering.anchors import BatchNorm
 from headrace.lowering.rules import Anchor, Elementwise
+from headrace.ops.simplify import constant_node
 
 __all__ = ["simplify"]
 
@@ -56,11 +57,6 @@ def _simpler(node: Node) -> list[Node] | None:
     return _batch_norm(node, geometry) if isinstance(geometry, BatchNorm) else None
 
 
-def _constant(name: str, value: np.ndarray) -> Node:
-    types = (ValueType(float32, value.shape),)
-    return Node(lookup("Const"), name, {}, (), (), types, constant=(value,))
-
-
 # -- Batch normalisation ---------------------------------------------------------------------------
 
 
@@ -86,7 +82,7 @@ def _batch_norm(node: Node, g: BatchNorm) -> list[Node] | None:
     factor = scale / np.sqrt(variance + g.epsilon)
     shape = (g.c, 1, 1) if g.data_format == "NCHW" else (g.c,)
     constants = [
-        _constant(f"{node.name}/{name}", value.astype(np.float32).reshape(shape))
+        constant_node(value.astype(np.float32).reshape(shape), f"{node.name}/{name}")
         for name, value in (("scale", factor), ("offset", offset - mean * factor))
     ]
     inputs = (node.inputs[0], *(c.outputs[0] for c in constants))
