@@ -13,7 +13,7 @@ from headrace.core.shapes import TensorShape
 from headrace.graph.default import get_default_graph
 from headrace.graph.graph import Graph
 from headrace.graph.inference import constant_value_as_shape
-from headrace.graph.operation import Operation, Tensor
+from headrace.graph.operation import Operation, Tensor, _session_for
 
 if TYPE_CHECKING:
     from headrace.graph.composite_specs import IndexedSlicesSpec, SparseTensorSpec
@@ -93,7 +93,7 @@ class IndexedSlices:
 
     @property
     def _type_spec(self) -> IndexedSlicesSpec:
-        from headrace.graph.composite_specs import IndexedSlicesSpec
+        from headrace.graph.composite_specs import IndexedSlicesSpec  # loaded when it's used
 
         kind = None if self._dense_shape is None else self._dense_shape.dtype
         known = TensorShape([None]).concatenate(self._values.shape[1:])
@@ -187,7 +187,7 @@ class SparseTensor:
 
     @property
     def _type_spec(self) -> SparseTensorSpec:
-        from headrace.graph.composite_specs import SparseTensorSpec
+        from headrace.graph.composite_specs import SparseTensorSpec  # loaded when it's used
 
         return SparseTensorSpec(self.shape, self.dtype)
 
@@ -196,8 +196,6 @@ class SparseTensor:
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
         """Evaluate this tensor and return a SparseTensorValue."""
-        from headrace.graph.operation import _session_for
-
         return _session_for(session, self.graph, "evaluate tensor", "eval").run(self, feed_dict)
 
     def __str__(self) -> str:

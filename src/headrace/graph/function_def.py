@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headrace.core import proto
 from headrace.core.dtypes import as_dtype
 from headrace.graph.attributes import guess_kind, set_proto
+from headrace.graph.functions import Function, FunctionGraph
 from headrace.graph.graph import Graph
+from headrace.graph.import_graph import InputMap, Port, import_nodes, read_attributes
 from headrace.graph.operation import Operation, Tensor
-
-if TYPE_CHECKING:
-    from headrace.graph.functions import Function
 
 __all__ = ["build_body", "function_def"]
 
@@ -97,9 +95,6 @@ def build_body(
     message: proto.FunctionDef, library: Graph
 ) -> tuple[Graph, list[Tensor], list[Tensor]]:
     """Make the graph of a FunctionDef, its arguments and its results; a ValueError names faults."""
-    from headrace.graph.functions import FunctionGraph
-    from headrace.graph.import_graph import InputMap, Port, import_nodes
-
     graph = FunctionGraph(None)
     graph._functions = library._functions
     graph.label = message.signature.name
@@ -138,8 +133,6 @@ class _Ports:
     """Resolves the output names of a FunctionDef to numbers."""
 
     def __init__(self, message: proto.FunctionDef, graph: Graph, arguments: set[str]) -> None:
-        from headrace.graph.import_graph import read_attributes
-
         self._arguments = arguments
         self._first: dict[tuple[str, str], int] = {}
         for node in message.node_def:

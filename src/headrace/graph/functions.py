@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from headrace.core.dtypes import DType, as_dtype
 from headrace.core.errors import NotFoundError
 from headrace.core.shapes import TensorShape
+from headrace.graph.attributes import from_proto
 from headrace.graph.definition import NOT_DIFFERENTIABLE, Definition, Effect, definitions
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import Argument, Schema
 from headrace.graph.structured import CALL, Called
-from headrace.ops.builder import OpBuilder
 
 if TYPE_CHECKING:
     from headrace.core import proto
@@ -156,8 +156,6 @@ class Function:
     @classmethod
     def from_proto(cls, function_def: proto.FunctionDef, library: Graph) -> Function:
         """Return the function of a FunctionDef; functions that it calls are found in `library`."""
-        from headrace.graph.attributes import from_proto
-
         function = cls.__new__(cls)
         function.name = function_def.signature.name
         if function_def.signature.attr:
@@ -179,7 +177,7 @@ class Function:
 
     def _built(self) -> tuple[Graph, list[Tensor], list[Tensor]]:
         if self._body is None:
-            from headrace.graph.function_def import build_body
+            from headrace.graph.function_def import build_body  # loads protobuf
 
             assert self._proto is not None and self._library is not None
             self._body = build_body(self._proto, self._library)
@@ -277,7 +275,7 @@ class Function:
 
         return call
 
-    def _gradient(self, b: OpBuilder, op: Operation, *grads: Any) -> Any:
+    def _gradient(self, b: Any, op: Operation, *grads: Any) -> Any:
         if self.python_gradient is not None:
             return self.python_gradient(op, *grads)
         return b.function_gradients(self, op.inputs, op.outputs, grads)
@@ -285,7 +283,7 @@ class Function:
     def to_proto(self) -> proto.FunctionDef:
         """The FunctionDef of a library."""
         if self._proto is None:
-            from headrace.graph.function_def import function_def
+            from headrace.graph.function_def import function_def  # loads protobuf
 
             self._proto = function_def(self, self._output_names)
         return self._proto

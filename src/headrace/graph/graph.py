@@ -278,7 +278,7 @@ class Graph:
 
     @property
     def graph_def_versions(self) -> proto.VersionDef:
-        from headrace.core import proto
+        from headrace.core import proto  # loads protobuf
 
         return proto.VersionDef(
             producer=self.producer,
@@ -290,7 +290,7 @@ class Graph:
         self, from_version: int | None = None, add_shapes: bool = False
     ) -> proto.GraphDef:
         """Return the graph (or its operations from `from_version` on) as a GraphDef."""
-        from headrace.graph.graph_def import graph_def
+        from headrace.graph.graph_def import graph_def  # loads protobuf
 
         return graph_def(self, from_version=from_version or 0, add_shapes=add_shapes)
 
@@ -372,7 +372,7 @@ class Graph:
         return op._outputs[int(index)]
 
     def _nearest(self, name: str) -> str:
-        import difflib
+        import difflib  # for the message alone
 
         close = difflib.get_close_matches(name, list(self._by_name), n=3)
         return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""
@@ -611,6 +611,6 @@ class Graph:
         return f"<Graph of {len(self._operations)} operations>"
 
     def _repr_html_(self) -> str:
-        from headrace.graph.display import graph_html
+        from headrace.graph.display import graph_html  # loaded by notebooks only
 
         return graph_html(self)

@@ -13,6 +13,7 @@ from headrace.core import errors, source
 from headrace.core.dtypes import DType
 from headrace.core.export import export
 from headrace.core.shapes import TensorShape, as_shape, words_of_op
+from headrace.core.tensor_proto import to_proto
 from headrace.graph import attributes, default
 from headrace.graph.definition import Definition
 
@@ -98,7 +99,7 @@ class Tensor(Operators):
 
     def experimental_ref(self) -> Any:
         """Return a hashable key that identifies this tensor."""
-        from headrace.core.identity import Reference
+        from headrace.core.identity import Reference  # loaded when it's used
 
         return Reference(self)
 
@@ -118,7 +119,7 @@ class Tensor(Operators):
         return f'Tensor("{self.name}"{shape}, dtype={self.dtype.name}{device})'
 
     def _repr_html_(self) -> str:
-        from headrace.graph.display import tensor_html
+        from headrace.graph.display import tensor_html  # loaded by notebooks only
 
         return tensor_html(self)
 
@@ -252,13 +253,13 @@ class Operation:
 
     @property
     def node_def(self) -> proto.NodeDef:
-        from headrace.graph.graph_def import node_def
+        from headrace.graph.graph_def import node_def  # loads protobuf
 
         return node_def(self)
 
     @property
     def op_def(self) -> proto.OpDef:
-        from headrace.graph.graph_def import op_def
+        from headrace.graph.graph_def import op_def  # loads protobuf
 
         return op_def(self.definition.schema, self.definition)
 
@@ -339,8 +340,6 @@ def _public_value(kind: str, value: Any) -> Any:
     if kind == "shape":
         return value.as_proto()
     if kind == "tensor":
-        from headrace.core.tensor_proto import to_proto
-
         return to_proto(value)
     return value
 

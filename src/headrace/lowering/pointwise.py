@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,6 @@ def sign_of(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    from math import erf
-
     return np.vectorize(erf, otypes=[np.float64])(x).astype(x.dtype)
 
 

@@ -17,10 +17,13 @@ import numpy as np
 from headrace.core import dtypes
 from headrace.core.dtypes import DType
 from headrace.graph.completion import complete_attributes
+from headrace.graph.default import get_default_graph
 from headrace.graph.definition import Definition, Sample
 from headrace.graph.graph import Graph
 from headrace.graph.operation import Operation, Tensor
 from headrace.graph.schema import MISSING, Argument, Schema
+from headrace.ops.convert import as_array, constant
+from headrace.ops.define import build
 
 __all__ = [
     "Random",
@@ -163,8 +166,6 @@ def calls(
     nothing is known. A reference or resource input is a variable; the operation that assigns the
     array to it is in the graph's collection `initializers`.
     """
-    from headrace.ops.convert import constant
-    from headrace.ops.define import build
 
     schema = definition.schema
     arrays: list[np.ndarray] = []
@@ -201,9 +202,6 @@ def _variable_type(dtype: DType, attrs: dict[str, Any]) -> DType:
 
 
 def _variable(array: np.ndarray, dtype: DType, argument: Argument, static: bool) -> Tensor:
-    from headrace.graph.default import get_default_graph
-    from headrace.ops.convert import constant
-    from headrace.ops.define import build
 
     shape = array.shape if static else None
     value = constant(array, dtype, name=f"{argument.name}_value")
@@ -230,7 +228,5 @@ def _array(spec: Any, dtype: DType, salt: int) -> np.ndarray:
     if isinstance(spec, Random):
         return spec.array(dtype, salt)
     if dtype is dtypes.string:
-        from headrace.ops.convert import as_array
-
         return as_array(spec, dtype)
     return np.asarray(spec, dtype.numpy)
