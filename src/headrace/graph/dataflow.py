@@ -297,8 +297,8 @@ class Node:
 
     @_made_once
     def geometry(self) -> Any:
-        """The description of this use of the op by its anchor's rule (see lowering.anchors); None for
-        nodes that aren't anchors, and where the rule doesn't apply.
+        """The description of this use of the op by its anchor's rule (see lowering.anchors); None
+        for nodes that aren't anchors, and where the rule doesn't apply.
         """
         rule = self.definition.lower
         return None if rule is None else rule.geometry(self)
