@@ -27,8 +27,8 @@ CASES = [
     (Geometry.of(2, 9, 9, 16, 32, (5, 5), pads=SAME5), 2, True, 1),
 ]
 RECTANGLES = [
-    (Geometry(2, 13, 9, 32, 48, (3, 3), pads=SAME3), (4, 3), True, 2),
-    (Geometry(1, 6, 11, 16, 32, (3, 3), pads=((0, 1), (2, 3))), (3, 4), True, 1),
+    (Geometry.of(2, 13, 9, 32, 48, (3, 3), pads=SAME3), (4, 3), True, 2),
+    (Geometry.of(1, 6, 11, 16, 32, (3, 3), pads=((0, 1), (2, 3))), (3, 4), True, 1),
 ]
 
 
