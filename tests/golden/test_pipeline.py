@@ -3,6 +3,7 @@
 import pytest
 
 import headrace as tf
+from headrace.devices.device import local_devices
 from headrace.pipeline import PASSES, Options, prepare
 from tests.golden.steps import HERE, STEPS, forms, printed
 
@@ -43,10 +44,11 @@ def test_a_step_on_several_devices_prints_them():
             c = tf.constant(1.0, name="c")
         with tf.device("/cpu:0"):
             d = tf.negative(c, name="d")
-        devices = tuple(f"/job:localhost/replica:0/task:0/device:CPU:{i}" for i in range(2))
+        devices = local_devices({"CPU": 2})
         step = prepare([d], [], [], Options(devices=devices))
     assert str(step) == (
-        f"c:0 float32[] = Const() on {devices[1]}\nd:0 float32[] = Neg(c:0) on {devices[0]}\n"
+        f"c:0 float32[] = Const() on {devices[1].name}\n"
+        f"d:0 float32[] = Neg(c:0) on {devices[0].name}\n"
         "fetch d:0"
     )
 

@@ -7,8 +7,8 @@ import pytest
 
 import headrace as tf
 from headrace.devices import onednn
-from headrace.lowering import generated
 from headrace.graph.definition import Effect, bind_kernel, definitions
+from headrace.lowering import generated
 from headrace.ops.samples import calls
 from headrace.runtime.generated import with_generated
 from tests.laws.count import count_check
