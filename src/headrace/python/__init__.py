@@ -1,0 +1,19 @@
+"""The modules of TensorFlow's own source tree: `from headrace.python.ops import array_ops`.
+
+Programs for TensorFlow 1 import `tensorflow.python.…` for functions that `tf` publishes under
+another name, or not at all. Each module below this package is made when it is imported; its names
+are Headrace's public objects (`headrace.python.framework.ops.Graph is tf.Graph`).
+
+`_table`      what TensorFlow 1.15 has in which module, as recorded from it
+`_homes`      where a name is that has no public name; `_functions` has those that are only here
+`_modules`    the modules themselves: the finder of imports, and the names on first use
+"""
+
+import sys
+
+from headrace.python._modules import install
+
+__all__, __getattr__, __dir__ = install(__name__)
+
+# `tf.python` is this package, in whichever way a program comes to it.
+vars(sys.modules["headrace"])["python"] = sys.modules[__name__]
