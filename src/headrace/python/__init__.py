@@ -13,7 +13,7 @@ import sys
 
 from headrace.python._modules import install
 
-__all__, __getattr__, __dir__ = install(__name__)
+__getattr__, __dir__ = install(__name__)
 
 # `tf.python` is this package, in whichever way a program comes to it.
 vars(sys.modules["headrace"])["python"] = sys.modules[__name__]

@@ -22,17 +22,13 @@ from headrace.python._table import children, section
 __all__ = ["install"]
 
 
-def install(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Serve imports of modules below `package`. Return its `__all__`, `__getattr__` and `__dir__`.
-
-    `__all__` has the subpackages: `import *` from the package itself loads nothing else.
-    """
+def install(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Serve imports of modules below `package`. Return its `__getattr__` and `__dir__`."""
     finders = [f for f in sys.meta_path if isinstance(f, _Finder) and f.package == package]
     if not finders:
         # At the end: modules that are files come first, and other imports aren't slowed.
         sys.meta_path.append(_Finder(package))
-    packages = sorted(name for name in children("") if _has_anything(name))
-    return packages, *_on_first_use(package, package, "")
+    return _on_first_use(package, package, "")
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -146,8 +142,8 @@ def _locate(module: str, name: str) -> str | None:
         return None
     target = known.targets.get(name)
     if target is None:
-        found = (_locate(base, name) for base in known.bases)
-        return next((place for place in found if place is not None), None)
+        base = next((base for base in known.bases if name in _names(base)), None)
+        return base and _locate(base, name)
     if target.startswith("@"):
         other, _, attribute = target[1:].partition(":")
         if attribute:

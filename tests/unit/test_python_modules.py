@@ -1,0 +1,323 @@
+"""TensorFlow's own module paths, `tensorflow.python.…`, under `headrace.python`."""
+
+import importlib
+import pickle
+import subprocess
+import sys
+
+import headrace.python.ops.nn_ops as nn_ops
+import numpy as np
+import pytest
+from headrace.python.client import device_lib, timeline
+from headrace.python.framework import dtypes, function, ops, tensor_shape, tensor_util, test_util
+from headrace.python.framework.ops import Graph, convert_to_tensor
+from headrace.python.layers import utils as layer_utils
+from headrace.python.lib.io import file_io
+from headrace.python.ops import array_ops, control_flow_ops, gen_math_ops, math_ops, rnn_cell_impl
+from headrace.python.ops import variable_scope as vs
+from headrace.python.platform import flags, gfile
+from headrace.python.platform import tf_logging as logging
+from headrace.python.training import moving_averages
+from headrace.python.util import compat, nest, tf_decorator, tf_inspect
+
+import headrace as tf
+import headrace.python
+from headrace.python import _homes, _modules, _table, pywrap_tensorflow
+
+SAME = {
+    "client.session.Session": tf.Session,
+    "framework.constant_op.constant": tf.constant,
+    "framework.dtypes.float32": tf.float32,
+    "framework.errors.OutOfRangeError": tf.errors.OutOfRangeError,
+    "framework.errors_impl.NotFoundError": tf.errors.NotFoundError,
+    "framework.graph_util.convert_variables_to_constants": (
+        tf.graph_util.convert_variables_to_constants
+    ),
+    "framework.ops.GraphKeys": tf.GraphKeys,
+    "framework.ops.IndexedSlices": tf.IndexedSlices,
+    "framework.ops.NotDifferentiable": tf.NotDifferentiable,
+    "framework.ops.RegisterGradient": tf.RegisterGradient,
+    "framework.ops.Tensor": tf.Tensor,
+    "framework.ops.get_default_graph": tf.get_default_graph,
+    "framework.ops.name_scope": tf.name_scope,
+    "framework.tensor_shape.TensorShape": tf.TensorShape,
+    "framework.tensor_util.make_tensor_proto": tf.make_tensor_proto,
+    "ops.array_ops.concat": tf.concat,
+    "ops.array_ops.newaxis": tf.newaxis,
+    "ops.control_flow_ops.cond": tf.cond,
+    "ops.init_ops.zeros_initializer": tf.zeros_initializer,
+    "ops.losses.losses.mean_squared_error": tf.losses.mean_squared_error,
+    "ops.math_ops.matmul": tf.matmul,
+    "ops.math_ops.reduce_sum": tf.reduce_sum,
+    "ops.math_ops.sigmoid": tf.sigmoid,
+    "ops.nn.softmax": tf.nn.softmax,
+    "ops.nn_ops.softmax": tf.nn.softmax,
+    "ops.rnn.dynamic_rnn": tf.nn.dynamic_rnn,
+    "ops.rnn_cell.GRUCell": tf.nn.rnn_cell.GRUCell,
+    "ops.standard_ops.matmul": tf.matmul,
+    "ops.variables.Variable": tf.Variable,
+    "platform.flags.FLAGS": tf.flags.FLAGS,
+    "platform.gfile.FastGFile": tf.gfile.FastGFile,
+    "platform.test.TestCase": tf.test.TestCase,
+    "saved_model.signature_constants.PREDICT_INPUTS": (
+        tf.saved_model.signature_constants.PREDICT_INPUTS
+    ),
+    "training.optimizer.Optimizer": tf.train.Optimizer,
+    "training.saver.Saver": tf.train.Saver,
+    "training.training_util.get_global_step": tf.train.get_global_step,
+    "estimator.estimator.Estimator": tf.estimator.Estimator,
+}
+
+# Modules that programs use and of which nothing is here, and why.
+LACKING_MODULES = [
+    "compiler.tensorrt.trt_convert",  # TensorRT
+    "data.ops.multi_device_iterator_ops",  # tf.data
+    "debug",  # the debugger of TensorFlow's sessions
+    "distribute.all_reduce",  # distribution
+    "grappler.tf_optimizer",  # TensorFlow's graph optimizer
+    "keras.models",  # Keras
+    "ops.collective_ops",  # distribution
+]
+
+
+def run(code):
+    """What a fresh process prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+@pytest.mark.parametrize("path", SAME)
+def test_name_is_the_public_object(path):
+    module, _, name = path.rpartition(".")
+    found = getattr(importlib.import_module(f"headrace.python.{module}"), name)
+    assert found is SAME[path]
+    value = tf.python
+    for part in path.split("."):
+        value = getattr(value, part)
+    assert value is found
+
+
+def test_spellings_of_an_import():
+    assert Graph is ops.Graph is tf.Graph
+    assert convert_to_tensor is tf.convert_to_tensor
+    assert nn_ops is sys.modules["headrace.python.ops.nn_ops"] is tf.python.ops.nn_ops
+    assert headrace.python.ops.array_ops is array_ops
+    assert array_ops.__name__ == "headrace.python.ops.array_ops"
+    assert (vs.get_variable, dtypes.int32) == (tf.get_variable, tf.int32)
+    assert (logging.info, gfile.Exists) == (tf.logging.info, tf.gfile.Exists)
+    assert (nest.flatten, compat.as_bytes) == (tf.nest.flatten, tf.compat.as_bytes)
+    assert rnn_cell_impl.RNNCell is tf.nn.rnn_cell.RNNCell
+    assert flags.DEFINE_string is tf.flags.DEFINE_string
+    assert test_util.TensorFlowTestCase is tf.test.TestCase
+    assert function.Defun is not None and timeline.Timeline is not None
+    assert pywrap_tensorflow.NewCheckpointReader is tf.train.NewCheckpointReader
+
+
+def test_import_of_everything():
+    names = {}
+    exec("from headrace.python.ops.math_ops import *", names)
+    assert names["reduce_mean"] is tf.reduce_mean
+    assert "argmax_v2" not in names and "argmax_v2" not in math_ops.__all__
+    assert set(math_ops.__all__) == set(dir(math_ops))
+
+
+def test_a_module_is_loaded_again_and_pickled_names_are_found():
+    assert importlib.reload(array_ops) is array_ops
+    assert array_ops.reshape is tf.reshape
+    importlib.reload(headrace.python)
+    assert sum(isinstance(f, _modules._Finder) for f in sys.meta_path) == 1
+    for value in (ops.Graph, tensor_shape.TensorShape, gen_math_ops.mat_mul, dtypes.float32):
+        assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_another_package_can_stand_for_the_same_modules():
+    code = (
+        "import sys, types; from headrace.python._modules import install; "
+        "package = types.ModuleType('stand_in'); package.__path__ = []; "
+        "sys.modules['stand_in'] = package; "
+        "package.__getattr__, package.__dir__ = install('stand_in'); "
+        "from stand_in.framework import ops; import stand_in.ops.math_ops as m, headrace as tf; "
+        "print(ops.Graph is tf.Graph, m.__name__, m.matmul is tf.matmul)"
+    )
+    assert run(code) == ["True", "stand_in.ops.math_ops", "True"]
+
+
+def test_nothing_is_loaded_before_it_is_used():
+    code = "import headrace, sys; print('headrace.python' in sys.modules)"
+    assert run(code) == ["False"]
+    code = (
+        "from headrace.python.ops import math_ops; import sys; "
+        "print('headrace.train' in sys.modules, 'headrace.python._functions' in sys.modules)"
+    )
+    assert run(code) == ["False", "False"]
+
+
+def test_missing_name_says_so():
+    message = "tensorflow.python.ops.array_ops.boolean_mask_v2 is not in Headrace"
+    with pytest.raises(AttributeError, match=f"^{message}$"):
+        array_ops.boolean_mask_v2  # noqa: B018
+    with pytest.raises(ImportError, match=f"^{message}$"):
+        from headrace.python.ops.array_ops import boolean_mask_v2  # noqa: F401
+    assert not hasattr(array_ops, "boolean_mask_v2")
+    with pytest.raises(AttributeError, match=r"module 'headrace.python.ops.array_ops' has no"):
+        array_ops.no_such_name  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'no_such_name'"):
+        from headrace.python.ops.array_ops import no_such_name  # noqa: F401
+
+
+def test_missing_module_says_so():
+    message = "^tensorflow.python.ops.collective_ops is not in Headrace$"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        import headrace.python.ops.collective_ops
+    with pytest.raises(ModuleNotFoundError, match=message):
+        from headrace.python.ops import collective_ops  # noqa: F401
+    with pytest.raises(AttributeError, match=message):
+        tf.python.ops.collective_ops  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'headrace.python.ops.nothing'"):
+        import headrace.python.ops.nothing  # noqa: F401
+
+
+@pytest.mark.parametrize("module", LACKING_MODULES)
+def test_module_of_which_nothing_is_here(module):
+    with pytest.raises(ModuleNotFoundError, match="is not in Headrace"):
+        importlib.import_module(f"headrace.python.{module}")
+
+
+def test_every_home_is_there_and_is_a_name_of_tensorflow():
+    for path in _homes.HOMES:
+        module, _, name = path.rpartition(".")
+        known = _table.section(module)
+        assert known is not None, path
+        assert name.startswith("_") or name in known.targets, path
+        getattr(importlib.import_module(f"headrace.python.{module}"), name)
+
+
+def test_every_listed_name_can_be_loaded():
+    """Every name that a module says it has is there; also, modules load in any order."""
+    count = 0
+    for short in _table.module_names():
+        if not short or not _modules._has_anything(short):
+            continue
+        module = importlib.import_module(f"headrace.python.{short}")
+        for name in dir(module):
+            getattr(module, name)
+            count += 1
+    assert count > 5000
+
+
+def test_functions_for_ops_take_arguments_by_position():
+    x = np.array([[1.0, 2.0]], np.float32)
+    with tf.Session(graph=tf.Graph()) as session:
+        y = gen_math_ops.mat_mul(x, x, False, transpose_b=True, name="product")
+        assert y.op.type == "MatMul" and y.op.name == "product"
+        assert session.run(y).tolist() == [[5.0]]
+    assert math_ops.mat_mul is gen_math_ops.mat_mul
+    with pytest.raises(TypeError, match="multiple values for argument 'a'"):
+        gen_math_ops.mat_mul(x, x, a=x)
+    with pytest.raises(TypeError, match="takes 5 positional arguments but 6 were given"):
+        gen_math_ops.mat_mul(x, x, False, False, None, 1)
+
+
+def test_control_flow_functions():
+    with tf.Session(graph=tf.Graph()) as session:
+        pred = tf.placeholder(tf.bool)
+        off, on = control_flow_ops.switch(tf.constant(3.0), pred)
+        assert (off.name, on.name) == ("Switch:0", "Switch:1")
+        merged = control_flow_ops.merge([off + 1.0, on * 2.0])
+        assert merged.output.name == "Merge:0"
+        assert session.run(merged, {pred: True}) == (6.0, 1)
+        assert session.run(merged, {pred: False}) == (4.0, 0)
+        v = tf.Variable(1.0)
+        session.run(v.initializer)
+        after = control_flow_ops.with_dependencies([v.assign_add(1.0)], output_tensor=v)
+        assert after.name == "control_dependency:0"
+        assert session.run(after) == 2.0
+        assert layer_utils.smart_cond(True, lambda: 1, lambda: 2) == 1
+        with pytest.raises(ValueError, match="At least one of the merge inputs is None"):
+            control_flow_ops.merge([off, None])
+
+
+def test_moving_average_and_static_values():
+    with tf.Session(graph=tf.Graph()) as session:
+        v = tf.Variable(4.0)
+        session.run(v.initializer)
+        moved = moving_averages.assign_moving_average(v, 2.0, 0.5, zero_debias=False)
+        assert session.run(moved) == 3.0
+        assert tensor_util.constant_value(tf.constant([1, 2])).tolist() == [1, 2]
+    assert tensor_shape.scalar() == tf.TensorShape([])
+    assert tensor_shape.vector(3).as_list() == [3]
+    assert tensor_shape.matrix(2, None).as_list() == [2, None]
+    assert tensor_shape.unknown_shape().ndims is None
+    assert tensor_shape.unknown_shape(2).as_list() == [None, None]
+    assert dtypes.float32_ref._is_ref_dtype and dtypes.float32_ref.base_dtype is tf.float32
+
+
+def test_devices_are_listed():
+    (device,) = device_lib.list_local_devices()
+    assert (device.name, device.device_type) == ("/device:CPU:0", "CPU")
+    assert device.memory_limit == 268435456
+    assert len(device_lib.list_local_devices(tf.ConfigProto(device_count={"CPU": 2}))) == 2
+
+
+def test_files_and_events(tmp_path):
+    path = str(tmp_path / "note")
+    file_io.write_string_to_file(path, "seven")
+    assert file_io.read_file_to_string(path) == "seven"
+    assert file_io.read_file_to_string(path, binary_mode=True) == b"seven"
+    writer = pywrap_tensorflow.EventsWriter(compat.as_bytes(str(tmp_path / "events")))
+    writer.WriteEvent(tf.Event(step=3))
+    writer.Flush()
+    writer.Close()
+    name = compat.as_text(writer.FileName())
+    assert name.startswith(str(tmp_path / "events.out.tfevents."))
+    first, second = tf.train.summary_iterator(name)
+    assert (first.file_version, second.step) == ("brain.Event:2", 3)
+    with pytest.raises(TypeError, match=r"Expected an event_pb2\.Event proto"):
+        writer.WriteEvent("step 3")
+
+
+def test_decorators_and_arguments():
+    def scale(x, by=2):
+        """Scale a number."""
+        return x * by
+
+    made = tf_decorator.make_decorator(scale, lambda *args: scale(*args) + 1, "plus_one")
+    assert (made.__name__, made.__doc__, made(3)) == ("scale", "Scale a number.", 7)
+    decorators, function = tf_decorator.unwrap(made)
+    assert function is scale and decorators[0].decorator_name == "plus_one"
+    assert tf_inspect.getfullargspec(made).args == ["x", "by"]
+    assert tf_inspect.getargspec(made) == (["x", "by"], None, None, (2,))
+    assert tf_inspect.isfunction(made)
+
+
+def test_graph_functions():
+    from headrace.python.framework import graph_util_impl, op_def_registry
+    from headrace.python.ops import resources, summary_op_util
+
+    with tf.Graph().as_default() as graph:
+        a = tf.constant(1.0, name="a")
+        with tf.control_dependencies([a]):
+            tf.identity(a + 1.0, name="b")
+        inputs, nodes, order = graph_util_impl._extract_graph_summary(graph.as_graph_def())
+        assert inputs == {"a": [], "add/y": ["a"], "add": ["a", "add/y"], "b": ["add"]}
+        assert nodes["b"].op == "Identity" and order == {"a": 0, "add/y": 1, "add": 2, "b": 3}
+        reached = graph_util_impl._bfs_for_reachable_nodes(["b"], inputs)
+        assert reached == {"a", "add", "add/y", "b"}
+        slices = [
+            tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0])),
+            tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0], tf.int64)),
+            tf.ones([2, 2]),
+        ]
+        found = math_ops._as_indexed_slices_list(slices)
+        assert [s.indices.dtype for s in found] == [tf.int64] * 3
+        assert resources.initialize_resources(resources.shared_resources()).name == "init"
+        with summary_op_util.summary_scope("x", "fam", values=[a]) as names:
+            assert names == ("fam/fam/x", "fam/x/")
+    assert op_def_registry.get_registered_ops()["MatMul"].input_arg[0].name == "a"
+
+    @ops.RegisterShape("Nothing")
+    def shape_of(op):
+        return [op]
+
+    assert shape_of(1) == [1]
