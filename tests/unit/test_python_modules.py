@@ -68,16 +68,108 @@ SAME = {
     "estimator.estimator.Estimator": tf.estimator.Estimator,
 }
 
-# Modules that programs use and of which nothing is here, and why.
-LACKING_MODULES = [
-    "compiler.tensorrt.trt_convert",  # TensorRT
-    "data.ops.multi_device_iterator_ops",  # tf.data
-    "debug",  # the debugger of TensorFlow's sessions
-    "distribute.all_reduce",  # distribution
-    "grappler.tf_optimizer",  # TensorFlow's graph optimizer
-    "keras.models",  # Keras
-    "ops.collective_ops",  # distribution
-]
+# The names below tensorflow.python that public programs for TensorFlow 1 use; "." is the package
+# itself.
+USED = """\
+.: debug pywrap_tensorflow
+client: device_lib session timeline
+client.device_lib: list_local_devices
+client.session: Session
+client.timeline: Timeline
+compiler.tensorrt: trt_convert
+data.ops: multi_device_iterator_ops
+data.ops.multi_device_iterator_ops: MultiDeviceIterator
+debug: LocalCLIDebugWrapperSession TensorBoardDebugWrapperSession
+distribute: all_reduce
+distribute.all_reduce: build_nccl_all_reduce build_nccl_then_recursive_hd build_nccl_then_ring
+ build_nccl_then_shuffle build_ring_all_reduce build_shuffle_all_reduce build_shuffle_then_shuffle
+distribute.v1: all_reduce
+eager: context
+estimator: estimator
+framework: constant_op convert_to_constants device dtypes errors function graph_util
+ graph_util_impl importer indexed_slices op_def_registry ops tensor_conversion_registry
+ tensor_shape tensor_util
+framework.constant_op: constant
+framework.convert_to_constants: convert_variables_to_constants
+framework.device: DeviceSpec
+framework.dtypes: bool int32 int64
+framework.errors: OutOfRangeError
+framework.function: Defun
+framework.graph_util: convert_variables_to_constants
+framework.graph_util_impl: _bfs_for_reachable_nodes _extract_graph_summary
+framework.importer: import_graph_def
+framework.indexed_slices: IndexedSlices
+framework.ops: GraphKeys RegisterGradient RegisterShape Tensor colocate_with control_dependencies
+ convert_to_tensor device get_collection get_default_graph name_scope reset_default_graph
+framework.tensor_conversion_registry: register_tensor_conversion_function
+framework.tensor_shape: TensorShape scalar
+framework.tensor_util: constant_value
+grappler: tf_optimizer
+grappler.tf_optimizer: OptimizeGraph
+keras: backend
+keras.models: Model
+layers: base convolutional core pooling utils
+layers.convolutional: conv2d
+layers.core: dropout
+layers.pooling: average_pooling2d max_pooling2d
+layers.utils: smart_cond
+lib.io: file_io
+ops: array_ops check_ops collective_ops control_flow_ops data_flow_ops gen_nn_ops init_ops
+ lookup_ops math_ops nn random_ops resource_variable_ops resources rnn_cell state_ops
+ summary_op_util tensor_array_ops variable_scope variable_v1 variables
+ops.array_ops: concat gather identity reshape shape squeeze where zeros zeros_like
+ops.collective_ops: all_reduce broadcast_recv broadcast_send
+ops.control_flow_ops: cond group merge switch while_loop with_dependencies
+ops.data_flow_ops: RecordInput StagingArea
+ops.gen_nn_ops: _max_pool_grad
+ops.init_ops: zeros_initializer
+ops.lookup_ops: index_table_from_file index_to_string_table_from_file
+ index_to_string_table_from_tensor
+ops.math_ops: _as_indexed_slices_list add_n cast equal less logical_not logical_or
+ops.random_ops: random_uniform
+ops.resource_variable_ops: resource_scatter_add
+ops.resources: initialize_resources shared_resources
+ops.rnn: dynamic_rnn
+ops.rnn_cell: BasicLSTMCell DropoutWrapper GRUCell MultiRNNCell
+ops.state_ops: assign_add
+ops.tensor_array_ops: TensorArray
+ops.variable_scope: get_variable variable_scope
+ops.variable_v1: VariableV1
+platform: flags gfile test tf_logging
+platform.flags: DEFINE_bool DEFINE_float DEFINE_integer DEFINE_string FLAGS
+platform.gfile: Exists FastGFile GFile Glob MakeDirs Open
+platform.tf_logging: error info warning
+pywrap_tensorflow: EventsWriter
+saved_model: signature_constants
+training: basic_session_run_hooks moving_averages optimizer saver session_run_hook training
+ training_ops training_util
+training.basic_session_run_hooks: SecondOrStepTimer SessionRunArgs
+training.moving_averages: assign_moving_average
+training.optimizer: Optimizer
+training.saver: Saver
+training.session_run_hook: SessionRunHook
+training.training_util: get_global_step
+util: compat nest tf_decorator tf_inspect
+util.compat: as_bytes
+util.nest: flatten is_sequence map_structure pack_sequence_as
+util.tf_decorator: make_decorator
+util.tf_inspect: getfullargspec
+"""
+
+# Those of them that are not here, and why: modules as a whole, and single names.
+LACKING = {
+    "compiler.tensorrt": "TensorRT",
+    "data": "tf.data",
+    "debug": "the debugger of TensorFlow's sessions",
+    "distribute": "distribution",
+    "framework.convert_to_constants.convert_variables_to_constants": "not in TensorFlow 1.15",
+    "grappler": "TensorFlow's graph optimizer",
+    "keras": "Keras",
+    "ops.collective_ops": "distribution",
+    "ops.data_flow_ops.RecordInput": "the op isn't here",
+    "ops.gen_nn_ops._max_pool_grad": "not in TensorFlow 1.15",
+    "ops.variable_v1": "not in TensorFlow 1.15",
+}
 
 
 def run(code):
@@ -178,10 +270,26 @@ def test_missing_module_says_so():
         import headrace.python.ops.nothing  # noqa: F401
 
 
-@pytest.mark.parametrize("module", LACKING_MODULES)
-def test_module_of_which_nothing_is_here(module):
-    with pytest.raises(ModuleNotFoundError, match="is not in Headrace"):
-        importlib.import_module(f"headrace.python.{module}")
+def used_names():
+    module = ""
+    for line in USED.splitlines():
+        names = line
+        if not line.startswith(" "):
+            module, _, names = line.partition(":")
+        yield from (f"{module}.{name}".lstrip(".") for name in names.split())
+
+
+@pytest.mark.parametrize("path", used_names())
+def test_names_that_programs_use_are_here(path):
+    module, _, name = path.rpartition(".")
+    statement = f"from headrace.python{'.' * bool(module)}{module} import {name}"
+    reasons = [why for part, why in LACKING.items() if f"{path}.".startswith(f"{part}.")]
+    if not reasons:
+        exec(statement, {})
+        return
+    said = "No module named|cannot import name" if "not in" in reasons[0] else "is not in Headrace"
+    with pytest.raises(ImportError, match=said):
+        exec(statement, {})
 
 
 def test_every_home_is_there_and_is_a_name_of_tensorflow():

@@ -281,9 +281,8 @@ class EventsWriter:
         """Add an event."""
         if not isinstance(event, tf.Event):
             raise TypeError(f"Expected an event_pb2.Event proto, but got {type(event)}")
-        if self._writer is None:
-            self._open()
-        self._writer.write(event.SerializeToString())
+        writer = self._writer or self._open()
+        writer.write(event.SerializeToString())
 
     def Flush(self) -> None:
         """Hand everything to the system."""
@@ -296,12 +295,13 @@ class EventsWriter:
             self._writer.close()
             self._writer = None
 
-    def _open(self) -> None:
+    def _open(self) -> Any:
         now = time.time()
         self._name = f"{self._prefix}.out.tfevents.{int(now):010d}.{platform.node()}{self._suffix}"
-        self._writer = tf.python_io.TFRecordWriter(self._name)
+        writer = self._writer = tf.python_io.TFRecordWriter(self._name)
         first = tf.Event(wall_time=now, file_version="brain.Event:2")
-        self._writer.write(first.SerializeToString())
+        writer.write(first.SerializeToString())
+        return writer
 
 
 @dataclass(frozen=True)
