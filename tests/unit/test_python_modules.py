@@ -279,7 +279,7 @@ def used_names():
         yield from (f"{module}.{name}".lstrip(".") for name in names.split())
 
 
-@pytest.mark.parametrize("path", used_names())
+@pytest.mark.parametrize("path", list(used_names()))
 def test_names_that_programs_use_are_here(path):
     module, _, name = path.rpartition(".")
     statement = f"from headrace.python{'.' * bool(module)}{module} import {name}"
@@ -344,6 +344,8 @@ def test_control_flow_functions():
         assert layer_utils.smart_cond(True, lambda: 1, lambda: 2) == 1
         with pytest.raises(ValueError, match="At least one of the merge inputs is None"):
             control_flow_ops.merge([off, None])
+        with pytest.raises(TypeError, match="switch takes dense tensors in Headrace, not IndexedS"):
+            control_flow_ops.switch(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), pred)
 
 
 def test_moving_average_and_static_values():

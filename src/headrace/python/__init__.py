@@ -15,5 +15,8 @@ from headrace.python._modules import install
 
 __getattr__, __dir__ = install(__name__)
 
-# `tf.python` is this package, in whichever way a program comes to it.
-vars(sys.modules["headrace"])["python"] = sys.modules[__name__]
+# `tf.python` is this package, in whichever way a program comes to it: the import system would set
+# it, but the package `headrace` keeps its public names.
+for _owner in ("headrace", "headrace.api"):
+    if _owner in sys.modules:
+        vars(sys.modules[_owner])["python"] = sys.modules[__name__]

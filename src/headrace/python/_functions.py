@@ -147,6 +147,7 @@ def write_string_to_file(filename: Any, file_content: Any) -> None:
 
 def switch(data: Any, pred: Any, dtype: Any = None, name: str | None = None) -> Any:
     """Return `data` at the output that `pred` chooses: the pair (false, true)."""
+    _refuse_composite("switch", [data])
     with tf.name_scope(name, "Switch", [data, pred]) as scope:
         data = tf.convert_to_tensor(data, dtype, name="data")
         pred = tf.convert_to_tensor(pred, name="pred")
@@ -157,11 +158,19 @@ def merge(inputs: Sequence[Any], name: str | None = None) -> Any:
     """Return the one of `inputs` that is available, and its index."""
     if any(value is None for value in inputs):
         raise ValueError(f"At least one of the merge inputs is None: {inputs}")
+    _refuse_composite("merge", inputs)
     with tf.name_scope(name, "Merge", inputs) as scope:
         tensors = [tf.convert_to_tensor(value) for value in inputs]
         if all(t.dtype._is_ref_dtype for t in tensors):
             return tf.raw_ops.RefMerge(inputs=tensors, name=scope)
         return tf.raw_ops.Merge(inputs=tensors, name=scope)
+
+
+def _refuse_composite(function: str, values: Sequence[Any]) -> None:
+    for value in values:
+        if isinstance(value, tf.IndexedSlices | tf.SparseTensor):
+            kind = type(value).__name__
+            raise TypeError(f"{function} takes dense tensors in Headrace, not {kind}: use tf.cond")
 
 
 def with_dependencies(dependencies: Any, output_tensor: Any, name: str | None = None) -> Any:
