@@ -401,6 +401,29 @@ def test_decorators_and_arguments():
     assert tf_inspect.isfunction(made)
 
 
+def test_deprecation_notices_can_be_silenced(caplog):
+    from headrace.python.util import deprecation
+
+    @deprecation.deprecated("2030-01-01", "Use new.", warn_once=False)
+    def old():
+        return 3
+
+    tf.get_logger().propagate, before = True, tf.get_logger().propagate
+    try:
+        with deprecation.silence():
+            assert old() == 3
+        assert not caplog.records
+        deprecation._PRINT_DEPRECATION_WARNINGS = False
+        assert old() == 3 and not caplog.records
+        deprecation._PRINT_DEPRECATION_WARNINGS = True
+        assert old() == 3
+        assert "deprecated and will be removed after 2030-01-01." in caplog.text
+        assert caplog.text.rstrip().endswith("Use new.")
+    finally:
+        tf.get_logger().propagate = before
+        deprecation._PRINT_DEPRECATION_WARNINGS = True
+
+
 def test_graph_functions():
     from headrace.python.framework import graph_util_impl, op_def_registry
     from headrace.python.ops import resources, summary_op_util

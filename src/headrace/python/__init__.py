@@ -5,7 +5,8 @@ another name, or not at all. Each module below this package is made when it is i
 are Headrace's public objects (`headrace.python.framework.ops.Graph is tf.Graph`).
 
 `_table`      what TensorFlow 1.15 has in which module, as recorded from it
-`_homes`      where a name is that has no public name; `_functions` has those that are only here
+`_homes`      where a name is that has no public name; `_functions` and `_deprecation` have
+              those that are only here
 `_modules`    the modules themselves: the finder of imports, and the names on first use
 """
 

@@ -94,6 +94,11 @@ HOMES = {
         "headrace.train.slots:create_slot_with_initializer"
     ),
     "training.slot_creator.create_zeros_slot": "headrace.train.slots:create_zeros_slot",
+    "util.deprecation._PRINT_DEPRECATION_WARNINGS": (
+        "headrace.python._deprecation:PRINT_DEPRECATION_WARNINGS"
+    ),
+    "util.deprecation.deprecated": "headrace.python._deprecation:deprecated",
+    "util.deprecation.silence": "headrace.python._deprecation:silence",
     "util.tf_contextlib.contextmanager": "contextlib:contextmanager",
     "util.tf_decorator.TFDecorator": f"{_OWN}:TFDecorator",
     "util.tf_decorator.make_decorator": f"{_OWN}:make_decorator",
