@@ -107,7 +107,8 @@ class EagerNodeContext(NodeContext):
 
     @property
     def _container(self) -> str:
-        return self.op.graph.container
+        op: Any = self.op
+        return op.graph.own_container
 
     def state(self, kind: type, make: Callable[[], Any]) -> Any:
         """Return the state that all operations of this type and these attributes share."""

@@ -75,8 +75,8 @@ class EagerGraph(Graph):
         step = current()
         self.resources = EagerResources(None if step is None else step.resources)
         # What operations keep is in a container that lives as long as this graph.
-        self.container = f"{EAGER}{next(_numbers)}"
-        weakref.finalize(self, CONTEXT.resources.drop, self.container).atexit = False
+        self.own_container = f"{EAGER}{next(_numbers)}"
+        weakref.finalize(self, CONTEXT.resources.drop, self.own_container).atexit = False
         self._captured: dict[Tensor, EagerTensor] = {}
 
     @property
@@ -166,7 +166,7 @@ class EagerGraph(Graph):
         lives as long as the graph.
         """
         step = StepContext(self.resources, None if outer is None else outer.cancellation)
-        step.container = self.container
+        step.container = self.own_container
         return step
 
     def forget(self) -> None:

@@ -126,19 +126,14 @@ class _Chosen:
             return a
         self._groups.join(a, b)
         root = self._groups.find(a)
-        for found in (self._requests, self._members):
-            if a in found or b in found:
-                first, second = found.pop(b, None), found.pop(a, None)
-                found[root] = _both(first, second)
+        if a in self._requests or b in self._requests:
+            first, second = self._requests.pop(b, {}), self._requests.pop(a, {})
+            self._requests[root] = {**first, **second}
+        if self._several:
+            self._members[root] = [*self._members.pop(b, ()), *self._members.pop(a, ())]
         self._settled.pop(a, None)
         self._settled.pop(b, None)
         return root
-
-
-def _both(first: dict | list | None, second: dict | list | None) -> dict | list | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return {**first, **second} if isinstance(first, dict) else [*first, *second]
 
 
 class Placement(_Chosen):

@@ -187,7 +187,7 @@ def _variable_or_none(found: Any) -> VariableState | None:
     return found if isinstance(found, VariableState) else None  # older queues are references too
 
 
-def _state_behind(resources: Resources, handle: ResourceHandle) -> VariableState | None:
+def _state_behind(resources: Resources, handle: Any) -> VariableState | None:
     return _variable_or_none(resources.peek(handle))
 
 

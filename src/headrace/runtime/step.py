@@ -107,7 +107,7 @@ class Step:
         outer, resources = current(), executable.resources
         self._is_part = outer is not None and outer.resources is resources  # of that step
         self._context = StepContext(resources, None, deadline, observe)
-        if self._is_part:
+        if outer is not None and self._is_part:
             self._context.id, self._context.container = outer.id, outer.container
         self._deadline = deadline
         self._observe = observe
