@@ -78,14 +78,14 @@ def with_torch():
 
 
 def with_headrace():
-    from headrace.compile.choose import Way
+    from headrace.compile.choose import trial_plan
     from headrace.compile.driver import NativeCluster
     from headrace.compile.kernels.gemm_choice import candidates
 
     sizes = matrices(lambda shape: 4 * shape[0] * shape[1])
     kernels = [candidates(*shape, threads=THREADS)[0] for shape in shapes()]
     calls = tuple((k, (a, b, c)) for k, (a, b, c, *_) in zip(kernels, products()))
-    cluster = NativeCluster(Way(calls, sizes).plan(), THREADS)
+    cluster = NativeCluster(trial_plan(calls, sizes), THREADS)
     return lambda: cluster.run((), (), ())
 
 

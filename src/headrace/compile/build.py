@@ -8,22 +8,20 @@ time are part of the programs, other constants are buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from headrace.compile.barriers import with_barriers
-from headrace.compile.calls import Calls
+from headrace.compile.calls import PlanWriter
 from headrace.compile.choose import noting
 from headrace.compile.compose import Composer, Ref
 from headrace.compile.groups import Group, Space, program_of
 from headrace.compile.homes import Home, homes_of
 from headrace.compile.kernels.maps import Map
 from headrace.compile.layouts import Blocks
-from headrace.compile.memory import Lifetime, pack
-from headrace.compile.plan import Buffer, Plan
+from headrace.compile.plan import Plan
 from headrace.compile.region import (
     Region,
     Source,
@@ -34,10 +32,8 @@ from headrace.compile.region import (
 )
 from headrace.compile.spaces import Access
 from headrace.compile.strides import broadcast, collapse, is_dense, over, split
-from headrace.compile.verify import verify_plan
-from headrace.core.config import settings
 from headrace.core.progress import counted
-from headrace.devices.target import SIZES, Target
+from headrace.devices.target import Target
 from headrace.graph.dataflow import Node, Value
 from headrace.lowering.pointwise import Pointwise
 from headrace.lowering.rules import (
@@ -89,7 +85,7 @@ def build(
     return builder.finish()
 
 
-class Builder(Calls):
+class Builder(PlanWriter):
     """Buffers and calls in the making."""
 
     def __init__(
@@ -106,7 +102,6 @@ class Builder(Calls):
         self.blocked = blocked
         self.target = target
         self.threads = threads
-        self.buffers: list[Buffer] = [] if outer is None else outer.buffers
         self.lists: dict[Value, Any] = {}  # tensor arrays and stacks, by their handles
         self._builders = builders
         self._places: dict[tuple[Value, bool], int] = {}
@@ -149,26 +144,6 @@ class Builder(Calls):
         return source.view is None and self.stays(self._places.get((source.base, False)))
 
     # -- Buffers ---------------------------------------------------------------------------------
-
-    def add(self, kind: str, dtype: str, count: int, label: str = "", **more: Any) -> int:
-        """A new buffer of `count` elements."""
-        size = max(1, count) * SIZES[dtype]
-        self.buffers.append(Buffer(kind, dtype, size, label=label, **more))
-        return len(self.buffers) - 1
-
-    def temporary(self, dtype: str, count: int, label: str = "") -> int:
-        """A buffer in the arena."""
-        return self.add("arena", dtype, count, label)
-
-    def part(self, whole: int, dtype: str, count: int, start: int, label: str = "") -> int:
-        """A buffer in the arena that is inside of another, from element `start` on."""
-        number = self.add("arena", dtype, count, label, whole=whole)
-        self.parts[number] = whole, start * SIZES[dtype]
-        return number
-
-    def growing(self, dtype: str, inner: int, label: str = "") -> int:
-        """The buffer of a list that may have any number of rows of `inner` elements."""
-        return self.add("list", dtype, inner, label, index=len(self.buffers))
 
     def plan_outputs(self, groups: Sequence[Group]) -> None:
         """Results that leave the region whole and plain are made where the caller gets them."""
@@ -503,25 +478,12 @@ class Builder(Calls):
         self.call(kernel, [o.buffer for o in (*inputs, *outputs)], label)
 
     def finish(self) -> Plan:
-        """Place the arena's buffers by their lifetimes."""
+        """Return the plan, with a buffer for every input of the region."""
         for value in self.region.inputs:
             # The caller gives all of them, those too that no kernel turned out to read: what a pool
             # gave, if its gradient looks for the maxima itself.
             self._place(value, False)
-        lives = self.finish_calls()
-        arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
-        offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])
-        for i, offset in zip(arena, offsets, strict=True):
-            self.buffers[i] = replace(self.buffers[i], offset=offset)
-        for i in self.parts:
-            whole, start = self.whole_of(i)
-            offset = self.buffers[whole].offset + start
-            self.buffers[i] = replace(self.buffers[i], offset=offset)
-        calls = with_barriers(self.calls, self.buffers)
-        plan = Plan(tuple(self.buffers), tuple(calls), total, self.fault)
-        if settings().verify:
-            verify_plan(plan)
-        return plan
+        return super().finish()
 
 
 def dtype_of(value: Value) -> str:

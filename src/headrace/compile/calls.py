@@ -1,20 +1,27 @@
-"""Calls of a plan in the making, with the jumps and loops among them. In: kernels on buffers, one
-after the other. Out: the calls in order, and between which of them each buffer lives.
+"""Write a plan: buffers, calls of kernels on them, jumps and loops. In: one after the other. Out: a
+Plan, with the arena's buffers placed by their lifetimes and barriers only where they are needed.
 
-A part of a loop or branch adds to the same calls as what is around it. Jumps lead to calls by their
-number, which changes when something is put before a loop: `_insert` sees to it.
+`splice` adds a fragment, which is a small Plan with its own buffers, to a larger one.
+
+The parts of a loop or branch write to the same plan as the code around them. A jump names its
+target by number; `_insert` renumbers the targets when calls are put before a loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.compile.plan import Call, Jump
+from headrace.compile.barriers import with_barriers
+from headrace.compile.memory import Lifetime, pack
+from headrace.compile.plan import Buffer, Call, Jump, Plan
+from headrace.compile.verify import verify_plan
+from headrace.core.config import settings
+from headrace.devices.target import SIZES
 
-__all__ = ["Calls"]
+__all__ = ["PlanWriter"]
 
 
 @dataclass
@@ -29,17 +36,22 @@ class _Loop:
     early: list[Call] = field(default_factory=list)
 
 
-class Calls:
-    """Calls in order. `kept` are buffers whose contents go from one iteration to the next, `parts`
-    are buffers inside of others: in which, and at which byte. `fault` is the buffer of a word which
-    ends the step when a kernel sets it. `group` is what calls are added for.
+class PlanWriter:
+    """A plan in the making: its buffers, and its calls in order.
 
-    State: what runs before all else, the loops that have ended, the innermost that has not.
+    Attributes:
+      kept: buffers whose contents one iteration leaves for the next.
+      parts: for each buffer inside another one, that buffer and the first byte in it.
+      fault: the buffer of a word that ends the step when a kernel sets it.
+      group: the group that calls are added for.
+
+    State: the calls that run first, the loops that have ended, the innermost loop that has not.
     """
 
-    def __init__(self, outer: Calls | None = None) -> None:
-        """outer: what this is a part of"""
+    def __init__(self, outer: PlanWriter | None = None) -> None:
+        """outer: the writer of the code around a part of a loop or branch"""
         self._outer = outer
+        self.buffers: list[Buffer] = [] if outer is None else outer.buffers
         self.calls: list[Call] = [] if outer is None else outer.calls
         self.kept: set[int] = set() if outer is None else outer.kept
         self.parts: dict[int, tuple[int, int]] = {} if outer is None else outer.parts
@@ -48,6 +60,30 @@ class Calls:
         self._start: list[Call] = [] if outer is None else outer._start
         self._loops: list[_Loop] = [] if outer is None else outer._loops
         self._around: _Loop | None = None if outer is None else outer._around
+
+    # -- Buffers ---------------------------------------------------------------------------------
+
+    def add(self, kind: str, dtype: str, count: int, label: str = "", **more: Any) -> int:
+        """Add a buffer of `count` elements; return its number."""
+        size = max(1, count) * SIZES[dtype]
+        self.buffers.append(Buffer(kind, dtype, size, label=label, **more))
+        return len(self.buffers) - 1
+
+    def temporary(self, dtype: str, count: int, label: str = "") -> int:
+        """Add a buffer in the arena."""
+        return self.add("arena", dtype, count, label)
+
+    def part(self, whole: int, dtype: str, count: int, start: int, label: str = "") -> int:
+        """Add a buffer that is a part of another one in the arena, from element `start` on."""
+        number = self.add("arena", dtype, count, label, whole=whole)
+        self.parts[number] = whole, start * SIZES[dtype]
+        return number
+
+    def growing(self, dtype: str, inner: int, label: str = "") -> int:
+        """Add the buffer of a list of any number of rows of `inner` elements."""
+        return self.add("list", dtype, inner, label, index=len(self.buffers))
+
+    # -- Calls -----------------------------------------------------------------------------------
 
     @property
     def is_inside(self) -> bool:
@@ -59,6 +95,26 @@ class Calls:
         if len(kernel.arguments) != len(buffers):
             raise AssertionError(f"{kernel} takes {kernel.arguments}, not {len(buffers)} buffers")
         self.calls.append(Call(kernel, tuple(buffers), label, group=self.group))
+
+    def splice(
+        self, fragment: Plan, inputs: Mapping[int, int], outputs: Mapping[int, int], label: str
+    ) -> None:
+        """Add the calls of a fragment. `inputs` and `outputs` give this plan's buffers for the
+        fragment's, by index; its temporaries become temporaries of this plan.
+        """
+        numbers: list[int] = []
+        for b in fragment.buffers:
+            if b.kind == "arena":
+                count = b.size // SIZES[b.dtype]
+                numbers.append(self.temporary(b.dtype, count, f"{label}/{b.label}"))
+                continue
+            number = {"input": inputs, "output": outputs}[b.kind][b.index]
+            given = self.buffers[number]
+            if given.dtype != b.dtype or given.size < b.size:
+                raise AssertionError(f"{label}: a fragment's buffer {b} can't be {given}")
+            numbers.append(number)
+        for call in fragment.calls:
+            self.call(call.kernel, [numbers[b] for b in call.buffers], label)
 
     def jump(self, flag: int | None = None, target: int = -1) -> int:
         """Go on elsewhere, if there is a flag only when it's false; the number of the jump."""
@@ -188,3 +244,20 @@ class Calls:
                 if kept or last[b] >= loop.end:
                     first[b] = min(first[b], loop.start)
         return {b: (first[b], last[b]) for b in first}
+
+    def finish(self) -> Plan:
+        """Place the arena's buffers by their lifetimes and return the plan."""
+        lives = self.finish_calls()
+        arena = [i for i, b in enumerate(self.buffers) if b.kind == "arena" and i in lives]
+        offsets, total = pack([Lifetime(self.buffers[i].size, *lives[i]) for i in arena])
+        for i, offset in zip(arena, offsets, strict=True):
+            self.buffers[i] = replace(self.buffers[i], offset=offset)
+        for i in self.parts:
+            whole, start = self.whole_of(i)
+            offset = self.buffers[whole].offset + start
+            self.buffers[i] = replace(self.buffers[i], offset=offset)
+        calls = with_barriers(self.calls, self.buffers)
+        plan = Plan(tuple(self.buffers), tuple(calls), total, self.fault)
+        if settings().verify:
+            verify_plan(plan)
+        return plan

@@ -24,7 +24,7 @@ from headrace.core.config import settings
 from headrace.core.locks import Lock
 from headrace.devices.target import host
 
-__all__ = ["Choice", "Way", "fastest", "noting"]
+__all__ = ["Choice", "fastest", "noting", "trial_plan"]
 
 _ROUNDS = 3
 _MOST_ROUNDS, _SECONDS = 100, 0.01  # for kernels that are over soon, which anything disturbs
@@ -34,27 +34,19 @@ _REUSED = 1 << 20  # bytes: memory of smaller arenas was used before, that of la
 _NUMBERS = 0x3F  # bytes that are numbers below 1 in every format; what is tiny would be slow
 
 
-@dataclass(frozen=True)
-class Way:
-    """Calls of kernels on named buffers; `sizes` has each buffer's bytes."""
-
-    calls: tuple[tuple[Any, tuple[str, ...]], ...]
-    sizes: Mapping[str, int]
-
-    def plan(self) -> Plan:
-        """The calls on memory of their own."""
-        names = list(self.sizes)
-        lives = [Lifetime(max(64, self.sizes[n]), 0, len(self.calls)) for n in names]
-        offsets, total = pack(lives)
-        buffers = [
-            Buffer("arena", "uint8", life.size, offset=offset)
-            for life, offset in zip(lives, offsets, strict=True)
-        ]
-        calls = [
-            Call(kernel, tuple(names.index(n) for n in arguments))
-            for kernel, arguments in self.calls
-        ]
-        return Plan(tuple(buffers), tuple(calls), total)
+def trial_plan(calls: Sequence[tuple[Any, tuple[str, ...]]], sizes: Mapping[str, int]) -> Plan:
+    """The plan of kernels on named buffers in memory of their own; `sizes` has each buffer's bytes.
+    It computes nothing of use: it is only timed.
+    """
+    names = list(sizes)
+    lives = [Lifetime(max(64, sizes[n]), 0, len(calls)) for n in names]
+    offsets, total = pack(lives)
+    buffers = [
+        Buffer("arena", "uint8", life.size, offset=offset)
+        for life, offset in zip(lives, offsets, strict=True)
+    ]
+    numbered = [Call(kernel, tuple(names.index(n) for n in given)) for kernel, given in calls]
+    return Plan(tuple(buffers), tuple(numbered), total)
 
 
 @dataclass(frozen=True)
@@ -84,7 +76,7 @@ def noting(choices: list[Choice]) -> Iterator[None]:
         _listening.choices = before
 
 
-def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> str:
+def fastest(key: str, ways: Mapping[str, Callable[[], Plan]], threads: int) -> str:
     """The name of the fastest way to do what `key` describes."""
     names: Sequence[str] = list(ways)
     if len(names) == 1:
@@ -100,16 +92,16 @@ def fastest(key: str, ways: Mapping[str, Callable[[], Way]], threads: int) -> st
     chosen = min(names, key=lambda name: seconds.get(name, 0.0))
     choices: list[Choice] | None = getattr(_listening, "choices", None)
     if choices is not None:
-        kernels = {name: tuple(k for k, _ in make().calls) for name, make in ways.items()}
+        kernels = {name: tuple(c.kernel for c in make().calls) for name, make in ways.items()}
         choices.append(Choice(key, chosen, kernels, seconds))
     return chosen
 
 
-def _race(ways: Mapping[str, Way], threads: int) -> dict[str, float]:
+def _race(ways: Mapping[str, Plan], threads: int) -> dict[str, float]:
     """The seconds of each way. They run in turn, so that what disturbs the machine disturbs them
     all; longer, if one was never left alone.
     """
-    clusters = {name: NativeCluster(way.plan(), threads) for name, way in ways.items()}
+    clusters = {name: NativeCluster(plan, threads) for name, plan in ways.items()}
     best = dict.fromkeys(clusters, _Round(float("inf"), 0.0))
     for cluster in clusters.values():
         cluster.run((), (), ())

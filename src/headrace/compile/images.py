@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 
 from headrace.compile.build import Builder
-from headrace.compile.choose import Way, fastest
+from headrace.compile.choose import fastest, trial_plan
 from headrace.compile.epilogues import bias_relu_of, epilogue_of, map_epilogue
 from headrace.compile.foreign import can, multiplies
 from headrace.compile.groups import Group
@@ -26,6 +26,7 @@ from headrace.compile.kernels.pooling import (
     MaxPool,
     MaxPoolGradient,
 )
+from headrace.compile.plan import Plan
 from headrace.compile.windows import follows_blocks, geometry_of, pool_geometry_of
 from headrace.core.config import settings
 from headrace.devices.target import host
@@ -131,17 +132,17 @@ def _choose(
     g = replace(geometry, batch=min(geometry.batch, _TIMED_BATCH))
     found = ask(g, pool=pool, images=geometry.batch)
     direction = found[0].direction
-    ways: dict[str, Callable[[], Way]] = {c.name: partial(_way, c, g) for c in found}
+    ways: dict[str, Callable[[], Plan]] = {c.name: partial(_trial, c, g) for c in found}
     return fastest(f"convolution {direction} {g}", ways, builder.threads)
 
 
-def _way(candidate: Candidate, g: Geometry) -> Way:
+def _trial(candidate: Candidate, g: Geometry) -> Plan:
     sizes = {
         "x": 4 * g.batch * g.height * g.width * g.channels,
         "y": 4 * g.batch * g.out_height * g.out_width * g.filters,
         "w": 4 * g.weights,
     }
-    return Way(candidate.calls, {**sizes, **dict(candidate.temporaries)})
+    return trial_plan(candidate.calls, {**sizes, **dict(candidate.temporaries)})
 
 
 # -- Pools -----------------------------------------------------------------------------------------

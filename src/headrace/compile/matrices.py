@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from headrace.compile.build import Builder
-from headrace.compile.choose import Way, fastest
+from headrace.compile.choose import fastest, trial_plan
 from headrace.compile.epilogue import Epilogue
 from headrace.compile.epilogues import epilogue_of, map_epilogue
 from headrace.compile.foreign import Product, can, multiplies
@@ -142,7 +142,7 @@ def _fastest(builder: Builder, g: Contraction) -> str:
     named: dict[str, Any] = {str(i): spec for i, spec in enumerate(found)}
     if multiplies(builder.target, g.precision) and can(_converted(g)):
         named[_CONVERTED] = _converted(g)
-    ways = {name: partial(Way, ((spec, ("x", "y", "z")),), sizes) for name, spec in named.items()}
+    ways = {n: partial(trial_plan, [(s, ("x", "y", "z"))], sizes) for n, s in named.items()}
     return fastest(f"contraction {g}", ways, builder.threads)
 
 

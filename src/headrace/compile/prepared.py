@@ -1,13 +1,12 @@
-"""Anchors whose kernels come as recipes, and those that go by index. In: a group that is one node.
-Out: calls in a builder's plan.
+"""Build the anchors that are fragments of a plan, and those that work by index. In: a group of one
+node, or of an anchor with the element-wise nodes that follow it. Out: calls in a builder's plan.
 
-Outside of loops and branches, indices were checked by the cluster's caller before it runs: the
-kernels' own status word never changes, and is there because they want one.
+Outside of loops and branches the cluster's caller checks indices before the cluster runs. The
+kernels' status word then never changes; it exists because the kernels take one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +19,12 @@ from headrace.compile.kernels import recipes
 from headrace.compile.kernels.conv_geometry import layout_of
 from headrace.compile.kernels.cuts import CutPiece
 from headrace.compile.kernels.divisors import LookForZero
-from headrace.compile.kernels.gathers import CheckIndices, GatherRows, ScatterRows, UpdateRows
+from headrace.compile.kernels.gathers import GatherRows, ScatterRows, UpdateRows
 from headrace.compile.kernels.random import AdvanceStream, RandomNumbers, StreamOfSeed
-from headrace.compile.kernels.recipes import Recipe
 from headrace.compile.kernels.rows import Rows, Stage
 from headrace.compile.kernels.scans import Scan
 from headrace.compile.lists import fault_word
+from headrace.compile.plan import Plan
 from headrace.compile.spaces import Access
 from headrace.compile.strides import collapse
 from headrace.graph.dataflow import Node
@@ -38,9 +37,9 @@ from headrace.lowering.anchors import (
     Random,
     Softmax,
 )
-from headrace.lowering.pointwise import Pointwise, record
-from headrace.lowering.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
-from headrace.lowering.rules import row_major
+from headrace.graph.dataflow import Node
+from headrace.graph.lowering import row_major
+from headrace.graph.row_anchors import Cut, Gather, RowUpdate, Scatter, SegmentSum
 from headrace.ops.philox import SAMPLES_PER_OUTPUT
 
 __all__ = [
@@ -65,66 +64,46 @@ __all__ = [
 _WIDEST = 16  # channels on each side that local response normalisation may look at
 
 
-def _follow(
-    builder: Builder,
-    node: Node,
-    recipe: Recipe,
-    place: Callable[[Any], int],
-    first: int = 0,
-    **given: int,
-) -> dict[str, int]:
-    """Add a recipe's calls; `place` finds the buffer of an operand, `first` is the first output
-    that the recipe makes. Returns the buffers by name.
-    """
-    names: dict[str, int] = dict(given)
-    for number in node.geometry.operands:
-        if f"in{number}" not in names:
-            names[f"in{number}"] = place(node.inputs[number])
-    for i, value in enumerate(node.outputs[first:], first):
-        names[f"out{i}"] = builder.result(value)
-    for name, (dtype, count) in recipe.temporaries.items():
-        names[name] = builder.temporary(dtype, count, f"{node.name}/{name}")
-    for kernel, arguments in recipe.steps:
-        if isinstance(kernel, CheckIndices):
-            continue
-        builder.call(kernel, [names[a] for a in arguments], node.name)
-    return names
+def _splice(builder: Builder, node: Node, fragment: Plan) -> None:
+    """Add the fragment that computes a node's outputs from its operands."""
+    inputs = {i: builder.whole(node.inputs[i]) for i in node.geometry.operands}
+    outputs = {i: builder.result(v) for i, v in enumerate(node.outputs)}
+    builder.splice(fragment, inputs, outputs, node.name)
 
 
 def build_softmax(builder: Builder, group: Group) -> None:
     """Softmax and its logarithm."""
     g: Softmax = group.head.geometry
-    _follow(builder, group.head, recipes.softmax(g), builder.whole)
+    _splice(builder, group.head, recipes.softmax(g))
 
 
 def build_cross_entropy(builder: Builder, group: Group) -> None:
     """The losses of softmax with their gradient and what follows that, in one pass."""
     node, g, space = group.head, group.head.geometry, group.space
     if isinstance(g, CrossEntropy):
-        recipe = recipes.cross_entropy(g)
+        fragment = recipes.cross_entropy(g)
     else:
-        recipe = recipes.sparse_cross_entropy(g)
+        fragment = recipes.sparse_cross_entropy(g)
     if len(group.nodes) == 1:
-        _follow(builder, node, recipe, builder.whole)
+        _splice(builder, node, fragment)
         return
-    rows = recipe.steps[-1][0]
-    assert isinstance(rows, Rows)
-    *before, slopes, losses = rows.stages
-    composer, program = Composer(), slopes.program
-    named = zip(slopes.operands, program.inputs, strict=True)
-    slope, share = composer.apply(program, [composer.operand(*n) for n in named])
-    local = {group.result: slope}
+    rows: Rows = fragment.calls[-1].kernel
+    *before, gradients, losses = rows.stages
+    composer, program = Composer(), gradients.program
+    named = zip(gradients.operands, program.inputs, strict=True)
+    gradient, share = composer.apply(program, [composer.operand(*n) for n in named])
+    local = {group.result: gradient}
     for follower in group.nodes[1:]:
         builder.compose_node(follower, composer, local, {}, space)
     stored = [v for v in local if builder.is_needed(v, {*group.nodes})]
     program = composer.finish([*(local[v] for v in stored), share])
-    more: Any = composer.operands[len(slopes.operands) :]
+    more: Any = composer.operands[len(gradients.operands) :]
     inputs = [*rows.inputs, *(Access(o.dtype, o.strides, o.offset) for o in more)]
     outputs = [Access(v.dtype.base_dtype.name, row_major(space.shape)) for v in stored]
     stage = Stage(
         program,
-        (*slopes.operands, *(f"x{i}" for i in range(len(rows.inputs), len(inputs)))),
-        (*(f"y{i}" for i in range(1, 1 + len(stored))), slopes.results[-1]),
+        (*gradients.operands, *(f"x{i}" for i in range(len(rows.inputs), len(inputs)))),
+        (*(f"y{i}" for i in range(1, 1 + len(stored))), gradients.results[-1]),
     )
     kernel = replace(
         rows,
@@ -145,7 +124,7 @@ def supports_local_response(g: LocalResponse) -> bool:
 def build_local_response(builder: Builder, group: Group) -> None:
     """Local response normalisation and its gradient."""
     g: LocalResponse = group.head.geometry
-    _follow(builder, group.head, recipes.local_response(g), builder.whole)
+    _splice(builder, group.head, recipes.local_response(g))
 
 
 def build_batch_norm(builder: Builder, group: Group) -> None:
@@ -153,38 +132,30 @@ def build_batch_norm(builder: Builder, group: Group) -> None:
     node = group.head
     g: BatchNorm = node.geometry
     block = builder.blocked.of(node.outputs[0])
-    images = {0, 1} if g.direction == "gradient" else {0}
-    given = {
-        f"in{i}": builder.blocks_of(node.inputs[i]) if block else builder.whole(node.inputs[i])
-        for i in images
-    }
-    recipe = recipes.batch_norm(g, layout_of(block) if block else None)
+    layout = layout_of(block) if block else None
+    images = (0, 1) if g.direction == "gradient" else (0,)
+    read = builder.blocks_of if block else builder.whole
+    inputs = {i: read(node.inputs[i]) for i in images}
+    inputs |= {i: builder.whole(node.inputs[i]) for i in g.operands if i not in images}
     if g.direction == "gradient" or len(group.nodes) == 1:
-        _follow(builder, node, recipe, builder.whole, **given)
+        outputs = {i: builder.result(v) for i, v in enumerate(node.outputs)}
+        builder.splice(recipes.batch_norm(g, layout), inputs, outputs, node.name)
         return
-    # What follows is done as the image is normalised.
-    statistics = Recipe(tuple(s for s in recipe.steps if "out0" not in s[1]), recipe.temporaries)
-    names = _follow(builder, node, statistics, builder.whole, first=1, **given)
-    mean = names["out1"] if g.training else names["in3"]
+    # The followers are computed as the image is normalised, so a map takes the place of the image.
+    outputs = {i: builder.result(v) for i, v in enumerate(node.outputs) if i}
+    factor = outputs[0] = builder.temporary("float32", g.c, f"{node.name}/factor")
+    builder.splice(recipes.batch_norm_statistics(g, layout), inputs, outputs, node.name)
+    mean = outputs[1] if g.training else inputs[3]
     space = group.space
     along = (0, block, 0, 0, 1) if block else (0, 0, 0, 1)
     image = builder.operand(node.inputs[0], space)
-    vectors = [Operand(b, "float32", along) for b in (mean, names["factor"], names["in2"])]
+    vectors = [Operand(b, "float32", along) for b in (mean, factor, inputs[2])]
     composer = Composer()
-    inputs = [composer.operand(image, g.dtype), *(composer.operand(v, "float32") for v in vectors)]
-    (y,) = composer.apply(_normalised(g.dtype), inputs)
+    given = [composer.operand(image, g.dtype), *(composer.operand(v, "float32") for v in vectors)]
+    (y,) = composer.apply(recipes.normalise(g.dtype), given)
     composed = builder.compose(group, space, composer, {node.outputs[0]: y})
     operands: list[Any] = list(composer.operands)
     builder.map(space, composed.program, operands, composed.outputs, node.name)
-
-
-def _normalised(dtype: str) -> Pointwise:
-    return record(
-        lambda e, x, mean, factor, offset: e.cast(
-            (e.cast(x, "float32") - mean) * factor + offset, dtype
-        ),
-        [dtype, "float32", "float32", "float32"],
-    )
 
 
 def build_gather(builder: Builder, group: Group) -> None:

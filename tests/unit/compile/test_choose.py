@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from headrace.compile import choose
-from headrace.compile.choose import Way
+from headrace.compile.choose import trial_plan
 from headrace.compile.emit import F32
 
 
@@ -31,7 +31,7 @@ class Multiply:
 
 
 def way(times):
-    return Way(((Multiply(times), ("x", "y")),), {"x": 64, "y": 64})
+    return trial_plan([(Multiply(times), ("x", "y"))], {"x": 64, "y": 64})
 
 
 def test_the_faster_way_wins():

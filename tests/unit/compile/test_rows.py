@@ -1,4 +1,4 @@
-"""Rows kernels: stages of other kinds than the recipes', positions, strides, long rows."""
+"""Rows kernels: layer normalisation, other kinds of stages, positions, strides, long rows."""
 
 from __future__ import annotations
 
@@ -83,3 +83,79 @@ def test_wrong_specs_are_refused():
     whole = Pointwise(("int32",), (), (0,))
     with pytest.raises(ValueError, match="only floating numbers"):
         Rows((2,), 4, (Stage(whole, ("x0",), ("total y0",)),), (access,), (access,))
+
+
+def stage(function, operands, *results, scalar=False):
+    program = record(function, ["float32"] * len(operands))
+    return Stage(program, tuple(operands), results, scalar)
+
+
+def assert_close(got, expected, tolerance):
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+VECTOR, SCALAR = Access("float32", (0, 1)), Access("float32", (1, 0))
+
+
+def layer_norm(rows, size, epsilon):
+    """x, scale, offset -> normalised rows, their means and inverse deviations."""
+
+    def deviation(e, total):
+        inverse = e.rsqrt(total * (1 / size) + epsilon)
+        return inverse, inverse
+
+    def scaled(e, x, mean, inverse, scale, offset):
+        return (x - mean) * inverse * scale + offset
+
+    stages = (
+        stage(lambda e, x: x, ["x0"], "sum s0"),
+        stage(lambda e, t: (t * (1 / size),) * 2, ["s0"], "s1", "y1", scalar=True),
+        stage(lambda e, x, mean: (x - mean) * (x - mean), ["x0", "s1"], "sum s2"),
+        stage(deviation, ["s2"], "s3", "y2", scalar=True),
+        stage(scaled, ["x0", "s1", "s3", "x1", "x2"], "y0"),
+    )
+    whole = Access("float32", (size, 1))
+    return Rows((rows,), size, stages, (whole, VECTOR, VECTOR), (whole, SCALAR, SCALAR))
+
+
+def layer_norm_gradient(rows, size):
+    """dy, x, scale, means, inverse deviations -> dx, and the totals dscale, doffset."""
+
+    def products(e, dy, x, scale, mean, inverse):
+        normal, g = (x - mean) * inverse, dy * scale
+        return g, g * normal, dy * normal, dy
+
+    def result(e, dy, x, scale, mean, inverse, total, product):
+        normal = (x - mean) * inverse
+        return (dy * scale - (total + normal * product) * (1 / size)) * inverse
+
+    operands = ["x0", "x1", "x2", "x3", "x4"]
+    stages = (
+        stage(products, operands, "sum s0", "sum s1", "total y1", "total y2"),
+        stage(result, [*operands, "s0", "s1"], "y0"),
+    )
+    whole = Access("float32", (size, 1))
+    given = (whole, whole, VECTOR, SCALAR, SCALAR)
+    return Rows((rows,), size, stages, given, (whole, VECTOR, VECTOR))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (50, 100), (200, 512), (9, 5000)])
+def test_layer_norm_and_gradient(shape, threads):
+    rows, size = shape
+    x, dy = numbers("float32", *shape) + 5, numbers("float32", *shape, seed=1)
+    scale, offset = numbers("float32", size, seed=2), numbers("float32", size, seed=3)
+    y, mean, inverse = np.zeros_like(x), np.zeros(rows, np.float32), np.zeros(rows, np.float32)
+    run_kernel(layer_norm(rows, size, 1e-3), [x, scale, offset, y, mean, inverse], threads)
+    wide = x.astype(np.float64)
+    deviation = np.sqrt(wide.var(1, keepdims=True) + 1e-3)
+    normal = (wide - wide.mean(1, keepdims=True)) / deviation
+    assert_close(y, normal * scale + offset, 2e-5)
+    dx, dscale, doffset = np.zeros_like(x), np.zeros_like(scale), np.zeros_like(scale)
+    gradient = layer_norm_gradient(rows, size)
+    run_kernel(gradient, [dy, x, scale, mean, inverse, dx, dscale, doffset], threads)
+    g = dy.astype(np.float64) * scale
+    inner = g - g.mean(1, keepdims=True) - normal * (g * normal).mean(1, keepdims=True)
+    assert_close(dx, inner / deviation, 1e-4)
+    assert_close(dscale, (dy * normal).sum(0), 1e-4)
+    assert_close(doffset, dy.astype(np.float64).sum(0), 1e-5)

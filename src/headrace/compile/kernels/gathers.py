@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.compile.combine import state_dtype
 from headrace.compile.emit import I1, I64, Function, Operand, Reg, Type
@@ -20,7 +20,6 @@ from headrace.devices.target import SIZES
 from headrace.lowering.pointwise import Pointwise, record
 
 __all__ = [
-    "CheckIndices",
     "GatherRows",
     "ScatterRows",
     "UpdateRows",
@@ -33,28 +32,13 @@ __all__ = [
 WIDE = 512
 
 
-@dataclass(frozen=True)
-class CheckIndices:
-    """Set the status if any of `count` indices is not in [low, high)."""
+class _Indices(NamedTuple):
+    """`count` indices that must be in [low, high)."""
 
     count: int
     dtype: str
     low: int
     high: int
-
-    arguments = ("indices", "inout:status")
-    counters = 0
-
-    def scratch(self, threads: int) -> int:
-        return 0
-
-    def emit(self, team: Team) -> None:
-        f = team.f
-        indices, status = team.args
-        f.when(
-            f.icmp("eq", team.thread, 0),
-            lambda: _checked(team, self, indices, status),
-        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class GatherRows:
     def emit(self, team: Team) -> None:
         f = team.f
         params, indices, result, status = team.args
-        check = CheckIndices(self.batch * self.count, self.index_dtype, 0, self.size)
+        check = _Indices(self.batch * self.count, self.index_dtype, 0, self.size)
         bad = _checked(team, check, indices, status)
         f.when(bad, lambda: None, lambda: self._gather(team, params, indices, result))
 
@@ -141,9 +125,7 @@ class ScatterRows:
     def emit(self, team: Team) -> None:
         f = team.f
         updates, indices, target, status = team.args
-        check = CheckIndices(
-            self.count, self.index_dtype, -(1 << 62) if self.fresh else 0, self.rows
-        )
+        check = _Indices(self.count, self.index_dtype, -(1 << 62) if self.fresh else 0, self.rows)
         bad = _checked(team, check, indices, status)
         f.when(bad, lambda: None, lambda: self._scatter(team, updates, indices, target))
 
@@ -247,9 +229,7 @@ class UpdateRows:
         count = len(self.program.inputs)
         targets, operands = team.args[: self.targets], list(team.args[self.targets : count])
         indices, status = team.args[count], team.args[-1]
-        bad = _checked(
-            team, CheckIndices(self.count, self.index_dtype, 0, self.rows), indices, status
-        )
+        bad = _checked(team, _Indices(self.count, self.index_dtype, 0, self.rows), indices, status)
         last = f.load(I64, team.args[count + 1], 0) if self.counted else self.count
         f.when(bad, lambda: None, lambda: self._update(team, targets, operands, indices, last))
 
@@ -373,7 +353,7 @@ def copy_row(f: Function, type: Type, target: Reg, source: Reg, count: int) -> N
     along(f, lanes_of(f, dtype), 0, count, count, vector)
 
 
-def _checked(team: Team, check: CheckIndices, indices: Reg, status: Reg) -> Reg:
+def _checked(team: Team, check: _Indices, indices: Reg, status: Reg) -> Reg:
     """Whether some index is outside of its range; thread 0 says so in the status."""
     f = team.f
     lanes = 16

@@ -1,25 +1,25 @@
 """Anchors over rows and channels as Rows, Reduce and Map kernels.
 
-In: an anchor's geometry. Out: a Recipe: kernels in order, each with the names of its buffers. Those
-are "in<i>" for the anchor's operands, "out<i>" for its outputs, "status" (see gathers), and the
-recipe's own temporary ones.
+In: an anchor's geometry. Out: a fragment, which is a small Plan that a builder splices into the
+plan of a cluster. Its inputs and outputs are the anchor's operands and outputs, with the same
+numbers; its arena has the temporaries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from operator import add
 from typing import Any
 
+from headrace.compile.calls import PlanWriter
 from headrace.compile.combine import state_dtype
-from headrace.compile.kernel import Kernel
-from headrace.compile.kernels.gathers import CheckIndices
 from headrace.compile.kernels.maps import Map
 from headrace.compile.kernels.reductions import Reduce
 from headrace.compile.kernels.rows import Rows, Stage
+from headrace.compile.plan import Plan
 from headrace.compile.spaces import Access
 from headrace.lowering.anchors import (
     BatchNorm,
@@ -28,22 +28,25 @@ from headrace.lowering.anchors import (
     Softmax,
     SparseCrossEntropy,
 )
-from headrace.lowering.pointwise import record
+from headrace.graph.pointwise import Pointwise, record
 
 __all__ = [
-    "Recipe", "batch_norm", "cross_entropy", "layer_norm", "layer_norm_gradient", "local_response",
-    "softmax", "sparse_cross_entropy",
-]  # fmt: skip
+    "batch_norm",
+    "batch_norm_statistics",
+    "cross_entropy",
+    "local_response",
+    "normalise",
+    "softmax",
+    "sparse_cross_entropy",
+]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Kernels to run one after the other, on named buffers; the sizes (in elements) and types of
-    temporary ones.
-    """
+def _input(plan: PlanWriter, index: int, dtype: str, count: int) -> int:
+    return plan.add("input", dtype, count, index=index)
 
-    steps: tuple[tuple[Kernel, tuple[str, ...]], ...]
-    temporaries: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+def _output(plan: PlanWriter, index: int, dtype: str, count: int) -> int:
+    return plan.add("output", dtype, count, index=index)
 
 
 def _stage(
@@ -72,7 +75,7 @@ def _exponentials(dtype: str, wide: str) -> list[Stage]:
     ]
 
 
-def softmax(g: Softmax) -> Recipe:
+def softmax(g: Softmax) -> Plan:
     """Softmax or its logarithm: x -> y."""
     wide = state_dtype(g.dtype)
     stages = _exponentials(g.dtype, wide)
@@ -90,7 +93,9 @@ def softmax(g: Softmax) -> Recipe:
         stages.append(_stage(lambda e, p, r: e.cast(p * r, g.dtype), operands, "y0"))
     rows = Access(g.dtype, (g.classes, 1))
     kernel = Rows((g.rows,), g.classes, tuple(stages), (rows,), (rows,))
-    return Recipe(((kernel, ("in0", "out0")),))
+    plan, size = PlanWriter(), g.rows * g.classes
+    plan.call(kernel, [_input(plan, 0, g.dtype, size), _output(plan, 0, g.dtype, size)])
+    return plan.finish()
 
 
 def _loss(
@@ -123,16 +128,18 @@ def _loss(
     return Rows((g.rows,), g.classes, tuple(stages), (rows, labels), (loss, rows))
 
 
-def cross_entropy(g: CrossEntropy) -> Recipe:
+def cross_entropy(g: CrossEntropy) -> Plan:
     """Logits and labels -> losses and gradient, in one pass."""
     wide = state_dtype(g.dtype)
     labels = Access(g.dtype, (g.classes, 1))
     kernel = _loss(g, g.dtype, labels, lambda e, label, v: v * e.cast(label, wide))
-    return Recipe(((kernel, ("in0", "in1", "out0", "out1")),))
+    return _loss_plan(g, kernel, g.dtype, g.rows * g.classes)
 
 
-def sparse_cross_entropy(g: SparseCrossEntropy) -> Recipe:
-    """Logits and the classes of rows -> losses and gradient; the classes are checked first."""
+def sparse_cross_entropy(g: SparseCrossEntropy) -> Plan:
+    """Logits and the classes of rows -> losses and gradient. The cluster's caller has checked that
+    the classes are in range.
+    """
     wide = state_dtype(g.dtype)
 
     def weighted(e: Any, label: Any, value: Any) -> Any:
@@ -141,72 +148,16 @@ def sparse_cross_entropy(g: SparseCrossEntropy) -> Recipe:
         return e.select(hit, value, e.const(0, wide))
 
     kernel = _loss(g, g.label_dtype, Access(g.label_dtype, (1, 0)), weighted)
-    check = CheckIndices(g.rows, g.label_dtype, 0, g.classes)
-    return Recipe(((check, ("in1", "status")), (kernel, ("in0", "in1", "out0", "out1"))))
+    return _loss_plan(g, kernel, g.label_dtype, g.rows)
 
 
-# -- Normalisation over rows --------------------------------------------------------------------
-
-
-def layer_norm(rows: int, size: int, epsilon: float, dtype: str = "float32") -> Recipe:
-    """x, scale, offset -> (x - mean) / sqrt(variance + epsilon) * scale + offset, and the rows'
-    means and inverse deviations (of the type that sums have).
-    """
-    wide = state_dtype(dtype)
-
-    def centred(e: Any, x: Any, mean: Any) -> Any:
-        d = e.cast(x, wide) - mean
-        return d * d
-
-    def scaled(e: Any, x: Any, mean: Any, inverse: Any, scale: Any, offset: Any) -> Any:
-        normal = (e.cast(x, wide) - mean) * inverse
-        return e.cast(normal * e.cast(scale, wide) + e.cast(offset, wide), dtype)
-
-    def deviation(e: Any, total: Any) -> tuple[Any, Any]:
-        inverse = e.rsqrt(total * (1 / size) + epsilon)
-        return inverse, inverse
-
-    stages = (
-        _stage(lambda e, x: e.cast(x, wide), {"x0": dtype}, "sum s0"),
-        _stage(lambda e, t: (t * (1 / size),) * 2, {"s0": wide}, "s1", "y1", scalar=True),
-        _stage(centred, {"x0": dtype, "s1": wide}, "sum s2"),
-        _stage(deviation, {"s2": wide}, "s3", "y2", scalar=True),
-        _stage(scaled, {"x0": dtype, "s1": wide, "s3": wide, "x1": dtype, "x2": dtype}, "y0"),
-    )
-    whole, vector = Access(dtype, (size, 1)), Access(dtype, (0, 1))
-    scalar = Access(wide, (1, 0))
-    kernel = Rows((rows,), size, stages, (whole, vector, vector), (whole, scalar, scalar))
-    return Recipe(((kernel, ("in0", "in1", "in2", "out0", "out1", "out2")),))
-
-
-def layer_norm_gradient(rows: int, size: int, dtype: str = "float32") -> Recipe:
-    """dy, x, scale, means, inverse deviations -> dx, dscale, doffset."""
-    wide = state_dtype(dtype)
-
-    def products(e: Any, dy: Any, x: Any, scale: Any, mean: Any, inverse: Any) -> tuple[Any, ...]:
-        dy, normal = e.cast(dy, wide), (e.cast(x, wide) - mean) * inverse
-        g = dy * e.cast(scale, wide)
-        return g, g * normal, dy * normal, dy
-
-    def result(
-        e: Any, dy: Any, x: Any, scale: Any, mean: Any, inverse: Any, total: Any, slope: Any
-    ) -> Any:
-        normal = (e.cast(x, wide) - mean) * inverse
-        g = e.cast(dy, wide) * e.cast(scale, wide)
-        return e.cast((g - (total + normal * slope) * (1 / size)) * inverse, dtype)
-
-    operands = {"x0": dtype, "x1": dtype, "x2": dtype, "x3": wide, "x4": wide}
-    stages = (
-        _stage(products, operands, "sum s0", "sum s1", "total y1", "total y2"),
-        _stage(result, {**operands, "s0": wide, "s1": wide}, "y0"),
-    )
-    whole, vector = Access(dtype, (size, 1)), Access(dtype, (0, 1))
-    scalar = Access(wide, (1, 0))
-    kernel = Rows(
-        (rows,), size, stages, (whole, whole, vector, scalar, scalar), (whole, vector, vector)
-    )
-    names = ("in0", "in1", "in2", "in3", "in4", "out0", "out1", "out2")
-    return Recipe(((kernel, names),))
+def _loss_plan(
+    g: CrossEntropy | SparseCrossEntropy, kernel: Rows, label_dtype: str, labels: int
+) -> Plan:
+    plan, size = PlanWriter(), g.rows * g.classes
+    given = [_input(plan, 0, g.dtype, size), _input(plan, 1, label_dtype, labels)]
+    plan.call(kernel, [*given, _output(plan, 0, g.dtype, g.rows), _output(plan, 1, g.dtype, size)])
+    return plan.finish()
 
 
 # -- Batch normalisation ------------------------------------------------------------------------
@@ -220,6 +171,10 @@ class _Channels:
     kept_strides: tuple[int, ...]
     reduced: tuple[int, ...]
     reduced_strides: tuple[int, ...]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return (*self.kept, *self.reduced)
 
     def image(self, dtype: str) -> Access:
         return Access(dtype, (*self.kept_strides, *self.reduced_strides))
@@ -245,32 +200,72 @@ def _channels(n: int, pixels: int, c: int, layout: str) -> _Channels:
     return _Channels((c // block, block), (pixels * block, 1), (n, pixels), (c * pixels, block))
 
 
-def batch_norm(g: BatchNorm, layout: str | None = None) -> Recipe:
+def batch_norm(g: BatchNorm, layout: str | None = None) -> Plan:
     """The anchor's outputs from its operands; `layout` is that of the image if it isn't the
     geometry's: "nChw16c" for channels in blocks of 16.
     """
-    channels = _channels(g.n, g.pixels, g.c, layout or g.data_format)
+    plan, channels = PlanWriter(), _channels(g.n, g.pixels, g.c, layout or g.data_format)
     if g.direction == "gradient":
-        return _batch_norm_gradient(g, channels)
-    zeros = _zeros(g.outputs - 5)
-    if g.training:
-        return _merged(_training_statistics(g, channels), _normalised(g, channels, "out1"), zeros)
-    return _merged(_given_statistics(g, channels), _normalised(g, channels, "in3"), zeros)
+        _batch_norm_gradient(plan, g, channels)
+        return plan.finish()
+    x, factor = _image(plan, "input", 0, g), plan.temporary("float32", g.c, "factor")
+    mean = _statistics(plan, g, channels, x, factor)
+    image, vector = channels.image(g.dtype), channels.vector()
+    kernel = Map(channels.extents, normalise(g.dtype), (image, vector, vector, vector), (image,))
+    offset = _input(plan, 2, "float32", g.c)
+    plan.call(kernel, [x, mean, factor, offset, _image(plan, "output", 0, g)])
+    _zeros(plan, range(5, g.outputs))
+    return plan.finish()
 
 
-def _merged(*recipes: Recipe) -> Recipe:
-    steps = tuple(s for r in recipes for s in r.steps)
-    return Recipe(steps, {k: v for r in recipes for k, v in r.temporaries.items()})
+def batch_norm_statistics(g: BatchNorm, layout: str | None = None) -> Plan:
+    """All outputs of batch normalisation but the first. In the place of the image, output 0 has the
+    factor for each channel: see `normalise`.
+    """
+    plan, channels = PlanWriter(), _channels(g.n, g.pixels, g.c, layout or g.data_format)
+    x, factor = _image(plan, "input", 0, g), _output(plan, 0, "float32", g.c)
+    _statistics(plan, g, channels, x, factor)
+    _zeros(plan, range(5, g.outputs))
+    return plan.finish()
 
 
-def _zeros(count: int, first: int = 5) -> Recipe:
-    """Scalar outputs that mean nothing."""
+def normalise(dtype: str) -> Pointwise:
+    """x, mean, factor, offset -> (x - mean) * factor + offset."""
+    return record(
+        lambda e, x, mean, factor, offset: e.cast(
+            (e.cast(x, "float32") - mean) * factor + offset, dtype
+        ),
+        [dtype, "float32", "float32", "float32"],
+    )
+
+
+def _image(plan: PlanWriter, kind: str, index: int, g: BatchNorm) -> int:
+    return plan.add(kind, g.dtype, g.n * g.pixels * g.c, index=index)
+
+
+def _zeros(plan: PlanWriter, outputs: Sequence[int]) -> None:
+    """Write the scalar outputs that mean nothing."""
     zero = record(lambda e: e.const(0, "float32"), [])
     kernel = Map((), zero, (), (Access("float32", ()),))
-    return Recipe(tuple((kernel, (f"out{first + i}",)) for i in range(count)))
+    for index in outputs:
+        plan.call(kernel, [_output(plan, index, "float32", 1)])
 
 
-def _training_statistics(g: BatchNorm, channels: _Channels) -> Recipe:
+def _statistics(plan: PlanWriter, g: BatchNorm, channels: _Channels, x: int, factor: int) -> int:
+    """Write outputs 1 to 4 and the factor; return the buffer of the mean."""
+    scale = _input(plan, 1, "float32", g.c)
+    if not g.training:
+        mean, variance = (_input(plan, i, "float32", g.c) for i in (3, 4))
+        given = [scale, mean, variance]
+        kernel: Any = _given_statistics(g, channels)
+    else:
+        given, kernel = [x, x, x, scale], _training_statistics(g, channels)
+    results = [_output(plan, i, "float32", g.c) for i in (1, 2, 3, 4)]
+    plan.call(kernel, [*given, *results, factor])
+    return results[0] if g.training else given[1]
+
+
+def _training_statistics(g: BatchNorm, channels: _Channels) -> Reduce:
     """Moments about each channel's first element, so that nothing cancels."""
     count = g.n * g.pixels
 
@@ -285,7 +280,7 @@ def _training_statistics(g: BatchNorm, channels: _Channels) -> Recipe:
         factor = scale * e.rsqrt(variance + g.epsilon)
         return mean, variance * (count / max(count - 1, 1)), mean, variance, factor
 
-    kernel = Reduce(
+    return Reduce(
         channels.kept,
         channels.reduced,
         record(before, [g.dtype, g.dtype]),
@@ -295,48 +290,47 @@ def _training_statistics(g: BatchNorm, channels: _Channels) -> Recipe:
         (channels.first(g.dtype, whole=False), channels.vector(whole=False)),
         (channels.vector(whole=False),) * 5,
     )
-    names = ("in0", "in0", "in0", "in1", "out1", "out2", "out3", "out4", "factor")
-    return Recipe(((kernel, names),), {"factor": ("float32", g.c)})
 
 
-def _given_statistics(g: BatchNorm, channels: _Channels) -> Recipe:
+def _given_statistics(g: BatchNorm, channels: _Channels) -> Map:
     def function(e: Any, scale: Any, mean: Any, variance: Any) -> tuple[Any, ...]:
         return mean, variance, mean, variance, scale * e.rsqrt(variance + g.epsilon)
 
     vector = channels.vector(whole=False)
-    program = record(function, ["float32"] * 3)
-    kernel = Map(channels.kept, program, (vector,) * 3, (vector,) * 5)
-    names = ("in1", "in3", "in4", "out1", "out2", "out3", "out4", "factor")
-    return Recipe(((kernel, names),), {"factor": ("float32", g.c)})
+    return Map(channels.kept, record(function, ["float32"] * 3), (vector,) * 3, (vector,) * 5)
 
 
-def _normalised(g: BatchNorm, channels: _Channels, mean: str) -> Recipe:
-    def function(e: Any, x: Any, mean: Any, factor: Any, offset: Any) -> Any:
-        return e.cast((e.cast(x, "float32") - mean) * factor + offset, g.dtype)
-
-    program = record(function, [g.dtype, "float32", "float32", "float32"])
-    image, vector = channels.image(g.dtype), channels.vector()
-    extents = (*channels.kept, *channels.reduced)
-    kernel = Map(extents, program, (image, vector, vector, vector), (image,))
-    return Recipe(((kernel, ("in0", mean, "factor", "in2", "out0")),))
-
-
-def _batch_norm_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
+def _batch_norm_gradient(plan: PlanWriter, g: BatchNorm, channels: _Channels) -> None:
     """dx = a dy - b (x - mean) - c per channel; b and c are 0 where the moments were given."""
+    dy, x = (_image(plan, "input", i, g) for i in (0, 1))
+    scale, mean, variance = (_input(plan, i, "float32", g.c) for i in (2, 3, 4))
+    dx = _image(plan, "output", 0, g)
+    sums = [_output(plan, i, "float32", g.c) for i in (1, 2)]
+    a, b, c = (plan.temporary("float32", g.c, name) for name in "abc")
+    given = [dy, x, mean, scale, variance]
+    plan.call(_gradient_sums(g, channels), [*given, *sums, a, b, c])
+    # Where the moments were given, x has no effect: not even if it's a NaN.
+    factors = [x, mean, a, b, c] if g.training else [a]
+    plan.call(_image_gradient(g, channels), [dy, *factors, dx])
+    _zeros(plan, range(3, g.outputs))
+
+
+def _gradient_sums(g: BatchNorm, channels: _Channels) -> Reduce:
+    """dy, x, mean, scale, variance -> dscale, doffset, a, b, c."""
     count = g.n * g.pixels
 
     def before(e: Any, dy: Any, x: Any, mean: Any) -> tuple[Any, Any]:
         dy = e.cast(dy, "float32")
         return dy, dy * (e.cast(x, "float32") - mean)
 
-    def after(e: Any, total: Any, slope: Any, scale: Any, variance: Any) -> tuple[Any, ...]:
+    def after(e: Any, total: Any, product: Any, scale: Any, variance: Any) -> tuple[Any, ...]:
         inverse = e.rsqrt(variance + g.epsilon)
-        dscale, a = slope * inverse, scale * inverse
+        dscale, a = product * inverse, scale * inverse
         share = (1 / count) * g.training
         return dscale, total, a, a * inverse * dscale * share, a * total * share
 
     vector = channels.vector(whole=False)
-    sums = Reduce(
+    return Reduce(
         channels.kept,
         channels.reduced,
         record(before, [g.dtype, g.dtype, "float32"]),
@@ -346,12 +340,11 @@ def _batch_norm_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
         (vector, vector),
         (vector,) * 5,
     )
-    names = ("in0", "in1", "in3", "in2", "in4", "out1", "out2", "a", "b", "c")
-    recipe = Recipe(((sums, names),), dict.fromkeys("abc", ("float32", g.c)))
-    return _merged(recipe, _image_gradient(g, channels), _zeros(g.outputs - 3, 3))
 
 
-def _image_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
+def _image_gradient(g: BatchNorm, channels: _Channels) -> Map:
+    """dy, x, mean, a, b, c -> dx; dy, a -> dx where the moments were given."""
+
     def function(e: Any, dy: Any, x: Any, mean: Any, a: Any, b: Any, c: Any) -> Any:
         centred = e.cast(x, "float32") - mean
         return e.cast(e.cast(dy, "float32") * a - centred * b - c, g.dtype)
@@ -360,14 +353,11 @@ def _image_gradient(g: BatchNorm, channels: _Channels) -> Recipe:
         return e.cast(e.cast(dy, "float32") * a, g.dtype)
 
     image, vector = channels.image(g.dtype), channels.vector()
-    extents = (*channels.kept, *channels.reduced)
-    if not g.training:  # x counts for nothing, not even where it's no number
+    if not g.training:
         program = record(scaled, [g.dtype, "float32"])
-        kernel = Map(extents, program, (image, vector), (image,))
-        return Recipe(((kernel, ("in0", "a", "out0")),))
+        return Map(channels.extents, program, (image, vector), (image,))
     program = record(function, [g.dtype, g.dtype, *["float32"] * 4])
-    kernel = Map(extents, program, (image, image, *(vector,) * 4), (image,))
-    return Recipe(((kernel, ("in0", "in1", "in3", "a", "b", "c", "out0")),))
+    return Map(channels.extents, program, (image, image, *(vector,) * 4), (image,))
 
 
 # -- Local response normalisation ---------------------------------------------------------------
@@ -402,13 +392,14 @@ class _Near:
     def window(self) -> tuple[Access, ...]:
         return tuple(self.at(d) for d in range(-self.reach, self.reach + 1))
 
-    def zeros(self, name: str) -> list[tuple[Kernel, tuple[str, ...]]]:
-        """What writes the zeros of the rows of this name."""
-        if not self.reach:
-            return []
-        zero = record(lambda e: (e.const(0, self.wide),) * 2, [])
-        ends = (self.at(-self.reach), self.at(self.g.channels))
-        return [(Map((self.g.rows, self.reach), zero, (), ends), (name, name))]
+    def temporary(self, plan: PlanWriter, name: str) -> int:
+        """Add such rows to a plan and write their zeros."""
+        rows = plan.temporary(self.wide, self.size, name)
+        if self.reach:
+            zero = record(lambda e: (e.const(0, self.wide),) * 2, [])
+            ends = (self.at(-self.reach), self.at(self.g.channels))
+            plan.call(Map((self.g.rows, self.reach), zero, (), ends), [rows, rows])
+        return rows
 
 
 def _inverse_power(e: Any, x: Any, exponent: float) -> Any:
@@ -421,7 +412,7 @@ def _inverse_power(e: Any, x: Any, exponent: float) -> Any:
     return e.pow(x, -exponent)
 
 
-def local_response(g: LocalResponse) -> Recipe:
+def local_response(g: LocalResponse) -> Plan:
     """Normalisation by the squares of near channels, or its gradient."""
     wide = state_dtype(g.dtype)
     near = _Near(g, wide)
@@ -441,27 +432,29 @@ def local_response(g: LocalResponse) -> Recipe:
         dy, total = e.cast(dy, wide), scale(squares)
         return dy * _inverse_power(e, total, g.beta), dy * e.cast(y, wide) / total
 
-    def last(e: Any, x: Any, direct: Any, *slopes: Any) -> Any:
+    def last(e: Any, x: Any, direct: Any, *ratios: Any) -> Any:
         factor = 2 * g.alpha * g.beta
-        return e.cast(direct - e.cast(x, wide) * reduce(add, slopes) * factor, g.dtype)
+        return e.cast(direct - e.cast(x, wide) * reduce(add, ratios) * factor, g.dtype)
 
     def over(function: Callable[..., Any], *given: Access, out: tuple[Access, ...]) -> Map:
         program = record(function, [a.dtype for a in given])
         return Map(extents, program, given, out)
 
-    image = "in0" if g.direction == "forward" else "in1"
-    steps = near.zeros("squares")
-    steps.append((over(square, rows, out=(near.at(0),)), (image, "squares")))
-    temporaries = {"squares": (wide, near.size)}
+    plan, size = PlanWriter(), g.rows * g.channels
     if g.direction == "forward":
-        kernel = over(forward, rows, *near.window, out=(rows,))
-        steps.append((kernel, ("in0", *["squares"] * taps, "out0")))
-        return Recipe(tuple(steps), temporaries)
+        x = _input(plan, 0, g.dtype, size)
+    else:
+        dy, x, y = (_input(plan, i, g.dtype, size) for i in range(3))
+    result = _output(plan, 0, g.dtype, size)
+    squares = near.temporary(plan, "squares")
+    plan.call(over(square, rows, out=(near.at(0),)), [x, squares])
+    if g.direction == "forward":
+        plan.call(over(forward, rows, *near.window, out=(rows,)), [x, *[squares] * taps, result])
+        return plan.finish()
     plain = Access(wide, (g.channels, 1))
+    ratios, direct = near.temporary(plan, "ratios"), plan.temporary(wide, size, "direct")
     kernel = over(first, rows, rows, *near.window, out=(plain, near.at(0)))
-    steps += near.zeros("slopes")
-    steps.append((kernel, ("in0", "in2", *["squares"] * taps, "direct", "slopes")))
+    plan.call(kernel, [dy, y, *[squares] * taps, direct, ratios])
     kernel = over(last, rows, plain, *near.window, out=(rows,))
-    steps.append((kernel, ("in1", "direct", *["slopes"] * taps, "out0")))
-    temporaries |= {"slopes": (wide, near.size), "direct": (wide, g.rows * g.channels)}
-    return Recipe(tuple(steps), temporaries)
+    plan.call(kernel, [x, direct, *[ratios] * taps, result])
+    return plan.finish()
